@@ -1,0 +1,252 @@
+"""The raw bytes of launches, with everything needed to decode them later and elsewhere.
+
+On disk: an 8-byte magic, four little-endian words (version, JSON length, CRC-32 of the JSON, zero), the JSON
+document, zero padding to 64 bytes, then each launch's buffer at the offset the JSON names, each with its own CRC.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.errors import CaptureError
+from warplens.files import atomic_write
+from warplens.record.layout import HEADER_BYTES, MAX_BLOCK, MAX_REGION, MAX_SLOTS, MAX_WARPS, SLOT_BYTES, track_stride
+
+MAGIC = b"WLCAP\x00\r\n"
+VERSION = 1
+SUFFIX = ".wlcap"
+_FIXED = struct.Struct("<8s4I")
+_ALIGN = 64
+
+Bytes = npt.NDArray[np.uint8]
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What ran the kernel. `clock_mhz` is the nominal clock, used only where no anchor says better; 0 is unknown."""
+
+    name: str = "unknown"
+    index: int = 0
+    sm_count: int = 0
+    capability: str = ""
+    clock_mhz: float = 0.0
+    driver: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One execution of one kernel: its buffer and the names that decode it.
+
+    `full` is what the device did at the end of a track: `stop` kept the first records, `ring` the latest.
+    `clock` says whose cycles these are: `gpu`, `simulated` (the PTX interpreter) or `cpu` (host nanoseconds).
+    """
+
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    regions: Mapping[int, str]
+    capacity: int
+    raw: Bytes
+    full: str = "stop"
+    clock: str = "gpu"
+    stride: int = 0
+    locations: Mapping[int, str] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.stride:
+            object.__setattr__(self, "stride", track_stride(self.capacity))
+        problem = self._problem()
+        if problem:
+            raise CaptureError(f"kernel {self.kernel!r}", *problem)
+
+    def _problem(self) -> tuple[str, str, str] | None:
+        remedy = "make the capture again"
+        if self.full not in ("stop", "ring"):
+            return "full", f"{self.full!r} is not 'stop' or 'ring'", remedy
+        if self.clock not in ("gpu", "simulated", "cpu"):
+            return "clock", f"{self.clock!r} is not 'gpu', 'simulated' or 'cpu'", remedy
+        if any(len(d) != 3 or min(d) < 1 for d in (self.grid, self.block)):
+            return "grid", f"{self.grid} and block {self.block} must each be three sizes of at least 1", remedy
+        if not 0 <= self.capacity <= MAX_SLOTS:
+            return "capacity", f"{self.capacity} slots is outside 0..{MAX_SLOTS}", remedy
+        if self.stride < HEADER_BYTES + self.capacity * SLOT_BYTES or self.stride % SLOT_BYTES:
+            return "stride", f"{self.stride} bytes cannot hold {self.capacity} slots", remedy
+        if len(self.raw) % self.stride:
+            return "raw", f"{len(self.raw)} bytes is not a whole number of {self.stride}-byte tracks", remedy
+        if self.blocks > MAX_BLOCK:
+            return "grid", f"{self.blocks} blocks are more than {MAX_BLOCK}", remedy
+        if self.warps > MAX_WARPS:
+            return "block", f"{self.warps} warps are more than {MAX_WARPS}", remedy
+        if self.regions and not 0 <= min(self.regions) <= max(self.regions) <= MAX_REGION:
+            return "regions", f"ids must be within 0..{MAX_REGION}", remedy
+        return None
+
+    @property
+    def tracks(self) -> int:
+        return len(self.raw) // self.stride
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def warps(self) -> int:
+        return -(-(self.block[0] * self.block[1] * self.block[2]) // 32)
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What one profile run brought home. `cost` holds what warplens itself measured of its own disturbance."""
+
+    launches: Sequence[Launch]
+    device: Device = Device()
+    rank: int = 0
+    cost: Mapping[str, float] = field(default_factory=dict)
+    producer: str = "warplens"
+
+
+def write_capture(capture: Capture, path: str | os.PathLike[str], *, force: bool = True) -> Path:
+    """Write `capture` so that a crash leaves the old file or the new one, never half of either."""
+    launches = [_launch_json(launch) for launch in capture.launches]
+    document = {
+        "producer": capture.producer,
+        "rank": capture.rank,
+        "device": vars(capture.device),
+        "cost": dict(capture.cost),
+        "launches": launches,
+    }
+    offset = 0
+    for entry in launches:
+        entry["offset"] = offset
+        offset = _aligned(offset + entry["size"])
+    text = json.dumps(document, separators=(",", ":")).encode()
+    with atomic_write(path, force=force) as out:
+        out.write(_FIXED.pack(MAGIC, VERSION, len(text), zlib.crc32(text), 0))
+        out.write(text)
+        out.write(b"\0" * (_aligned(_FIXED.size + len(text)) - _FIXED.size - len(text)))
+        for launch in capture.launches:
+            out.write(launch.raw.data)
+            out.write(b"\0" * (_aligned(len(launch.raw)) - len(launch.raw)))
+    return Path(path)
+
+
+def is_capture(path: str | os.PathLike[str]) -> bool:
+    """Whether the file starts like a capture."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def read_capture(path: str | os.PathLike[str]) -> Capture:
+    """Read and verify a capture. Anything wrong is one CaptureError naming the file, the field and the remedy."""
+    document, body = _read_document(path)
+    try:
+        return _parse(path, document, body)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CaptureError(path, "document", f"malformed ({error!r})", "make the capture again") from None
+
+
+def _read_document(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Bytes]:
+    try:
+        data = np.memmap(path, dtype=np.uint8, mode="r") if os.path.getsize(path) else np.empty(0, np.uint8)
+    except OSError as error:
+        raise CaptureError(path, "file", error.strerror or "unreadable", "check the path and its permissions") from None
+    again = "the file is truncated or corrupted; copy or make it again"
+    if bytes(data[: len(MAGIC)]) != MAGIC:
+        raise CaptureError(path, "magic", "not a warplens capture", f"expected a {SUFFIX} file written by warplens")
+    if len(data) < _FIXED.size:
+        raise CaptureError(path, "header", f"{len(data)} bytes, needs {_FIXED.size}", again)
+    _, version, length, crc, _ = _FIXED.unpack(data[: _FIXED.size].tobytes())
+    if version > VERSION:
+        remedy = "upgrade warplens to read it"
+        raise CaptureError(path, "version", f"{version} is newer than the {VERSION} this warplens knows", remedy)
+    text = data[_FIXED.size : _FIXED.size + length].tobytes()
+    if version < 1 or len(text) < length or zlib.crc32(text) != crc:
+        raise CaptureError(path, "document", "its checksum or length does not match", again)
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise CaptureError(path, "document", "not a JSON object", again)
+    return document, data[_aligned(_FIXED.size + length) :]
+
+
+def _parse(path: str | os.PathLike[str], document: dict[str, Any], body: Bytes) -> Capture:
+    launches = []
+    for number, entry in enumerate(document["launches"]):
+        offset, size = int(entry["offset"]), int(entry["size"])
+        raw = body[offset : offset + size]
+        if offset < 0 or size < 0 or len(raw) < size:
+            problem = f"{len(raw)} of {size} bytes are there"
+            raise CaptureError(path, f"launch {number}", problem, "the file is truncated; copy or make it again")
+        if zlib.crc32(raw.data) != entry["crc32"]:
+            raise CaptureError(path, f"launch {number}", "its checksum does not match", "copy or make it again")
+        launches.append(_launch(path, entry, raw))
+    known = {name: document["device"][name] for name in vars(Device()) if name in document["device"]}
+    return Capture(
+        launches=launches,
+        device=Device(**known),
+        rank=int(document["rank"]),
+        cost={str(k): float(v) for k, v in document.get("cost", {}).items()},
+        producer=str(document.get("producer", "")),
+    )
+
+
+def _launch(path: str | os.PathLike[str], entry: dict[str, Any], raw: Bytes) -> Launch:
+    try:
+        return Launch(
+            kernel=str(entry["kernel"]),
+            grid=_dim3(entry["grid"]),
+            block=_dim3(entry["block"]),
+            regions={int(k): str(v) for k, v in entry["regions"].items()},
+            capacity=int(entry["capacity"]),
+            raw=raw,
+            full=entry["full"],
+            clock=entry["clock"],
+            stride=int(entry["stride"]),
+            locations={int(k): str(v) for k, v in entry.get("locations", {}).items()},
+            cost={str(k): float(v) for k, v in entry.get("cost", {}).items()},
+            extra=dict(entry.get("extra", {})),
+        )
+    except CaptureError as error:
+        raise CaptureError(path, error.field, error.problem, error.remedy) from None
+
+
+def _launch_json(launch: Launch) -> dict[str, Any]:
+    return {
+        "kernel": launch.kernel,
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "regions": {str(k): v for k, v in launch.regions.items()},
+        "locations": {str(k): v for k, v in launch.locations.items()},
+        "capacity": launch.capacity,
+        "stride": launch.stride,
+        "full": launch.full,
+        "clock": launch.clock,
+        "cost": dict(launch.cost),
+        "extra": dict(launch.extra),
+        "size": len(launch.raw),
+        "crc32": zlib.crc32(launch.raw.data),
+    }
+
+
+def _dim3(values: Sequence[int]) -> Dim3:
+    x, y, z = (int(v) for v in values)
+    return x, y, z
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN

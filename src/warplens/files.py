@@ -1,0 +1,46 @@
+"""Writing files so that nothing is lost: never over an existing one unasked, never half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from warplens.errors import WarplensError
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str], *, force: bool = True) -> Iterator[BinaryIO]:
+    """A binary file that appears under `path` only when the block ends without an error."""
+    target = check_writable(path, force=force)
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    except OSError as error:
+        raise WarplensError(f"{target}: cannot write here ({error.strerror}); choose another folder") from None
+    try:
+        with os.fdopen(handle, "wb") as out:
+            yield out
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """`path` as a Path, refused when it exists and `force` is off or when its folder is missing."""
+    target = Path(path)
+    if target.exists() and not force:
+        raise WarplensError(f"{target}: already exists; pass --force (force=True) to overwrite it")
+    if not target.parent.is_dir():
+        raise WarplensError(f"{target}: the folder {target.parent} does not exist; create it first")
+    return target
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

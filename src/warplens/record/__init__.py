@@ -1,0 +1,1 @@
+"""The bytes a mark leaves behind, and how their clocks become nanoseconds."""

@@ -1,0 +1,1 @@
+"""The decoded table of spans; what everything to the right reads."""

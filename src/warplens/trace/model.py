@@ -1,0 +1,111 @@
+"""The trace: a table of spans and what is known about them."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from warplens.trace.columns import Columns, TableColumns
+from warplens.trace.schema import COLUMNS, KINDS, Meta
+
+if TYPE_CHECKING:
+    import pandas
+
+    from warplens.analyse.statistics import Statistics
+
+Array = npt.NDArray[Any]
+
+
+class Trace:
+    """Spans of any number of launches, kernels and ranks. Columns are made or read when first used."""
+
+    def __init__(self, columns: Columns | pa.Table, meta: Meta | None = None) -> None:
+        self._columns: Columns = TableColumns(columns) if isinstance(columns, pa.Table) else columns
+        self._cache: dict[str, pa.Array] = {}
+        self.meta = meta or Meta()
+
+    @cached_property
+    def spans(self) -> pa.Table:
+        """All spans with the columns of `warplens.trace.schema.COLUMNS`."""
+        return pa.table({name: self.column(name) for name in COLUMNS})
+
+    def column(self, name: str) -> pa.Array:
+        """One column, without building the whole table."""
+        if name not in self._cache:
+            self._cache[name] = self._columns.column(name)
+        return self._cache[name]
+
+    def numpy(self, name: str) -> Array:
+        """One plain column as a numpy array; `value` has NaN where there is none."""
+        array = self.column(name)
+        if pa.types.is_dictionary(array.type):
+            raise TypeError(f"{name} holds names; use codes({name!r})")
+        return np.asarray(array.to_numpy(zero_copy_only=False))
+
+    def codes(self, name: str) -> tuple[Array, list[str]]:
+        """A column of names as integer codes and the names they index."""
+        array = self.column(name)
+        return np.asarray(array.indices.to_numpy(zero_copy_only=False)), array.dictionary.to_pylist()
+
+    def of_kind(self, kind: str) -> npt.NDArray[np.bool_]:
+        """A mask of the rows of one kind: span, instant or value."""
+        codes, names = self.codes("kind")
+        return np.asarray(codes == names.index(kind)) if kind in names else np.zeros(len(self), bool)
+
+    def __len__(self) -> int:
+        return self._columns.rows
+
+    @property
+    def regions(self) -> list[str]:
+        """The names of all regions, in the order of their first use."""
+        return self.codes("region")[1]
+
+    @property
+    def kernels(self) -> list[str]:
+        """The names of all kernels."""
+        return self.codes("kernel")[1]
+
+    def select(self, **conditions: Any) -> Trace:
+        """The spans that meet every condition; see `warplens.trace.select.select`."""
+        from warplens.trace.select import select
+
+        return select(self, **conditions)
+
+    def stats(self, by: str = "region", **options: Any) -> Statistics:
+        """Statistics per region, or per kernel, sm, warp or block."""
+        from warplens.analyse.statistics import statistics
+
+        return statistics(self, by=by, **options)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The spans as a pandas DataFrame."""
+        return self.spans.to_pandas()
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = True) -> Path:
+        """Write a `.warplens` file."""
+        from warplens.trace.io import save
+
+        return save(self, path, force=force)
+
+    def export(self, path: str | os.PathLike[str], **options: Any) -> Path:
+        """Write another format, picked by the suffix of `path`."""
+        from warplens.export import export
+
+        return export(self, path, **options)
+
+    def __repr__(self) -> str:
+        kernels = ", ".join(self.kernels[:3]) + (", …" if len(self.kernels) > 3 else "")
+        return f"<warplens.Trace {len(self):,} spans, {len(self.meta.launches)} launches of {kernels or 'nothing'}>"
+
+
+def empty_table() -> pa.Table:
+    """A table of no spans with every column."""
+    arrays = {name: pa.array([], type=kind) for name, kind in COLUMNS.items()}
+    arrays["kind"] = pa.DictionaryArray.from_arrays(pa.array([], pa.int8()), pa.array(KINDS))
+    return pa.table(arrays)

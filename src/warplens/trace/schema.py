@@ -1,0 +1,143 @@
+"""The columns of `Trace.spans` and the JSON document that travels with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+KINDS = ("span", "instant", "value")
+
+COLUMNS: dict[str, pa.DataType] = {
+    "rank": pa.int16(),
+    "device": pa.int16(),
+    "launch": pa.int32(),
+    "kernel": pa.dictionary(pa.int16(), pa.string()),
+    "sm": pa.int16(),
+    "block": pa.int32(),
+    "warp": pa.int16(),
+    "region": pa.dictionary(pa.int32(), pa.string()),
+    "kind": pa.dictionary(pa.int8(), pa.string()),
+    "depth": pa.int16(),
+    "parent": pa.int32(),
+    "start_ns": pa.int64(),
+    "dur_ns": pa.int64(),
+    "start_cycle": pa.int64(),
+    "dur_cycles": pa.int64(),
+    "value": pa.float64(),
+    "track": pa.int32(),
+    "lane": pa.int16(),
+    "open": pa.bool_(),
+}
+"""`parent` is the row of the enclosing span in this table, -1 for none; `track` numbers the tracks from 0; `open`
+flags a span whose end was never recorded. Rows are ordered by track, then by begin, so a parent precedes its
+children."""
+
+
+@dataclass(frozen=True)
+class LaunchInfo:
+    """What is known of one launch besides its spans. Times are ns from the first record of the trace.
+
+    `begin_ns`/`end_ns` are the first warp's start and the last warp's exit; `busy_cycles` is the sum of the tracks'
+    lifetimes, the whole that shares are taken of.
+    """
+
+    launch: int
+    kernel: str
+    rank: int = 0
+    device: int = 0
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    clock: str = "gpu"
+    begin_ns: int = 0
+    end_ns: int = 0
+    tracks: int = 0
+    busy_cycles: int = 0
+    busy_ns: int = 0
+    cost: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClockFit:
+    """How cycles became nanoseconds: the residual is the error bar of every placement."""
+
+    residual_p50_ns: float = 0.0
+    residual_p99_ns: float = 0.0
+    residual_max_ns: float = 0.0
+    mhz_min: float = 0.0
+    mhz_mean: float = 0.0
+    mhz_max: float = 0.0
+    anchors: int = 0
+    sms: int = 0
+    segments: int = 0
+    step_ns: float = 0.0
+    method: str = "none"
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Everything that was recorded or meant to be and is not a clean span. All zero is a complete trace."""
+
+    records_written: int = 0
+    records_kept: int = 0
+    records_lost: int = 0
+    tracks: int = 0
+    tracks_full: int = 0
+    tracks_unwritten: int = 0
+    tracks_without_exit: int = 0
+    tracks_invalid: int = 0
+    open_spans: int = 0
+    orphan_ends: int = 0
+    mismatched_ends: int = 0
+    empty_slots: int = 0
+    torn_payloads: int = 0
+    unknown_regions: int = 0
+    clock_backward: int = 0
+    details: Sequence[str] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was lost, cut or malformed."""
+        kept = {"records_written", "records_kept", "tracks", "details"}
+        return not any(value for name, value in asdict(self).items() if name not in kept)
+
+
+@dataclass(frozen=True)
+class Meta:
+    """The trace's JSON document."""
+
+    launches: Sequence[LaunchInfo] = ()
+    devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    clock: ClockFit = ClockFit()
+    losses: Losses = Losses()
+    cost: Mapping[str, float] = field(default_factory=dict)
+    locations: Mapping[str, str] = field(default_factory=dict)
+    producer: str = "warplens"
+    schema: int = SCHEMA_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Meta:
+        """The inverse of to_json; keys from a newer minor writer are ignored."""
+        known = _known(cls, document)
+        known["launches"] = tuple(_launch_info(entry) for entry in known.get("launches", ()))
+        known["clock"] = ClockFit(**_known(ClockFit, known.get("clock", {})))
+        known["losses"] = Losses(**_known(Losses, known.get("losses", {})))
+        return cls(**known)
+
+
+def _launch_info(entry: Mapping[str, Any]) -> LaunchInfo:
+    known = _known(LaunchInfo, entry)
+    for name in ("grid", "block"):
+        known[name] = tuple(known[name])
+    return LaunchInfo(**known)
+
+
+def _known(cls: type, document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: document[name] for name in cls.__dataclass_fields__ if name in document}  # type: ignore[attr-defined]
