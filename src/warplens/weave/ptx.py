@@ -1,0 +1,410 @@
+"""PTX text as a tree that prints back byte for byte.
+
+Every node keeps `lead` (the white space before it) and `raw` (its own text); nothing between two nodes is dropped,
+so `parse(text).text() == text` and a rewrite only changes what it touches. Comments are nodes of their own, because
+a mark is a comment. To rewrite: insert, replace or remove nodes in `Function.body` (`Raw` holds any new text), or
+change `Function.header`, then call `Module.text()`.
+
+Operands stay strings (`%r1`, `[%rd1+16]`, `{%r1, %r2}`, `0f3F800000`); whoever executes them decodes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from warplens.weave.syntax import (
+    BODY,
+    DECLARATOR,
+    HEADER_NAME,
+    MODULE,
+    PERFORMANCE,
+    SCALAR_BYTES,
+    WeaveError,
+    split_operands,
+    strip_comments,
+)
+
+__all__ = [
+    "Comment", "Declaration", "Directive", "Function", "Instruction", "Label", "Module", "Node", "Param", "Raw",
+    "Scope", "Variable", "WeaveError", "parse",
+]  # fmt: skip
+
+
+@dataclass(slots=True)
+class Node:
+    """A piece of PTX: `lead` is the white space before it, `raw` its text, `line` where `raw` starts (from 1)."""
+
+    lead: str
+    raw: str
+    line: int
+
+    def text(self) -> str:
+        return self.lead + self.raw
+
+
+@dataclass(slots=True)
+class Raw(Node):
+    """Text a rewrite put in; `Raw.of("...")` starts it on a line of its own."""
+
+    @staticmethod
+    def of(text: str) -> Raw:
+        return Raw("\n", text, 0)
+
+
+@dataclass(slots=True)
+class Comment(Node):
+    """`// ...` or `/* ... */`; `trailing` when it stands on the same line after a statement."""
+
+    trailing: bool = False
+
+    @property
+    def content(self) -> str:
+        """The comment without its delimiters and outer blanks."""
+        return (self.raw[2:-2] if self.raw.startswith("/*") else self.raw[2:]).strip()
+
+
+@dataclass(slots=True)
+class Label(Node):
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Directive(Node):
+    """`.loc`, `.file`, `.pragma`, `.branchtargets`, `.section`, `.version`...: `name` without its dot."""
+
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(slots=True)
+class Instruction(Node):
+    """`@!p opcode.modifiers operands;` with the predicate's register name, or None."""
+
+    predicate: str | None = None
+    negated: bool = False
+    opcode: str = ""
+    modifiers: tuple[str, ...] = ()
+    arguments: str = ""
+
+    @property
+    def full_opcode(self) -> str:
+        return ".".join((self.opcode, *self.modifiers))
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return split_operands(self.arguments)
+
+
+@dataclass(slots=True, frozen=True)
+class Variable:
+    """One declared name. `count` is N of a register family `%r<N>`; `dims` are array sizes, 0 where left open."""
+
+    name: str
+    count: int | None = None
+    dims: tuple[int, ...] = ()
+    initialiser: str | None = None
+
+
+@dataclass(slots=True)
+class Declaration(Node):
+    """`.reg`, `.shared`, `.local`, `.param`, `.global` or `.const` variables, in a function or in the module."""
+
+    space: str = ""
+    linkage: tuple[str, ...] = ()
+    type: str = ""
+    vector: int = 1
+    align: int | None = None
+    variables: tuple[Variable, ...] = ()
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element; 0 for predicates."""
+        return SCALAR_BYTES.get(self.type, 0) * self.vector
+
+    def size(self, variable: Variable) -> int:
+        """Bytes of `variable`; 0 for an array whose first dimension is open."""
+        total = self.element_bytes
+        for dim in variable.dims:
+            total *= dim
+        return total
+
+
+@dataclass(slots=True)
+class Scope(Node):
+    """`{ ... }` inside a function; `close` is the text from after its last node to its brace."""
+
+    body: list[Node] = field(default_factory=list)
+    close: str = "}"
+
+    def text(self) -> str:
+        return self.lead + self.raw + "".join([node.text() for node in self.body]) + self.close
+
+
+@dataclass(slots=True, frozen=True)
+class Param:
+    """A parameter of a function: `size` in bytes, `is_array` for `.b8 name[size]`."""
+
+    name: str
+    type: str
+    size: int
+    align: int
+    is_array: bool = False
+    space: str = "param"
+
+
+@dataclass(slots=True)
+class Function(Node):
+    """An `.entry` or `.func`; `header` is everything before `{`, `body` is None for a declaration that ends in `;`."""
+
+    name: str = ""
+    is_entry: bool = False
+    header: str = ""
+    linkage: tuple[str, ...] = ()
+    params: tuple[Param, ...] = ()
+    returns: tuple[Param, ...] = ()
+    performance: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    body: list[Node] | None = None
+    close: str = ""
+
+    def text(self) -> str:
+        if self.body is None:
+            return self.lead + self.header + self.raw
+        return self.lead + self.header + "{" + "".join([node.text() for node in self.body]) + self.close
+
+    def walk(self) -> Iterator[Node]:
+        """Every node of the body in text order, scopes before what they hold."""
+        return walk(self.body or [])
+
+    def instructions(self) -> Iterator[Instruction]:
+        return (node for node in self.walk() if isinstance(node, Instruction))
+
+
+@dataclass(slots=True)
+class Module:
+    """A PTX file."""
+
+    version: str
+    target: str
+    address_size: int
+    items: list[Node]
+    tail: str = ""
+
+    def text(self) -> str:
+        return "".join([item.text() for item in self.items]) + self.tail
+
+    @property
+    def functions(self) -> list[Function]:
+        return [item for item in self.items if isinstance(item, Function)]
+
+    @property
+    def entries(self) -> list[Function]:
+        return [item for item in self.functions if item.is_entry and item.body is not None]
+
+    @property
+    def declarations(self) -> list[Declaration]:
+        return [item for item in self.items if isinstance(item, Declaration)]
+
+
+def walk(body: list[Node]) -> Iterator[Node]:
+    """Every node in text order, scopes before what they hold."""
+    for node in body:
+        yield node
+        if isinstance(node, Scope):
+            yield from walk(node.body)
+
+
+def parse(text: str) -> Module:
+    """The module `text` holds, or a `WeaveError` that names the line it cannot read."""
+    return _Parser(text).module()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.source, self.at, self.line = text, 0, 1
+
+    def module(self) -> Module:
+        result = Module("", "", 64, [])
+        while True:
+            found = self._next(MODULE)
+            if found is None:
+                break
+            lead, line, match = found
+            kind, raw = match.lastgroup, match[0][len(lead) :]
+            node: Node
+            if kind == "comment":
+                node = self._comment(lead, raw, line, result.items)
+            elif kind == "function":
+                node = self._function(lead, raw, line)
+            elif kind == "declaration":
+                node = declaration(lead, raw, line)
+            elif kind == "section":
+                node = Directive(lead, raw, line, "section", raw[8 : raw.index("{")].strip())
+            else:
+                node = self._directive(lead, raw, line, match)
+                if node.name == "version":
+                    result.version = node.arguments
+                elif node.name == "target":
+                    result.target = node.arguments.partition(",")[0].strip()
+                elif node.name == "address_size":
+                    result.address_size = int(node.arguments)
+            result.items.append(node)
+        result.tail = self.source[self.at :]
+        return result
+
+    def _next(self, pattern: re.Pattern[str]) -> tuple[str, int, re.Match[str]] | None:
+        """The next node's lead, line and match; moves past it. None at the end of the text."""
+        match = pattern.match(self.source, self.at)
+        if match is None:
+            rest = self.source[self.at :]
+            if not rest.strip():
+                return None
+            line = self.line + rest[: len(rest) - len(rest.lstrip())].count("\n")
+            raise WeaveError(line, rest.lstrip().partition("\n")[0], "this is not PTX that warplens knows")
+        lead: str = match["lead"]
+        line = self.line + lead.count("\n")
+        self.line = line + match[0].count("\n", len(lead))
+        self.at = match.end()
+        return lead, line, match
+
+    @staticmethod
+    def _comment(lead: str, raw: str, line: int, before: list[Node]) -> Comment:
+        trailing = "\n" not in lead and bool(before) and not isinstance(before[-1], Comment | Scope)
+        return Comment(lead, raw, line, trailing)
+
+    @staticmethod
+    def _directive(lead: str, raw: str, line: int, match: re.Match[str]) -> Directive:
+        """A directive that ends with its line or at a semicolon; a lone semicolon is one without a name."""
+        name = match["line_name"] or match["name"] or ""
+        return Directive(lead, raw, line, name, (match["line_arguments"] or match["arguments"] or "").strip())
+
+    def _function(self, lead: str, raw: str, line: int) -> Function:
+        opens = raw.endswith("{")
+        header = raw[:-1]
+        function = _header(lead, ";", line, header)
+        if opens:
+            function.raw = ""
+            function.body, function.close = self._body(line, header)
+        return function
+
+    def _body(self, start: int, header: str) -> tuple[list[Node], str]:
+        body: list[Node] = []
+        stack: list[Scope] = []
+        append = body.append
+        while True:
+            found = self._next(BODY)
+            if found is None:
+                raise WeaveError(start, header.strip().partition("\n")[0], "this function's closing brace is missing")
+            lead, line, match = found
+            kind = match.lastgroup
+            raw = match[0][len(lead) :]
+            if kind == "instruction":
+                opcode, *modifiers = match["opcode"].split(".")
+                append(
+                    Instruction(
+                        lead, raw, line, match["predicate"], match["negated"] == "!", opcode, tuple(modifiers),
+                        match["operands"],
+                    )
+                )  # fmt: skip
+            elif kind == "comment":
+                append(self._comment(lead, raw, line, stack[-1].body if stack else body))
+            elif kind == "label":
+                append(Label(lead, raw, line, match["label_name"]))
+            elif kind == "declaration":
+                append(declaration(lead, raw, line))
+            elif kind == "open":
+                scope = Scope(lead, raw, line)
+                append(scope)
+                stack.append(scope)
+                append = scope.body.append
+            elif kind != "close":
+                append(self._directive(lead, raw, line, match))
+            elif not stack:
+                return body, lead + raw
+            else:
+                stack.pop().close = lead + raw
+                append = stack[-1].body.append if stack else body.append
+
+
+def declaration(lead: str, raw: str, line: int) -> Declaration:
+    """The variables that `raw` (`.reg .b32 %r<4>;`) declares."""
+    text = strip_comments(raw)
+    result = Declaration(lead, raw, line)
+    linkage: list[str] = []
+    position = 0
+    for word in re.finditer(r"\s*\.(\w+)(?:\s*\((?:[^()]|\([^()]*\))*\))?(?:\s+(\d+)\b)?", text):
+        if word.start() != position:
+            break
+        position = word.end()
+        name = word[1]
+        if name in ("visible", "extern", "weak", "common"):
+            linkage.append(name)
+        elif name == "align":
+            result.align = int(word[2])
+        elif name in ("v2", "v4", "v8"):
+            result.vector = int(name[1:])
+        elif name in SCALAR_BYTES or name in ("pred", "texref", "samplerref", "surfref"):
+            result.type = name
+        elif not result.space:
+            result.space = name
+    result.linkage = tuple(linkage)
+    variables = []
+    while match := DECLARATOR.match(text, position):
+        position = match.end()
+        dims = tuple(int(size or "0", 0) for size in re.findall(r"\[\s*(\w*)\s*\]", match["dims"]))
+        variables.append(
+            Variable(match["name"], int(match["count"]) if match["count"] else None, dims, match["initialiser"])
+        )
+        if match["end"] == ";":
+            break
+    else:
+        raise WeaveError(line, raw, "this declaration has a form that warplens does not know")
+    if not result.type:
+        raise WeaveError(line, raw, "this declaration has no type that warplens knows")
+    result.variables = tuple(variables)
+    return result
+
+
+def _header(lead: str, raw: str, line: int, header: str) -> Function:
+    text = strip_comments(header)
+    match = HEADER_NAME.match(text)
+    if match is None:
+        raise WeaveError(
+            line, header.strip().partition("\n")[0], "this function header has a form warplens does not know"
+        )
+    performance = {
+        name: tuple(int(number) for number in re.findall(r"\d+", numbers))
+        for name, numbers in PERFORMANCE.findall(text[match.end() :])
+    }
+    return Function(
+        lead,
+        raw,
+        line,
+        name=match["name"],
+        is_entry=match["kind"] == "entry",
+        header=header,
+        linkage=tuple(match["linkage"].replace(".", " ").split()),
+        params=_params(match["params"] or "", line),
+        returns=_params(match["returns"] or "", line),
+        performance=performance,
+    )
+
+
+def _params(text: str, line: int) -> tuple[Param, ...]:
+    result = []
+    for part in split_operands(text):
+        words = re.findall(r"\.(\w+)", part)
+        kind = next((word for word in words if word in SCALAR_BYTES or word == "pred"), None)
+        name = re.search(r"([\w$%]+)\s*((?:\[\s*\w*\s*\]\s*)*)$", part)
+        if kind is None or name is None:
+            raise WeaveError(line, part, "this parameter has a form that warplens does not know")
+        size = SCALAR_BYTES.get(kind, 1)
+        dims = [int(dim or "0", 0) for dim in re.findall(r"\[\s*(\w*)\s*\]", name[2])]
+        for dim in dims:
+            size *= dim
+        # `.ptr .align N` describes the pointee; only an `.align` outside `.ptr` places the parameter itself.
+        own = re.search(r"\.align\s+(\d+)", part[: part.index(".ptr")] if ".ptr" in part else part)
+        align = int(own[1]) if own else SCALAR_BYTES.get(kind, 1)
+        result.append(Param(name[1], kind, size, align, bool(dims), words[0]))
+    return tuple(result)

@@ -1,0 +1,106 @@
+"""The words and patterns of PTX text that the parser is made of, and the error that names a line."""
+
+from __future__ import annotations
+
+import re
+
+from warplens.errors import WarplensError
+
+
+class WeaveError(WarplensError):
+    """PTX that cannot be read, rewritten or run, with the line and text that stopped it."""
+
+    def __init__(self, line: int, text: str, problem: str, remedy: str = "", function: str = "") -> None:
+        shown = " ".join(text.split())
+        shown = shown if len(shown) <= 120 else shown[:117] + "..."
+        where = f"PTX line {line}" + (f" in {function}" if function else "")
+        super().__init__(f"{where}: {problem}: {shown!r}" + (f"; {remedy}" if remedy else ""))
+        self.line, self.source, self.problem, self.remedy, self.function = line, text, problem, remedy, function
+
+
+SCALAR_BYTES = {
+    "b8": 1, "u8": 1, "s8": 1, "e4m3": 1, "e5m2": 1,
+    "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "e4m3x2": 2, "e5m2x2": 2,
+    "b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "tf32": 4,
+    "b64": 8, "u64": 8, "s64": 8, "f64": 8, "f32x2": 8, "b128": 16,
+}  # fmt: skip
+
+_IDENTIFIER = r"[A-Za-z_$%][\w$]*"
+_COMMENT = r"//[^\n]*|/\*.*?\*/"
+# What a statement may hold between its first word and its semicolon. Unrolled, so that a missing semicolon fails in
+# linear time: plain text, then (string | braces | comment | slash) and plain text again.
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+_REST = rf'[^;{{}}"/]*(?:(?:"[^"\n]*"|{_BRACES}|{_COMMENT}|/(?![/*]))[^;{{}}"/]*)*'
+_LINE = r'(?:[^\n"/;]|"[^"\n]*"|/(?![/*]))*'
+_SPACES = r"reg|sreg|shared|local|param|global|const|tex"
+_LINKAGE = r"(?:\.(?:visible|extern|weak|common)\b\s*)*"
+
+BODY = re.compile(
+    rf"""(?P<lead>\s*)(?:
+      (?P<comment>{_COMMENT})
+    | (?P<instruction>(?:@\s*(?P<negated>!?)\s*(?P<predicate>{_IDENTIFIER})\s*)?
+          (?P<opcode>[a-z]\w*(?:\.[\w:]+)*)(?![\w$]|\s*:)(?P<operands>{_REST});)
+    | (?P<label>(?P<label_name>{_IDENTIFIER})\s*:(?!:))
+    | (?P<line_directive>\.(?P<line_name>loc|file)\b(?P<line_arguments>{_LINE}))
+    | (?P<declaration>{_LINKAGE}\.(?:{_SPACES})\b{_REST};)
+    | (?P<directive>\.(?P<name>\w+)(?P<arguments>{_REST});)
+    | (?P<open>\{{)
+    | (?P<close>\}})
+    | (?P<empty>;)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+MODULE = re.compile(
+    rf"""(?P<lead>\s*)(?:
+      (?P<comment>{_COMMENT})
+    | (?P<function>{_LINKAGE}\.(?:entry|func)\b[^{{;"/]*(?:(?:"[^"\n]*"|{_COMMENT}|/(?![/*]))[^{{;"/]*)*[{{;])
+    | (?P<section>\.section\b[^{{}}]*\{{[^{{}}]*\}})
+    | (?P<line_directive>\.(?P<line_name>version|target|address_size|loc|file)\b(?P<line_arguments>{_LINE}))
+    | (?P<declaration>{_LINKAGE}\.(?:{_SPACES})\b{_REST};)
+    | (?P<directive>\.(?P<name>alias|pragma)\b(?P<arguments>{_REST});)
+    | (?P<empty>;)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+DECLARATOR = re.compile(
+    rf"\s*(?P<name>{_IDENTIFIER})\s*(?:<\s*(?P<count>\d+)\s*>)?\s*(?P<dims>(?:\[\s*\w*\s*\]\s*)*)"
+    rf"(?:=\s*(?P<initialiser>{_BRACES}|[^,;]+?))?\s*(?P<end>[,;])",
+    re.DOTALL,
+)
+
+HEADER_NAME = re.compile(
+    rf"\s*(?P<linkage>{_LINKAGE})\.(?P<kind>entry|func)\b\s*(?:\.attribute\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
+    rf"(?:\((?P<returns>[^()]*)\)\s*)?(?P<name>{_IDENTIFIER})\s*(?:\((?P<params>(?:[^()]|\([^()]*\))*)\))?"
+)
+
+PERFORMANCE = re.compile(r"\.(\w+)\b([\s\d,]*)")
+
+_COMMENTS = re.compile(_COMMENT, re.DOTALL)
+_OPENING, _CLOSING = frozenset("{[("), frozenset("}])")
+
+
+def strip_comments(text: str) -> str:
+    """`text` with a blank for every comment."""
+    return _COMMENTS.sub(" ", text) if "/" in text else text
+
+
+def split_operands(text: str) -> tuple[str, ...]:
+    """What stands between the commas that are not inside braces, brackets or parentheses."""
+    text = strip_comments(text).strip()
+    if not text:
+        return ()
+    if "{" not in text and "[" not in text and "(" not in text:
+        return tuple([part.strip() for part in text.split(",")])
+    parts, depth, start = [], 0, 0
+    for index, letter in enumerate(text):
+        if letter in _OPENING:
+            depth += 1
+        elif letter in _CLOSING:
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    parts.append(text[start:].strip())
+    return tuple(parts)
