@@ -1,0 +1,1 @@
+"""Other people's readers of what warplens writes."""
