@@ -7,7 +7,9 @@ weaver formats them into PTX.
 A launch's buffer is `tracks` tracks of `stride` bytes. A track is one 128-byte header and `capacity` 8-byte slots.
 A record fills one slot: `word0 = kind | region << 3 | tag << 27`, `word1 = %clock` (low 32 bits). A value or an
 anchor fills two: its 8-byte payload comes first and its record second, because a full ring is cut at an arbitrary
-slot and only a backward walk from the newest record can then tell payloads from records.
+slot and only a backward walk from the newest record can then tell payloads from records. At the end of a track
+that stops when full, such a pair is written whole or not at all (both slots still count as written), so that the
+last slot kept is never a lone payload.
 """
 
 from __future__ import annotations

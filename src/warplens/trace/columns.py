@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from warplens.errors import CaptureError
 from warplens.trace.schema import COLUMNS
 
 
@@ -43,24 +45,28 @@ class LazyColumns:
 
 
 class ParquetColumns:
-    """The columns of one Parquet file."""
+    """The columns of one Parquet file; `fixed` ones are constants that its folder's name holds."""
 
-    def __init__(self, path: str | os.PathLike[str], rows: int) -> None:
+    def __init__(self, path: Path, rows: int, fixed: Mapping[str, int]) -> None:
         self._path = path
+        self._fixed = fixed
         self.rows = rows
 
     def column(self, name: str) -> pa.Array:
-        table = pq.read_table(self._path, columns=[name], partitioning=None)
-        return combined(table.column(name)).cast(COLUMNS[name]) if name in COLUMNS else combined(table.column(name))
+        if name in self._fixed:
+            return pa.array(np.full(self.rows, self._fixed[name], COLUMNS[name].to_pandas_dtype()))
+        try:
+            column = pq.ParquetFile(self._path).read([name]).column(name)
+            return combined(column.cast(COLUMNS[name]))
+        except (pa.ArrowException, OSError) as error:
+            problem = f"cannot be read ({str(error).splitlines()[0][:120]})"
+            raise CaptureError(self._path, f"column {name}", problem, "copy or make it again") from None
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:
     """One contiguous array; dictionaries are unified on the way."""
     if column.num_chunks == 1:
         return column.chunk(0)
-    return column.unify_dictionaries().combine_chunks()
+    whole = column.unify_dictionaries().combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
-
-def all_columns(columns: Columns) -> Iterator[tuple[str, pa.Array]]:
-    for name in COLUMNS:
-        yield name, columns.column(name)

@@ -97,6 +97,7 @@ class Losses:
     torn_payloads: int = 0
     unknown_regions: int = 0
     clock_backward: int = 0
+    clock_ambiguous: int = 0
     details: Sequence[str] = ()
 
     @property
@@ -108,7 +109,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class Meta:
-    """The trace's JSON document."""
+    """The trace's JSON document. `origin_ns` is the device's globaltimer at time zero of the trace."""
 
     launches: Sequence[LaunchInfo] = ()
     devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -117,6 +118,7 @@ class Meta:
     cost: Mapping[str, float] = field(default_factory=dict)
     locations: Mapping[str, str] = field(default_factory=dict)
     producer: str = "warplens"
+    origin_ns: int = 0
     schema: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
@@ -128,7 +130,8 @@ class Meta:
         known = _known(cls, document)
         known["launches"] = tuple(_launch_info(entry) for entry in known.get("launches", ()))
         known["clock"] = ClockFit(**_known(ClockFit, known.get("clock", {})))
-        known["losses"] = Losses(**_known(Losses, known.get("losses", {})))
+        losses = _known(Losses, known.get("losses", {}))
+        known["losses"] = Losses(**losses | {"details": tuple(losses.get("details", ()))})
         return cls(**known)
 
 

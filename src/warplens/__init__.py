@@ -1,0 +1,35 @@
+"""See inside a GPU kernel: which warp did what, when, for how many cycles, on which SM."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warplens.errors import WarplensError as WarplensError
+    from warplens.session import profile as profile
+    from warplens.trace.io import load as load
+    from warplens.trace.model import Trace as Trace
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "profile": "warplens.session",
+    "load": "warplens.trace.io",
+    "Trace": "warplens.trace.model",
+    "WarplensError": "warplens.errors",
+}
+__all__ = ["Trace", "WarplensError", "__version__", "load", "profile"]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, so that `import warplens` costs next to nothing inside a kernel author's program.
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'warplens' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

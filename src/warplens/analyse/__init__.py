@@ -1,0 +1,1 @@
+"""One file per question: pure functions from a trace to frozen results."""

@@ -1,0 +1,229 @@
+"""How long regions take: counts, durations, shares and spreads, per region or any finer group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas
+
+    from warplens.trace.model import Trace
+
+GROUPS = ("region", "kernel", "sm", "warp", "block", "launch", "rank")
+_PERCENTILES = (50, 95, 99)
+
+Int = npt.NDArray[Any]
+Float = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Durations of one region (within one group). Plain names are cycles; `_ns` ones nanoseconds.
+
+    `share` is of the time that warps were alive. Open spans, whose end nobody saw, are counted but not measured.
+    The spreads are (largest - smallest) / mean of the mean duration over warps and over SMs.
+    """
+
+    group: str
+    region: str
+    count: int
+    open: int
+    total: int
+    mean: float
+    std: float
+    p50: float
+    p95: float
+    p99: float
+    min: int
+    max: int
+    share: float
+    exclusive: int
+    exclusive_share: float
+    warp_spread: float
+    sm_spread: float
+    total_ns: int
+    mean_ns: float
+    std_ns: float
+    p50_ns: float
+    p95_ns: float
+    p99_ns: float
+    min_ns: int
+    max_ns: int
+    exclusive_ns: int
+
+    def __getitem__(self, metric: str) -> Any:
+        """A metric by name; `p50_cycles` is another way to write `p50`."""
+        name = metric.removesuffix("_cycles")
+        if name not in METRICS:
+            raise UsageError(f"no metric {metric!r}{did_you_mean(metric, METRICS)}")
+        return getattr(self, name)
+
+
+METRICS = tuple(field.name for field in fields(Row))
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The rows, largest total first, and what the shares are of."""
+
+    by: str
+    rows: Sequence[Row]
+    busy_cycles: int
+    busy_ns: int
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, region: str) -> Row:
+        """The row of a region (the first group's, when grouped)."""
+        for row in self.rows:
+            if row.region == region:
+                return row
+        raise UsageError(f"no region named {region!r}{did_you_mean(region, (row.region for row in self.rows))}")
+
+    def sorted(self, metric: str, *, descending: bool = True) -> Statistics:
+        """The same rows in another order."""
+        name = metric.removesuffix("_cycles")
+        if name not in METRICS:
+            raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
+        rows = tuple(sorted(self.rows, key=lambda row: getattr(row, name), reverse=descending))
+        return Statistics(self.by, rows, self.busy_cycles, self.busy_ns)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "by": self.by,
+            "busy_cycles": self.busy_cycles,
+            "busy_ns": self.busy_ns,
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+    def to_pandas(self) -> pandas.DataFrame:
+        import pandas
+
+        return pandas.DataFrame([asdict(row) for row in self.rows], columns=list(METRICS))
+
+
+def statistics(trace: Trace, by: str = "region") -> Statistics:
+    """Statistics of every region, in each group of `by`: region (no finer), kernel, sm, warp, block, launch, rank."""
+    if by not in GROUPS:
+        raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
+    codes, regions = trace.codes("region")
+    spans = trace.of_kind("span")
+    is_open = trace.numpy("open")
+    group, groups = _groups(trace, by)
+    key = codes.astype(np.int64) if by == "region" else group * len(regions) + codes
+    opened = np.bincount(key[spans & is_open], minlength=1)
+
+    measured = spans & ~is_open
+    cycles, ns = trace.numpy("dur_cycles"), trace.numpy("dur_ns")
+    parent = trace.numpy("parent")
+    own = {"cycles": _exclusive(cycles, parent, measured), "ns": _exclusive(ns, parent, measured)}
+    busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", cycles)
+    busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", ns)
+
+    rows = []
+    at = np.flatnonzero(measured)
+    keys, order, bounds = _partition(key[at])
+    seen = set(keys.tolist())
+    warp, sm = trace.numpy("warp")[at], trace.numpy("sm")[at]
+    for number, value in enumerate(keys.tolist()):
+        part = order[bounds[number] : bounds[number + 1]]
+        rows_of = at[part]
+        durations = cycles[rows_of]
+        in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
+        exclusive = int(own["cycles"][rows_of].sum())
+        rows.append(
+            Row(
+                group="" if by == "region" else str(groups[value // len(regions)]),
+                region=regions[value % len(regions)],
+                count=len(part),
+                open=int(opened[value]) if value < len(opened) else 0,
+                **in_cycles,
+                share=in_cycles["total"] / busy_cycles if busy_cycles else 0.0,
+                exclusive=exclusive,
+                exclusive_share=exclusive / busy_cycles if busy_cycles else 0.0,
+                warp_spread=_spread(durations, warp[part]),
+                sm_spread=_spread(durations, sm[part]),
+                **{f"{name}_ns": number for name, number in in_ns.items()},
+                exclusive_ns=int(own["ns"][rows_of].sum()),
+            )
+        )
+    for value in np.flatnonzero(opened).tolist():
+        if value not in seen:
+            name = "" if by == "region" else str(groups[value // len(regions)])
+            rows.append(_never_ended(name, regions[value % len(regions)], int(opened[value])))
+    rows.sort(key=lambda row: (row.group if by != "region" else "", -row.total))
+    return Statistics(by, tuple(rows), int(busy_cycles), int(busy_ns))
+
+
+def _groups(trace: Trace, by: str) -> tuple[Int, Sequence[Any]]:
+    if by == "region":
+        return np.zeros(0, np.int64), [""]
+    if by == "kernel":
+        codes, names = trace.codes("kernel")
+        return codes.astype(np.int64), names
+    values, codes = np.unique(trace.numpy(by), return_inverse=True)
+    return codes.astype(np.int64), values.tolist()
+
+
+def _partition(key: Int) -> tuple[Int, Int, Int]:
+    """The distinct keys, an order that brings equal keys together, and where each begins in it."""
+    small = key.astype(np.uint16) if len(key) and key.max() < 1 << 16 else key
+    order = np.argsort(small, kind="stable")
+    in_order = key[order]
+    starts = np.flatnonzero(np.append(True, in_order[1:] != in_order[:-1])) if len(key) else np.empty(0, np.int64)
+    return in_order[starts], order, np.append(starts, len(key))
+
+
+def _summary(durations: Int) -> dict[str, Any]:
+    p50, p95, p99 = np.percentile(durations, _PERCENTILES)
+    return {
+        "total": int(durations.sum()),
+        "mean": float(durations.mean()),
+        "std": float(durations.std()),
+        "p50": float(p50),
+        "p95": float(p95),
+        "p99": float(p99),
+        "min": int(durations.min()),
+        "max": int(durations.max()),
+    }
+
+
+def _exclusive(durations: Int, parent: Int, measured: npt.NDArray[np.bool_]) -> Int:
+    """Each span's time less that of its direct children, never below zero (asynchronous children may outlive it)."""
+    child = measured & (parent >= 0)
+    inner = np.bincount(parent[child], weights=durations[child], minlength=len(durations))
+    return np.maximum(durations - inner.astype(np.int64), 0)
+
+
+def _extent(trace: Trace, start: str, durations: Int) -> int:
+    """The sum of the tracks' extents, for traces that do not know their warps' lifetimes."""
+    if not len(trace):
+        return 0
+    track, begin = trace.numpy("track"), trace.numpy(start)
+    heads = np.flatnonzero(np.append(True, track[1:] != track[:-1]))
+    first, last = np.minimum.reduceat(begin, heads), np.maximum.reduceat(begin + durations, heads)
+    return int((last - first).sum())
+
+
+def _spread(durations: Int, member: Int) -> float:
+    count = np.bincount(member)
+    present = count > 0
+    means = np.bincount(member, weights=durations)[present] / count[present]
+    middle = float(means.mean())
+    return float((means.max() - means.min()) / middle) if middle else 0.0
+
+
+def _never_ended(group: str, region: str, opened: int) -> Row:
+    zeros = {name: 0 for name in METRICS if name not in ("group", "region", "open")}
+    return Row(group=group, region=region, open=opened, **zeros)

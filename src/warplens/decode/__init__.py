@@ -1,0 +1,235 @@
+"""A capture to a trace: windows of slots, rows in cycles, then one clock fit that places them all in time."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from warplens.capture import Capture
+from warplens.decode.fallback import NumpyDecoder
+from warplens.decode.native import NativeDecoder
+from warplens.decode.report import collect_losses, describe
+from warplens.decode.rows import Counter, Detail, Plan, RegionTable, Rows
+from warplens.decode.windows import Windows, windows
+from warplens.errors import WarplensError
+from warplens.native import load
+from warplens.record import clock
+from warplens.trace.columns import LazyColumns
+from warplens.trace.model import Trace
+from warplens.trace.schema import COLUMNS, KINDS, ClockFit, LaunchInfo, Meta
+
+Int64 = npt.NDArray[np.int64]
+_UNIT = 1 << 17
+"""Units of the clock fit: launch * _UNIT + SM."""
+
+
+@dataclass(frozen=True)
+class _Tracks:
+    """Per-track columns of the whole capture, launch after launch."""
+
+    launch: Int64
+    kernel: Int64
+    block: Int64
+    warp: Int64
+    lane: Int64
+    sm: Int64
+    row_start: Int64
+
+
+def decode(capture: Capture, *, native: bool = True) -> Trace:
+    """Decode every launch of a capture. Losses are counted in the trace's meta; they never raise."""
+    library = load() if native else None
+    decoder = NativeDecoder(library) if library else NumpyDecoder()
+    mhz = capture.device.clock_mhz
+    views = [windows(launch, mhz) for launch in capture.launches]
+    plans: list[Plan] = []
+    row = anchor = 0
+    for launch, view in zip(capture.launches, views, strict=True):
+        plans.append(decoder.count(launch, view, row, anchor))
+        row, anchor = int(plans[-1].row_start[-1]), int(plans[-1].anchor_start[-1])
+    if row > np.iinfo(np.int32).max:
+        raise WarplensError(f"{row} spans are more than a trace can number; profile fewer launches or blocks")
+
+    names = list(dict.fromkeys(chain.from_iterable(launch.regions.values() for launch in capture.launches)))
+    code = {name: i for i, name in enumerate(names)}
+    rows = Rows.allocate(row, anchor, any(plan.with_payload.any() for plan in plans))
+    details: list[list[Detail]] = []
+    for launch, view, plan in zip(capture.launches, views, plans, strict=True):
+        table = RegionTable({region: code[name] for region, name in launch.regions.items()}, len(names))
+        details.append(decoder.fill(launch, view, plan, table, rows))
+    if rows.counters[Counter.UNKNOWN_REGIONS]:
+        names.append("(unknown region)")
+
+    kernels = list(dict.fromkeys(launch.kernel for launch in capture.launches))
+    tracks = _tracks(capture, views, plans, kernels)
+    lines = _fit(views, plans, rows, mhz)
+    unit = tracks.launch * _UNIT + tracks.sm
+    zero = _first_record(tracks, unit, rows, lines)
+    at = lines.find(unit)
+    knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
+    start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
+
+    meta = Meta(
+        launches=_launch_infos(capture, views, lines, zero),
+        devices={str(capture.device.index): asdict(capture.device)},
+        clock=_clock_summary(lines),
+        losses=collect_losses(views, rows, [describe(*e) for e in zip(capture.launches, views, details, strict=True)]),
+        cost=dict(capture.cost),
+        locations=_locations(capture),
+        producer=capture.producer,
+        origin_ns=lines.base_ns + zero,
+    )
+    return Trace(_columns(capture, tracks, rows, start_ns, dur_ns, names, kernels), meta)
+
+
+def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: list[str]) -> _Tracks:
+    sizes = [len(view) for view in views]
+
+    def stack(parts: list[Int64]) -> Int64:
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    return _Tracks(
+        launch=np.repeat(np.arange(len(views)), sizes),
+        kernel=np.repeat(np.array([kernels.index(launch.kernel) for launch in capture.launches], np.int64), sizes),
+        block=stack([view.block for view in views]),
+        warp=stack([view.warp for view in views]),
+        lane=stack([view.lane for view in views]),
+        sm=stack([view.sm for view in views]),
+        row_start=np.append(stack([plan.row_start[:-1] for plan in plans]), plans[-1].row_start[-1] if plans else 0),
+    )
+
+
+def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float) -> clock.Lines:
+    """All anchors: each track's start, its exit, and those between that lie within its lifetime."""
+    unit: list[Int64] = []
+    clocks: list[Int64] = []
+    times: list[Int64] = []
+    for number, (view, plan) in enumerate(zip(views, plans, strict=True)):
+        track = np.repeat(np.arange(len(view)), np.diff(plan.anchor_start))
+        inner = slice(int(plan.anchor_start[0]), int(plan.anchor_start[-1]))
+        ns = rows.anchor_ns[inner]
+        good = (ns >= view.start_ns[track]) & (~view.exited[track] | (ns <= view.exit_ns[track]))
+        units = number * _UNIT + view.sm
+        unit += [units, units[view.exited], units[track[good]]]
+        clocks += [view.start_clock, view.exit_clock[view.exited], rows.anchor_clock[inner][good]]
+        times += [view.start_ns, view.exit_ns[view.exited], ns[good]]
+    if not unit:
+        return clock.fit(*(np.empty(0, np.int64),) * 4)
+    units_all = np.concatenate(unit)
+    return clock.fit(units_all, units_all // _UNIT, np.concatenate(clocks), np.concatenate(times), nominal_mhz)
+
+
+def _first_record(tracks: _Tracks, unit: Int64, rows: Rows, lines: clock.Lines) -> int:
+    """The earliest row, in ns since the fit's base: each track's first row is its earliest."""
+    used = np.flatnonzero(np.diff(tracks.row_start))
+    if not len(used):
+        return 0
+    return int(np.floor(lines(unit[used], rows.start[tracks.row_start[used]]).min() + 0.5))
+
+
+def _clock_summary(lines: clock.Lines) -> ClockFit:
+    if not len(lines.unit):
+        return ClockFit()
+    p50, p99 = np.percentile(lines.residual_ns, [50, 99])
+    slowest, mean, fastest = lines.mhz()
+    return ClockFit(
+        residual_p50_ns=float(p50),
+        residual_p99_ns=float(p99),
+        residual_max_ns=float(lines.residual_ns.max()),
+        mhz_min=slowest,
+        mhz_mean=mean,
+        mhz_max=fastest,
+        anchors=len(lines.residual_ns),
+        sms=len(np.unique(lines.unit % _UNIT)),
+        segments=len(lines.slope),
+        step_ns=lines.step_ns,
+        method=lines.method,
+    )
+
+
+def _launch_infos(capture: Capture, views: list[Windows], lines: clock.Lines, zero: int) -> tuple[LaunchInfo, ...]:
+    infos = []
+    for number, (launch, view) in enumerate(zip(capture.launches, views, strict=True)):
+        units = number * _UNIT + view.sm
+        begin, end = lines(units, view.start_clock), lines(units, view.exit_clock)
+        infos.append(
+            LaunchInfo(
+                launch=number,
+                kernel=launch.kernel,
+                rank=capture.rank,
+                device=capture.device.index,
+                grid=launch.grid,
+                block=launch.block,
+                clock=launch.clock,
+                begin_ns=int(begin.min()) - zero if len(view) else 0,
+                end_ns=int(end.max()) - zero if len(view) else 0,
+                tracks=len(view),
+                busy_cycles=int((view.exit_clock - view.start_clock).sum()),
+                busy_ns=int((end - begin).sum()),
+                cost=dict(launch.cost),
+                extra=dict(launch.extra),
+            )
+        )
+    return tuple(infos)
+
+
+def _locations(capture: Capture) -> dict[str, str]:
+    """Source locations by region name."""
+    return {
+        launch.regions[region]: text
+        for launch in capture.launches
+        for region, text in launch.locations.items()
+        if region in launch.regions
+    }
+
+
+def _columns(
+    capture: Capture, tracks: _Tracks, rows: Rows, start_ns: Int64, dur_ns: Int64, names: list[str], kernels: list[str]
+) -> LazyColumns:
+    """Columns made from the decoder's arrays when asked for; per-track ones are spread over their rows only then."""
+    n = len(rows.start)
+    counts = np.diff(tracks.row_start)
+
+    def constant(name: str, value: int) -> pa.Array:
+        return pa.array(np.full(n, value, COLUMNS[name].to_pandas_dtype()))
+
+    def spread(name: str, values: Int64) -> pa.Array:
+        return pa.array(np.repeat(values.astype(COLUMNS[name].to_pandas_dtype()), counts))
+
+    def named(name: str, codes: npt.NDArray[np.integer], words: list[str] | tuple[str, ...]) -> pa.Array:
+        index = codes.astype(COLUMNS[name].index_type.to_pandas_dtype(), copy=False)
+        return pa.DictionaryArray.from_arrays(pa.array(index), pa.array(words, pa.string()))
+
+    def value() -> pa.Array:
+        if not len(rows.value):
+            return pa.nulls(n, pa.float64())
+        return pa.array(rows.value, mask=rows.has_value == 0)
+
+    return LazyColumns(
+        n,
+        {
+            "rank": lambda: constant("rank", capture.rank),
+            "device": lambda: constant("device", capture.device.index),
+            "launch": lambda: spread("launch", tracks.launch),
+            "kernel": lambda: named("kernel", np.repeat(tracks.kernel, counts), kernels),
+            "sm": lambda: spread("sm", tracks.sm),
+            "block": lambda: spread("block", tracks.block),
+            "warp": lambda: spread("warp", tracks.warp),
+            "region": lambda: named("region", rows.region, names),
+            "kind": lambda: named("kind", rows.kind, KINDS),
+            "depth": lambda: pa.array(rows.depth),
+            "parent": lambda: pa.array(rows.parent),
+            "start_ns": lambda: pa.array(start_ns),
+            "dur_ns": lambda: pa.array(dur_ns),
+            "start_cycle": lambda: pa.array(rows.start),
+            "dur_cycles": lambda: pa.array(rows.duration),
+            "value": value,
+            "track": lambda: spread("track", np.arange(len(counts))),
+            "lane": lambda: spread("lane", tracks.lane),
+            "open": lambda: pa.array(rows.open.view(bool)),
+        },
+    )

@@ -1,0 +1,132 @@
+"""The decoder's loops in C, over ctypes; one thread per core, each with its own range of tracks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.capture import Launch
+from warplens.decode.rows import MAX_DETAILS, Counter, Detail, Plan, RegionTable, Rows
+from warplens.decode.windows import Windows
+from warplens.native import pointer
+
+_P, _I = ctypes.c_void_p, ctypes.c_int64
+_DETAIL_FIELDS = 5
+
+
+class _Tracks(ctypes.Structure):
+    _fields_ = [
+        (name, _P)
+        for name in (
+            "offset", "first", "slots", "row_start", "anchor_start", "with_payload", "from_exit", "start_clock",
+            "exit_clock", "start_ns", "exited", "lossy", "rate",
+        )
+    ]  # fmt: skip
+
+
+class _Regions(ctypes.Structure):
+    _fields_ = [("keys", _P), ("codes", _P), ("mask", ctypes.c_uint32), ("unknown", ctypes.c_int32)]
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = [
+        (name, _P)
+        for name in (
+            "region", "parent", "kind", "depth", "start", "duration", "open", "value", "has_value", "anchor_clock",
+            "anchor_ns",
+        )
+    ]  # fmt: skip
+
+
+class NativeDecoder:
+    """The C implementation of the decoder."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._count, self._decode, self._place = library.wl_count, library.wl_decode, library.wl_place
+
+    def count(self, launch: Launch, windows: Windows, row: int, anchor: int) -> Plan:
+        """Where the rows of each track go when the launch's first is row number `row`."""
+        tracks = len(windows)
+        rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
+        with_payload = np.zeros(tracks, np.uint8)
+
+        def work(begin: int, end: int) -> None:
+            status = self._count(
+                pointer(launch.raw), pointer(windows.offset), _I(launch.capacity), pointer(windows.first),
+                pointer(windows.slots), _I(begin), _I(end), pointer(rows[1:]), pointer(anchors[1:]),
+                pointer(with_payload),
+            )  # fmt: skip
+            _check(status)
+
+        _in_parallel(work, windows.slots)
+        rows[0], anchors[0] = row, anchor
+        return Plan(np.cumsum(rows), np.cumsum(anchors), with_payload)
+
+    def fill(self, launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, out: Rows) -> list[Detail]:
+        """Decode every track into its rows; returns the first malformed ends."""
+        flags = {name: getattr(windows, name).astype(np.uint8) for name in ("exited", "lossy", "from_exit")}
+        arrays = {name: flags.get(name, getattr(plan, name, getattr(windows, name, None))) for name, _ in _Tracks._fields_}
+        tracks = _Tracks(*(pointer(array) for array in arrays.values()))
+        table = _Regions(pointer(regions.keys), pointer(regions.values), regions.mask, regions.unknown)
+        rows = _Rows(*(pointer(getattr(out, name)) for name, _ in _Rows._fields_))
+        found: list[Detail] = []
+
+        def work(begin: int, end: int) -> None:
+            counters = np.zeros(len(Counter), np.int64)
+            details = np.zeros((MAX_DETAILS, _DETAIL_FIELDS), np.int64)
+            n = np.zeros(1, np.int64)
+            status = self._decode(
+                pointer(launch.raw), _I(launch.capacity), ctypes.byref(tracks), _I(begin), _I(end),
+                ctypes.byref(table), ctypes.byref(rows), pointer(counters), pointer(details), pointer(n),
+            )  # fmt: skip
+            _check(status)
+            out.counters += counters
+            found.extend(Detail(Counter(what), *rest) for what, *rest in details[: n[0]].tolist())
+
+        _in_parallel(work, windows.slots)
+        return sorted(found, key=lambda detail: (detail.track, detail.slot))[:MAX_DETAILS]
+
+    def place(
+        self,
+        row_start: npt.NDArray[np.int64],
+        segment_start: npt.NDArray[np.int64],
+        segment_count: npt.NDArray[np.int64],
+        knots: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]],
+        rows: Rows,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Start and duration of every row in ns."""
+        start_ns, duration_ns = np.empty(len(rows.start), np.int64), np.empty(len(rows.start), np.int64)
+
+        def work(begin: int, end: int) -> None:
+            self._place(
+                pointer(row_start), _I(begin), _I(end), pointer(segment_start), pointer(segment_count),
+                *(pointer(array) for array in knots), pointer(rows.start), pointer(rows.duration),
+                pointer(start_ns), pointer(duration_ns),
+            )  # fmt: skip
+
+        _in_parallel(work, np.diff(row_start))
+        return start_ns, duration_ns
+
+
+def _in_parallel(work: Callable[[int, int], None], weight: npt.NDArray[np.int64]) -> None:
+    """Call `work` on ranges of tracks of about equal weight."""
+    threads = min(os.cpu_count() or 1, 16, max(1, int(weight.sum()) >> 16))
+    total = np.cumsum(weight)
+    cuts = np.searchsorted(total, np.linspace(0, total[-1] if len(total) else 0, threads + 1)[1:-1]).tolist()
+    ranges = list(zip([0, *cuts], [*cuts, len(weight)], strict=True))
+    if threads == 1:
+        work(*ranges[0])
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, *span) for span in ranges]:
+            done.result()
+
+
+def _check(status: int) -> None:
+    if status:
+        raise MemoryError("the decoder ran out of memory")

@@ -1,0 +1,115 @@
+"""The arrays a decoder fills: one row per span, instant or value, ordered by track, then by begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.record.layout import MAX_REGION
+
+SPAN, INSTANT, VALUE = range(3)
+"""Codes of schema.KINDS."""
+
+SEARCH_LIMIT = 64
+"""How deep an end looks for a begin of its name below the innermost span: a bound that keeps garbage from costing
+quadratic time."""
+
+MAX_DETAILS = 32
+
+
+class Counter(IntEnum):
+    """What the decoders count, in the order of the C enum."""
+
+    ORPHAN_ENDS = 0
+    MISMATCHED_ENDS = 1
+    EMPTY_SLOTS = 2
+    TORN_PAYLOADS = 3
+    UNKNOWN_REGIONS = 4
+    CLOCK_BACKWARD = 5
+    OPEN_SPANS = 6
+    CLOCK_AMBIGUOUS = 7
+
+
+@dataclass
+class Rows:
+    """Preallocated columns of all launches of a capture, in cycles."""
+
+    region: npt.NDArray[np.int32]
+    kind: npt.NDArray[np.int8]
+    depth: npt.NDArray[np.int16]
+    parent: npt.NDArray[np.int32]
+    start: npt.NDArray[np.int64]
+    duration: npt.NDArray[np.int64]
+    open: npt.NDArray[np.uint8]
+    value: npt.NDArray[np.float64]
+    has_value: npt.NDArray[np.uint8]
+    anchor_clock: npt.NDArray[np.int64]
+    anchor_ns: npt.NDArray[np.int64]
+    counters: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(Counter), np.int64))
+
+    @classmethod
+    def allocate(cls, rows: int, anchors: int, with_values: bool) -> Rows:
+        values = rows if with_values else 0
+        return cls(
+            region=np.empty(rows, np.int32),
+            kind=np.empty(rows, np.int8),
+            depth=np.empty(rows, np.int16),
+            parent=np.empty(rows, np.int32),
+            start=np.empty(rows, np.int64),
+            duration=np.empty(rows, np.int64),
+            open=np.empty(rows, np.uint8),
+            value=np.zeros(values, np.float64),
+            has_value=np.zeros(values, np.uint8),
+            anchor_clock=np.zeros(anchors, np.int64),
+            anchor_ns=np.full(anchors, -1, np.int64),
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where each track's rows and anchors go, and which tracks carry payloads."""
+
+    row_start: npt.NDArray[np.int64]
+    anchor_start: npt.NDArray[np.int64]
+    with_payload: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One malformed end: which, in which track, at which slot of it, and what was innermost instead."""
+
+    what: Counter
+    track: int
+    slot: int
+    region: int
+    innermost: int
+
+
+class RegionTable:
+    """Region ids to codes as an open-addressed table, the same for numpy and C."""
+
+    def __init__(self, codes: dict[int, int], unknown: int) -> None:
+        size = 16
+        while size < 4 * len(codes):
+            size *= 2
+        self.mask = size - 1
+        self.unknown = unknown
+        self.codes = codes
+        self.keys = np.full(size, -1, np.int32)
+        self.values = np.zeros(size, np.int32)
+        for region, code in codes.items():
+            at = (region * 2654435761 & 0xFFFFFFFF) >> 7 & self.mask
+            while self.keys[at] >= 0:
+                at = (at + 1) & self.mask
+            self.keys[at], self.values[at] = region, code
+
+    def lookup(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:
+        """Codes of `ids`, and how many of them are unknown."""
+        known = np.array(sorted(self.codes), np.int64)
+        order = np.array([self.codes[int(region)] for region in known] + [self.unknown], np.int32)
+        at = np.searchsorted(known, ids)
+        missing = (at == len(known)) | (np.append(known, MAX_REGION + 1)[at] != ids)
+        return np.where(missing, self.unknown, order[at]).astype(np.int32), int(missing.sum())

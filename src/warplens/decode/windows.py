@@ -1,0 +1,146 @@
+"""Track headers to windows: which slots of which track hold records, and what was lost before any is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.capture import Launch
+from warplens.record.layout import (
+    HEADER,
+    HEADER_BYTES,
+    MAX_SM,
+    MAX_WARPS,
+    SLOT_BYTES,
+    TRACK_MAGIC,
+    TrackState,
+)
+
+Int64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+
+_SANE = 1 << 62
+"""Clocks and times past this are garbage, and adding to them would overflow."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The readable tracks of one launch. `first` and `slots` walk a ring from its oldest surviving slot.
+
+    `lossy` tracks wrote more than was kept; `from_exit` ones lost their oldest records, so their clock is unwrapped
+    back from the exit.
+    """
+
+    offset: Int64
+    first: Int64
+    slots: Int64
+    written: Int64
+    block: Int64
+    warp: Int64
+    lane: Int64
+    sm: Int64
+    start_clock: Int64
+    start_ns: Int64
+    exit_clock: Int64
+    exit_ns: Int64
+    exited: Bool
+    lossy: Bool
+    from_exit: Bool
+    rate: npt.NDArray[np.float64]
+    unwritten: int
+    invalid: int
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def part(self, tracks: slice) -> Windows:
+        """Some of the tracks, without the counts that belong to the whole."""
+        arrays = {f.name: getattr(self, f.name)[tracks] for f in fields(self) if f.name not in ("unwritten", "invalid")}
+        return Windows(**arrays, unwritten=0, invalid=0)
+
+
+def windows(launch: Launch, nominal_mhz: float) -> Windows:
+    """The windows of a launch; tracks never written or with impossible headers are counted, not read."""
+    raw = np.ascontiguousarray(launch.raw)
+    headers = np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,))
+    written_to = headers["magic"] != 0
+    good = written_to & _plausible(headers, launch)
+    track = np.flatnonzero(good)
+    header = headers[track]
+    exited = header["state"] == TrackState.EXITED
+    offset = track.astype(np.int64) * launch.stride + HEADER_BYTES
+    written = header["written"].astype(np.int64)
+    first = np.zeros(len(track), np.int64)
+    for i in np.flatnonzero(~exited):
+        first[i], written[i] = _unfinished(raw, int(offset[i]), launch)
+    slots = np.minimum(written, launch.capacity)
+    lossy = written > slots
+    ring = np.full(len(track), launch.full == "ring")
+    wrapped = ring & lossy & exited
+    if launch.capacity:
+        first = np.where(wrapped, written % launch.capacity, first)
+        slots -= ~ring & lossy & _last_slot_unused(raw, launch)[track]
+    start_clock, start_ns, exit_clock, exit_ns = (
+        header[name].astype(np.int64) for name in ("start_clock", "start_ns", "exit_clock", "exit_ns")
+    )
+    elapsed = np.where(exited, exit_ns - start_ns, 0)
+    measured = (exit_clock - start_clock) / np.maximum(elapsed, 1)
+    return Windows(
+        offset=offset,
+        first=first.astype(np.int64),
+        slots=slots,
+        written=written,
+        block=header["block"].astype(np.int64),
+        warp=header["warp"].astype(np.int64),
+        lane=header["lane"].astype(np.int64),
+        sm=header["sm"].astype(np.int64),
+        start_clock=start_clock,
+        start_ns=start_ns,
+        exit_clock=np.where(exited, exit_clock, start_clock),
+        exit_ns=np.where(exited, exit_ns, start_ns),
+        exited=exited,
+        lossy=lossy & ~ring,
+        from_exit=wrapped,
+        rate=np.where(elapsed > 0, measured, nominal_mhz / 1000.0).astype(np.float64),
+        unwritten=int(len(headers) - written_to.sum()),
+        invalid=int(written_to.sum() - good.sum()),
+    )
+
+
+def _plausible(headers: npt.NDArray[np.void], launch: Launch) -> Bool:
+    exited = headers["state"] == TrackState.EXITED
+    good = (headers["magic"] == TRACK_MAGIC) & (headers["state"] <= TrackState.EXITED)
+    good &= (headers["block"] < launch.blocks) & (headers["warp"] < min(MAX_WARPS, launch.warps))
+    good &= (headers["sm"] <= MAX_SM) & (headers["lane"] < 32)
+    for name in ("start_clock", "start_ns", "exit_clock", "exit_ns"):
+        good &= headers[name] < _SANE
+    for name in ("clock", "ns"):
+        good &= ~exited | (headers[f"exit_{name}"] >= headers[f"start_{name}"])
+    return np.asarray(good)
+
+
+def _last_slot_unused(raw: npt.NDArray[np.uint8], launch: Launch) -> Bool:
+    """Whether each track's last slot is blank: a value that did not fit whole leaves it so."""
+    at = HEADER_BYTES + (launch.capacity - 1) * SLOT_BYTES
+    return np.asarray(np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,)) == 0)
+
+
+def _unfinished(raw: npt.NDArray[np.uint8], offset: int, launch: Launch) -> tuple[int, int]:
+    """First slot and count of a track whose warp never wrote its exit: what is there is what is not zero."""
+    slots = np.ndarray(launch.capacity, "<u8", raw, offset)
+    used = np.flatnonzero(slots)
+    if not len(used):
+        return 0, 0
+    count = int(used[-1]) + 1
+    if launch.full == "ring" and count == launch.capacity:
+        return _seam(slots), count
+    return 0, count
+
+
+def _seam(slots: npt.NDArray[np.uint64]) -> int:
+    """The oldest slot of a ring nobody closed: right after the newest, where the clock steps back the furthest."""
+    clock = (slots >> np.uint64(32)).astype(np.uint32)
+    step = (clock - np.roll(clock, 1)).astype(np.int32)
+    return int(step.argmin()) if step.min() < 0 else 0

@@ -1,0 +1,77 @@
+"""The hot loops in C, compiled by the system's compiler on first use and kept in the user's cache.
+
+Nothing depends on it: without a compiler, or with WARPLENS_NATIVE=0, the numpy versions give the same bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from warplens.record import layout
+
+_HERE = Path(__file__).parent
+_FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-fwrapv")
+
+
+def load() -> ctypes.CDLL | None:
+    """The compiled library, or None where it cannot be had; `why_not` says why."""
+    return None if os.environ.get("WARPLENS_NATIVE") == "0" else _build()[0]
+
+
+def why_not() -> str | None:
+    """The reason for which `load` gives None; None when it gives a library."""
+    return "WARPLENS_NATIVE=0 is set" if os.environ.get("WARPLENS_NATIVE") == "0" else _build()[1]
+
+
+@cache
+def _build() -> tuple[ctypes.CDLL | None, str | None]:
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        return None, "no C compiler found (cc, gcc or clang)"
+    sources = sorted(_HERE.glob("*.c"))
+    command = [compiler, *_FLAGS, *(f"-DWL_{name}={value}" for name, value in _definitions().items())]
+    digest = hashlib.sha256(" ".join([*command, platform.machine(), platform.libc_ver()[1]]).encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    library = _cache_folder() / f"native-{digest.hexdigest()[:16]}.so"
+    try:
+        if not library.exists():
+            _compile([*command, *map(str, sources)], library)
+        return ctypes.CDLL(str(library)), None
+    except OSError as error:
+        return None, f"{library} cannot be used ({error})"
+    except subprocess.SubprocessError as error:
+        return None, f"{compiler} failed ({getattr(error, 'stderr', '') or error})"
+
+
+def _compile(command: list[str], library: Path) -> None:
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made = Path(folder) / "native.so"
+        subprocess.run([*command, "-o", str(made), "-lm"], check=True, capture_output=True, text=True, timeout=120)
+        os.replace(made, library)
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(root) / "warplens"
+
+
+def _definitions() -> dict[str, int]:
+    names = ("SLOT_BYTES", "REGION_SHIFT", "TAG_SHIFT", "MAX_REGION")
+    kinds = {f"KIND_{kind.name}": int(kind) for kind in layout.Kind}
+    types = {f"VALUE_{kind.name}": int(kind) for kind in layout.ValueType}
+    return {name: getattr(layout, name) for name in names} | kinds | types
+
+
+def pointer(array: object) -> ctypes.c_void_p:
+    """The address of a contiguous numpy array, or null for None."""
+    return ctypes.c_void_p(None if array is None else array.ctypes.data)  # type: ignore[attr-defined]

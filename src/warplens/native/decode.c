@@ -1,0 +1,319 @@
+/* Tracks to spans. The numpy version in decode/fallback.py gives the same rows; tests hold the two together. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <math.h>
+
+typedef struct {
+    uint32_t word0, clock;
+} record_t;
+
+/* One track's slots: a window of `slots` slots that starts at `first` and wraps at the track's capacity. */
+typedef struct {
+    const uint8_t *raw;
+    int64_t capacity, first, slots;
+} window_t;
+
+enum { SEARCH_LIMIT = 64, WRAP_BITS = 32 };
+static const uint32_t BACKWARD = 0xFFFF0000u; /* a delta above this is a small step back, not a 2-second gap */
+
+enum { ORPHAN_ENDS, MISMATCHED_ENDS, EMPTY_SLOTS, TORN_PAYLOADS, UNKNOWN_REGIONS, CLOCK_BACKWARD, OPEN_SPANS,
+       CLOCK_AMBIGUOUS, COUNTERS };
+enum { DETAIL_FIELDS = 5, MAX_DETAILS = 32 };
+
+static inline record_t slot_at(const window_t *w, int64_t i) {
+    int64_t at = w->first + i;
+    if (at >= w->capacity) at -= w->capacity;
+    record_t r;
+    memcpy(&r, w->raw + at * WL_SLOT_BYTES, sizeof r);
+    return r;
+}
+
+static inline uint32_t kind_of(record_t r) { return r.word0 & ((1u << WL_REGION_SHIFT) - 1); }
+static inline uint32_t region_of(record_t r) { return (r.word0 >> WL_REGION_SHIFT) & WL_MAX_REGION; }
+static inline int has_payload(uint32_t kind) { return kind == WL_KIND_VALUE || kind == WL_KIND_ANCHOR; }
+
+/* Payload slots hold arbitrary bits, so only a walk back from the newest record can tell them from records. */
+static void find_payloads(const window_t *w, uint8_t *is_payload) {
+    memset(is_payload, 0, w->slots);
+    for (int64_t i = w->slots - 1; i > 0; i--)
+        if (has_payload(kind_of(slot_at(w, i)))) is_payload[--i] = 1;
+}
+
+static int any_payload(const window_t *w) {
+    for (int64_t i = 0; i < w->slots; i++)
+        if (has_payload(kind_of(slot_at(w, i)))) return 1;
+    return 0;
+}
+
+/* Rows and anchors each track will give. Returns 0, or -1 when memory ran out. */
+int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const int64_t *first, const int64_t *slots,
+             int64_t begin, int64_t end, int64_t *rows, int64_t *anchors, uint8_t *with_payload) {
+    static const uint8_t gives_row[8] = {[WL_KIND_BEGIN] = 1, [WL_KIND_INSTANT] = 1, [WL_KIND_VALUE] = 1,
+                                         [WL_KIND_ASYNC_BEGIN] = 1};
+    uint8_t *is_payload = NULL;
+    int64_t room = 0;
+    for (int64_t t = begin; t < end; t++) {
+        window_t w = {raw + offset[t], capacity, first[t], slots[t]};
+        int64_t n = 0, a = 0;
+        with_payload[t] = any_payload(&w);
+        if (with_payload[t]) {
+            if (room < w.slots) {
+                free(is_payload);
+                is_payload = malloc(room = w.slots);
+                if (!is_payload) return -1;
+            }
+            find_payloads(&w, is_payload);
+            for (int64_t i = 0; i < w.slots; i++) {
+                if (is_payload[i]) continue;
+                uint32_t kind = kind_of(slot_at(&w, i));
+                n += gives_row[kind];
+                a += kind == WL_KIND_ANCHOR;
+            }
+        } else {
+            for (int64_t i = 0; i < w.slots; i++) n += gives_row[kind_of(slot_at(&w, i))];
+        }
+        rows[t] = n;
+        anchors[t] = a;
+    }
+    free(is_payload);
+    return 0;
+}
+
+typedef struct {
+    const int32_t *keys, *codes;
+    uint32_t mask;
+    int32_t unknown;
+} regions_t;
+
+static inline int32_t code_of(const regions_t *r, uint32_t id, int64_t *counters) {
+    for (uint32_t at = (id * 2654435761u) >> 7 & r->mask;; at = (at + 1) & r->mask) {
+        if (r->keys[at] == (int32_t)id) return r->codes[at];
+        if (r->keys[at] < 0) break;
+    }
+    counters[UNKNOWN_REGIONS]++;
+    return r->unknown;
+}
+
+static void add_detail(int64_t *details, int64_t *n, int64_t what, int64_t track, int64_t slot, int64_t id, int64_t other) {
+    if (*n >= MAX_DETAILS) return;
+    int64_t row[DETAIL_FIELDS] = {what, track, slot, id, other};
+    memcpy(details + (*n)++ * DETAIL_FIELDS, row, sizeof row);
+}
+
+static double value_of(record_t payload, uint32_t type) {
+    uint64_t bits = (uint64_t)payload.clock << 32 | payload.word0;
+    double real;
+    memcpy(&real, &bits, sizeof real);
+    return type == WL_VALUE_F64 ? real : type == WL_VALUE_U64 ? (double)bits : (double)(int64_t)bits;
+}
+
+typedef struct {
+    int64_t row;
+    uint32_t id, tag;
+} open_t;
+
+typedef struct {
+    const int64_t *offset, *first, *slots, *row_start, *anchor_start;
+    const uint8_t *with_payload, *from_exit;
+    const int64_t *start_clock, *exit_clock, *start_ns;
+    const uint8_t *exited, *lossy;
+    const double *rate;
+} tracks_t;
+
+typedef struct {
+    int32_t *region, *parent;
+    int8_t *kind;
+    int16_t *depth;
+    int64_t *start, *duration;
+    uint8_t *open;
+    double *value;
+    uint8_t *has_value;
+    int64_t *anchor_clock, *anchor_ns;
+} rows_t;
+
+static inline int64_t step(uint32_t from, uint32_t to, int64_t *counters) {
+    uint32_t delta = to - from;
+    if (delta >= BACKWARD) {
+        counters[CLOCK_BACKWARD]++;
+        return (int32_t)delta;
+    }
+    return delta;
+}
+
+/* A ring that lost its oldest records is unwrapped back from its exit: the clock at its first surviving record. */
+static int64_t clock_before_first(const window_t *w, const uint8_t *is_payload, int64_t exit_clock) {
+    int64_t ignored[COUNTERS] = {0}, clock = exit_clock;
+    uint32_t low = (uint32_t)exit_clock;
+    for (int64_t i = w->slots - 1; i >= 0; i--) {
+        record_t r = slot_at(w, i);
+        if ((is_payload && is_payload[i]) || kind_of(r) == WL_KIND_EMPTY) continue;
+        clock -= step(r.clock, low, ignored);
+        low = r.clock;
+    }
+    return clock;
+}
+
+static int64_t find_open(const open_t *stack, int64_t height, uint32_t id, int64_t tag) {
+    int64_t bottom = height > SEARCH_LIMIT ? height - SEARCH_LIMIT : 0;
+    for (int64_t i = height - 1; i >= bottom; i--)
+        if (stack[i].id == id && (tag < 0 || stack[i].tag == (uint32_t)tag)) return i;
+    return -1;
+}
+
+static void close_row(const rows_t *out, int64_t row, int64_t clock) {
+    out->duration[row] = clock > out->start[row] ? clock - out->start[row] : 0;
+}
+
+static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int64_t t, const regions_t *regions,
+                         const rows_t *out, open_t *stack, open_t *flying, uint8_t *is_payload, int64_t *counters,
+                         int64_t *details, int64_t *n_details) {
+    window_t w = {raw + tracks->offset[t], capacity, tracks->first[t], tracks->slots[t]};
+    int64_t row = tracks->row_start[t], anchor = tracks->anchor_start[t], height = 0, flights = 0;
+    const uint8_t *payload = NULL;
+    if (tracks->with_payload[t]) {
+        find_payloads(&w, is_payload);
+        payload = is_payload;
+    }
+    int64_t clock = tracks->start_clock[t];
+    if (tracks->from_exit[t]) clock = clock_before_first(&w, payload, tracks->exit_clock[t]);
+    uint32_t low = (uint32_t)clock;
+
+    for (int64_t i = 0; i < w.slots; i++) {
+        if (payload && payload[i]) continue;
+        record_t r = slot_at(&w, i);
+        uint32_t kind = kind_of(r), id = region_of(r), tag = r.word0 >> WL_TAG_SHIFT;
+        if (kind == WL_KIND_EMPTY) {
+            counters[EMPTY_SLOTS]++;
+            continue;
+        }
+        clock += step(low, r.clock, counters);
+        low = r.clock;
+        switch (kind) {
+        case WL_KIND_BEGIN:
+        case WL_KIND_INSTANT:
+        case WL_KIND_VALUE:
+        case WL_KIND_ASYNC_BEGIN:
+            out->region[row] = code_of(regions, id, counters);
+            out->kind[row] = kind == WL_KIND_INSTANT ? 1 : kind == WL_KIND_VALUE ? 2 : 0;
+            out->depth[row] = height > INT16_MAX ? INT16_MAX : (int16_t)height;
+            out->parent[row] = height ? (int32_t)stack[height - 1].row : -1;
+            out->start[row] = clock;
+            out->duration[row] = 0;
+            out->open[row] = 0;
+            if (kind == WL_KIND_BEGIN) stack[height++] = (open_t){row, id, tag};
+            if (kind == WL_KIND_ASYNC_BEGIN) flying[flights++] = (open_t){row, id, tag};
+            if (kind == WL_KIND_VALUE) {
+                if (i && payload[i - 1]) {
+                    out->value[row] = value_of(slot_at(&w, i - 1), tag);
+                    out->has_value[row] = 1;
+                } else
+                    counters[TORN_PAYLOADS]++;
+            }
+            row++;
+            break;
+        case WL_KIND_END: {
+            int64_t at = height && stack[height - 1].id == id ? height - 1 : find_open(stack, height, id, -1);
+            if (at < 0) {
+                counters[ORPHAN_ENDS]++;
+                add_detail(details, n_details, ORPHAN_ENDS, t, i, id, -1);
+                break;
+            }
+            if (at != height - 1) {
+                counters[MISMATCHED_ENDS]++;
+                add_detail(details, n_details, MISMATCHED_ENDS, t, i, id, stack[height - 1].id);
+            }
+            close_row(out, stack[at].row, clock);
+            height--;
+            memmove(stack + at, stack + at + 1, (height - at) * sizeof *stack);
+            break;
+        }
+        case WL_KIND_ASYNC_END: {
+            int64_t at = find_open(flying, flights, id, tag);
+            if (at < 0) {
+                counters[ORPHAN_ENDS]++;
+                add_detail(details, n_details, ORPHAN_ENDS, t, i, id, -1);
+                break;
+            }
+            close_row(out, flying[at].row, clock);
+            flights--;
+            memmove(flying + at, flying + at + 1, (flights - at) * sizeof *flying);
+            break;
+        }
+        case WL_KIND_ANCHOR: {
+            record_t g = {0, 0};
+            if (i && payload[i - 1])
+                g = slot_at(&w, i - 1);
+            else
+                counters[TORN_PAYLOADS]++;
+            int64_t ns = (int64_t)((uint64_t)g.clock << 32 | g.word0);
+            if (ns > tracks->start_ns[t] && tracks->rate[t] > 0) {
+                double expected = (double)(ns - tracks->start_ns[t]) * tracks->rate[t];
+                double wraps = rint((expected - (double)(clock - tracks->start_clock[t])) / 4294967296.0);
+                if (wraps > 0 && wraps < 1048576.0) clock += (int64_t)wraps << WRAP_BITS;
+                out->anchor_clock[anchor] = clock;
+                out->anchor_ns[anchor] = ns;
+            } else
+                out->anchor_ns[anchor] = -1;
+            anchor++;
+            break;
+        }
+        }
+    }
+    if (tracks->exited[t] && !tracks->lossy[t] && tracks->exit_clock[t] - clock >= (int64_t)1 << WRAP_BITS)
+        counters[CLOCK_AMBIGUOUS]++;
+    int64_t last = tracks->exited[t] && !tracks->lossy[t] && tracks->exit_clock[t] > clock ? tracks->exit_clock[t] : clock;
+    counters[OPEN_SPANS] += height + flights;
+    for (int64_t i = 0; i < height + flights; i++) {
+        int64_t open_row = i < height ? stack[i].row : flying[i - height].row;
+        out->open[open_row] = 1;
+        close_row(out, open_row, last);
+    }
+}
+
+/* Fill the rows of tracks [begin, end). Returns 0, or -1 when memory ran out. */
+int wl_decode(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int64_t begin, int64_t end,
+              const regions_t *regions, const rows_t *out, int64_t *counters, int64_t *details, int64_t *n_details) {
+    int64_t most = 1;
+    for (int64_t t = begin; t < end; t++)
+        if (tracks->slots[t] > most) most = tracks->slots[t];
+    open_t *stack = malloc(most * sizeof *stack), *flying = malloc(most * sizeof *flying);
+    uint8_t *is_payload = malloc(most);
+    int failed = !stack || !flying || !is_payload;
+    for (int64_t t = begin; t < end && !failed; t++)
+        decode_track(raw, capacity, tracks, t, regions, out, stack, flying, is_payload, counters, details, n_details);
+    free(stack);
+    free(flying);
+    free(is_payload);
+    return failed ? -1 : 0;
+}
+
+/* Cycles to ns by each track's line segments: ns = knot_ns + (cycle - knot_clock) * slope, rounded to whole ns. */
+void wl_place(const int64_t *row_start, int64_t begin, int64_t end, const int64_t *segment_start,
+              const int64_t *segment_count, const int64_t *knot_clock, const double *knot_ns, const double *slope,
+              const int64_t *start, const int64_t *duration, int64_t *start_ns, int64_t *duration_ns) {
+    for (int64_t t = begin; t < end; t++) {
+        const int64_t *clocks = knot_clock + segment_start[t];
+        const double *ns = knot_ns + segment_start[t], *slopes = slope + segment_start[t];
+        int64_t last = segment_count[t] - 1;
+        for (int64_t i = row_start[t]; i < row_start[t + 1]; i++) {
+            int64_t edges[2] = {start[i], start[i] + duration[i]}, placed[2];
+            for (int e = 0; e < 2; e++) {
+                int64_t s = 0;
+                if (last) {
+                    int64_t high = last;
+                    while (s < high) {
+                        int64_t middle = (s + high + 1) / 2;
+                        if (clocks[middle] <= edges[e])
+                            s = middle;
+                        else
+                            high = middle - 1;
+                    }
+                }
+                placed[e] = (int64_t)floor(ns[s] + (double)(edges[e] - clocks[s]) * slopes[s] + 0.5);
+            }
+            start_ns[i] = placed[0];
+            duration_ns[i] = placed[1] - placed[0];
+        }
+    }
+}

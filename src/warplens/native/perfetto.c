@@ -1,0 +1,215 @@
+/* Rows of a trace to Perfetto TrackEvent packets. The numpy version in export/events.py gives the same bytes. */
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SPAN, INSTANT };
+enum { TYPE_BEGIN = 1, TYPE_END = 2, TYPE_INSTANT = 3 };
+enum { BUFFER_BYTES = 1 << 20, MOST_PACKET_BYTES = 128 };
+
+/* Columns of the whole trace; `cycles` and `open` may be null. Ends are start + duration. */
+typedef struct {
+    const int8_t *kind;
+    const int32_t *region, *parent;
+    const int16_t *depth;
+    const int64_t *start, *duration, *cycles;
+    const uint8_t *open;
+} columns_t;
+
+/* A lane shows spans that nest: the rows open on it and the time of its last event. */
+typedef struct {
+    int64_t *open;
+    int64_t height, room;
+    uint64_t now;
+} lane_t;
+
+typedef struct {
+    const columns_t *rows;
+    int64_t first, last; /* rows of the track being walked */
+    int32_t *lane_of;    /* by row, from the first row of the call */
+    int64_t base;        /* that first row */
+    lane_t *lanes;
+    int64_t count, room; /* lanes used by this track; lanes allocated */
+    int64_t most;        /* how deep a lane may nest */
+    uint8_t *buffer;     /* null when only lanes are wanted */
+    int64_t filled;
+    int file, failed;
+    uint32_t sequence; /* of the track's lane 0 */
+} walk_t;
+
+static inline int64_t end_of(const columns_t *rows, int64_t row) { return rows->start[row] + rows->duration[row]; }
+
+static inline uint8_t *varint(uint8_t *at, uint64_t value) {
+    while (value > 127) {
+        *at++ = (uint8_t)(value | 128);
+        value >>= 7;
+    }
+    *at++ = (uint8_t)value;
+    return at;
+}
+
+static void flush(walk_t *w) {
+    for (int64_t done = 0; done < w->filled && !w->failed;) {
+        ssize_t n = write(w->file, w->buffer + done, w->filled - done);
+        if (n >= 0)
+            done += n;
+        else if (errno != EINTR)
+            w->failed = errno;
+    }
+    w->filled = 0;
+}
+
+/* Lengths are patched in: no packet reaches 128 bytes, so each is one byte. */
+static void emit(walk_t *w, int64_t lane, int64_t row, int type, int64_t time) {
+    if (!w->buffer) return;
+    if (w->filled > BUFFER_BYTES - MOST_PACKET_BYTES) flush(w);
+    uint8_t *packet = w->buffer + w->filled, *at = packet;
+    lane_t *l = &w->lanes[lane];
+    *at++ = 0x0a; /* Trace.packet */
+    at++;
+    *at++ = 0x50; /* TracePacket.trusted_packet_sequence_id */
+    at = varint(at, w->sequence + (uint32_t)lane);
+    *at++ = 0x40; /* TracePacket.timestamp, since the sequence's last */
+    at = varint(at, (uint64_t)time - l->now);
+    l->now = (uint64_t)time;
+    *at++ = 0x5a; /* TracePacket.track_event */
+    uint8_t *event = at++;
+    *at++ = 0x48; /* TrackEvent.type */
+    *at++ = (uint8_t)type;
+    if (type != TYPE_END) {
+        *at++ = 0x50; /* TrackEvent.name_iid */
+        at = varint(at, (uint64_t)w->rows->region[row] + 1);
+        if (type == TYPE_BEGIN && w->rows->cycles) {
+            *at++ = 0x22; /* TrackEvent.debug_annotations { name_iid: 1, int_value } */
+            uint8_t *annotation = at++;
+            *at++ = 0x08;
+            *at++ = 1;
+            *at++ = 0x20;
+            at = varint(at, (uint64_t)w->rows->cycles[row]);
+            *annotation = (uint8_t)(at - annotation - 1);
+            if (w->rows->open[row]) {
+                static const uint8_t open[] = {0x22, 4, 0x08, 2, 0x10, 1}; /* { name_iid: 2, bool_value: true } */
+                memcpy(at, open, sizeof open);
+                at += sizeof open;
+            }
+        }
+    }
+    *event = (uint8_t)(at - event - 1);
+    packet[1] = (uint8_t)(at - packet - 2);
+    w->filled += at - packet;
+}
+
+/* Close what ended before `row`. What ends as `row` starts stays open when `row` lies deeper, inside it. */
+static inline void close_ended(walk_t *w, int64_t lane, int64_t row) {
+    lane_t *l = &w->lanes[lane];
+    while (l->height) {
+        int64_t top = l->open[l->height - 1], end = end_of(w->rows, top);
+        if (end > w->rows->start[row] || (end == w->rows->start[row] && w->rows->depth[top] < w->rows->depth[row])) return;
+        l->height--;
+        emit(w, lane, top, TYPE_END, end);
+    }
+}
+
+/* An asynchronous span, or one that outlives its parent: it would push what follows off the track's own lane. */
+static inline int is_loose(const walk_t *w, int64_t row, int64_t parent) {
+    const columns_t *r = w->rows;
+    if (r->kind[row] != SPAN) return 0;
+    int64_t end = end_of(r, row);
+    if (parent >= 0 && end > end_of(r, parent)) return 1;
+    return row + 1 < w->last && r->depth[row + 1] <= r->depth[row] && r->start[row + 1] < end;
+}
+
+static inline int fits(walk_t *w, int64_t lane, int64_t row, int64_t parent) {
+    close_ended(w, lane, row);
+    const lane_t *l = &w->lanes[lane];
+    if (!l->height) return 1;
+    int64_t top = l->open[l->height - 1];
+    int inside = lane ? top == parent : w->rows->depth[top] < w->rows->depth[row];
+    return inside && end_of(w->rows, row) <= end_of(w->rows, top) && l->height < w->most;
+}
+
+static int add_lane(walk_t *w) {
+    if (w->count == w->room) {
+        lane_t *more = realloc(w->lanes, 2 * w->room * sizeof *more);
+        if (!more) return -1;
+        memset(more + w->room, 0, w->room * sizeof *more);
+        w->lanes = more;
+        w->room *= 2;
+    }
+    w->lanes[w->count].height = 0;
+    w->lanes[w->count++].now = 0;
+    return 0;
+}
+
+static int push(lane_t *l, int64_t row) {
+    if (l->height == l->room) {
+        int64_t room = l->room ? 2 * l->room : 16;
+        int64_t *more = realloc(l->open, room * sizeof *more);
+        if (!more) return -1;
+        l->open = more;
+        l->room = room;
+    }
+    l->open[l->height++] = row;
+    return 0;
+}
+
+static int walk_track(walk_t *w) {
+    const columns_t *r = w->rows;
+    w->count = 0;
+    if (add_lane(w)) return -1;
+    for (int64_t row = w->first; row < w->last; row++) {
+        int32_t *lane_of = w->lane_of - w->base;
+        lane_of[row] = 0;
+        if (r->kind[row] > INSTANT) continue;
+        int64_t parent = r->parent[row];
+        if (parent < w->first || parent >= row) parent = -1;
+        int64_t lane = parent < 0 ? 0 : lane_of[parent];
+        if (is_loose(w, row, parent) || !fits(w, lane, row, parent)) {
+            for (lane = 1; lane < w->count; lane++)
+                if (fits(w, lane, row, -1)) break;
+            if (lane == w->count && add_lane(w)) return -1;
+        }
+        lane_of[row] = (int32_t)lane;
+        if (r->kind[row] == INSTANT) {
+            emit(w, lane, row, TYPE_INSTANT, r->start[row]);
+            continue;
+        }
+        emit(w, lane, row, TYPE_BEGIN, r->start[row]);
+        if (push(&w->lanes[lane], row)) return -1;
+    }
+    for (int64_t lane = 0; lane < w->count; lane++)
+        for (lane_t *l = &w->lanes[lane]; l->height;) {
+            int64_t top = l->open[--l->height];
+            emit(w, lane, top, TYPE_END, end_of(r, top));
+        }
+    return 0;
+}
+
+/* Walk `tracks` tracks whose rows are row_start[t] .. row_start[t + 1], and say the lane of each row and how many lanes
+   each track takes. With `sequence` (of each track's lane 0), also write the packets to `file`.
+   Returns 0, -1 when memory ran out, or the errno of a failed write. */
+int wl_tracks(const columns_t *rows, const int64_t *row_start, int64_t tracks, int64_t most, int32_t *lane_of,
+              int32_t *lanes, const uint32_t *sequence, int file) {
+    walk_t w = {.rows = rows, .lane_of = lane_of, .base = row_start[0], .most = most, .room = 4, .file = file};
+    w.lanes = calloc(w.room, sizeof *w.lanes);
+    if (sequence) w.buffer = malloc(BUFFER_BYTES);
+    int result = !w.lanes || (sequence && !w.buffer) ? -1 : 0;
+    for (int64_t t = 0; t < tracks && !result; t++) {
+        w.first = row_start[t];
+        w.last = row_start[t + 1];
+        if (sequence) w.sequence = sequence[t];
+        result = walk_track(&w);
+        lanes[t] = (int32_t)w.count;
+        if (w.failed) result = w.failed;
+    }
+    if (!result && sequence) {
+        flush(&w);
+        result = w.failed;
+    }
+    for (int64_t i = 0; w.lanes && i < w.room; i++) free(w.lanes[i].open);
+    free(w.lanes);
+    free(w.buffer);
+    return result;
+}

@@ -1,0 +1,114 @@
+"""What a front end's device buffer looks like: one launch header, then the tracks of `layout`.
+
+The CUDA header keeps only the low 32 bits of its write address in a register that grows, so no track may cross a
+4 GiB boundary: `place` says where in an allocation the buffer starts. Each track ends with one spare slot that takes
+the stores of a full track, so that recording needs no branch; it is not part of the capacity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from warplens.errors import WarplensError
+from warplens.record.layout import HEADER_BYTES, LAYOUT_VERSION, MAX_SLOTS, MAX_WARPS, SLOT_BYTES, track_stride
+
+Dim3 = tuple[int, int, int]
+
+BUFFER_MAGIC = 0x31424C57  # "WLB1"
+BUFFER_BYTES = 128
+WINDOW = 1 << 32
+FULL_MODES = ("", "stop", "ring")
+"""What `mode` in the launch header says: which of them the kernel was compiled for. Empty: no warp got that far."""
+
+BUFFER = np.dtype(
+    {
+        "names": [
+            "magic", "version", "capacity", "stride", "tracks", "per_block",
+            "names", "mode", "refused",
+        ],
+        "formats": ["<u4"] * 6 + ["<u8", "<u4", "<u4"],
+        "offsets": [0, 4, 16, 20, 24, 28, 64, 72, 76],
+        "itemsize": BUFFER_BYTES,
+    }
+)  # fmt: skip
+"""The launch header. The host writes the first line, the device the second: the address of the module's region
+names, how it was compiled, and whether a warp found no track for itself."""
+
+DEFAULT_BYTES = 64 << 20
+DEFAULT_SLOTS = (256, 65536)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sizes of one launch's buffer."""
+
+    capacity: int
+    stride: int
+    tracks: int
+    per_block: int
+
+    @property
+    def size(self) -> int:
+        """Bytes from the launch header to the end of the last track."""
+        return BUFFER_BYTES + self.tracks * self.stride
+
+    @property
+    def allocation(self) -> int:
+        """Bytes to allocate so that `place` always finds room."""
+        return self.size + self.stride
+
+    def place(self, address: int) -> int:
+        """Where in an allocation at `address` the buffer starts, so that no track crosses a 4 GiB boundary."""
+        first = address + BUFFER_BYTES
+        to_boundary = -first % WINDOW
+        if to_boundary >= self.tracks * self.stride:
+            return address
+        return address + to_boundary % self.stride
+
+    def header(self) -> bytes:
+        """The launch header as the device expects it."""
+        head = np.zeros((), BUFFER)
+        head["magic"], head["version"] = BUFFER_MAGIC, LAYOUT_VERSION
+        for name in ("capacity", "stride", "tracks", "per_block"):
+            head[name] = getattr(self, name)
+        return head.tobytes()
+
+
+def plan(
+    grid: Dim3, block: Dim3, *, records: int | None = None, full: str = "stop", every_thread: bool = False
+) -> Plan:
+    """The buffer for one launch; `records` is the wish per warp (or per thread), None a default that fits memory."""
+    threads = block[0] * block[1] * block[2]
+    per_block = threads if every_thread else -(-threads // 32)
+    tracks = grid[0] * grid[1] * grid[2] * per_block
+    if min(*grid, *block) < 1 or per_block > MAX_WARPS * 32:
+        raise WarplensError(f"grid {grid}, block {block}: each size must be at least 1 and a block at most 1024 threads")
+    if records is None:
+        low, high = DEFAULT_SLOTS
+        records = max(low, min(high, DEFAULT_BYTES // tracks // SLOT_BYTES // 16 * 16 - 17))
+    if full == "ring":
+        records = 1 << max(0, records - 1).bit_length() if records else 0
+    if records > MAX_SLOTS:
+        raise WarplensError(f"records_per_warp={records}: at most {MAX_SLOTS} fit one track")
+    result = Plan(records, _stride(records), tracks, per_block)
+    if result.allocation > WINDOW:
+        most = (WINDOW - BUFFER_BYTES) // (tracks + 1) // HEADER_BYTES * HEADER_BYTES
+        most = (most - HEADER_BYTES) // SLOT_BYTES - 1
+        advice = f"ask for at most records_per_warp={most}" if most > 0 else "launch a smaller grid"
+        raise WarplensError(
+            f"{tracks} warps with {records} records each need {result.allocation / 2**30:.1f} GiB, the limit is 4; {advice}"
+        )
+    return result
+
+
+def trimmed(buffer_plan: Plan, written: int) -> Plan:
+    """The same tracks cut to what the fullest one holds, so that unused slots are not copied."""
+    capacity = min(buffer_plan.capacity, written)
+    return replace(buffer_plan, capacity=capacity, stride=track_stride(capacity))
+
+
+def _stride(capacity: int) -> int:
+    """A track and its spare slot, in whole cache lines."""
+    return track_stride(capacity + 1) if capacity < MAX_SLOTS else track_stride(capacity) + HEADER_BYTES

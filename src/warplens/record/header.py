@@ -1,0 +1,56 @@
+"""Writes the constants of `layout` and `buffer` as a C header: `python -m warplens.record.header`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from warplens.record import buffer, layout
+from warplens.record.names import NAME_BYTES, NAME_MAGIC
+
+PATH = Path(__file__).resolve().parent.parent / "include" / "warplens_layout.h"
+
+_OPENING = """\
+// Generated from warplens/record/layout.py and buffer.py by `python -m warplens.record.header`; do not edit.
+#ifndef WARPLENS_LAYOUT_H
+#define WARPLENS_LAYOUT_H
+"""
+
+
+def text() -> str:
+    """The whole header file."""
+    values: dict[str, int] = {
+        "LAYOUT_VERSION": layout.LAYOUT_VERSION,
+        "SLOT_BYTES": layout.SLOT_BYTES,
+        "HEADER_BYTES": layout.HEADER_BYTES,
+        "REGION_SHIFT": layout.REGION_SHIFT,
+        "TAG_SHIFT": layout.TAG_SHIFT,
+        "MAX_REGION": layout.MAX_REGION,
+        "MAX_TAG": layout.MAX_TAG,
+        "MAX_SLOTS": layout.MAX_SLOTS,
+        "MAX_WARPS": layout.MAX_WARPS,
+        "TRACK_MAGIC": layout.TRACK_MAGIC,
+        "BUFFER_MAGIC": buffer.BUFFER_MAGIC,
+        "BUFFER_BYTES": buffer.BUFFER_BYTES,
+        "NAME_BYTES": NAME_BYTES,
+        "MODE_STOP": buffer.FULL_MODES.index("stop"),
+        "MODE_RING": buffer.FULL_MODES.index("ring"),
+    }
+    values |= {f"KIND_{kind.name}": kind.value for kind in layout.Kind}
+    values |= {f"STATE_{state.name}": state.value for state in layout.TrackState}
+    values |= {f"VALUE_{kind.name}": kind.value for kind in layout.ValueType}
+    values |= _offsets("TRACK", layout.HEADER) | _offsets("BUFFER", buffer.BUFFER)
+    lines = [f"#define WL_{name} {value}u" for name, value in values.items()]
+    lines.append(f"#define WL_NAME_MAGIC {NAME_MAGIC:#x}ull")
+    return _OPENING + "\n".join(lines) + "\n#endif\n"
+
+
+def _offsets(prefix: str, dtype: np.dtype[np.void]) -> dict[str, int]:
+    assert dtype.fields is not None
+    return {f"{prefix}_{name.upper()}_AT": int(field[1]) for name, field in dtype.fields.items()}
+
+
+if __name__ == "__main__":
+    PATH.write_text(text())
+    print(PATH)

@@ -1,0 +1,66 @@
+"""Region names as a CUDA module carries them: found by scanning its bytes, on disk or in device memory.
+
+Each mark leaves one read-only object in the module's data: `{magic, id, line, name length, file length, name, file}`.
+The id is a hash of the name, so an object proves itself, and a kernel needs no table kept by hand.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from warplens.errors import WarplensError
+from warplens.record.layout import MAX_REGION, REGION_BITS
+
+NAME_MAGIC = 0x9F1D5A3C574C4E31
+_FIXED = struct.Struct("<QIIHH")
+NAME_BYTES = 24
+"""Bytes before the text: the fixed part, padded to the alignment of the magic."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Which region ids mean what, and where in the source they were first marked."""
+
+    regions: Mapping[int, str] = field(default_factory=dict)
+    locations: Mapping[int, str] = field(default_factory=dict)
+
+
+def region_id(name: str) -> int:
+    """The id device code computes for `name`: FNV-1a folded to 24 bits, never 0."""
+    value = 0x811C9DC5
+    for byte in name.encode():
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return (value >> REGION_BITS ^ value) & MAX_REGION or 1
+
+
+def scan(data: bytes) -> Names:
+    """All names in a cubin, an uncompressed fatbin or a copy of a module's memory."""
+    regions: dict[int, str] = {}
+    locations: dict[int, str] = {}
+    magic = struct.pack("<Q", NAME_MAGIC)
+    at = data.find(magic)
+    while at >= 0:
+        entry = _entry(data, at)
+        if entry is not None:
+            ident, name, where = entry
+            if regions.setdefault(ident, name) != name:
+                raise WarplensError(
+                    f"regions {regions[ident]!r} and {name!r} have the same id {ident}; rename one of them"
+                )
+            locations.setdefault(ident, where)
+        at = data.find(magic, at + 1)
+    return Names(regions, locations)
+
+
+def _entry(data: bytes, at: int) -> tuple[int, str, str] | None:
+    if at + NAME_BYTES > len(data):
+        return None
+    _, ident, line, name_length, file_length = _FIXED.unpack_from(data, at)
+    text = data[at + NAME_BYTES : at + NAME_BYTES + name_length + file_length]
+    try:
+        name, file = text[: name_length - 1].decode(), text[name_length : name_length + file_length - 1].decode()
+    except UnicodeDecodeError:
+        return None
+    return (ident, name, f"{file}:{line}") if region_id(name) == ident else None

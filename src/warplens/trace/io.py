@@ -1,0 +1,120 @@
+"""Traces on disk: a Parquet file with one JSON document, or a Hive-partitioned folder of such files."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warplens.capture import is_capture, read_capture
+from warplens.errors import CaptureError, WarplensError
+from warplens.files import atomic_write, check_writable
+from warplens.trace.columns import ParquetColumns
+from warplens.trace.merge import merge
+from warplens.trace.model import Trace
+from warplens.trace.schema import COLUMNS, SCHEMA_VERSION, Losses, Meta
+
+SUFFIX = ".warplens"
+METADATA_KEY = b"warplens"
+_ROW_GROUP = 1 << 20
+_DICTIONARY = ["kernel", "region", "kind", "rank", "device", "launch", "sm", "warp", "lane", "depth"]
+
+
+def load(path: str | os.PathLike[str]) -> Trace:
+    """A trace from a `.warplens` file or folder, or from a raw capture, which is decoded on the way."""
+    source = Path(path)
+    if source.is_dir():
+        return _load_folder(source)
+    if not source.exists():
+        raise CaptureError(source, "file", "does not exist", "check the path")
+    if is_capture(source):
+        from warplens.decode import decode
+
+        return decode(read_capture(source))
+    return _load_file(source)
+
+
+def save(
+    trace: Trace, path: str | os.PathLike[str], *, force: bool = True, partition_by: tuple[str, ...] = ()
+) -> Path:
+    """Write one file or, with `partition_by` (rank, launch), a folder with one file per combination."""
+    target = Path(path)
+    if partition_by:
+        return _save_folder(trace, target, partition_by, force)
+    with atomic_write(target, force=force) as out:
+        _write(trace.spans, trace.meta, out)
+    return target
+
+
+def _write(table: pa.Table, meta: Meta, out: Any) -> None:
+    document = json.dumps(meta.to_json(), separators=(",", ":")).encode()
+    dictionary = [name for name in _DICTIONARY if name in table.column_names]
+    pq.write_table(
+        table.replace_schema_metadata({METADATA_KEY: document}),
+        out,
+        compression="zstd",
+        compression_level=1,
+        row_group_size=_ROW_GROUP,
+        use_dictionary=dictionary,
+        write_statistics=dictionary,
+    )
+
+
+def _load_file(path: Path) -> Trace:
+    again = "copy or make it again"
+    try:
+        schema = pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        problem = f"not a readable Parquet file ({str(error).splitlines()[0][:120]})"
+        raise CaptureError(path, "file", problem, f"expected a {SUFFIX} trace or a capture; {again}") from None
+    document = (schema.metadata or {}).get(METADATA_KEY)
+    if document is None:
+        remedy = "it was not written by warplens"
+        raise CaptureError(path, "metadata", "a Parquet file without the 'warplens' key", remedy)
+    try:
+        fields = json.loads(document)
+        version = int(fields["schema"])
+        meta = Meta.from_json(fields) if version <= SCHEMA_VERSION else Meta()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CaptureError(path, "metadata", f"its JSON document is malformed ({error!r})", again) from None
+    if version > SCHEMA_VERSION:
+        problem = f"{version} is newer than the {SCHEMA_VERSION} this warplens knows"
+        raise CaptureError(path, "schema", problem, "upgrade warplens to read it")
+    names = set(schema.schema.to_arrow_schema().names)
+    fixed = {name: int(value) for name, _, value in (part.partition("=") for part in path.parent.parts) if _is_int(value)}
+    missing = [name for name in COLUMNS if name not in names and name not in fixed]
+    if missing:
+        raise CaptureError(path, "columns", f"{', '.join(missing)} missing", again)
+    return Trace(ParquetColumns(path, schema.num_rows, {n: v for n, v in fixed.items() if n not in names}), meta)
+
+
+def _load_folder(folder: Path) -> Trace:
+    files = sorted(folder.rglob("*.parquet"))
+    if not files:
+        raise CaptureError(folder, "folder", "holds no .parquet file", "expected a trace written with partition_by")
+    return merge([_load_file(file) for file in files])
+
+
+def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool) -> Path:
+    unknown = set(keys) - {"rank", "device", "launch"}
+    if unknown:
+        raise WarplensError(f"partition_by={keys}: allowed are rank, device and launch")
+    check_writable(folder, force=force)
+    losses = trace.meta.losses
+    for values in trace.spans.select(list(keys)).group_by(list(keys)).aggregate([]).to_pylist():
+        part = trace.select(**values)
+        place = folder.joinpath(*(f"{key}={values[key]}" for key in keys))
+        place.mkdir(parents=True, exist_ok=True)
+        with atomic_write(place / "part-0.parquet") as out:
+            _write(part.spans.drop_columns(list(keys)), replace(part.meta, losses=losses), out)
+        losses = Losses()  # counted once, in the first part, so that reading the folder sums to the truth
+    return folder
+
+
+def _is_int(text: str) -> bool:
+    return text.lstrip("-").isdigit()

@@ -1,0 +1,83 @@
+"""Several traces as one: ranks, or launches profiled apart, on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+import pyarrow as pa
+
+from warplens.trace.model import Trace, empty_table
+from warplens.trace.schema import ClockFit, LaunchInfo, Losses, Meta
+
+
+def merge(traces: Sequence[Trace]) -> Trace:
+    """Rows one after another, times aligned by the devices' globaltimers, parents and tracks renumbered."""
+    if len(traces) == 1:
+        return traces[0]
+    if not traces:
+        return Trace(empty_table())
+    origin = min(trace.meta.origin_ns for trace in traces)
+    tables = []
+    rows = tracks = 0
+    for trace in traces:
+        parent, track = trace.numpy("parent"), trace.numpy("track")
+        shift = trace.meta.origin_ns - origin
+        tables.append(
+            _with(
+                trace.spans,
+                parent=np.where(parent >= 0, parent + rows, -1).astype(np.int32),
+                track=(track + tracks).astype(np.int32),
+                start_ns=trace.numpy("start_ns") + shift,
+            )
+        )
+        rows += len(trace)
+        tracks += int(track.max(initial=-1)) + 1
+    return Trace(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), _merge_meta(traces, origin))
+
+
+def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
+    for name, values in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+    return table
+
+
+def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
+    metas = [trace.meta for trace in traces]
+    return Meta(
+        launches=tuple(_shifted(info, meta.origin_ns - origin) for meta in metas for info in meta.launches),
+        devices={key: device for meta in metas for key, device in meta.devices.items()},
+        clock=_merge_clock([meta.clock for meta in metas]),
+        losses=_merge_losses([meta.losses for meta in metas]),
+        cost={key: value for meta in metas for key, value in meta.cost.items()},
+        locations={key: value for meta in metas for key, value in meta.locations.items()},
+        producer=metas[0].producer,
+        origin_ns=origin,
+    )
+
+
+def _shifted(info: LaunchInfo, shift: int) -> LaunchInfo:
+    return replace(info, begin_ns=info.begin_ns + shift, end_ns=info.end_ns + shift)
+
+
+def _merge_losses(losses: Sequence[Losses]) -> Losses:
+    counts = [name for name in asdict(losses[0]) if name != "details"]
+    details = tuple(text for each in losses for text in each.details)
+    return Losses(**{name: sum(getattr(each, name) for each in losses) for name in counts}, details=details)
+
+
+def _merge_clock(clocks: Sequence[ClockFit]) -> ClockFit:
+    """The widest error bar and the whole range of rates: what holds for every part."""
+    worst = max(clocks, key=lambda clock: clock.residual_p99_ns)
+    seen = [clock for clock in clocks if clock.anchors] or list(clocks)
+    anchors = sum(clock.anchors for clock in clocks)
+    return replace(
+        worst,
+        residual_max_ns=max(clock.residual_max_ns for clock in clocks),
+        mhz_min=min(clock.mhz_min for clock in seen),
+        mhz_mean=sum(clock.mhz_mean * clock.anchors for clock in seen) / anchors if anchors else worst.mhz_mean,
+        mhz_max=max(clock.mhz_max for clock in seen),
+        anchors=anchors,
+        segments=sum(clock.segments for clock in clocks),
+    )
