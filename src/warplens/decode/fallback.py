@@ -123,7 +123,8 @@ def _fill(launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, ou
 def _on_line(
     clock: Int64, segment: Int64, clocks: Int64, ns: npt.NDArray[np.float64], slopes: npt.NDArray[np.float64]
 ) -> Int64:
-    return np.floor(ns[segment] + (clock - clocks[segment]) * slopes[segment] + 0.5).astype(np.int64)
+    with np.errstate(invalid="ignore"):  # garbage clocks overflow here exactly as they do in C
+        return np.floor(ns[segment] + (clock - clocks[segment]) * slopes[segment] + 0.5).astype(np.int64)
 
 
 def read(launch: Launch, windows: Windows) -> Records:

@@ -1,0 +1,107 @@
+"""The clock fit against synthetic clocks whose truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warplens.record.clock import Lines, fit
+
+BASE = 1_763_000_000_000_000_000 // 32 * 32
+"""A globaltimer is Unix time in ns: too large for a double, which the fit must survive."""
+
+
+def anchors(truth, clocks: np.ndarray, step: int = 32) -> np.ndarray:
+    """What the globaltimer reads at these clocks: the true time, rounded down to its step."""
+    return BASE + (truth(clocks) // step * step).astype(np.int64)
+
+
+def error(lines: Lines, unit: int, truth, clocks: np.ndarray) -> np.ndarray:
+    placed = lines(np.full(len(clocks), unit), clocks) + (lines.base_ns - BASE)
+    return placed - truth(clocks)
+
+
+def test_unaligned_sms_land_on_one_time_axis() -> None:
+    rng = np.random.default_rng(1)
+    offsets = rng.integers(0, 3_400_000, 132)
+    truths = [lambda c, o=o: (c - o) / 1.755 for o in offsets]
+    clocks = [np.sort(o + rng.integers(0, 200_000, 16)) for o in offsets]
+    unit = np.repeat(np.arange(132), 16)
+    lines = fit(
+        unit, np.zeros_like(unit), np.concatenate(clocks), np.concatenate([anchors(t, c) for t, c in zip(truths, clocks)])
+    )
+    at = np.array([error(lines, sm, truths[sm], np.array([offsets[sm] + 100_000]))[0] for sm in range(132)])
+    assert np.ptp(at) < 32, "the SMs disagree by more than the timer's step"
+    assert lines.step_ns == 32
+    assert lines.residual_ns.max() <= 32
+    assert lines.mhz()[0] == pytest.approx(1755, rel=2e-3)
+    assert lines.mhz()[2] == pytest.approx(1755, rel=2e-3)
+
+
+def test_a_frequency_step_in_mid_kernel_is_followed() -> None:
+    rng = np.random.default_rng(2)
+    breakpoint_, fast, slow = 1_000_000, 1.98, 1.5
+
+    def truth(c: np.ndarray) -> np.ndarray:
+        return np.where(c < breakpoint_, c / fast, breakpoint_ / fast + (c - breakpoint_) / slow)
+
+    clock = np.sort(rng.integers(0, 2_000_000, 400))
+    unit = np.zeros(400, np.int64)
+    lines = fit(unit, unit, clock, anchors(truth, clock))
+    assert lines.method == "piecewise"
+    assert np.abs(error(lines, 0, truth, np.linspace(0, 2e6, 500).astype(np.int64)) + 16).max() < 32
+    assert lines.mhz()[0] == pytest.approx(1500, rel=0.01)
+    assert lines.mhz()[2] == pytest.approx(1980, rel=0.01)
+
+
+def test_a_drifting_clock_stays_within_the_error_bar() -> None:
+    def truth(c: np.ndarray) -> np.ndarray:
+        x = c / 1e7
+        return 1e7 / 1.9 * (x + 0.08 * x**2)
+
+    clock = np.sort(np.random.default_rng(3).integers(0, 10_000_000, 2000))
+    unit = np.zeros(len(clock), np.int64)
+    lines = fit(unit, unit, clock, anchors(truth, clock))
+    probe = np.linspace(0, 1e7, 1000).astype(np.int64)
+    assert np.abs(error(lines, 0, truth, probe) + 16).max() < 64
+    assert np.percentile(lines.residual_ns, 99) < 64
+
+
+def test_a_delayed_read_does_not_bend_the_line() -> None:
+    rng = np.random.default_rng(4)
+    clock = np.sort(rng.integers(0, 1_000_000, 100))
+    ns = anchors(lambda c: c / 1.8, clock)
+    ns[[10, 50]] += 5000
+    unit = np.zeros(100, np.int64)
+    lines = fit(unit, unit, clock, ns)
+    probe = np.linspace(0, 1e6, 100).astype(np.int64)
+    assert np.abs(error(lines, 0, lambda c: c / 1.8, probe) + 16).max() < 32
+    assert lines.residual_ns.max() > 4900, "the outlier must stay visible in the error bar"
+
+
+def test_one_anchor_takes_the_rate_of_its_neighbours() -> None:
+    clock = np.array([0, 1_000_000, 7_000_000])
+    unit = np.array([0, 0, 1])
+    lines = fit(unit, np.zeros(3, np.int64), clock, np.array([0, 500_000, 100_000]))
+    assert lines(np.array([1]), np.array([7_002_000]))[0] == pytest.approx(101_000, abs=1)
+    assert lines.method == "fitted"
+
+
+def test_one_anchor_alone_takes_the_nominal_rate_and_says_so() -> None:
+    one = np.zeros(1, np.int64)
+    lines = fit(one, one, one + 50, one + 1000, nominal_mhz=2000)
+    assert lines.method == "nominal"
+    assert lines(one, one + 250)[0] == pytest.approx(100)
+    assert fit(one, one, one, one).method == "unknown"
+
+
+def test_a_very_short_kernel_is_not_misled_by_the_timer_step() -> None:
+    clock = np.array([1000, 1250])
+    unit = np.zeros(2, np.int64)
+    lines = fit(unit, unit, clock, np.array([0, 160]), nominal_mhz=1980)
+    assert 1562.5 < lines.mhz()[1] < 1980, "between what the timer says and what the device is made for"
+
+
+def test_no_anchors_is_no_fit() -> None:
+    none = np.empty(0, np.int64)
+    assert fit(none, none, none, none).method == "none"
