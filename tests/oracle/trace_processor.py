@@ -37,7 +37,9 @@ class TraceProcessor:
         self._start()
         data = Path(path).read_bytes()
         for at in range(0, len(data), CHUNK_BYTES):
-            self._request("TPM_APPEND_TRACE_DATA", lambda m, at=at: _set(m, append_trace_data=data[at : at + CHUNK_BYTES]))
+            self._request(
+                "TPM_APPEND_TRACE_DATA", lambda m, at=at: _set(m, append_trace_data=data[at : at + CHUNK_BYTES])
+            )
         self._request("TPM_FINALIZE_TRACE_DATA")
 
     def query(self, sql: str) -> list[dict[str, Any]]:
@@ -51,7 +53,8 @@ class TraceProcessor:
             names = names or list(result.column_names)
             for batch in result.batch:
                 cells = list(_cells(batch))
-                rows += [dict(zip(names, cells[at : at + len(names)])) for at in range(0, len(cells), len(names) or 1)]
+                width = len(names) or 1
+                rows += [dict(zip(names, cells[at : at + width], strict=True)) for at in range(0, len(cells), width)]
         return rows
 
     def problems(self) -> list[dict[str, Any]]:

@@ -118,7 +118,9 @@ static inline int is_loose(const walk_t *w, int64_t row, int64_t parent) {
     if (r->kind[row] != SPAN) return 0;
     int64_t end = end_of(r, row);
     if (parent >= 0 && end > end_of(r, parent)) return 1;
-    return row + 1 < w->last && r->depth[row + 1] <= r->depth[row] && r->start[row + 1] < end;
+    int64_t next = row + 1;
+    while (next < w->last && r->kind[next] > INSTANT) next++;
+    return next < w->last && r->depth[next] <= r->depth[row] && r->start[next] < end;
 }
 
 static inline int fits(walk_t *w, int64_t lane, int64_t row, int64_t parent) {

@@ -1,0 +1,65 @@
+"""Values as Perfetto counter tracks: one for each region that has values in a warp, on a packet sequence of its own."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.export import wire as w
+from warplens.export.packets import name_id, sequence_packet, track_id, track_packet
+from warplens.export.tracks import VALUE, Tracks
+
+Array = npt.NDArray[Any]
+_WHOLE = float(1 << 53)
+
+
+def write_counters(tracks: Tracks, ids: Array, out: BinaryIO, sequence: int) -> int:
+    """Write all counters, the first on `sequence`, and give the next free sequence."""
+    values = tracks.column("value")
+    for begin, end in tracks.chunks():
+        low, high = int(tracks.row_start[begin]), int(tracks.row_start[end])
+        row = low + np.flatnonzero(tracks.rows.kind[low:high] == VALUE)
+        if not len(row):
+            continue
+        track = np.searchsorted(tracks.row_start, row, side="right") - 1
+        row = row[np.lexsort((row, tracks.rows.region[row], track))]
+        track = np.searchsorted(tracks.row_start, row, side="right") - 1
+        region = tracks.rows.region[row]
+        head = np.concatenate(([True], (track[1:] != track[:-1]) | (region[1:] != region[:-1])))
+        for at in np.flatnonzero(head).tolist():
+            name = tracks.regions[region[at]]
+            parent = int(ids[track[at]])
+            uuid = int(track_id("counter", parent, name_id(name)))
+            out.write(track_packet(uuid, w.number(5, parent), w.data(2, name), w.data(8, b"")))
+            out.write(sequence_packet(sequence + int(head[: at + 1].sum()) - 1, uuid))
+        line = sequence + np.cumsum(head) - 1
+        out.write(_pack(line, tracks.rows.start[row], head, values[row]))
+        sequence += int(head.sum())
+    return sequence
+
+
+def _pack(sequence: Array, time: Array, head: npt.NDArray[np.bool_], value: Array) -> bytes:
+    delta = np.diff(time, prepend=0)
+    delta[head] = time[head]
+    delta, sequence = delta.astype(np.uint64), sequence.astype(np.uint64)
+    whole = np.abs(value) < _WHOLE
+    whole[whole] = value[whole] == np.floor(value[whole])
+    number = np.where(whole, value, 0).astype(np.int64).view(np.uint64)
+    event_bytes = 4 + np.where(whole, w.sizes(number), 8)
+    packer = w.Packer(len(value))
+    packer.constant(b"\x0a")
+    packer.byte(4 + w.sizes(sequence) + w.sizes(delta) + event_bytes)
+    packer.constant(b"\x50")
+    packer.varint(sequence)
+    packer.constant(b"\x40")
+    packer.varint(delta)
+    packer.constant(b"\x5a")
+    packer.byte(event_bytes)
+    packer.constant(b"\x48\x04")
+    packer.constant(b"\xf0\x01", whole)
+    packer.varint(number, whole)
+    packer.constant(b"\xe1\x02", ~whole)
+    packer.raw(np.ascontiguousarray(value, np.float64).view(np.uint8).reshape(-1, 8), ~whole)
+    return packer.tobytes()

@@ -1,0 +1,43 @@
+"""What a timeline says about its tracks and launches in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warplens.export.tracks import LaunchOnSm, Tracks
+from warplens.trace.schema import ClockFit, Meta
+
+
+def describe_launch(entry: LaunchOnSm) -> str:
+    return f"{entry.kernel} #{entry.launch}"
+
+
+def launch_facts(entry: LaunchOnSm, meta: Meta) -> dict[str, Any]:
+    """What a click on a launch shows."""
+    facts: dict[str, Any] = {"kernel": entry.kernel, "launch": entry.launch, "rank": entry.rank}
+    if entry.info is not None:
+        facts["grid"] = _sizes(entry.info.grid)
+        facts["block"] = _sizes(entry.info.block)
+        facts["clock"] = entry.info.clock
+    if meta.clock.anchors:
+        facts["clock_error_p99_ns"] = float(meta.clock.residual_p99_ns)
+        facts["mhz_mean"] = float(meta.clock.mhz_mean)
+    if meta.losses.records_lost:
+        facts["records_lost"] = meta.losses.records_lost
+    return facts
+
+
+def describe_track(tracks: Tracks, track: int, clock: ClockFit) -> str:
+    """One line: where the warp is in the grid, and how far off its times may be."""
+    info = tracks.infos[track]
+    block = int(tracks.identity["block"][track])
+    text = f"SM {int(tracks.identity['sm'][track])}, block {block}"
+    if info is not None:
+        x, y, _ = info.grid
+        text += f" ({block % x}, {block // x % y}, {block // (x * y)}) of grid {_sizes(info.grid)}"
+    text += f", warp {int(tracks.identity['warp'][track])}"
+    return f"{text}; times ±{clock.residual_p99_ns:.0f} ns (p99)" if clock.anchors else text
+
+
+def _sizes(values: tuple[int, int, int]) -> str:
+    return "×".join(map(str, values))

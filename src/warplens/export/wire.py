@@ -1,0 +1,97 @@
+"""Protobuf's wire format: the few lines of it that writing Perfetto packets takes."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+Matrix = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+MASK64 = (1 << 64) - 1
+_SMALL = [bytes((value,)) for value in range(128)]
+
+
+def varint(value: int) -> bytes:
+    """A base-128 number; negative ones as their 64-bit two's complement."""
+    if 0 <= value < 128:
+        return _SMALL[value]
+    value &= MASK64
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_TAGS = [varint(tag) for tag in range(128 << 3)]
+
+
+def number(field: int, value: int) -> bytes:
+    """A varint field."""
+    return _TAGS[field << 3] + varint(value)
+
+
+def data(field: int, value: bytes | str) -> bytes:
+    """A length-delimited field: bytes, text or a message."""
+    payload = value.encode() if isinstance(value, str) else value
+    return _TAGS[field << 3 | 2] + varint(len(payload)) + payload
+
+
+def real(field: int, value: float) -> bytes:
+    """A double field."""
+    return _TAGS[field << 3 | 1] + struct.pack("<d", value)
+
+
+def sizes(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """How many bytes each value takes as a varint."""
+    size = np.ones(len(values), np.int64)
+    for byte in range(1, 10):
+        size += values >= np.uint64(1 << 7 * byte)
+    return size
+
+
+class Packer:
+    """Many short messages at once: a matrix with one message per row, whose unused bytes are left out at the end."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._parts: list[Matrix] = []
+        self._masks: list[Mask] = []
+
+    def constant(self, values: bytes, where: Mask | None = None) -> None:
+        """The same bytes in every row of `where`."""
+        self._add(np.broadcast_to(np.frombuffer(values, np.uint8), (self._rows, len(values))), where)
+
+    def byte(self, values: npt.NDArray[np.int64]) -> None:
+        """One byte per row."""
+        self._add(values.astype(np.uint8)[:, None], None)
+
+    def varint(self, values: npt.NDArray[np.uint64], where: Mask | None = None) -> None:
+        """One varint per row of `where`."""
+        width = int(sizes(values.max(initial=0, keepdims=True))[0]) if self._rows else 1
+        shifts = np.arange(0, 7 * width, 7, dtype=np.uint64)
+        parts = values[:, None] >> shifts
+        more = parts > 127
+        used = np.ones((self._rows, width), bool)
+        used[:, 1:] = more[:, :-1]
+        if where is not None:
+            used &= where[:, None]
+        self._parts.append((parts & np.uint64(127)).astype(np.uint8) | more.astype(np.uint8) << 7)
+        self._masks.append(used)
+
+    def raw(self, values: Matrix, where: Mask | None = None) -> None:
+        """A fixed number of bytes per row of `where`."""
+        self._add(values, where)
+
+    def tobytes(self) -> bytes:
+        """The messages one after another."""
+        return np.concatenate(self._parts, axis=1)[np.concatenate(self._masks, axis=1)].tobytes()
+
+    def _add(self, values: Matrix, where: Mask | None) -> None:
+        used = np.ones(values.shape, bool) if where is None else np.broadcast_to(where[:, None], values.shape)
+        self._parts.append(values)
+        self._masks.append(used)
