@@ -1,0 +1,5 @@
+"""`python -m warplens` is `warplens`."""
+
+from warplens.commands import entry
+
+entry()

@@ -1,0 +1,81 @@
+"""The command line: one verb, one file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from warplens import __version__
+from warplens.errors import WarplensError, did_you_mean
+
+_VERBS = {
+    "demo": "profile a small kernel, with or without a GPU",
+    "info": "what a trace or capture holds, and how far to trust it",
+    "stats": "how long each region takes",
+    "export": "write Perfetto, Chrome, Hatchet, CSV or Parquet",
+    "doctor": "what this machine has and what is missing",
+}
+
+
+class _Verbs(click.Group):
+    """Loads a verb's module only when it is used, so that the command line answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _VERBS:
+            return None
+        command: click.Command = import_module(f"warplens.commands.{name}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in _VERBS and not args[0].startswith("-"):
+            raise click.UsageError(f"no verb {args[0]!r}{did_you_mean(args[0], _VERBS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(_VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="warplens")
+def cli() -> None:
+    """See inside a GPU kernel: which warp did what, when, for how many cycles, on which SM."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code (0 done, 1 failed, 2 usage, 3 a threshold was crossed)."""
+    try:
+        result = cli.main(args=None if argv is None else list(argv), prog_name="warplens", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except WarplensError as error:
+        click.echo(f"warplens: {error}", err=True)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("warplens: interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # A closed pager is not a failure; point stdout elsewhere so that its flush at exit stays silent.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        click.echo(f"warplens: {error.filename or 'file'}: {error.strerror or error}", err=True)
+        return 1
+    except MemoryError:
+        click.echo("warplens: out of memory; select part of the trace, or use a machine with more", err=True)
+        return 1
+
+
+def entry() -> None:
+    """The installed `warplens` script."""
+    sys.exit(main())

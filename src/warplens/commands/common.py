@@ -1,0 +1,80 @@
+"""What every verb shares: options, the two output streams, tables and number formats."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from warplens.trace.io import load
+from warplens.trace.model import Trace
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
+
+
+def stdout() -> Console:
+    """Results. Rich drops colour by itself when NO_COLOR is set or this is not a terminal."""
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+def stderr() -> Console:
+    """Narration and progress."""
+    return Console(file=sys.stderr, highlight=False, stderr=True)
+
+
+def print_json(document: Any) -> None:
+    click.echo(json.dumps(document, indent=1, default=str))
+
+
+@contextmanager
+def working(message: str) -> Iterator[None]:
+    """A spinner on stderr for work that may take a while; silent unless stderr is a terminal."""
+    console = stderr()
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(message):
+        yield
+
+
+def read_trace(path: str) -> Trace:
+    """Load a trace or decode a capture, with a spinner."""
+    with working(f"reading {path}"):
+        return load(path)
+
+
+def table(title: str, columns: Sequence[tuple[str, Callable[[Any], str]]], rows: Sequence[Any]) -> Table:
+    """A rich table: the first column is text, the others are numbers."""
+    made = Table(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)
+    for i, (name, _) in enumerate(columns):
+        made.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*(render(row) for _, render in columns))
+    return made
+
+
+def cycles(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def time_ns(value: float) -> str:
+    """A duration in the unit that reads best."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:,.2f} {unit}"
+    return f"{value:,.0f} ns"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,135 @@
+"""`warplens doctor`: what this machine has, what is missing, and what each thing is for."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from warplens import __version__, native
+from warplens.commands.common import json_option, print_json, stdout
+
+_CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")
+_EXTRAS = {
+    "triton": ("Triton and Gluon kernels", "pip install 'warplens[triton]'"),
+    "torch": ("profiling inside PyTorch programs", "pip install torch"),
+    "cuda-core": ("CUDA C++ through NVRTC", "pip install 'warplens[cuda]'"),
+    "cuda-bindings": ("CUDA C++ through NVRTC", "pip install 'warplens[cuda]'"),
+    "cupy": ("CuPy RawKernel and RawModule", "pip install cupy-cuda13x"),
+    "nvidia-cutlass-dsl": ("CuTe DSL kernels", "pip install 'warplens[cute]'"),
+    "pandas": ("trace.to_pandas()", "pip install pandas"),
+    "matplotlib": ("plots in files", "pip install 'warplens[viewer]'"),
+}
+_TOOLS = {
+    "nvcc": "CUDA C++ compiled ahead of time",
+    "ptxas": "assembling woven PTX without Triton",
+    "nvdisasm": "checking regions in SASS",
+    "ncu": "hardware counters",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report. `state` is ok, missing (optional) or broken (warplens itself suffers)."""
+
+    name: str
+    state: str
+    found: str
+    purpose: str
+    remedy: str = ""
+
+
+@click.command("doctor")
+@json_option
+def command(as_json: bool) -> int:
+    """Check the Python packages, compilers, GPU and environment that warplens can use."""
+    checks = [*_python(), _decoder(), _gpu(), *_extras(), *_tools(), _switch()]
+    broken = [check for check in checks if check.state == "broken"]
+    if as_json:
+        print_json({"warplens": __version__, "ok": not broken, "checks": [asdict(check) for check in checks]})
+    else:
+        console = stdout()
+        console.print(_table(checks))
+        verdict = f"{len(broken)} broken" if broken else "warplens works here"
+        console.print(f"[bold]{verdict}[/]; what is missing is optional and named with its remedy")
+    return 1 if broken else 0
+
+
+def _table(checks: list[Check]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "what", "found", "for", "to get it"):
+        table.add_column(name, overflow="fold")
+    marks = {"ok": "[green]ok[/]", "missing": "[yellow]--[/]", "broken": "[red]!![/]"}
+    for check in checks:
+        table.add_row(marks[check.state], *(escape(text) for text in (check.name, check.found, check.purpose, check.remedy)))
+    return table
+
+
+def _python() -> list[Check]:
+    checks = [Check("python", "ok", platform.python_version(), "everything")]
+    for name in _CORE:
+        found = _version(name)
+        remedy = "" if found else f"pip install {name}"
+        checks.append(Check(name, "ok" if found else "broken", found or "not installed", "everything", remedy))
+    return checks
+
+
+def _decoder() -> Check:
+    reason = native.why_not()
+    if reason is None:
+        return Check("fast decoder", "ok", "compiled", "decoding at memory speed")
+    return Check("fast decoder", "missing", reason, "decoding; numpy serves instead, slower", "install gcc or clang")
+
+
+def _gpu() -> Check:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Check("gpu", "missing", "no NVIDIA driver", "running kernels; the demo simulates one", "")
+    count, name = ctypes.c_int(0), ctypes.create_string_buffer(128)
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return Check("gpu", "missing", "driver without a GPU", "running kernels; the demo simulates one", "")
+    driver.cuDeviceGetName(name, len(name), 0)
+    return Check("gpu", "ok", f"{count.value} × {name.value.decode(errors='replace')}", "running kernels")
+
+
+def _extras() -> list[Check]:
+    checks = []
+    for name, (purpose, remedy) in _EXTRAS.items():
+        found = _version(name) or (_any_cupy() if name == "cupy" else "")
+        checks.append(Check(name, "ok" if found else "missing", found or "not installed", purpose, "" if found else remedy))
+    return checks
+
+
+def _tools() -> list[Check]:
+    checks = []
+    for name, purpose in _TOOLS.items():
+        found = shutil.which(name)
+        remedy = "" if found else "comes with the CUDA toolkit" if name != "ncu" else "comes with Nsight Compute"
+        checks.append(Check(name, "ok" if found else "missing", found or "not on PATH", purpose, remedy))
+    return checks
+
+
+def _switch() -> Check:
+    off = os.environ.get("WARPLENS") == "0"
+    found = "WARPLENS=0: profiling is off" if off else "profiling is on"
+    return Check("environment", "missing" if off else "ok", found, "the switch", "unset WARPLENS" if off else "")
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _any_cupy() -> str:
+    names = (d.metadata["Name"] or "" for d in importlib.metadata.distributions())
+    return next((_version(name) for name in names if name.startswith("cupy-cuda")), "")

@@ -1,0 +1,39 @@
+"""`warplens export`: write another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from warplens.commands.common import force_option, json_option, print_json, read_trace, stderr, working
+from warplens.errors import UsageError
+from warplens.export import export, suffix_of
+from warplens.files import check_writable
+
+
+@click.command("export")
+@click.argument("trace")
+@click.argument("output", required=False)
+@click.option("-o", "--output", "option_output", default=None, metavar="FILE", help="Where to write; its suffix picks the format.")
+@click.option("--annotate/--no-annotate", default=None, help="Cycles on every slice (default: up to 200,000 spans).")
+@force_option
+@json_option
+def command(
+    trace: str, output: str | None, option_output: str | None, annotate: bool | None, force: bool, as_json: bool
+) -> None:
+    """Write TRACE as OUTPUT: .pftrace .json .json.gz .hatchet .csv .parquet"""
+    target = option_output or output
+    if target is None:
+        raise UsageError("name the file to write, for example: warplens export t.warplens -o t.pftrace")
+    suffix_of(target)
+    check_writable(target, force=force)
+    loaded = read_trace(trace)
+    with working(f"writing {target}"):
+        options = {} if annotate is None else {"annotate": annotate}
+        written = export(loaded, target, force=True, **options)
+    size = Path(written).stat().st_size
+    if as_json:
+        print_json({"file": str(written), "bytes": size, "spans": len(loaded)})
+    else:
+        stderr().print(f"wrote {written} ({size:,} bytes, {len(loaded):,} spans)")

@@ -1,0 +1,89 @@
+"""`warplens info`: what a trace or capture holds, and how far to trust it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+import warplens
+from warplens.commands.common import json_option, plural, print_json, read_trace, stdout, table, time_ns
+from warplens.commands.trust import clock_line, warnings_of
+from warplens.errors import UsageError
+from warplens.trace.model import Trace
+
+_MOST_LAUNCHES = 12
+
+
+def include_dir() -> Path:
+    """The folder that holds warplens.cuh."""
+    return Path(warplens.__file__).parent / "include"
+
+
+@click.command("info")
+@click.argument("trace", required=False)
+@click.option("--include-dir", "show_include", is_flag=True, help="Print the folder of warplens.cuh and exit.")
+@json_option
+def command(trace: str | None, show_include: bool, as_json: bool) -> None:
+    """Describe TRACE: device, launches, clock error, losses and cost."""
+    if show_include:
+        click.echo(include_dir())
+        return
+    if trace is None:
+        raise UsageError("name a trace (warplens info t.warplens), or ask for --include-dir")
+    loaded = read_trace(trace)
+    if as_json:
+        print_json(_document(trace, loaded))
+        return
+    console = stdout()
+    for label, text in _facts(trace, loaded):
+        console.print(f"[bold]{label:<9}[/] {escape(text)}")
+    console.print(_launch_table(loaded))
+    for line in warnings_of(loaded) or ["nothing was lost"]:
+        console.print(escape(line))
+
+
+def _document(path: str, trace: Trace) -> dict[str, object]:
+    return {
+        "file": path,
+        "spans": len(trace),
+        "kernels": trace.kernels,
+        "regions": trace.regions,
+        "meta": trace.meta.to_json(),
+        "warnings": warnings_of(trace),
+    }
+
+
+def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
+    devices = [f"{d.get('name', 'unknown')} ({d.get('sm_count', 0)} SMs)" for d in trace.meta.devices.values()]
+    ranks = {info.rank for info in trace.meta.launches}
+    cost = ", ".join(f"{name} {value:,.4g}" for name, value in trace.meta.cost.items())
+    shown = trace.regions[:20]
+    more = f" and {len(trace.regions) - 20} more" if len(trace.regions) > 20 else ""
+    return [
+        ("file", path),
+        ("device", ", ".join(devices) or "unknown"),
+        ("spans", f"{len(trace):,} in {plural(trace.meta.losses.tracks, 'track')}"),
+        ("launches", f"{len(trace.meta.launches):,} on {plural(max(len(ranks), 1), 'rank')}"),
+        ("regions", ", ".join(shown) + more),
+        ("clock", clock_line(trace)),
+        *([("cost", cost)] if cost else []),
+    ]
+
+
+def _launch_table(trace: Trace) -> object:
+    infos = trace.meta.launches
+    title = f"the first {_MOST_LAUNCHES} of {len(infos):,} launches" if len(infos) > _MOST_LAUNCHES else "launches"
+    columns = [
+        ("kernel", lambda info: escape(info.kernel)),
+        ("launch", lambda info: str(info.launch)),
+        ("rank", lambda info: str(info.rank)),
+        ("grid", lambda info: "×".join(map(str, info.grid))),
+        ("block", lambda info: "×".join(map(str, info.block))),
+        ("tracks", lambda info: f"{info.tracks:,}"),
+        ("start", lambda info: time_ns(info.begin_ns)),
+        ("duration", lambda info: time_ns(info.end_ns - info.begin_ns)),
+        ("clock", lambda info: info.clock),
+    ]
+    return table(title, columns, infos[:_MOST_LAUNCHES])
