@@ -1,0 +1,155 @@
+"""Basic blocks of a function: the stretches in which one bounds check and one pointer step serve all marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from warplens.weave.marks import PREFIX, Mark, parse_mark
+from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label, Node, Scope
+from warplens.weave.syntax import WeaveError
+
+BRANCHES = frozenset({"bra", "brx", "ret", "exit", "call", "trap"})
+_LABEL = re.compile(r"[\w$]+")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands: the list that holds it, and the node itself (indices move while weaving)."""
+
+    holder: list[Node]
+    node: Node
+
+    def before(self, new: Node) -> None:
+        self.holder.insert(self._index(), new)
+
+    def after(self, new: Node) -> None:
+        self.holder.insert(self._index() + 1, new)
+
+    def remove(self) -> None:
+        del self.holder[self._index()]
+
+    def _index(self) -> int:
+        return next(i for i, node in enumerate(self.holder) if node is self.node)
+
+
+@dataclass
+class MarkSite:
+    """A mark and where it stands. `fused` marks follow the one before with no instruction between them."""
+
+    mark: Mark
+    place: Place
+    location: str = ""
+    fused: bool = False
+
+
+@dataclass
+class Block:
+    """Marks that execute together. `end` is the instruction before which the block's last text may go."""
+
+    sites: list[MarkSite]
+    end: Place
+    order: int
+    """Position of the block's first mark in the function, to find the loops around it."""
+    in_loop: bool = False
+    tail: int = 0
+    """Instructions between the last mark and the block's end."""
+
+    @property
+    def slots(self) -> int:
+        return sum(site.mark.slots for site in self.sites)
+
+
+@dataclass
+class Outline:
+    """What weaving needs to know about a function."""
+
+    blocks: list[Block] = field(default_factory=list)
+    exits: list[Place] = field(default_factory=list)
+    calls: list[Place] = field(default_factory=list)
+
+    @property
+    def sites(self) -> list[MarkSite]:
+        return [site for block in self.blocks for site in block.sites]
+
+
+def outline(function: Function, files: dict[str, str]) -> Outline:
+    """The blocks with marks, the exits and the calls of `function`."""
+    targets = _branch_targets(function)
+    result = Outline()
+    labels: dict[str, int] = {}
+    jumps: list[tuple[int, str]] = []
+    open_sites: list[MarkSite] = []
+    first = since = 0
+    location = ""
+
+    def close(place: Place) -> None:
+        nonlocal open_sites
+        if open_sites:
+            result.blocks.append(Block(open_sites, place, first, tail=since))
+            open_sites = []
+
+    for order, (place, following) in enumerate(_places(function.body or [])):
+        node = place.node
+        if isinstance(node, Label):
+            labels[node.name] = order
+            if node.name in targets:
+                close(place)
+        elif isinstance(node, Instruction):
+            if node.opcode in BRANCHES:
+                close(place)
+                if node.opcode in ("ret", "exit"):
+                    result.exits.append(place)
+                elif node.opcode == "call":
+                    result.calls.append(place)
+                else:
+                    jumps += [(order, word) for word in _LABEL.findall(node.arguments)]
+            elif not _is_placeholder(node, following):
+                since += 1
+        elif isinstance(node, Directive) and node.name == "loc":
+            location = _location(node.arguments, files) or location
+        elif isinstance(node, Comment):
+            mark = parse_mark(node.content, node.line)
+            if mark is not None:
+                if not open_sites:
+                    first = order
+                fused = bool(open_sites) and since == 0
+                open_sites.append(MarkSite(mark, place, location, fused))
+                since = 0
+    if open_sites:
+        raise WeaveError(open_sites[-1].mark.line, open_sites[-1].place.node.raw, "nothing follows this mark")
+    for block in result.blocks:
+        block.in_loop = any(labels.get(word, order) <= block.order <= order for order, word in jumps)
+    return result
+
+
+def _places(body: list[Node]) -> Iterator[tuple[Place, Node | None]]:
+    """Every node with the one that follows it in the same list, in text order."""
+    snapshot: list[Node | None] = [*body, None]
+    for node, following in zip(body[:], snapshot[1:], strict=True):
+        yield Place(body, node), following
+        if isinstance(node, Scope):
+            yield from _places(node.body)
+
+
+def _branch_targets(function: Function) -> set[str]:
+    found: set[str] = set()
+    for node in function.walk():
+        if isinstance(node, Instruction) and node.opcode in ("bra", "brx"):
+            found.update(_LABEL.findall(node.arguments))
+        elif isinstance(node, Directive) and node.name == "branchtargets":
+            found.update(_LABEL.findall(node.arguments))
+    return found
+
+
+def _is_placeholder(node: Instruction, following: Node | None) -> bool:
+    """The dead `mov` that carries a mark through a front end that insists on a result."""
+    return node.opcode == "mov" and isinstance(following, Comment) and following.content.startswith(PREFIX)
+
+
+def _location(arguments: str, files: dict[str, str]) -> str:
+    words = arguments.replace(",", " ").split()
+    if len(words) < 2 or words[0] not in files:
+        return ""
+    return f"{files[words[0]]}:{words[1]}"

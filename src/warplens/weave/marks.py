@@ -1,0 +1,83 @@
+"""Marks: the inert comments a front end leaves in PTX, `// @warplens B load`.
+
+    B name            begin of a region
+    E name            end of a region
+    I name            an instant
+    V name type reg   a value: the type and register (or immediate) that hold it
+    A name tag        begin of an async span; tag is 0..31 or a .b32 register
+    Z name tag        end of an async span
+
+Names are percent-encoded, so any text survives inline asm, LLVM and the PTX comment it ends up in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from warplens.record.layout import MAX_TAG, Kind
+from warplens.weave.syntax import WeaveError
+
+PREFIX = "@warplens "
+WOVEN = "@woven "
+
+KINDS = {
+    "B": Kind.BEGIN,
+    "E": Kind.END,
+    "I": Kind.INSTANT,
+    "V": Kind.VALUE,
+    "A": Kind.ASYNC_BEGIN,
+    "Z": Kind.ASYNC_END,
+}
+VALUE_TYPES = ("s32", "u32", "s64", "u64", "f32", "f64")
+_WORDS = {"B": 2, "E": 2, "I": 2, "V": 4, "A": 3, "Z": 3}
+_REGISTER = re.compile(r"%[\w$]+|-?\d+|0[xfd][0-9A-Fa-f]+|-?[\d.]+(?:e[-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One mark of the kernel: what it records, and the operand a value or an async tag reads."""
+
+    kind: Kind
+    name: str
+    line: int
+    operand: str = ""
+    type: str = ""
+
+    @property
+    def slots(self) -> int:
+        return 2 if self.kind is Kind.VALUE else 1
+
+
+def encode_name(name: str) -> str:
+    """`name` as one word that is safe in inline asm and in a comment."""
+    return quote(name, safe="_.:+-")
+
+
+def mark_text(letter: str, name: str, *operands: str) -> str:
+    """The comment, without its `//`, that `parse_mark` reads back."""
+    return PREFIX + " ".join((letter, encode_name(name), *operands))
+
+
+def parse_mark(content: str, line: int) -> Mark | None:
+    """The mark a comment's content holds, None when it is another comment."""
+    if not content.startswith(PREFIX):
+        return None
+    words = content[len(PREFIX) :].split()
+    letter = words[0] if words else ""
+    if letter not in KINDS or len(words) != _WORDS[letter]:
+        allowed = "B, E or I with a name, V with name, type and register, A or Z with name and tag"
+        raise WeaveError(line, content, "not a mark warplens knows", f"allowed are {allowed}")
+    name, operand, kind = unquote(words[1]), "", ""
+    if letter == "V":
+        kind, operand = words[2:]
+        if kind not in VALUE_TYPES:
+            raise WeaveError(line, content, f"unknown value type {kind!r}", f"allowed are {', '.join(VALUE_TYPES)}")
+    elif letter in "AZ":
+        operand = words[2]
+        if operand.isdigit() and int(operand) > MAX_TAG:
+            raise WeaveError(line, content, f"tag {operand} is too large", f"allowed are 0..{MAX_TAG}")
+    if operand and not _REGISTER.fullmatch(operand):
+        raise WeaveError(line, content, f"{operand!r} is not a register or a number")
+    return Mark(KINDS[letter], name, line, operand, kind)

@@ -1,0 +1,119 @@
+"""What a weave is asked for, and the arithmetic host and device share about tracks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from warplens.errors import UsageError
+from warplens.record.layout import HEADER_BYTES, MAX_SLOTS, MAX_WARPS, SLOT_BYTES
+
+GRANULARITY = {"warp": 1, "warpgroup": 4, "block": MAX_WARPS}
+POLICIES = ("auto", "now", "late", "end", "defer")
+SHIFT_MASK = 63
+"""The low bits of the buffer pointer that carry log2(stride): a track's alignment keeps them free."""
+MIN_SHIFT, MAX_SHIFT = 9, 28
+
+
+@dataclass(frozen=True)
+class ParamBuffer:
+    """The buffer pointer arrives in a kernel parameter; a negative index counts from the last."""
+
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class SymbolBuffer:
+    """The buffer pointer is read from a constant of the module, which the host fills before a launch."""
+
+    name: str = "warplens_buffer"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which warps of which blocks leave a track. `blocks` is (start, stop, step) over the linear block index."""
+
+    granularity: str = "warp"
+    warps: tuple[int, ...] | None = None
+    blocks: tuple[int, int, int] | None = None
+    sms: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.granularity not in GRANULARITY:
+            raise UsageError(f"granularity={self.granularity!r}: allowed are {', '.join(GRANULARITY)}")
+        if self.warps is not None:
+            object.__setattr__(self, "warps", tuple(sorted(set(self.warps))))
+            if not self.warps or self.warps[0] < 0 or self.warps[-1] >= MAX_WARPS:
+                raise UsageError(f"warps={list(self.warps)}: name at least one warp, each within 0..{MAX_WARPS - 1}")
+            if self.granularity != "warp":
+                raise UsageError("warps= and granularity= exclude each other: give one of them")
+        if self.blocks is not None:
+            start, stop, step = self.blocks
+            if start < 0 or stop <= start or step < 1:
+                raise UsageError(f"blocks={self.blocks}: needs 0 <= start < stop and a step of at least 1")
+        if self.sms is not None and not self.sms:
+            raise UsageError("sms=[]: name at least one SM")
+
+    def tracks_per_block(self, warps: int) -> int:
+        """Tracks of a block of `warps` warps."""
+        if self.warps is not None:
+            return len(self.warps)
+        return -(-warps // min(GRANULARITY[self.granularity], MAX_WARPS))
+
+    def blocks_of(self, blocks: int) -> int:
+        """How many of `blocks` blocks leave tracks."""
+        if self.blocks is None:
+            return blocks
+        start, stop, step = self.blocks
+        return max(0, -(-(min(stop, blocks) - start) // step))
+
+
+@dataclass(frozen=True)
+class Weaving:
+    """How to record. `store` says when a record's store is issued (see weaver.py); `keep` how many record words stay
+    in registers instead of being rebuilt at each mark; `fuse` lets marks with nothing between them share a clock."""
+
+    full: str = "stop"
+    store: str = "auto"
+    keep: int = 4
+    fuse: bool = True
+    select: Selection = field(default_factory=Selection)
+
+    def __post_init__(self) -> None:
+        if self.full not in ("stop", "ring"):
+            raise UsageError(f"full={self.full!r}: allowed are 'stop' (keep the first) and 'ring' (keep the latest)")
+        if self.store not in POLICIES:
+            raise UsageError(f"store={self.store!r}: allowed are {', '.join(POLICIES)}")
+
+
+def shift_for(slots: int, full: str, slack: int) -> int:
+    """log2 of the smallest track that holds `slots` slots."""
+    if not 0 <= slots <= MAX_SLOTS:
+        raise UsageError(f"{slots} records per warp: allowed are 0..{MAX_SLOTS}")
+    needed = 2 * SLOT_BYTES * slots if full == "ring" else HEADER_BYTES + SLOT_BYTES * (slots + slack)
+    return max(MIN_SHIFT, (needed - 1).bit_length())
+
+
+def capacity_of(shift: int, full: str, slack: int) -> int:
+    """Slots of a track of 2**shift bytes."""
+    if full == "ring":
+        return (1 << shift) // (2 * SLOT_BYTES)
+    return ((1 << shift) - HEADER_BYTES) // SLOT_BYTES - slack
+
+
+def parse_blocks(blocks: int | slice | range | Sequence[int] | None) -> tuple[int, int, int] | None:
+    """`blocks=` as users write it (a count, a range, a slice, an evenly spaced list) as (start, stop, step)."""
+    if blocks is None:
+        return None
+    limit = (1 << 31) - 1
+    if isinstance(blocks, int):
+        return 0, blocks, 1
+    if isinstance(blocks, slice):
+        return blocks.start or 0, limit if blocks.stop is None else blocks.stop, blocks.step or 1
+    values = sorted(set(blocks))
+    if not values:
+        raise UsageError("blocks=[]: name at least one block")
+    step = values[1] - values[0] if len(values) > 1 else 1
+    if any(b - a != step for a, b in zip(values, values[1:], strict=False)):
+        raise UsageError(f"blocks={values[:8]}: must be evenly spaced; use a range, a slice or a count")
+    return values[0], values[-1] + 1, step

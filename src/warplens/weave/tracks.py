@@ -1,0 +1,214 @@
+"""The PTX that finds a warp's track, writes its header, and puts records into it.
+
+The pointer a kernel gets carries log2(stride) in its low six bits, and every track is aligned to its stride, so a
+launch decides the capacity without a new compile and a track never crosses a 4 GiB line: stepping the pointer is one
+32-bit add on its low word. A recording thread keeps that low word, the high word, and `lim`, the last low word at
+which a block of marks may still store; `lim` is 0 in every thread that does not record. The bounds predicate is
+sticky, so a low word that wraps after a full track cannot come back into range.
+"""
+
+from __future__ import annotations
+
+from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
+from warplens.weave.options import GRANULARITY, SHIFT_MASK, ParamBuffer, Selection, SymbolBuffer
+from warplens.weave.ptx import Function
+from warplens.weave.syntax import WeaveError
+
+_FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
+
+DECLARATIONS = """\
+	.reg .b64 %wl_a, %wl_b, %wl_d;
+	.reg .b32 %wl_lo, %wl_hi, %wl_lim, %wl_pw, %wl_pc, %wl_mask, %wl_s, %wl_t, %wl_u, %wl_v, %wl_w, %wl_x;
+	.reg .pred %wl_p, %wl_q;"""
+
+
+class Track:
+    """Text for one function's track; `slack` is how many slots past the capacity a block may write."""
+
+    def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, select: Selection, slack: int) -> None:
+        self.function, self.buffer, self.select, self.slack = function, buffer, select, slack
+
+    def prologue(self) -> str:
+        """Find the track, decide whether this thread records, write the header."""
+        lines = [self._pointer(), *self._block(), *self._warp()]
+        lines += [
+            "mad.lo.u32 %wl_u, %wl_u, %wl_v, %wl_w;",  # track index: block * tracks per block + warp's place
+            "cvt.u64.u32 %wl_a, %wl_u;",
+            "shl.b64 %wl_a, %wl_a, %wl_s;",
+            "add.s64 %wl_a, %wl_b, %wl_a;",
+            "mov.b64 {%wl_lo, %wl_hi}, %wl_a;",
+        ]
+        lines += self._header()
+        return _text(lines + self._start())
+
+    def _pointer(self) -> str:
+        if isinstance(self.buffer, SymbolBuffer):
+            load = f"ld.const.b64 %wl_b, [{self.buffer.name}];"
+        else:
+            params = self.function.params
+            try:
+                param = params[self.buffer.index]
+            except IndexError:
+                raise WeaveError(
+                    self.function.line, self.function.header, f"parameter {self.buffer.index} is not there"
+                ) from None
+            load = f"ld.param.b64 %wl_b, [{param.name}];"
+        return (
+            load + " setp.ne.s64 %wl_p, %wl_b, 0; cvt.u32.u64 %wl_s, %wl_b; "
+            f"and.b32 %wl_s, %wl_s, {SHIFT_MASK}; and.b64 %wl_b, %wl_b, {~SHIFT_MASK};"
+        )
+
+    def _block(self) -> list[str]:
+        """%wl_u: the linear block, and its place among the selected ones."""
+        lines = [
+            "mov.u32 %wl_t, %ctaid.z; mov.u32 %wl_v, %nctaid.y; mov.u32 %wl_u, %ctaid.y;",
+            "mad.lo.u32 %wl_u, %wl_t, %wl_v, %wl_u;",
+            "mov.u32 %wl_t, %nctaid.x; mov.u32 %wl_v, %ctaid.x;",
+            "mad.lo.u32 %wl_x, %wl_u, %wl_t, %wl_v;",
+        ]
+        if self.select.blocks is None:
+            return [*lines, "mov.b32 %wl_u, %wl_x;"]
+        start, stop, step = self.select.blocks
+        lines += [
+            f"setp.ge.and.u32 %wl_p, %wl_x, {start}, %wl_p; setp.lt.and.u32 %wl_p, %wl_x, {stop}, %wl_p;",
+            f"sub.u32 %wl_t, %wl_x, {start}; div.u32 %wl_u, %wl_t, {step}; rem.u32 %wl_t, %wl_t, {step};",
+            "setp.eq.and.u32 %wl_p, %wl_t, 0, %wl_p;",
+        ]
+        return lines
+
+    def _warp(self) -> list[str]:
+        """%wl_t: the warp; %wl_w: its place among the block's tracks; %wl_v: tracks per block."""
+        sizes = self.function.performance.get("reqntid")
+        flat = sizes is not None and all(size == 1 for size in sizes[1:])
+        if flat:
+            lines = ["mov.u32 %wl_t, %tid.x;"]
+        else:
+            lines = [
+                "mov.u32 %wl_t, %tid.z; mov.u32 %wl_v, %ntid.y; mov.u32 %wl_w, %tid.y;",
+                "mad.lo.u32 %wl_w, %wl_t, %wl_v, %wl_w;",
+                "mov.u32 %wl_t, %ntid.x; mov.u32 %wl_v, %tid.x;",
+                "mad.lo.u32 %wl_t, %wl_w, %wl_t, %wl_v;",
+            ]
+        lines.append(
+            "and.b32 %wl_w, %wl_t, 31; setp.eq.and.u32 %wl_p, %wl_w, 0, %wl_p; shr.u32 %wl_t, %wl_t, 5;"
+        )
+        warps = self.select.warps
+        if warps is not None:
+            mask = sum(1 << warp for warp in warps)
+            return [
+                *lines,
+                f"mov.b64 %wl_a, {mask}; shr.b64 %wl_d, %wl_a, %wl_t; and.b64 %wl_d, %wl_d, 1;",
+                "setp.ne.and.u64 %wl_p, %wl_d, 0, %wl_p;",
+                "mov.b64 %wl_d, 1; shl.b64 %wl_d, %wl_d, %wl_t; sub.s64 %wl_d, %wl_d, 1;",
+                "and.b64 %wl_d, %wl_d, %wl_a; popc.b64 %wl_w, %wl_d;",
+                f"mov.b32 %wl_v, {len(warps)};",
+            ]
+        shift = GRANULARITY[self.select.granularity].bit_length() - 1
+        if shift:
+            lines += [
+                f"and.b32 %wl_w, %wl_t, {(1 << shift) - 1}; setp.eq.and.u32 %wl_p, %wl_w, 0, %wl_p;",
+                f"shr.u32 %wl_w, %wl_t, {shift};",
+            ]
+        else:
+            lines.append("mov.b32 %wl_w, %wl_t;")
+        if sizes is not None:
+            threads = 1
+            for size in sizes:
+                threads *= size
+            return [*lines, f"mov.b32 %wl_v, {self.select.tracks_per_block(-(-threads // 32))};"]
+        return [
+            *lines,
+            "mov.u32 %wl_lo, %ntid.x; mov.u32 %wl_hi, %ntid.y; mul.lo.u32 %wl_lo, %wl_lo, %wl_hi;",
+            "mov.u32 %wl_hi, %ntid.z; mul.lo.u32 %wl_lo, %wl_lo, %wl_hi;",
+            f"add.u32 %wl_lo, %wl_lo, {(32 << shift) - 1}; shr.u32 %wl_v, %wl_lo, {5 + shift};",
+        ]
+
+    def _header(self) -> list[str]:
+        lines = ["mov.u32 %wl_u, %smid;"]
+        if self.select.sms is not None:
+            lines.append("setp.ne.u32 %wl_q, %wl_u, %wl_u;")
+            lines += [f"setp.eq.or.u32 %wl_q, %wl_u, {sm}, %wl_q;" for sm in self.select.sms]
+            lines.append("and.pred %wl_p, %wl_p, %wl_q;")
+        lines += [
+            f"mov.b32 %wl_v, {TRACK_MAGIC};",
+            "@%wl_p st.global.v4.b32 [%wl_a], {%wl_v, %wl_x, %wl_t, %wl_u};",
+            "mov.u64 %wl_b, %clock64; mov.u64 %wl_d, %globaltimer;",
+            f"@%wl_p st.global.v2.b64 [%wl_a+{_FIELD['start_clock']}], {{%wl_b, %wl_d}};",
+        ]
+        return lines
+
+    def _start(self) -> list[str]:
+        """The state the marks use, from the track's address in %wl_lo and log2(stride) in %wl_s."""
+        return [
+            "mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s; add.u32 %wl_lim, %wl_lo, %wl_t;",
+            f"sub.u32 %wl_lim, %wl_lim, {self.slack * SLOT_BYTES}; selp.b32 %wl_lim, %wl_lim, 0, %wl_p;",
+            f"add.u32 %wl_lo, %wl_lo, {HEADER_BYTES};",
+        ]
+
+    def step(self, slots: int) -> str:
+        """Claim `slots` slots; `store` then counts back from the new end."""
+        return _text([
+            "setp.le.and.u32 %wl_p, %wl_lo, %wl_lim, %wl_p;",
+            f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};",
+            "mov.b64 %wl_a, {%wl_lo, %wl_hi};",
+        ])  # fmt: skip
+
+    def store(self, back: int, value: str) -> str:
+        """Put `value` (`{word0, clock}` or a .b64 register) into the slot `back` slots before the end."""
+        kind = "v2.b32" if value.startswith("{") else "b64"
+        return _text([f"@%wl_p st.global.{kind} [%wl_a+{-back * SLOT_BYTES}], {value};"])
+
+    def epilogue(self, pending: bool) -> str:
+        """Store a deferred record, then the header's exit half."""
+        lines = [self.step(0), self.store(1, "{%wl_pw, %wl_pc}")] if pending else []
+        return "\n".join(lines + [_text([*self._exit_header(), *self._exit_fields()])])
+
+    def _exit_header(self) -> list[str]:
+        """%wl_a: the header; %wl_s: slots written."""
+        return [
+            self._pointer(),
+            "setp.ne.u32 %wl_q, %wl_lim, 0;",
+            "mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; and.b32 %wl_t, %wl_lim, %wl_t;",
+            "mov.b64 %wl_a, {%wl_t, %wl_hi};",
+            f"sub.u32 %wl_s, %wl_lo, %wl_t; sub.u32 %wl_s, %wl_s, {HEADER_BYTES}; shr.u32 %wl_s, %wl_s, 3;",
+        ]
+
+    def _exit_fields(self) -> list[str]:
+        return [
+            f"mov.b32 %wl_t, {int(TrackState.EXITED)};",
+            "mov.u64 %wl_b, %clock64; mov.u64 %wl_d, %globaltimer;",
+            f"@%wl_q st.global.v2.b32 [%wl_a+{_FIELD['written']}], {{%wl_s, %wl_t}};",
+            f"@%wl_q st.global.v2.b64 [%wl_a+{_FIELD['exit_clock']}], {{%wl_b, %wl_d}};",
+        ]
+
+
+class RingTrack(Track):
+    """A track that keeps the latest: slots fill its upper half, `lo` counts bytes, and `lim` is where slot 0 is."""
+
+    def _start(self) -> list[str]:
+        return [
+            "sub.u32 %wl_s, %wl_s, 1; mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s;",
+            f"sub.u32 %wl_mask, %wl_t, {SLOT_BYTES}; or.b32 %wl_lim, %wl_lo, %wl_t;",
+            "selp.b32 %wl_lim, %wl_lim, 0, %wl_p; mov.b32 %wl_lo, 0;",
+        ]
+
+    def step(self, slots: int) -> str:
+        return _text([f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};"])
+
+    def store(self, back: int, value: str) -> str:
+        kind = "v2.b32" if value.startswith("{") else "b64"
+        return _text([
+            f"add.u32 %wl_t, %wl_lo, {-back * SLOT_BYTES}; and.b32 %wl_t, %wl_t, %wl_mask;",
+            "or.b32 %wl_t, %wl_t, %wl_lim; mov.b64 %wl_a, {%wl_t, %wl_hi};",
+            f"@%wl_p st.global.{kind} [%wl_a], {value};",
+        ])  # fmt: skip
+
+    def _exit_header(self) -> list[str]:
+        return [
+            "setp.ne.u32 %wl_q, %wl_lim, 0; add.u32 %wl_t, %wl_mask, 8; sub.u32 %wl_t, %wl_lim, %wl_t;",
+            "mov.b64 %wl_a, {%wl_t, %wl_hi}; shr.u32 %wl_s, %wl_lo, 3;",
+        ]
+
+
+def _text(lines: list[str]) -> str:
+    return "\n".join(line if line.startswith("\t") else "\t" + line for line in lines)

@@ -1,0 +1,311 @@
+"""weave(): PTX whose marks are comments in, PTX that records out.
+
+A mark costs a clock read and a store. The clock read is a scheduling fence for ptxas, the store is not, so where the
+store's text stands decides what the region between two marks pays. `store` picks the place:
+
+    now     right after the clock read
+    late    just before the next mark's clock read; the block's last record before the block ends
+    end     all of a block's records before the block ends
+    defer   all but the block's last record before the last clock read; the last one waits in registers for the next
+            marked block, or for the exit. Nothing but the clock read is left between the end of a loop body and the
+            begin of the next.
+    auto    defer when a marked block in a loop ends right after its last mark, late otherwise
+
+Marks of one basic block share one bounds check and one pointer step, and marks with no instruction between them one
+clock read. Weaving text that is already woven returns it unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from warplens.record.layout import MAX_REGION, Kind, ValueType, word0
+from warplens.weave.blocks import Block, MarkSite, Outline, Place, outline
+from warplens.weave.calls import Calls
+from warplens.weave.marks import WOVEN, Mark
+from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving
+from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label, Module, Raw, Scope, parse
+from warplens.weave.syntax import WeaveError
+from warplens.weave.tracks import DECLARATIONS, RingTrack, Track
+
+TIGHT = 8
+"""A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""
+
+_TO_64 = {"s32": "cvt.s64.s32", "u32": "cvt.u64.u32", "s64": "mov.b64", "u64": "mov.b64", "f64": "mov.b64"}
+_VALUE_TAG = {
+    "s32": ValueType.I64, "s64": ValueType.I64, "u32": ValueType.U64, "u64": ValueType.U64,
+    "f32": ValueType.F64, "f64": ValueType.F64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Woven:
+    """A woven module: its text, what its ids mean, and how its tracks are laid out."""
+
+    text: str
+    regions: dict[int, str] = field(default_factory=dict)
+    locations: dict[int, str] = field(default_factory=dict)
+    entries: dict[str, int] = field(default_factory=dict)
+    """Woven kernels and how many marks each can reach."""
+    slack: int = 0
+    full: str = "stop"
+    store: str = "late"
+
+    def describe(self) -> dict[str, Any]:
+        """Everything but the text, as JSON keeps it."""
+        return {
+            "regions": {str(k): v for k, v in self.regions.items()},
+            "locations": {str(k): v for k, v in self.locations.items()},
+            "entries": self.entries,
+            "slack": self.slack,
+            "full": self.full,
+            "store": self.store,
+        }
+
+    @staticmethod
+    def restore(text: str, document: dict[str, Any]) -> Woven:
+        return Woven(
+            text,
+            {int(k): v for k, v in document["regions"].items()},
+            {int(k): v for k, v in document["locations"].items()},
+            document["entries"],
+            document["slack"],
+            document["full"],
+            document["store"],
+        )
+
+
+def weave(text: str, *, buffer: ParamBuffer | SymbolBuffer | None = None, how: Weaving | None = None) -> Woven:
+    """Weave every kernel of `text` that can reach a mark; kernels without marks stay as they are."""
+    start = text.find("// " + WOVEN)
+    if start >= 0:
+        line = text[start + 3 + len(WOVEN) :].partition("\n")[0]
+        return Woven.restore(text, json.loads(line))
+    if "@warplens " not in text:
+        return Woven(text, full=(how or Weaving()).full)
+    return _Weaver(parse(text), buffer or ParamBuffer(), how or Weaving()).weave()
+
+
+class _Weaver:
+    def __init__(self, module: Module, buffer: ParamBuffer | SymbolBuffer, how: Weaving) -> None:
+        self.module, self.buffer, self.how = module, buffer, how
+        files = _files(module)
+        self.outlines = {f.name: outline(f, files) for f in module.functions if f.body is not None}
+        self.calls = Calls(module, self.outlines)
+        self.ids: dict[str, int] = {}
+        self.locations: dict[int, str] = {}
+        for sketch in self.outlines.values():
+            for site in sketch.sites:
+                self._region(site)
+        blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
+        self.slack = 1 + max((block.slots for block in blocks), default=0)
+        self.store = self._store_policy(blocks)
+
+    def weave(self) -> Woven:
+        entries: dict[str, int] = {}
+        for function in self.module.functions:
+            if function.body is None or function.name not in self.calls.stateful:
+                continue
+            if function.is_entry:
+                entries[function.name] = self.calls.reachable_marks(function.name)
+            _FunctionWeaver(self, function, self.outlines[function.name]).weave()
+        self.calls.rewrite_headers()
+        if isinstance(self.buffer, SymbolBuffer) and entries:
+            first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))
+            self.module.items.insert(first, Raw.of(f".visible .const .align 8 .b64 {self.buffer.name};"))
+        regions = {number: name for name, number in self.ids.items()}
+        woven = Woven("", regions, self.locations, entries, self.slack, self.how.full, self.store)
+        header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
+        return Woven.restore(header + self.module.text(), woven.describe())
+
+    def _region(self, site: MarkSite) -> None:
+        number = self.ids.setdefault(site.mark.name, len(self.ids) + 1)
+        if number > MAX_REGION:
+            raise WeaveError(site.mark.line, site.mark.name, f"more than {MAX_REGION} regions")
+        if site.location:
+            self.locations.setdefault(number, site.location)
+
+    def _store_policy(self, blocks: list[Block]) -> str:
+        policy = self.how.store
+        if policy == "auto":
+            policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "late"
+        # A ring cuts anywhere and a call hands its state over, so neither keeps a record back in registers.
+        if policy == "defer" and (self.how.full == "ring" or self.calls.has_stateful_functions):
+            policy = "late"
+        return policy
+
+
+class _FunctionWeaver:
+    """Rewrites one function in place."""
+
+    def __init__(self, weaver: _Weaver, function: Function, sketch: Outline) -> None:
+        self.weaver, self.function, self.sketch = weaver, function, sketch
+        kind = RingTrack if weaver.how.full == "ring" else Track
+        self.track = kind(function, weaver.buffer, weaver.how.select, weaver.slack)
+        self.defer = weaver.store == "defer"
+        self.registers: list[str] = []
+        self.kept: dict[int, str] = {}
+        self._keep_words()
+
+    def weave(self) -> None:
+        for block in self.sketch.blocks:
+            self._block(block)
+        for place in self.sketch.calls:
+            self.weaver.calls.rewrite_call(place)
+        for place in self.sketch.exits:
+            self._exit(place)
+        if self.function.is_entry:
+            opening = [self.track.prologue()]
+            if self.kept:
+                opening.append("\tshr.u64 %wl_d, %wl_a, 63; cvt.u32.u64 %wl_t, %wl_d;")
+                opening += [f"\tor.b32 {register}, %wl_t, {word};" for word, register in self.kept.items()]
+            if self.defer:
+                opening.append("\tmov.b32 %wl_pw, 0; mov.b32 %wl_pc, 0;")
+        else:
+            opening = [self.weaver.calls.receive(self.function)]
+            opening += [f"\tmov.b32 {register}, {word};" for word, register in self.kept.items()]
+        declared = [DECLARATIONS] + [f"\t.reg .b32 {name};" for name in self.registers if not name.startswith("%wl_v6")]
+        declared += [f"\t.reg .b64 {name};" for name in self.registers if name.startswith("%wl_v6")]
+        self._insert_opening("\n".join(declared + opening))
+
+    def _keep_words(self) -> None:
+        """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
+        for block in self.sketch.blocks:
+            for site in block.sites if block.in_loop else []:
+                word = self._word(site.mark)
+                if word not in self.kept and len(self.kept) < self.weaver.how.keep:
+                    self.kept[word] = self._new("%wl_k")
+
+    def _new(self, stem: str) -> str:
+        name = f"{stem}{len(self.registers)}"
+        self.registers.append(name)
+        return name
+
+    def _word(self, mark: Mark) -> int:
+        tag = int(_VALUE_TAG[mark.type]) if mark.kind is Kind.VALUE else 0
+        if mark.operand.isdigit() and mark.kind in (Kind.ASYNC_BEGIN, Kind.ASYNC_END):
+            tag = int(mark.operand)
+        return word0(mark.kind, self.weaver.ids[mark.name], tag)
+
+    def _block(self, block: Block) -> None:
+        """Clock reads at the marks, stores where the policy puts them."""
+        store = self.weaver.store
+        groups = self._groups(block)
+        left = block.slots
+        flat: list[tuple[str, int]] = []  # text of a record's stores, the group whose clock it needs
+        at_mark: dict[int, list[str]] = {}
+        last_word = ""
+        for number, group in enumerate(groups):
+            clock = "%wl_pc" if self.defer and number == len(groups) - 1 and number > 0 else self._new("%wl_c")
+            at_mark[number] = [f"\tmov.u32 {clock}, %clock;"]
+            for site in group:
+                word, capture = self._word_register(site.mark)
+                at_mark[number] += capture
+                text = []
+                if site.mark.kind is Kind.VALUE:
+                    payload, convert = self._payload(site.mark)
+                    at_mark[number] += convert
+                    text.append(self.track.store(left, payload))
+                    left -= 1
+                text.append(self.track.store(left, f"{{{word}, {clock}}}"))
+                left -= 1
+                flat.append(("\n".join(text), number))
+                last_word, last_clock = word, clock
+        step = self.track.step(block.slots)
+        before: dict[int, list[str]] = {number: [] for number in at_mark}
+        tail: list[str] = []
+        final = len(groups) - 1
+        if store == "now":
+            at_mark[0].append(step)
+            for text, number in flat:
+                at_mark[number].append(text)
+        elif store == "late":
+            for text, number in flat:
+                (before[number + 1] if number < final else tail).append(text)
+            (before[1] if final else tail).insert(0, step)
+        elif store == "end":
+            tail = [step, *[text for text, _ in flat]]
+        else:
+            pending = self.track.store(block.slots + 1, "{%wl_pw, %wl_pc}")
+            waiting = flat[:-1]
+            if final == 0:
+                tail = [step, pending, *[text for text, _ in waiting], f"\tmov.b32 %wl_pc, {last_clock};"]
+            else:
+                before[final] = [step, pending, *[text for text, number in waiting if number < final]]
+                tail = [text for text, number in waiting if number == final]
+            at_mark[final if final else 0] += [] if final == 0 else [f"\tmov.b32 %wl_pw, {last_word};"]
+            if final == 0:
+                tail.append(f"\tmov.b32 %wl_pw, {last_word};")
+        for number, group in enumerate(groups):
+            group[0].place.after(Raw.of("\n".join(before[number] + at_mark[number])))
+        if tail:
+            block.end.before(Raw.of("\n".join(tail)))
+
+    def _groups(self, block: Block) -> list[list[MarkSite]]:
+        groups: list[list[MarkSite]] = []
+        for site in block.sites:
+            same_list = bool(groups) and groups[-1][0].place.holder is site.place.holder
+            if groups and site.fused and same_list and self.weaver.how.fuse and not site.mark.operand:
+                groups[-1].append(site)
+            else:
+                groups.append([site])
+        return groups
+
+    def _word_register(self, mark: Mark) -> tuple[str, list[str]]:
+        """The operand that holds the record's first word, and the text that computes it at the mark."""
+        word = self._word(mark)
+        if mark.kind in (Kind.ASYNC_BEGIN, Kind.ASYNC_END) and mark.operand.startswith("%"):
+            register = self._new("%wl_g")
+            return register, [f"\tshl.b32 {register}, {mark.operand}, 27; or.b32 {register}, {register}, {word};"]
+        return self.kept.get(word, str(word)), []
+
+    def _payload(self, mark: Mark) -> tuple[str, list[str]]:
+        register = self._new("%wl_v6")
+        if mark.type == "f32":
+            return register, [
+                "\t{ .reg .f64 %wl_f; "
+                f"cvt.f64.f32 %wl_f, {mark.operand}; mov.b64 {register}, %wl_f; }}"
+            ]
+        return register, [f"\t{_TO_64[mark.type]} {register}, {mark.operand};"]
+
+    def _exit(self, place: Place) -> None:
+        instruction = place.node
+        assert isinstance(instruction, Instruction)
+        if self.function.is_entry or instruction.opcode == "exit":
+            text = self.track.epilogue(self.defer)
+        else:
+            text = self.weaver.calls.give_back(self.function)
+        if instruction.predicate is None:
+            place.before(Raw.of(text))
+            return
+        skip = f"$wl_stay_{self.function.name}_{instruction.line}"
+        sign = "" if instruction.negated else "!"
+        place.before(Raw.of(f"\t@{sign}{instruction.predicate} bra {skip};\n{text}\n\t{instruction.opcode};\n{skip}:"))
+        place.remove()
+
+    def _insert_opening(self, text: str) -> None:
+        body = self.function.body
+        assert body is not None
+        for index, node in enumerate(body):
+            if isinstance(node, Instruction | Scope | Raw) or (isinstance(node, Label) and not _is_debug(node.name)):
+                body.insert(index, Raw.of(text))
+                return
+
+
+def _is_debug(label: str) -> bool:
+    return label.startswith(("$L__func_begin", "$L__tmp"))
+
+
+def _files(module: Module) -> dict[str, str]:
+    """`.file` numbers and paths."""
+    found = {}
+    for item in module.items:
+        if isinstance(item, Directive) and item.name == "file":
+            number, _, rest = item.arguments.partition(" ")
+            found[number.strip()] = rest.strip().split('"')[1] if '"' in rest else rest.strip()
+    return found
+
+
+__all__ = ["Comment", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "weave"]
