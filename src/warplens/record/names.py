@@ -15,8 +15,8 @@ from warplens.record.layout import MAX_REGION, REGION_BITS
 
 NAME_MAGIC = 0x9F1D5A3C574C4E31
 _FIXED = struct.Struct("<QIIHH")
-NAME_BYTES = 24
-"""Bytes before the text: the fixed part, padded to the alignment of the magic."""
+NAME_BYTES = _FIXED.size
+"""Bytes before the text."""
 
 
 @dataclass(frozen=True)

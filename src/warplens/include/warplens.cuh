@@ -1,0 +1,104 @@
+// warplens.cuh: marks for CUDA C++ kernels. C++17, sm_70 and later, nvcc and NVRTC; needs nothing but CUDA.
+//
+//   __global__ void gemm(..., wl::Buffer prof) {
+//     wl::Kernel k(prof);                      // first line of the kernel; writes the track's end on every return
+//     { WL_REGION("load"); ... }               // until the end of the scope; nests
+//     WL_BEGIN("mma"); ... WL_END("mma");
+//     WL_INSTANT("tile"); WL_VALUE("k", i);
+//   }
+//
+// Lane 0 of each warp records for its warp. A region that lane 0 does not enter is not recorded: name another leader
+// with the second argument of wl::Kernel (wl::lane(n), wl::when(condition), wl::every_thread, ...).
+//
+// -DWARPLENS=0 removes every mark. -DWARPLENS_RING=1 keeps a full track's latest records instead of its first.
+//
+// Marks work in the kernel and in every function inlined into it. A function that is not inlined (__noinline__,
+// recursion, a function pointer) gets the track by reference: see wl::Link at the end of this file.
+#ifndef WARPLENS_CUH
+#define WARPLENS_CUH
+
+#include "warplens_layout.h"
+
+#ifndef WARPLENS
+#define WARPLENS 1
+#endif
+#ifndef WARPLENS_RING
+#define WARPLENS_RING 0
+#endif
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define WL_BOTH_ __host__ __device__
+#else
+#define WL_BOTH_
+#endif
+
+namespace wl {
+
+// What a kernel takes as its last parameter: the device address of a launch's buffer, 0 to record nothing.
+struct Buffer {
+  unsigned long long address;
+};
+
+// The id of a region: FNV-1a of its name folded to 24 bits; the names themselves travel in the module's data.
+WL_BOTH_ constexpr unsigned region_id(const char* name) {
+  unsigned value = 0x811c9dc5u;
+  for (; *name; ++name) value = (value ^ static_cast<unsigned char>(*name)) * 0x01000193u;
+  value = (value >> 24 ^ value) & WL_MAX_REGION;
+  return value ? value : 1u;
+}
+
+// Which lanes record. Whatever is chosen, every warp leaves its track header, so its lifetime is known.
+struct PerWarp {};
+struct PerBlock {};
+struct OneWarp { unsigned index; };
+struct OneLane { unsigned index; };
+struct When { bool condition; };
+struct EveryThread {};
+
+constexpr PerWarp per_warp{};            // lane 0 of each warp (the default)
+constexpr PerBlock per_block{};          // thread 0 of each block
+constexpr EveryThread every_thread{};    // a track for each thread: 32 times the memory and the traffic
+WL_BOTH_ constexpr OneWarp warp(unsigned index) { return OneWarp{index}; }
+WL_BOTH_ constexpr OneLane lane(unsigned index) { return OneLane{index}; }
+
+#if WARPLENS && (defined(__CUDACC__) || defined(WARPLENS_SHIM))
+// Its address leads the host to the module's data, where the marks' names lie, when there is no cubin to look into.
+static __device__ __attribute__((used)) const unsigned long long names_root_ = WL_NAME_MAGIC;
+#endif
+
+}  // namespace wl
+
+#if WARPLENS && (defined(__CUDA_ARCH__) || defined(WARPLENS_SHIM))
+#include "warplens_device.h"
+#else
+
+// Marks switched off, or the host's pass over the source: nothing is left of them.
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define WL_DEVICE_ __device__ __forceinline__
+#else
+#define WL_DEVICE_ inline
+#endif
+namespace wl {
+WL_DEVICE_ When when(bool condition) { return When{condition}; }
+template <class Leader = PerWarp>
+struct Kernel {
+  WL_DEVICE_ explicit Kernel(Buffer, Leader = Leader()) {}
+};
+struct Link {};
+struct Callee {
+  WL_DEVICE_ explicit Callee(Link&) {}
+};
+}  // namespace wl
+#undef WL_DEVICE_
+#define WL_REGION(name) static_assert(sizeof("" name) > 1, "a region needs a name")
+#define WL_BEGIN(name) ((void)sizeof("" name))
+#define WL_END(name) ((void)sizeof("" name))
+#define WL_INSTANT(name) ((void)sizeof("" name))
+#define WL_VALUE(name, value) ((void)sizeof("" name), (void)sizeof(value))
+#define WL_ITERATION(name, index) ((void)sizeof("" name), (void)sizeof(index))
+#define WL_ASYNC_BEGIN(name, tag) ((void)sizeof("" name), (void)sizeof(tag))
+#define WL_ASYNC_END(name, tag) ((void)sizeof("" name), (void)sizeof(tag))
+#define WL_ANCHOR() ((void)0)
+#endif
+
+#endif  // WARPLENS_CUH

@@ -1,0 +1,229 @@
+// The recording half of warplens.cuh; included by it where device code is compiled.
+#ifndef WARPLENS_DEVICE_H
+#define WARPLENS_DEVICE_H
+
+#if defined(WARPLENS_SHIM)
+#include "warplens_shim.h"  // the same state and stores in plain C++, for tests on a machine without a GPU
+#else
+#include "warplens_ptx.h"
+#endif
+
+namespace wl {
+
+__device__ __forceinline__ When when(bool condition) { return When{condition}; }
+
+namespace detail {
+
+// One object per mark in the module's data, never read by device code; warplens finds it by its magic.
+template <unsigned NameSize, unsigned FileSize>
+struct Name {
+  unsigned long long magic;
+  unsigned id, line;
+  unsigned short name_size, file_size;
+  char name[NameSize];
+  char file[FileSize];
+};
+
+struct Place {
+  unsigned block, warp, lane, thread;
+};
+
+__device__ __forceinline__ Place place() {
+  Place p;
+  p.block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  p.thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  p.warp = p.thread >> 5;
+  p.lane = p.thread & 31u;
+  return p;
+}
+
+__device__ __forceinline__ bool leads(const Place& p, PerWarp) { return p.lane == 0; }
+__device__ __forceinline__ bool leads(const Place& p, PerBlock) { return p.thread == 0; }
+__device__ __forceinline__ bool leads(const Place& p, OneWarp w) { return p.lane == 0 && p.warp == w.index; }
+__device__ __forceinline__ bool leads(const Place& p, OneLane l) { return p.lane == l.index; }
+__device__ __forceinline__ bool leads(const Place&, EveryThread) { return true; }
+__device__ __forceinline__ bool leads(const Place& p, When w) {
+  const unsigned votes = vote(w.condition);
+  return (votes & (0u - votes)) == 1u << p.lane;
+}
+
+// The lane that writes the track's header: the leader, or the first lane of a warp that has none.
+template <class Leader>
+__device__ __forceinline__ bool scribes(const Place& p, bool lead, Leader) {
+  const unsigned votes = vote(lead);
+  return votes ? lead : p.lane == first_lane();
+}
+__device__ __forceinline__ bool scribes(const Place&, bool lead, PerWarp) { return lead; }
+__device__ __forceinline__ bool scribes(const Place&, bool lead, EveryThread) { return lead; }
+
+__device__ __forceinline__ unsigned slot_in_block(const Place& p, EveryThread) { return p.thread; }
+template <class Leader>
+__device__ __forceinline__ unsigned slot_in_block(const Place& p, Leader) { return p.warp; }
+
+struct Track {
+  unsigned long long address;  // of its header; 0 when there is none for this thread
+  unsigned capacity;
+};
+
+template <class Leader>
+__device__ __forceinline__ Track find_track(Buffer buffer, const Place& p, Leader leader) {
+  const Sizes sizes = load_sizes(buffer);
+  const unsigned slot = slot_in_block(p, leader);
+  const unsigned track = p.block * sizes.per_block + slot;
+  if (slot >= sizes.per_block || track >= sizes.tracks) {
+    store32(buffer.address + WL_BUFFER_REFUSED_AT, 1);
+    return Track{0, 0};
+  }
+  if (track == 0) {
+    store64(buffer.address + WL_BUFFER_NAMES_AT, address_of(&names_root_));
+    store32(buffer.address + WL_BUFFER_MODE_AT, WARPLENS_RING ? WL_MODE_RING : WL_MODE_STOP);
+  }
+  const unsigned long long base = buffer.address + WL_BUFFER_BYTES;
+  return Track{base + static_cast<unsigned long long>(track) * sizes.stride, sizes.capacity};
+}
+
+__device__ __forceinline__ void write_start(unsigned long long track, const Place& p) {
+  store128(track + WL_TRACK_MAGIC_AT, WL_TRACK_MAGIC, p.block, p.warp | p.lane << 16, sm_id());
+  const unsigned long long ns = globaltimer(), clock = clock64_now();
+  store128(track + WL_TRACK_START_CLOCK_AT, clock, ns);
+}
+
+__device__ __forceinline__ void write_exit(unsigned long long track, unsigned written) {
+  const unsigned long long ns = globaltimer(), clock = clock64_now();
+  store64(track + WL_TRACK_WRITTEN_AT, written | static_cast<unsigned long long>(WL_STATE_EXITED) << 32);
+  store128(track + WL_TRACK_EXIT_CLOCK_AT, clock, ns);
+}
+
+// A value's 8 bytes and how they read.
+struct Payload {
+  unsigned long long bits;
+  unsigned type;
+};
+__device__ __forceinline__ Payload payload(long long v) { return {static_cast<unsigned long long>(v), WL_VALUE_I64}; }
+__device__ __forceinline__ Payload payload(unsigned long long v) { return {v, WL_VALUE_U64}; }
+__device__ __forceinline__ Payload payload(double v) { return {double_bits(v), WL_VALUE_F64}; }
+__device__ __forceinline__ Payload payload(float v) { return payload(static_cast<double>(v)); }
+__device__ __forceinline__ Payload payload(int v) { return payload(static_cast<long long>(v)); }
+__device__ __forceinline__ Payload payload(long v) { return payload(static_cast<long long>(v)); }
+__device__ __forceinline__ Payload payload(unsigned v) { return payload(static_cast<unsigned long long>(v)); }
+__device__ __forceinline__ Payload payload(unsigned long v) { return payload(static_cast<unsigned long long>(v)); }
+
+WL_BOTH_ constexpr unsigned word0(unsigned kind, unsigned region) { return kind | region << WL_REGION_SHIFT; }
+
+template <unsigned Id>
+struct Region {
+  __device__ __forceinline__ Region() { record<word0(WL_KIND_BEGIN, Id)>(); }
+  __device__ __forceinline__ ~Region() { record<word0(WL_KIND_END, Id)>(); }
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+};
+
+__device__ __forceinline__ void anchor() { record_payload(word0(WL_KIND_ANCHOR, 0), globaltimer()); }
+
+template <class Index>
+__device__ __forceinline__ void iteration(unsigned word, Index index) {
+  const Payload p = payload(index);
+  record_payload(word | p.type << WL_TAG_SHIFT, p.bits);
+  if ((p.bits & 63u) == 0) anchor();
+}
+
+template <class T>
+__device__ __forceinline__ void value(unsigned word, T v) {
+  const Payload p = payload(v);
+  record_payload(word | p.type << WL_TAG_SHIFT, p.bits);
+}
+
+}  // namespace detail
+
+// A kernel's recording: construct it on the kernel's first line. Its end is written on every way out.
+template <class Leader = PerWarp>
+struct Kernel {
+  __device__ __forceinline__ explicit Kernel(Buffer buffer, Leader leader = Leader()) : buffer_(buffer), leader_(leader) {
+    const detail::Place p = detail::place();
+    const bool lead = detail::leads(p, leader);
+    scribe_ = detail::scribes(p, lead, leader);
+    detail::Track track{0, 0};
+    if (buffer.address && scribe_) {
+      track = detail::find_track(buffer, p, leader);
+      if (track.address) detail::write_start(track.address, p);
+    }
+    scribe_ = scribe_ && track.address;
+    detail::open(track.address + WL_HEADER_BYTES, track.capacity, lead && scribe_);
+  }
+
+  __device__ __forceinline__ ~Kernel() {
+    if (!scribing(leader_)) return;
+    const detail::Cursor cursor = detail::cursor(buffer_);
+    detail::write_exit(cursor.slots - WL_HEADER_BYTES, detail::leading() ? cursor.written : 0);
+  }
+
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+ private:
+  // Where leader and scribe are one, the recording predicate serves for both and no further register lives on.
+  __device__ __forceinline__ bool scribing(PerWarp) const { return detail::leading(); }
+  __device__ __forceinline__ bool scribing(EveryThread) const { return detail::leading(); }
+  template <class Other>
+  __device__ __forceinline__ bool scribing(Other) const { return scribe_; }
+
+  Buffer buffer_;
+  Leader leader_;
+  bool scribe_;
+};
+
+// Marks in a function that is not inlined:
+//
+//   __noinline__ __device__ void helper(wl::Link& link) { wl::Callee here(link); WL_REGION("helper"); ... }
+//   ...
+//   { wl::Link link; helper(link); }      // in the kernel; the records of both are one track
+struct Link {
+  __device__ __forceinline__ Link() : state(detail::save()) {}
+  __device__ __forceinline__ ~Link() { detail::restore(state); }
+  detail::State state;
+};
+
+struct Callee {
+  __device__ __forceinline__ explicit Callee(Link& link) : link_(link) {
+    detail::declare();
+    detail::restore(link.state);
+  }
+  __device__ __forceinline__ ~Callee() { link_.state = detail::save(); }
+
+ private:
+  Link& link_;
+};
+
+}  // namespace wl
+
+#define WL_CAT2_(a, b) a##b
+#define WL_CAT_(a, b) WL_CAT2_(a, b)
+#define WL_NAME_(text, symbol)                                                                                  \
+  static __device__ __attribute__((used)) const ::wl::detail::Name<sizeof("" text), sizeof(__FILE__)> symbol = { \
+      WL_NAME_MAGIC, ::wl::region_id(text), __LINE__, sizeof("" text), sizeof(__FILE__), text, __FILE__}
+#define WL_MARK_(kind, text, ...)                                        \
+  do {                                                                   \
+    WL_NAME_(text, wl_name_);                                            \
+    constexpr unsigned wl_word_ = ::wl::detail::word0(kind, ::wl::region_id(text)); \
+    __VA_ARGS__;                                                         \
+  } while (0)
+
+#define WL_REGION_(text, n)                \
+  WL_NAME_(text, WL_CAT_(wl_name_, n));    \
+  const ::wl::detail::Region<::wl::region_id(text)> WL_CAT_(wl_region_, n)
+#define WL_REGION(name) WL_REGION_(name, __COUNTER__)
+#define WL_BEGIN(name) WL_MARK_(WL_KIND_BEGIN, name, ::wl::detail::record<wl_word_>())
+#define WL_END(name) WL_MARK_(WL_KIND_END, name, ::wl::detail::record<wl_word_>())
+#define WL_INSTANT(name) WL_MARK_(WL_KIND_INSTANT, name, ::wl::detail::record<wl_word_>())
+#define WL_VALUE(name, v) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::value(wl_word_, v))
+// A loop's index as a value; every 64th also anchors the clock, which a track of many milliseconds needs.
+#define WL_ITERATION(name, i) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::iteration(wl_word_, i))
+// Work that starts here and ends elsewhere (a copy in flight): begin and end are paired by name and tag, 0 to 31.
+#define WL_ASYNC_BEGIN(name, tag) \
+  WL_MARK_(WL_KIND_ASYNC_BEGIN, name, ::wl::detail::record_word(wl_word_ | static_cast<unsigned>(tag) << WL_TAG_SHIFT))
+#define WL_ASYNC_END(name, tag) \
+  WL_MARK_(WL_KIND_ASYNC_END, name, ::wl::detail::record_word(wl_word_ | static_cast<unsigned>(tag) << WL_TAG_SHIFT))
+// Ties this warp's clock to the global timer here.
+#define WL_ANCHOR() ::wl::detail::anchor()
+
+#endif  // WARPLENS_DEVICE_H

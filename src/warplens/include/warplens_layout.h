@@ -1,0 +1,53 @@
+// Generated from warplens/record/layout.py and buffer.py by `python -m warplens.record.header`; do not edit.
+#ifndef WARPLENS_LAYOUT_H
+#define WARPLENS_LAYOUT_H
+#define WL_LAYOUT_VERSION 1u
+#define WL_SLOT_BYTES 8u
+#define WL_HEADER_BYTES 128u
+#define WL_REGION_SHIFT 3u
+#define WL_TAG_SHIFT 27u
+#define WL_MAX_REGION 16777215u
+#define WL_MAX_TAG 31u
+#define WL_MAX_SLOTS 33554432u
+#define WL_MAX_WARPS 64u
+#define WL_TRACK_MAGIC 827608151u
+#define WL_BUFFER_MAGIC 826428503u
+#define WL_BUFFER_BYTES 128u
+#define WL_NAME_BYTES 20u
+#define WL_MODE_STOP 1u
+#define WL_MODE_RING 2u
+#define WL_KIND_EMPTY 0u
+#define WL_KIND_BEGIN 1u
+#define WL_KIND_END 2u
+#define WL_KIND_INSTANT 3u
+#define WL_KIND_VALUE 4u
+#define WL_KIND_ANCHOR 5u
+#define WL_KIND_ASYNC_BEGIN 6u
+#define WL_KIND_ASYNC_END 7u
+#define WL_STATE_RUNNING 0u
+#define WL_STATE_EXITED 1u
+#define WL_VALUE_I64 0u
+#define WL_VALUE_U64 1u
+#define WL_VALUE_F64 2u
+#define WL_TRACK_MAGIC_AT 0u
+#define WL_TRACK_BLOCK_AT 4u
+#define WL_TRACK_WARP_AT 8u
+#define WL_TRACK_LANE_AT 10u
+#define WL_TRACK_SM_AT 12u
+#define WL_TRACK_WRITTEN_AT 16u
+#define WL_TRACK_STATE_AT 20u
+#define WL_TRACK_START_CLOCK_AT 32u
+#define WL_TRACK_START_NS_AT 40u
+#define WL_TRACK_EXIT_CLOCK_AT 48u
+#define WL_TRACK_EXIT_NS_AT 56u
+#define WL_BUFFER_MAGIC_AT 0u
+#define WL_BUFFER_VERSION_AT 4u
+#define WL_BUFFER_CAPACITY_AT 16u
+#define WL_BUFFER_STRIDE_AT 20u
+#define WL_BUFFER_TRACKS_AT 24u
+#define WL_BUFFER_PER_BLOCK_AT 28u
+#define WL_BUFFER_NAMES_AT 64u
+#define WL_BUFFER_MODE_AT 72u
+#define WL_BUFFER_REFUSED_AT 76u
+#define WL_NAME_MAGIC 0x9f1d5a3c574c4e31ull
+#endif

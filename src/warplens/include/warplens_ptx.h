@@ -1,0 +1,178 @@
+// The recording path in PTX. A kernel's write position lives in PTX registers that open() declares in the kernel's
+// first block: every later asm of that function sees them by name, so nothing is threaded through user code.
+//
+// One record is: a clock read, one predicated 8-byte store, one add-and-clamp of the low address word, and a count
+// that the compiler folds over straight-line code. A full track keeps storing into its spare slot: a clamp costs one
+// instruction whose result is ready in 5 cycles, a bounds predicate one whose result is ready in 13.
+#ifndef WARPLENS_PTX_H
+#define WARPLENS_PTX_H
+
+// ptxas names this register when a mark is compiled into a function without a wl::Kernel, so it is the message.
+#define WL_AT_ "mark_outside_a_kernel_with_wl_Kernel_or_in_a_function_that_is_not_inlined_see_wl_Link"
+#define WL_HIGH_ "wl_high"
+#define WL_END_ "wl_end"
+#define WL_COUNT_ "wl_count"
+#define WL_LEAD_ "wl_lead"
+
+namespace wl {
+namespace detail {
+
+struct Sizes {
+  unsigned capacity, stride, tracks, per_block;
+};
+
+__device__ __forceinline__ Sizes load_sizes(Buffer buffer) {
+  Sizes s;
+  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(s.capacity), "=r"(s.stride), "=r"(s.tracks), "=r"(s.per_block) : "l"(buffer.address + WL_BUFFER_CAPACITY_AT));
+  return s;
+}
+__device__ __forceinline__ void store32(unsigned long long at, unsigned v) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
+}
+__device__ __forceinline__ void store64(unsigned long long at, unsigned long long v) {
+  asm volatile("st.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
+}
+__device__ __forceinline__ void store128(unsigned long long at, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+__device__ __forceinline__ void store128(unsigned long long at, unsigned long long a, unsigned long long b) {
+  asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(a), "l"(b) : "memory");
+}
+__device__ __forceinline__ unsigned long long globaltimer() {
+  unsigned long long v;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)::"memory");
+  return v;
+}
+__device__ __forceinline__ unsigned long long clock64_now() {
+  unsigned long long v;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(v)::"memory");
+  return v;
+}
+__device__ __forceinline__ unsigned sm_id() {
+  unsigned v;
+  asm("mov.u32 %0, %%smid;" : "=r"(v));
+  return v;
+}
+__device__ __forceinline__ unsigned vote(bool condition) { return __ballot_sync(__activemask(), condition); }
+__device__ __forceinline__ unsigned first_lane() { return __ffs(static_cast<int>(__activemask())) - 1; }
+__device__ __forceinline__ unsigned long long double_bits(double v) {
+  return static_cast<unsigned long long>(__double_as_longlong(v));
+}
+__device__ __forceinline__ unsigned long long address_of(const void* p) {
+  return reinterpret_cast<unsigned long long>(p);
+}
+
+// The registers of this function's recording.
+__device__ __forceinline__ void declare() {
+  asm volatile(".reg .u32 " WL_AT_ ", " WL_HIGH_ ", " WL_END_ ", " WL_COUNT_ ";\n\t.reg .pred " WL_LEAD_ ";");
+}
+
+// Starts a track whose slots lie at `slots`. Where lo + size would wrap there is no room for the track in its 4 GiB
+// window (the host never places one so); it stays silent rather than write elsewhere.
+__device__ __forceinline__ void open(unsigned long long slots, unsigned capacity, bool lead) {
+  const unsigned low = static_cast<unsigned>(slots), end = low + capacity * WL_SLOT_BYTES;
+  declare();
+  asm volatile(
+      "mov.b64 {" WL_AT_ ", " WL_HIGH_ "}, %0;\n\t"
+      "mov.u32 " WL_END_ ", %1;\n\t"
+      "mov.u32 " WL_COUNT_ ", 0;\n\t"
+      "setp.ne.u32 " WL_LEAD_ ", %2, 0;" ::"l"(slots),
+#if WARPLENS_RING
+      "r"(capacity ? (capacity - 1) * WL_SLOT_BYTES : 0u),
+#else
+      "r"(end),
+#endif
+      "r"(static_cast<unsigned>(lead && end >= low)));
+}
+
+#if WARPLENS_RING
+// wl_end is the mask and wl_count the bytes written: the position is their conjunction, added to the fixed start.
+#define WL_SLOT_(address) "and.b32 o, " WL_COUNT_ ", " WL_END_ "; add.u32 o, o, " WL_AT_ "; mov.b64 " address ", {o, " WL_HIGH_ "};\n\t"
+#define WL_NEXT_ "add.u32 " WL_COUNT_ ", " WL_COUNT_ ", 8;\n\t"
+#else
+#define WL_SLOT_(address) "mov.b64 " address ", {" WL_AT_ ", " WL_HIGH_ "};\n\t"
+#define WL_NEXT_ \
+  "add.u32 " WL_AT_ ", " WL_AT_ ", 8; min.u32 " WL_AT_ ", " WL_AT_ ", " WL_END_ "; add.u32 " WL_COUNT_ ", " WL_COUNT_ ", 1;\n\t"
+#endif
+
+#ifndef WL_STORE_
+#define WL_STORE_ "st.global.cs.v2.u32"
+#endif
+#define WL_RECORD_                        \
+  "{\n\t.reg .u32 c, o; .reg .b64 a;\n\t" \
+  WL_SLOT_("a")                           \
+  "mov.u32 c, %%clock;\n\t"               \
+  "@" WL_LEAD_ " " WL_STORE_ " [a], {%0, c};\n\t" WL_NEXT_ "}"
+
+template <unsigned Word>
+__device__ __forceinline__ void record() {
+  asm volatile(WL_RECORD_ ::"n"(Word) : "memory");
+}
+__device__ __forceinline__ void record_word(unsigned word) { asm volatile(WL_RECORD_ ::"r"(word) : "memory"); }
+
+// Payload, then record. Where only one slot is left it becomes an empty one and both are counted as lost, because a
+// payload without its record could be read as a record.
+__device__ __forceinline__ void record_payload(unsigned word, unsigned long long payload) {
+#if WARPLENS_RING
+  asm volatile(
+      "{\n\t.reg .u32 c, o; .reg .b64 a, b;\n\t" WL_SLOT_("a") WL_NEXT_ WL_SLOT_("b")
+      "@" WL_LEAD_ " st.global.cs.u64 [a], %1;\n\t"
+      "mov.u32 c, %%clock;\n\t"
+      "@" WL_LEAD_ " " WL_STORE_ " [b], {%0, c};\n\t" WL_NEXT_ "}" ::"r"(word), "l"(payload) : "memory");
+#else
+  asm volatile(
+      "{\n\t.reg .u32 c; .reg .b64 a, b, v; .reg .pred fits;\n\t" WL_SLOT_("a") WL_NEXT_ WL_SLOT_("b")
+      "setp.ne.u32 fits, " WL_AT_ ", " WL_END_ ";\n\t"
+      "selp.b64 v, %1, 0, fits;\n\t"
+      "@" WL_LEAD_ " st.global.cs.u64 [a], v;\n\t"
+      "mov.u32 c, %%clock;\n\t"
+      "@" WL_LEAD_ " " WL_STORE_ " [b], {%0, c};\n\t" WL_NEXT_ "}" ::"r"(word), "l"(payload) : "memory");
+#endif
+}
+
+__device__ __forceinline__ bool leading() {
+  unsigned lead;
+  asm volatile("selp.u32 %0, 1, 0, " WL_LEAD_ ";" : "=r"(lead));
+  return lead;
+}
+
+struct State {
+  unsigned at, high, end, count, lead;
+};
+
+__device__ __forceinline__ State save() {
+  State s;
+  asm volatile("mov.u32 %0, " WL_AT_ "; mov.u32 %1, " WL_HIGH_ "; mov.u32 %2, " WL_END_ "; mov.u32 %3, " WL_COUNT_
+               "; selp.u32 %4, 1, 0, " WL_LEAD_ ";"
+               : "=r"(s.at), "=r"(s.high), "=r"(s.end), "=r"(s.count), "=r"(s.lead));
+  return s;
+}
+__device__ __forceinline__ void restore(const State& s) {
+  asm volatile("mov.u32 " WL_AT_ ", %0; mov.u32 " WL_HIGH_ ", %1; mov.u32 " WL_END_ ", %2; mov.u32 " WL_COUNT_
+               ", %3; setp.ne.u32 " WL_LEAD_ ", %4, 0;" ::"r"(s.at), "r"(s.high), "r"(s.end), "r"(s.count), "r"(s.lead));
+}
+
+struct Cursor {
+  unsigned long long slots;  // where the track's slots start
+  unsigned written;
+};
+
+// Where this track starts, worked out backwards so that no register keeps it during the kernel.
+__device__ __forceinline__ Cursor cursor(Buffer buffer) {
+  const State s = save();
+#if WARPLENS_RING
+  (void)buffer;
+  const unsigned start = s.at, written = s.count / WL_SLOT_BYTES;
+#else
+  unsigned start = s.at - s.count * WL_SLOT_BYTES;
+  const unsigned written = s.count;
+  if (s.at == s.end) start = s.end - load_sizes(buffer).capacity * WL_SLOT_BYTES;
+#endif
+  return Cursor{static_cast<unsigned long long>(s.high) << 32 | start, written};
+}
+
+}  // namespace detail
+}  // namespace wl
+
+#endif  // WARPLENS_PTX_H

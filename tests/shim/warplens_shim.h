@@ -1,0 +1,118 @@
+// The recording path of warplens.cuh in plain C++: the same state and the same stores, one std::thread per CUDA thread.
+// Included by warplens_device.h in place of warplens_ptx.h when WARPLENS_SHIM is defined.
+#pragma once
+#include <chrono>
+#include <cstring>
+
+#include "cuda_shim.h"
+
+#define WL_CLOCK_NAME_ "cpu"
+
+namespace wl {
+namespace detail {
+
+struct Sizes {
+  unsigned capacity, stride, tracks, per_block;
+};
+struct State {
+  unsigned at, high, end, count, lead;
+};
+inline thread_local State state{};
+
+inline void put(unsigned long long at, const void* data, unsigned size) {
+  std::memcpy(reinterpret_cast<void*>(at), data, size);
+}
+inline Sizes load_sizes(Buffer buffer) {
+  Sizes s;
+  std::memcpy(&s, reinterpret_cast<const void*>(buffer.address + WL_BUFFER_CAPACITY_AT), sizeof s);
+  return s;
+}
+inline void store32(unsigned long long at, unsigned v) { put(at, &v, 4); }
+inline void store64(unsigned long long at, unsigned long long v) { put(at, &v, 8); }
+inline void store128(unsigned long long at, unsigned a, unsigned b, unsigned c, unsigned d) {
+  const unsigned v[4] = {a, b, c, d};
+  put(at, v, 16);
+}
+inline void store128(unsigned long long at, unsigned long long a, unsigned long long b) {
+  const unsigned long long v[2] = {a, b};
+  put(at, v, 16);
+}
+inline unsigned long long globaltimer() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+inline unsigned long long clock64_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+inline unsigned sm_id() { return shim::block_number % 4; }
+inline unsigned vote(bool condition) { return shim::ballot(condition); }
+inline unsigned first_lane() { return 0; }
+inline unsigned long long double_bits(double v) {
+  unsigned long long bits;
+  std::memcpy(&bits, &v, 8);
+  return bits;
+}
+inline unsigned long long address_of(const void* p) { return reinterpret_cast<unsigned long long>(p); }
+
+inline void declare() {}
+inline State save() { return state; }
+inline void restore(const State& s) { state = s; }
+inline bool leading() { return state.lead; }
+
+inline void open(unsigned long long slots, unsigned capacity, bool lead) {
+  const unsigned low = static_cast<unsigned>(slots), end = low + capacity * WL_SLOT_BYTES;
+  state = {low, static_cast<unsigned>(slots >> 32), end, 0, lead && end >= low};
+#if WARPLENS_RING
+  state.end = capacity ? (capacity - 1) * WL_SLOT_BYTES : 0;
+#endif
+}
+inline unsigned long long slot() {
+#if WARPLENS_RING
+  return static_cast<unsigned long long>(state.high) << 32 | ((state.count & state.end) + state.at);
+#else
+  return static_cast<unsigned long long>(state.high) << 32 | state.at;
+#endif
+}
+inline void next() {
+#if WARPLENS_RING
+  state.count += WL_SLOT_BYTES;
+#else
+  state.at = state.at + WL_SLOT_BYTES < state.end ? state.at + WL_SLOT_BYTES : state.end;
+  ++state.count;
+#endif
+}
+inline void record_word(unsigned word) {
+  const unsigned v[2] = {word, static_cast<unsigned>(clock64_now())};
+  if (state.lead) put(slot(), v, 8);
+  next();
+}
+template <unsigned Word>
+inline void record() {
+  record_word(Word);
+}
+inline void record_payload(unsigned word, unsigned long long payload) {
+  const unsigned long long first = slot();
+  next();
+#if !WARPLENS_RING
+  if (state.at == state.end) payload = 0;
+#endif
+  if (state.lead) put(first, &payload, 8);
+  record_word(word);
+}
+
+struct Cursor {
+  unsigned long long slots;
+  unsigned written;
+};
+inline Cursor cursor(Buffer buffer) {
+#if WARPLENS_RING
+  (void)buffer;
+  return {static_cast<unsigned long long>(state.high) << 32 | state.at, state.count / WL_SLOT_BYTES};
+#else
+  unsigned start = state.at - state.count * WL_SLOT_BYTES;
+  if (state.at == state.end) start = state.end - load_sizes(buffer).capacity * WL_SLOT_BYTES;
+  return {static_cast<unsigned long long>(state.high) << 32 | start, state.count};
+#endif
+}
+
+}  // namespace detail
+}  // namespace wl
