@@ -1,0 +1,242 @@
+"""From a parsed function to basic blocks of steps: names resolved, calls inlined, stalls placed.
+
+Calls are copied into their call site with registers of their own, so a lane needs one program counter and no stack;
+recursion and calls through pointers are refused. Blocks are numbered in text order, which is what the scheduler's
+"lowest first" relies on to bring lanes together again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warplens.weave import ptx
+from warplens.weave.simulate import access, convert, floating, integer, warp
+from warplens.weave.simulate.clock import issue_cycles
+from warplens.weave.simulate.control import Terminator, fall, terminator
+from warplens.weave.simulate.site import BUILDERS, Place, Registers, Scope, Site
+from warplens.weave.simulate.state import Group, Reader, State, Step
+from warplens.weave.syntax import WeaveError, split_operands
+
+if TYPE_CHECKING:
+    from warplens.weave.simulate.program import Layout
+
+FAMILIES = (access, convert, floating, integer, warp)
+"""The modules that register instructions; naming them keeps their import."""
+
+_ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "bar", "barrier"})
+_NEEDS_CLOCK = frozenset({"cp", "nanosleep"})
+_STUBS = frozenset({"vprintf"})
+
+
+@dataclass
+class Block:
+    """Instructions without a branch among them; `members` names the lanes its first instruction waits for."""
+
+    steps: list[Step] = field(default_factory=list)
+    end: Terminator = fall
+    cycles: int = 0
+    length: int = 0
+    joins: bool = False
+    members: Reader | None = None
+
+
+class Code:
+    """One entry, ready to run."""
+
+    def __init__(self, entry: ptx.Function, functions: dict[str, ptx.Function], layout: Layout) -> None:
+        self.name = entry.name
+        self.registers = Registers()
+        self.layout, self._functions = layout, functions
+        self.blocks: list[Block] = [Block()]
+        self.labels: list[int] = []
+        self._pending = 0
+        self._arriving: dict[int, int] = {}
+        self._stack = [entry.name]
+        root = Scope(self.registers)
+        root.places.update(layout.places)
+        self._body(entry.body or [], Scope(self.registers, root), entry.name, None)
+        self._close(fall)
+
+    # -- structure
+
+    def _new_label(self) -> int:
+        self.labels.append(-1)
+        return len(self.labels) - 1
+
+    def _body(self, body: list[ptx.Node], scope: Scope, function: str, leave: int | None) -> None:
+        previous: ptx.Node | None = None
+        for node in body:
+            if isinstance(node, ptx.Label):
+                scope.labels[node.name] = self._new_label()
+            elif isinstance(node, ptx.Directive) and node.name == "branchtargets" and isinstance(previous, ptx.Label):
+                scope.tables[previous.name] = split_operands(node.arguments)
+            if not isinstance(node, ptx.Comment):
+                previous = node
+        for node in body:
+            if isinstance(node, ptx.Instruction):
+                self._instruction(node, scope, function, leave)
+            elif isinstance(node, ptx.Label):
+                self._place(scope.labels[node.name])
+            elif isinstance(node, ptx.Declaration):
+                self._declare(node, scope, function)
+            elif isinstance(node, ptx.Scope):
+                self._body(node.body, Scope(self.registers, scope), function, leave)
+            elif isinstance(node, ptx.Raw):
+                raise WeaveError(node.line, node.raw, "the interpreter runs parsed PTX; parse the rewritten text first")
+
+    def _declare(self, node: ptx.Declaration, scope: Scope, function: str) -> None:
+        if node.space == "reg":
+            scope.declare(node)
+            return
+        for variable in node.variables:
+            if node.space == "shared":
+                scope.places[variable.name] = self.layout.shared[id(node), variable.name]
+            elif node.space in ("local", "param"):
+                size, align = node.size(variable), max(node.align or 1, node.element_bytes)
+                scope.places[variable.name] = Place("local", self.registers.local(size, align))
+            else:
+                scope.places[variable.name] = self.layout.inner[id(node), variable.name]
+
+    def _place(self, label: int) -> None:
+        if self.blocks[-1].length or self.blocks[-1].steps:
+            self._close(fall)
+        self.labels[label] = len(self.blocks) - 1
+
+    def _close(self, end: Terminator) -> None:
+        for ready in self._arriving.values():
+            self._stall(ready)
+        self._arriving.clear()
+        self.blocks[-1].end, self.blocks[-1].cycles = end, self._pending
+        self._pending = 0
+        self.blocks.append(Block())
+
+    # -- instructions
+
+    def _instruction(self, node: ptx.Instruction, scope: Scope, function: str, leave: int | None) -> None:
+        site = Site(node, scope, function)
+        if node.opcode == "call":
+            self._call(site, function)
+            return
+        joins = self._joins(site)
+        if joins and self.blocks[-1].length:
+            self._close(fall)
+        predicate = None
+        if node.predicate is not None:
+            predicate = site.slot(node.predicate)
+            site.reads.add(predicate)
+        block = self.blocks[-1]
+        block.length += 1
+        if node.opcode in _ENDS and "warp" not in site.has:
+            end = terminator(site, self.labels, predicate, node.negated, leave)
+            self._stall_for(site.reads | site.writes)
+            self._pending += issue_cycles(node.opcode, node.modifiers)
+            self._close(end)
+            return
+        if joins:
+            block.joins = True
+            operand = warp.member_operand(site)
+            block.members = site.read(operand, "u32") if operand is not None else None
+        step = self._decode(site)
+        self._stall_for(site.reads | site.writes)
+        if node.opcode in _NEEDS_CLOCK or (node.opcode == "mov" and ("clock" in node.raw or "timer" in node.raw)):
+            self._flush()
+        if site.latency is not None:
+            step = self._timed(step, site)
+        if predicate is not None:
+            step = _predicated(step, predicate, node.negated)
+        block.steps.append(step)
+        self._pending += issue_cycles(node.opcode, node.modifiers)
+
+    @staticmethod
+    def _joins(site: Site) -> bool:
+        if site.opcode in ("bar", "barrier"):
+            return "warp" in site.has
+        return site.opcode in warp.SYNCHRONISING
+
+    @staticmethod
+    def _decode(site: Site) -> Step:
+        if site.opcode == "bar":  # bar.warp.sync: the block's `joins` already waits
+            return lambda S, g: None
+        if site.opcode not in BUILDERS:
+            raise site.unknown()
+        return BUILDERS[site.opcode](site)
+
+    def _timed(self, step: Step, site: Site) -> Step:
+        """Book when the results arrive; whoever touches them first waits."""
+        latency = site.latency
+        assert latency is not None
+        ready, before = self.registers.ready, self._pending
+        self.registers.ready += 1
+        for slot in site.writes:
+            self._arriving[slot] = ready
+
+        def run(S: State, g: Group) -> None:
+            step(S, g)
+            S.ready[ready] = S.cycles + (latency(S, g) + before)
+
+        return run
+
+    def _stall_for(self, slots: set[int]) -> None:
+        for ready in {self._arriving[slot] for slot in slots if slot in self._arriving}:
+            self._stall(ready)
+            self._arriving = {slot: other for slot, other in self._arriving.items() if other != ready}
+
+    def _stall(self, ready: int) -> None:
+        before = self._pending
+        self.blocks[-1].steps.append(lambda S, g: S.wait_until(g, S.ready[ready] - before))
+
+    def _flush(self) -> None:
+        cycles, self._pending = self._pending, 0
+        if cycles:
+            self.blocks[-1].steps.append(lambda S, g: S.advance(g, cycles))
+
+    def _call(self, site: Site, function: str) -> None:
+        operands = site.operands
+        returned = split_operands(operands[0][1:-1]) if operands and operands[0].startswith("(") else ()
+        rest = operands[1:] if operands and operands[0].startswith("(") else operands
+        name = rest[0] if rest else ""
+        passed = split_operands(rest[1][1:-1]) if len(rest) > 1 and rest[1].startswith("(") else ()
+        callee = self._functions.get(name)
+        if name in _STUBS:
+            return
+        if callee is None or callee.body is None:
+            raise site.error(f"{name or 'this call'} has no body in this module; the interpreter only calls by name")
+        if name in self._stack:
+            raise site.error(f"{name} calls itself, which the interpreter does not support")
+        if site.instruction.predicate is not None:
+            raise site.error("a predicated call is not something the interpreter knows")
+        inner = Scope(self.registers, self._root(site.scope))
+        for formals, actuals in ((callee.returns, returned), (callee.params, passed)):
+            if len(formals) != len(actuals):
+                raise site.error(f"{name} has {len(formals)} parameters, the call has {len(actuals)}")
+            for formal, actual in zip(formals, actuals, strict=True):
+                place = site.scope.place(actual)
+                if formal.space != "param" or place is None:
+                    raise site.error(f"{actual} is not a .param variable; the interpreter only passes those")
+                inner.places[formal.name] = place
+        self.blocks[-1].length += 1
+        self._pending += issue_cycles("call", ())
+        self._stack.append(name)
+        after = self._new_label()
+        self._body(callee.body, inner, name, after)
+        self._stack.pop()
+        self._place(after)
+
+    @staticmethod
+    def _root(scope: Scope) -> Scope:
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
+
+
+def _predicated(step: Step, slot: int, negated: bool) -> Step:
+    def run(S: State, g: Group) -> None:
+        predicate = S.R[slot]
+        lanes = g.restrict(np.logical_not(predicate) if negated else predicate)
+        if lanes is not None:
+            step(S, lanes)
+
+    return run

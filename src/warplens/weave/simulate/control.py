@@ -1,0 +1,152 @@
+"""How a basic block ends: branches, exits and barriers. Each gives the next block, or -1 once it set the lanes' own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warplens.weave.simulate.numeric import Array
+from warplens.weave.simulate.site import Site
+from warplens.weave.simulate.state import Group
+
+if TYPE_CHECKING:
+    from warplens.weave.simulate.machine import Machine
+
+Terminator = Callable[["Machine", Group, int], int]
+
+
+def fall(machine: Machine, group: Group, index: int) -> int:
+    return index + 1
+
+
+def terminator(site: Site, labels: list[int], predicate: int | None, negated: bool, leave: int | None) -> Terminator:
+    """The end that a branch, return, exit, trap or barrier makes. `leave` is where an inlined call returns to."""
+    end = _unconditional(site, labels, leave)
+    if predicate is None:
+        return end
+    slot = predicate
+
+    def conditional(machine: Machine, group: Group, index: int) -> int:
+        value = machine.state.R[slot]
+        chosen = group.restrict(np.logical_not(value) if negated else value)
+        if chosen is None:
+            return index + 1
+        if chosen is group:
+            return end(machine, group, index)
+        machine.pc[group.mask] = index + 1
+        target = end(machine, chosen, index)
+        if target >= 0:
+            machine.pc[chosen.mask] = target
+        return -1
+
+    return conditional
+
+
+def _unconditional(site: Site, labels: list[int], leave: int | None) -> Terminator:
+    opcode = site.opcode
+    if opcode in ("bar", "barrier"):
+        return _barrier(site)
+    if opcode == "ret" and leave is not None:
+        return _jump(labels, leave)
+    if opcode in ("ret", "exit"):
+        return _exit
+    if opcode == "trap":
+
+        def trap(machine: Machine, group: Group, index: int) -> int:
+            raise site.error(f"trap reached by {machine.state.name(int(group.index[0]))}")
+
+        return trap
+    if opcode == "brx":
+        return _indexed(site, labels)
+    return _jump(labels, _label(site, site.need(1)[0]))
+
+
+def _label(site: Site, name: str) -> int:
+    label = site.scope.label(name)
+    if label is None:
+        raise site.error(f"there is no label {name} here")
+    return label
+
+
+def _jump(labels: list[int], label: int) -> Terminator:
+    return lambda machine, group, index: labels[label]
+
+
+def _exit(machine: Machine, group: Group, index: int) -> int:
+    machine.leave(group)
+    return -1
+
+
+def _indexed(site: Site, labels: list[int]) -> Terminator:
+    operands = site.need(2)
+    names = site.scope.table(operands[1])
+    if names is None:
+        raise site.error(f"there is no .branchtargets list {operands[1]} here")
+    choice = site.read(operands[0], "u32")
+    targets = [_label(site, name) for name in names]
+
+    def jump(machine: Machine, group: Group, index: int) -> int:
+        chosen = choice(machine.state.R)[group.mask]
+        if int(chosen.max()) >= len(targets):
+            raise site.error(f"index {int(chosen.max())} is past the {len(targets)} targets")
+        machine.pc[group.mask] = np.array([labels[target] for target in targets])[chosen]
+        return -1
+
+    return jump
+
+
+def _barrier(site: Site) -> Terminator:
+    words = [word for word in site.modifiers if word not in ("aligned", "cta")]
+    kind = words[0] if words else ""
+    if kind not in ("sync", "arrive", "red") or "cluster" in site.has:
+        raise site.unknown()
+    operands = list(site.operands)
+    result = operands.pop(0) if kind == "red" else None
+    predicate = operands.pop() if kind == "red" else None
+    number = site.read(operands[0], "u32")
+    threads = site.read(operands[1], "u32") if len(operands) > 1 else None
+    reduce = _reduction(site, result, predicate) if result is not None and predicate is not None else None
+    simple = operands[0].isdigit() and threads is None and kind == "sync"
+
+    def meet(machine: Machine, group: Group, index: int) -> int:
+        if simple and group.all_live:
+            machine.synchronise_all(group)
+            return index + 1
+        state = machine.state
+        first = group.index[0]
+        deliver = reduce(machine, group) if reduce is not None else None
+        count = int(threads(state.R)[first]) if threads is not None else 0
+        machine.arrive(group, number(state.R), count, index + 1, waits=kind != "arrive", deliver=deliver)
+        return -1
+
+    return meet
+
+
+def _reduction(site: Site, result: str, predicate: str) -> Callable[[Machine, Group], Callable[[Group], None]]:
+    """`bar.red`: every lane brings a predicate, and all of the block get the outcome when the barrier opens."""
+    counts = "popc" in site.has
+    put = site.put(result, "u32" if counts else "pred")
+    brought = site.read(predicate, "pred")
+
+    def book(machine: Machine, group: Group) -> Callable[[Group], None]:
+        state = machine.state
+        keep = brought(state.R).copy()
+        machine.brought[group.mask] = keep[group.mask]
+
+        def deliver(lanes: Group) -> None:
+            votes = (machine.brought & lanes.mask).reshape(len(state.blocks), -1)
+            present = lanes.mask.reshape(len(state.blocks), -1)
+            if counts:
+                outcome: Array = votes.sum(axis=1).astype(np.uint32)
+            elif "and" in site.has:
+                outcome = (votes | ~present).all(axis=1)
+            else:
+                outcome = votes.any(axis=1)
+            spread = np.repeat(outcome, state.lanes_per_block)
+            put(state, lanes, spread if lanes.full else spread[lanes.index])
+
+        return deliver
+
+    return book

@@ -1,0 +1,225 @@
+"""The scheduler: which lanes run next, where they meet, and when they are done.
+
+All lanes of a batch that stand at the lowest block number run together, so lanes and warps that took different ways
+join again where their ways meet. So that a spinning lane cannot starve the one it waits for, every now and then
+another group gets a turn, and a warp whose clock has fallen far behind goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warplens.weave.simulate.numeric import Array
+from warplens.weave.simulate.state import WARP, Group, State
+from warplens.weave.simulate.warp import lane_bits
+from warplens.weave.syntax import WeaveError
+
+if TYPE_CHECKING:
+    from warplens.weave.simulate.code import Block, Code
+
+AT_BARRIER = 1 << 24
+AT_JOIN = 1 << 25
+DONE = 1 << 30
+_LAG_CYCLES = 4096
+_TURN = 64
+_BARRIERS = 16
+
+
+class Machine:
+    """Runs one batch to its end."""
+
+    def __init__(self, code: Code, state: State, budget: int) -> None:
+        self.code, self.state, self.budget = code, state, budget
+        self.pc = np.where(state.live, 0, DONE)
+        self.barrier = np.zeros(state.lanes, np.int64)
+        self.wanted = np.zeros(state.lanes, np.int64)
+        self.arrived = np.zeros((len(state.blocks), _BARRIERS), np.int64)
+        self.brought = np.zeros(state.lanes, bool)
+        self.deliver: dict[int, Callable[[Group], None]] = {}
+        self.instructions = 0
+        self._turns = 0
+
+    def run(self) -> None:
+        state, blocks = self.state, self.code.blocks
+        with np.errstate(all="ignore"):
+            group, index = self._select()
+            while group is not None:
+                block = blocks[index]
+                if block.joins and not group.all_live:
+                    joined = self._join(group, index, block)
+                    if joined is None:
+                        group, index = self._select()
+                        continue
+                    group = joined
+                for step in block.steps:
+                    step(state, group)
+                self._account(group, block)
+                index = block.end(self, group, index)
+                if index >= 0:
+                    if group.all_live:
+                        continue
+                    self.pc[group.mask] = index
+                group, index = self._select()
+
+    def _account(self, group: Group, block: Block) -> None:
+        warps = self.state.warps if group.warps is None else int(np.count_nonzero(group.warps))
+        self.instructions += block.length * warps
+        if block.cycles:
+            self.state.advance(group, block.cycles)
+        if self.instructions > self.budget:
+            raise WeaveError(
+                0, self.code.name, f"the kernel did not finish within {self.budget} instructions",
+                "raise max_steps, or look for a loop that waits for something that never comes",
+            )  # fmt: skip
+
+    def _select(self) -> tuple[Group | None, int]:
+        lowest = int(self.pc.min())
+        while lowest >= AT_BARRIER:
+            if lowest == DONE:
+                return None, -1
+            self._unblock(lowest)
+            lowest = int(self.pc.min())
+        mask = self.pc == lowest
+        count = int(np.count_nonzero(mask))
+        if count == self.state.live_count:
+            return Group(mask, count, True), lowest
+        other = self._fair(mask, lowest)
+        if other != lowest:
+            mask = self.pc == other
+            count = int(np.count_nonzero(mask))
+        return Group(mask, count, False), other
+
+    def _fair(self, mask: Array, lowest: int) -> int:
+        """Usually `lowest`; another block now and then, or where a warp's clock lags far behind."""
+        self._turns += 1
+        waiting = self.pc < AT_BARRIER
+        if self._turns % _TURN == 0:
+            places = np.unique(self.pc[waiting])
+            return int(places[self._turns // _TURN % len(places)])
+        clocks = self.state.cycles
+        ready = waiting.reshape(-1, WARP).any(axis=1)
+        chosen = mask.reshape(-1, WARP).any(axis=1)
+        slowest = np.where(ready, clocks, np.iinfo(np.int64).max)
+        last = int(slowest.argmin())
+        if int(clocks[chosen].min()) > int(clocks[last]) + _LAG_CYCLES:
+            return int(self.pc[last * WARP : (last + 1) * WARP].min())
+        return lowest
+
+    def _unblock(self, lowest: int) -> None:
+        """Every lane waits: let those through that wait for lanes which will not come, or give up."""
+        if lowest >= AT_JOIN:
+            joining = (self.pc >= AT_JOIN) & (self.pc < DONE)
+            self.pc[joining] -= AT_JOIN
+            return
+        joining = (self.pc >= AT_JOIN) & (self.pc < DONE)
+        if joining.any():
+            self.pc[joining] -= AT_JOIN
+            return
+        stuck = np.flatnonzero((self.pc >= AT_BARRIER) & (self.pc < AT_JOIN))
+        first = int(stuck[0])
+        raise WeaveError(
+            0, self.code.name,
+            f"deadlock: {len(stuck)} threads wait at barrier {int(self.barrier[first])}, the first is "
+            f"{self.state.name(first)}",
+            "check that every thread of the block reaches the barrier, or that its thread count is right",
+        )  # fmt: skip
+
+    # -- meeting points
+
+    def _join(self, group: Group, index: int, block: Block) -> Group | None:
+        """Lanes of a warp that must act together wait here for the others that the member mask names."""
+        parked = self.pc == index + AT_JOIN
+        mask = group.mask | parked if parked.any() else group.mask
+        present, live = lane_bits(mask), lane_bits(self.state.live)
+        if block.members is None:
+            needed = live
+        else:
+            own = np.where(mask, block.members(self.state.R), np.uint32(0)).reshape(-1, WARP)
+            needed = np.bitwise_or.reduce(own, axis=1) & live
+        complete = (needed & ~present) == 0
+        go = mask & np.repeat(complete, WARP)
+        wait = mask & ~go
+        self.pc[wait] = index + AT_JOIN
+        self.pc[go] = index
+        count = int(np.count_nonzero(go))
+        return Group(go, count, count == self.state.live_count) if count else None
+
+    def leave(self, group: Group) -> None:
+        """The group's lanes are done; who waited only for them goes on."""
+        state = self.state
+        self.pc[group.mask] = DONE
+        state.live = state.live & ~group.mask
+        state.live_count -= group.count
+        np.maximum(state.finished, state.cycles, out=state.finished, where=group.mask.reshape(-1, WARP).any(axis=1))
+        if state.live_count and (self.pc >= AT_BARRIER).any():
+            waiting = (self.pc >= AT_BARRIER) & (self.pc < AT_JOIN)
+            for number in np.unique(self.barrier[waiting]):
+                self._open(int(number))
+
+    def synchronise_all(self, group: Group) -> None:
+        """Every live lane stands at the same barrier: only the clocks have to meet."""
+        state = self.state
+        clocks = state.cycles.reshape(len(state.blocks), -1)
+        if group.warps is None:
+            clocks[:] = clocks.max(axis=1, keepdims=True)
+        else:
+            here = group.warps.reshape(clocks.shape)
+            latest = np.where(here, clocks, 0).max(axis=1, keepdims=True)
+            np.copyto(clocks, latest, where=here)
+
+    def arrive(
+        self, group: Group, number: Array, count: int, after: int, waits: bool,
+        deliver: Callable[[Group], None] | None = None,
+    ) -> None:  # fmt: skip
+        """The group's lanes reach their barriers; `count` threads open one, 0 means all of the block."""
+        for which in np.unique(number[group.mask]):
+            self.deliver.pop(int(which), None)
+            if deliver is not None:
+                self.deliver[int(which)] = deliver
+            lanes = group.mask & (number == which)
+            if waits:
+                self.barrier[lanes] = which
+                self.wanted[lanes] = count
+                self.pc[lanes] = after + AT_BARRIER
+            else:
+                self.pc[lanes] = after
+                self.arrived[:, int(which) % _BARRIERS] += (
+                    self._whole(lanes).reshape(len(self.state.blocks), -1).sum(axis=1)
+                )
+                self.wanted[(self.pc >= AT_BARRIER) & (self.pc < AT_JOIN) & (self.barrier == which)] = count
+            self._open(int(which))
+
+    def _whole(self, lanes: Array) -> Array:
+        """`lanes`, with the missing lanes of a warp counted where all its live ones are there."""
+        state = self.state
+        there = lanes.reshape(-1, WARP)
+        complete = (there | ~state.live.reshape(-1, WARP)).all(axis=1) & there.any(axis=1)
+        whole: Array = (there | complete[:, None]).reshape(-1)
+        return whole
+
+    def _open(self, number: int) -> None:
+        """Let the blocks go on whose threads have all come to barrier `number`."""
+        state = self.state
+        waiting = (self.pc >= AT_BARRIER) & (self.pc < AT_JOIN) & (self.barrier == number)
+        if not waiting.any():
+            return
+        shape = (len(state.blocks), state.lanes_per_block)
+        wanted = np.where(waiting, self.wanted, 0).reshape(shape).max(axis=1)
+        came = self._whole(waiting).reshape(shape).sum(axis=1) + self.arrived[:, number % _BARRIERS]
+        everyone = (waiting | ~state.live).reshape(shape).all(axis=1)
+        ready = np.where(wanted > 0, came >= wanted, everyone) & waiting.reshape(shape).any(axis=1)
+        if not ready.any():
+            return
+        self.arrived[ready, number % _BARRIERS] = 0
+        free = waiting & np.repeat(ready, state.lanes_per_block)
+        self.pc[free] -= AT_BARRIER
+        group = Group(free, int(np.count_nonzero(free)), False)
+        clocks = state.cycles.reshape(len(state.blocks), -1)
+        here = free.reshape(-1, WARP).any(axis=1).reshape(clocks.shape)
+        latest = np.where(here, clocks, 0).max(axis=1, keepdims=True)
+        np.copyto(clocks, latest, where=here)
+        if number in self.deliver:
+            self.deliver[number](group)

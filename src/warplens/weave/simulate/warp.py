@@ -1,0 +1,306 @@
+"""Instructions between the lanes of a warp, and the tensor-core fragments that are spread over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from warplens.weave.simulate.access import locate, space_of
+from warplens.weave.simulate.clock import SHARED_LATENCY
+from warplens.weave.simulate.numeric import (
+    FLOAT,
+    SIGNED,
+    TYPE_BYTES,
+    UNSIGNED,
+    Array,
+    dtype_of,
+    is_float,
+    widen_bf16,
+)
+from warplens.weave.simulate.site import Site, builds
+from warplens.weave.simulate.state import WARP, Group, State, Step
+
+SYNCHRONISING = frozenset({"shfl", "vote", "match", "redux", "elect", "ldmatrix", "stmatrix", "mma", "bar.warp"})
+"""Opcodes that wait until every lane they name has arrived."""
+
+
+def member_operand(site: Site) -> str | None:
+    """The operand that names the lanes taking part; None where all lanes must."""
+    if site.opcode in ("ldmatrix", "stmatrix", "mma") or "sync" not in site.has:
+        return None
+    return site.operands[-1]
+
+
+def lane_bits(mask: Array) -> Array:
+    """One uint32 per warp with the bits of the lanes in `mask`."""
+    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
+    return packed.view(np.uint32)[:, 0]
+
+
+def _targets(site: Site) -> list[str]:
+    return [part.strip() for part in site.operands[0].split("|")]
+
+
+@builds("shfl")
+def _shfl(site: Site) -> Step:
+    targets = _targets(site)
+    operands = site.need(4)
+    a, b, c = (site.read(text, "b32") for text in operands[1:4])
+    mode = next((word for word in site.modifiers if word in ("up", "down", "bfly", "idx")), None)
+    if mode is None:
+        raise site.unknown()
+    write = site.put(targets[0], "b32")
+    write_p = site.put(targets[1], "pred") if len(targets) > 1 else None
+
+    def step(S: State, g: Group) -> None:
+        lane = S.lane % WARP
+        control = c(S.R).astype(np.int64)
+        bound, segment = control & 31, control >> 8 & 31
+        distance = (b(S.R) & np.uint32(31)).astype(np.int64)
+        high = (lane & segment) | (bound & ~segment)
+        low = lane & segment
+        if mode == "up":
+            source = lane - distance
+            inside = source >= high
+        elif mode == "down":
+            source = lane + distance
+            inside = source <= high
+        elif mode == "bfly":
+            source = lane ^ distance
+            inside = source <= high
+        else:
+            source = low | (distance & ~segment)
+            inside = source <= high
+        source = np.where(inside, source, lane)
+        values = a(S.R)[S.lane - lane + source]
+        write(S, g, values if g.full else values[g.index])
+        if write_p is not None:
+            write_p(S, g, inside if g.full else inside[g.index])
+
+    return step
+
+
+@builds("vote")
+def _vote(site: Site) -> Step:
+    p = site.read(site.need(2)[1], "pred")
+    mode = next((word for word in site.modifiers if word in ("all", "any", "uni", "ballot")), None)
+    members = site.read(site.operands[2], "u32") if "sync" in site.has else None
+    if mode is None:
+        raise site.unknown()
+    put = site.put(site.operands[0], "b32" if mode == "ballot" else "pred")
+
+    def step(S: State, g: Group) -> None:
+        taking = g.mask if members is None else g.mask & _member(S, members(S.R))
+        yes = lane_bits(p(S.R) & taking)
+        everyone = lane_bits(taking)
+        if mode == "ballot":
+            result: Array = yes
+        elif mode == "all":
+            result = yes == everyone
+        elif mode == "any":
+            result = yes != 0
+        else:
+            result = (yes == 0) | (yes == everyone)
+        lanes = S.per_lane(result)
+        put(S, g, lanes if g.full else lanes[g.index])
+
+    return step
+
+
+def _member(S: State, members: Array) -> Array:
+    """Lanes whose own bit is set in their member mask."""
+    return (members >> (S.lane % WARP).astype(np.uint32)) & np.uint32(1) != 0
+
+
+@builds("activemask")
+def _activemask(site: Site) -> Step:
+    put = site.put(site.need(1)[0], "b32")
+
+    def step(S: State, g: Group) -> None:
+        lanes = S.per_lane(lane_bits(g.mask))
+        put(S, g, lanes if g.full else lanes[g.index])
+
+    return step
+
+
+@builds("match")
+def _match(site: Site) -> Step:
+    kind = site.kind
+    targets = _targets(site)
+    a = site.read(site.need(3)[1], kind)
+    members = site.read(site.operands[2], "u32")
+    write = site.put(targets[0], "b32")
+    write_p = site.put(targets[1], "pred") if len(targets) > 1 else None
+    all_of_them = "all" in site.has
+
+    def step(S: State, g: Group) -> None:
+        taking = (g.mask & _member(S, members(S.R))).reshape(-1, WARP)
+        values = a(S.R).reshape(-1, WARP)
+        equal = (values[:, :, None] == values[:, None, :]) & taking[:, None, :]
+        bits = np.packbits(equal, axis=2, bitorder="little").view(np.uint32)[:, :, 0].reshape(-1)
+        if all_of_them:
+            same = bits == S.per_lane(lane_bits(taking.reshape(-1)))
+            same = S.per_lane((same.reshape(-1, WARP) | ~taking).all(axis=1))
+            bits = np.where(same, bits, np.uint32(0))
+            if write_p is not None:
+                write_p(S, g, same if g.full else same[g.index])
+        write(S, g, bits if g.full else bits[g.index])
+
+    return step
+
+
+@builds("redux")
+def _redux(site: Site) -> Step:
+    kind = site.kind
+    d, a_text, m_text = site.need(3)[:3]
+    a, members = site.read(a_text, kind), site.read(m_text, "u32")
+    name = next((word for word in site.modifiers if word in _REDUCE), None)
+    if name is None:
+        raise site.unknown()
+    function, start = _REDUCE[name]
+    put = site.put(d, kind)
+    dtype = dtype_of(kind)
+    if name in ("min", "max"):
+        limits = np.finfo(dtype) if is_float(kind) else np.iinfo(dtype)
+        start = limits.max if name == "min" else limits.min
+
+    def step(S: State, g: Group) -> None:
+        taking = g.mask & _member(S, members(S.R))
+        values = np.where(taking, a(S.R), dtype.type(start)).reshape(-1, WARP)
+        lanes = S.per_lane(function.reduce(values, axis=1).astype(dtype))
+        put(S, g, lanes if g.full else lanes[g.index])
+
+    return step
+
+
+_REDUCE: dict[str, tuple[np.ufunc, int]] = {
+    "add": (np.add, 0),
+    "min": (np.minimum, 0),
+    "max": (np.maximum, 0),
+    "and": (np.bitwise_and, 0xFFFFFFFF),
+    "or": (np.bitwise_or, 0),
+    "xor": (np.bitwise_xor, 0),
+}
+
+
+@builds("elect")
+def _elect(site: Site) -> Step:
+    targets = _targets(site)
+    members = site.read(site.need(2)[1], "u32")
+    write = site.put(targets[0], "b32")
+    write_p = site.put(targets[1], "pred") if len(targets) > 1 else None
+
+    def step(S: State, g: Group) -> None:
+        taking = (g.mask & _member(S, members(S.R))).reshape(-1, WARP)
+        leader = S.per_lane(taking.argmax(axis=1)).astype(np.uint32)
+        chosen = leader == (S.lane % WARP)
+        write(S, g, leader if g.full else leader[g.index])
+        if write_p is not None:
+            write_p(S, g, chosen if g.full else chosen[g.index])
+
+    return step
+
+
+@builds("ldmatrix", "stmatrix")
+def _ldmatrix(site: Site) -> Step:
+    """8x8 matrices of 16-bit values: lane 8j+i gives the address of row i of matrix j."""
+    loads = site.opcode == "ldmatrix"
+    operands = site.need(2)
+    registers = site.vector(operands[0] if loads else operands[1])
+    reader, named = site.address(operands[1] if loads else operands[0])
+    if "m8n8" not in site.has or "b16" not in site.has:
+        raise site.unknown()
+    space = space_of(site, named)
+    transposed = "trans" in site.has
+    count = len(registers)
+    puts = [site.put(text, "b32") for text in registers] if loads else []
+    sources = [] if loads else [site.read(text, "b32") for text in registers]
+    if loads:
+        site.latency = lambda S, g: SHARED_LATENCY + 2 * count
+
+    def step(S: State, g: Group) -> None:
+        # Only the lanes that name a row have a meaningful address.
+        naming = g.mask & (S.lane % WARP < 8 * count)
+        group = Group(naming, int(np.count_nonzero(naming)), False)
+        words, index = locate(S, group, site, reader(S.R)[group.index], 4, space, 16)
+        rows = index.reshape(-1, count, 8)
+        warps = group.index.reshape(-1, 8 * count)[:, 0] // WARP
+        for j in range(count):
+            cells = rows[:, j, :, None] + np.arange(4)
+            if loads:
+                tile = words.take(cells)
+                if transposed:
+                    halves = tile.view(np.uint16).reshape(-1, 8, 8)
+                    tile = np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32)
+                whole = np.zeros((S.warps, WARP), np.uint32)
+                whole[warps] = tile.reshape(-1, WARP)
+                lanes = whole.reshape(-1)
+                puts[j](S, g, lanes if g.full else lanes[g.index])
+            else:
+                tile = np.ascontiguousarray(sources[j](S.R).reshape(-1, 8, 4)[warps])
+                if transposed:
+                    halves = tile.view(np.uint16).reshape(-1, 8, 8)
+                    tile = np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32)
+                words[cells] = tile.reshape(cells.shape)
+
+    return step
+
+
+@builds("mma")
+def _mma(site: Site) -> Step:
+    """`mma.sync.m16n8k*`: every register of A and B is an 8-row tile of 16 bytes per row, spread over the warp."""
+    shape = next((word for word in site.modifiers if word.startswith("m16n8k")), None)
+    if shape is None or len(site.kinds) < 4:
+        raise site.unknown()
+    d_kind, a_kind, b_kind, c_kind = site.kinds[-4:]
+    if a_kind not in _ELEMENT or b_kind not in _ELEMENT or d_kind not in ("f32", "f16", "s32"):
+        raise site.unknown()
+    names = [site.vector(text) for text in site.need(4)[:4]]
+    columns = int(shape[6:]) * TYPE_BYTES[a_kind] // 16
+    if len(names[1]) != 2 * columns or len(names[2]) != columns:
+        raise site.unknown("has a number of registers that the interpreter does not know")
+    a = [site.read(text, "b32") for text in names[1]]
+    b = [site.read(text, "b32") for text in names[2]]
+    c = [site.read(text, "b32") for text in names[3]]
+    puts = [site.put(text, "b32") for text in names[0]]
+    view_a, view_b = _ELEMENT[a_kind], _ELEMENT[b_kind]
+    total = np.dtype(np.int32) if d_kind == "s32" else FLOAT["f32"]
+
+    def accumulators(S: State) -> Array:
+        if c_kind == "f16":
+            rows = [reader(S.R).view(np.float16).reshape(-1, 8, 8).astype(np.float32) for reader in c]
+        else:
+            pairs = [(c[i](S.R), c[i + 1](S.R)) for i in (0, 2)]
+            rows = [np.stack(pair, axis=1).view(total).reshape(-1, 8, 8) for pair in pairs]
+        return np.concatenate(rows, axis=1)
+
+    def step(S: State, g: Group) -> None:
+        tiles = [view_a(reader(S.R)) for reader in a]
+        left = np.concatenate([np.concatenate(tiles[0::2], axis=2), np.concatenate(tiles[1::2], axis=2)], axis=1)
+        right = np.concatenate([view_b(reader(S.R)) for reader in b], axis=2)
+        result = accumulators(S) + np.matmul(left, right.transpose(0, 2, 1)).astype(total)
+        if d_kind == "f16":
+            halves = result.astype(np.float16).reshape(-1, 2, WARP, 2)
+            values = [np.ascontiguousarray(halves[:, i]).view(np.uint32).reshape(-1) for i in (0, 1)]
+        else:
+            bits = np.ascontiguousarray(result).view(np.uint32).reshape(-1, 2, WARP, 2)
+            values = [np.ascontiguousarray(bits[:, i, :, j]).reshape(-1) for i in (0, 1) for j in (0, 1)]
+        for put, value in zip(puts, values, strict=True):
+            put(S, g, value if g.full else value[g.index])
+
+    return step
+
+
+def _tile(dtype: np.dtype[np.generic]) -> Callable[[Array], Array]:
+    wanted = np.float32 if dtype.kind == "f" else np.int32
+    return lambda bits: np.ascontiguousarray(bits).view(dtype).reshape(-1, 8, 16 // dtype.itemsize).astype(wanted)
+
+
+_ELEMENT: dict[str, Callable[[Array], Array]] = {
+    "f16": _tile(FLOAT["f16"]),
+    "tf32": lambda bits: (bits & np.uint32(0xFFFFE000)).view(np.float32).reshape(-1, 8, 4),
+    "bf16": lambda bits: widen_bf16(np.ascontiguousarray(bits).view(np.uint16)).reshape(-1, 8, 8),
+    "s8": _tile(SIGNED[1]),
+    "u8": _tile(UNSIGNED[1]),
+}
