@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 from warplens.capture import Capture, Device, Launch
 from warplens.errors import WarplensError
-from warplens.trace.model import Trace
+from warplens.files import check_writable
+from warplens.options import Options
+from warplens.trace.model import Trace, empty_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,37 +25,28 @@ class PendingLaunch(Protocol):
     def collect(self) -> Launch: ...
 
 
-class Options:
-    """What a profile asks of the front ends. Unknown names are refused where they are given."""
-
-    def __init__(self, records_per_warp: int | None = None, full: str = "stop") -> None:
-        if full not in ("stop", "ring"):
-            raise WarplensError(f"full={full!r}: allowed are 'stop' (keep the first records) and 'ring' (keep the latest)")
-        if records_per_warp is not None and records_per_warp < 0:
-            raise WarplensError(f"records_per_warp={records_per_warp}: must not be negative")
-        self.records_per_warp = records_per_warp
-        self.full = full
-
-
 class Profile:
-    """A profile session: a context manager, and a decorator that profiles each call."""
+    """A profile session: a context manager, and a decorator that profiles each call.
+
+    Front ends call `add` for each launch; nothing is copied or decoded before the block ends. If the block fails,
+    what ran is still collected and written, and the block's own error goes on unchanged.
+    """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, rank: int | None = None, **options: Any) -> None:
-        self.path = None if path is None else Path(path)
-        self.options = Options(**options)
-        self.rank = int(os.environ.get("RANK", 0)) if rank is None else rank
+        if callable(path):
+            raise WarplensError("write @wl.profile() with brackets: @wl.profile alone decorates nothing")
+        self.path = None if path is None else check_writable(path, force=True)
+        self.options = Options.of(options)
+        self.rank = int(os.environ.get("RANK", "0") or 0) if rank is None else rank
         self.device = Device()
         self._pending: list[PendingLaunch] = []
         self._trace: Trace | None = None
+        self._opened: list[Callable[[], None]] = []
 
     @property
     def enabled(self) -> bool:
         """False when WARPLENS=0 switches everything off."""
         return os.environ.get("WARPLENS", "") != "0"
-
-    def add(self, pending: PendingLaunch) -> None:
-        """Called by a front end for each launch it made."""
-        self._pending.append(pending)
 
     @property
     def trace(self) -> Trace:
@@ -61,16 +55,34 @@ class Profile:
             raise WarplensError("the trace is not there yet: it is made when the `with wl.profile(...)` block ends")
         return self._trace
 
+    def add(self, pending: PendingLaunch) -> None:
+        """Called by a front end for each launch it made."""
+        self._pending.append(pending)
+
     def __enter__(self) -> Profile:
         if active() is not None:
             raise WarplensError("a profile is already running; end it before starting another")
         _stack.append(self)
+        try:
+            self._opened = [close for close in (hook(self) for hook in hooks) if close] if self.enabled else []
+        except BaseException:
+            _stack.remove(self)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         _stack.remove(self)
-        if self.enabled:
+        while self._opened:
+            self._opened.pop()()
+        if not self.enabled:
+            self._trace = Trace(empty_table())
+            return
+        try:
             self._finish()
+        except WarplensError as failure:
+            if error is None:
+                raise
+            print(f"warplens: {failure}", file=sys.stderr)
 
     def __call__(self, function: F) -> F:
         @functools.wraps(function)
@@ -83,19 +95,51 @@ class Profile:
     def _finish(self) -> None:
         from warplens.decode import decode
 
-        launches = [pending.collect() for pending in self._pending]
+        launches, problems = [], []
+        for pending in self._pending:
+            try:
+                launches.append(pending.collect())
+            except WarplensError as problem:
+                problems.append(str(problem))
         self._pending.clear()
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         if self.path is not None:
             self._trace.save(self.path)
+        for problem in problems:
+            print(f"warplens: {problem}", file=sys.stderr)
+        _refuse_silence(launches, self._trace, problems)
 
+
+def _refuse_silence(launches: list[Launch], trace: Trace, problems: list[str]) -> None:
+    """A profile without a record is an error, never an empty timeline."""
+    if len(trace) or (problems and not launches):
+        return
+    if not launches:
+        raise WarplensError(
+            "no kernel was profiled: none with marks was launched inside the block; "
+            "check that the kernel has marks (or auto=...), that kernels= matches it and that it ran inside the block"
+        )
+    names = ", ".join(sorted({launch.kernel for launch in launches}))
+    losses = trace.meta.losses
+    if losses.records_written:
+        raise WarplensError(
+            f"{names}: {losses.records_written:,} records were written but none was kept; raise records_per_warp"
+        )
+    raise WarplensError(
+        f"{names} ran but recorded nothing: no mark was reached by lane 0 of a recorded warp; "
+        "check warps=, blocks= and sms=, and that the marked code runs"
+    )
+
+
+hooks: list[Callable[[Profile], Callable[[], None] | None]] = []
+"""Front ends add a function here; it is called when a profile begins and gives what to call when it ends."""
 
 _stack: list[Profile] = []
 
 
 def active() -> Profile | None:
-    """The running profile, if any."""
-    return _stack[-1] if _stack else None
+    """The running profile, if any and if WARPLENS=0 does not switch it off."""
+    return _stack[-1] if _stack and _stack[-1].enabled else None
 
 
 profile = Profile

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -117,51 +119,49 @@ def statistics(trace: Trace, by: str = "region") -> Statistics:
     """Statistics of every region, in each group of `by`: region (no finer), kernel, sm, warp, block, launch, rank."""
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
+    trace.prefetch("region", "kind", "open", "dur_cycles", "dur_ns", "parent", "warp", "sm")
     codes, regions = trace.codes("region")
     spans = trace.of_kind("span")
     is_open = trace.numpy("open")
     group, groups = _groups(trace, by)
-    key = codes.astype(np.int64) if by == "region" else group * len(regions) + codes
-    opened = np.bincount(key[spans & is_open], minlength=1)
-
+    key = codes if by == "region" else group * len(regions) + codes
+    unended = np.bincount(key[spans & is_open], minlength=1)
     measured = spans & ~is_open
-    cycles, ns = trace.numpy("dur_cycles"), trace.numpy("dur_ns")
-    parent = trace.numpy("parent")
-    own = {"cycles": _exclusive(cycles, parent, measured), "ns": _exclusive(ns, parent, measured)}
+    at = np.flatnonzero(measured)
+    keys, order, bounds = _partition(key[at])
+    warp, sm = trace.numpy("warp")[at], trace.numpy("sm")[at]
+    cycles, ns, parent = trace.numpy("dur_cycles"), trace.numpy("dur_ns"), trace.numpy("parent")
     busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", cycles)
     busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", ns)
 
-    rows = []
-    at = np.flatnonzero(measured)
-    keys, order, bounds = _partition(key[at])
-    seen = set(keys.tolist())
-    warp, sm = trace.numpy("warp")[at], trace.numpy("sm")[at]
-    for number, value in enumerate(keys.tolist()):
-        part = order[bounds[number] : bounds[number + 1]]
+    def name(value: int) -> dict[str, str]:
+        return {"group": "" if by == "region" else str(groups[value // len(regions)]), "region": regions[value % len(regions)]}
+
+    def row(number: int) -> Row:
+        value, part = int(keys[number]), order[bounds[number] : bounds[number + 1]]
         rows_of = at[part]
         durations = cycles[rows_of]
         in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
-        exclusive = int(own["cycles"][rows_of].sum())
-        rows.append(
-            Row(
-                group="" if by == "region" else str(groups[value // len(regions)]),
-                region=regions[value % len(regions)],
-                count=len(part),
-                open=int(opened[value]) if value < len(opened) else 0,
-                **in_cycles,
-                share=in_cycles["total"] / busy_cycles if busy_cycles else 0.0,
-                exclusive=exclusive,
-                exclusive_share=exclusive / busy_cycles if busy_cycles else 0.0,
-                warp_spread=_spread(durations, warp[part]),
-                sm_spread=_spread(durations, sm[part]),
-                **{f"{name}_ns": number for name, number in in_ns.items()},
-                exclusive_ns=int(own["ns"][rows_of].sum()),
-            )
+        exclusive = int(own_cycles[rows_of].sum())
+        return Row(
+            **name(value),
+            count=len(part),
+            open=int(unended[value]) if value < len(unended) else 0,
+            **in_cycles,
+            share=in_cycles["total"] / busy_cycles if busy_cycles else 0.0,
+            exclusive=exclusive,
+            exclusive_share=exclusive / busy_cycles if busy_cycles else 0.0,
+            warp_spread=_spread(durations, warp[part]),
+            sm_spread=_spread(durations, sm[part]),
+            **{f"{metric}_ns": amount for metric, amount in in_ns.items()},
+            exclusive_ns=int(own_ns[rows_of].sum()),
         )
-    for value in np.flatnonzero(opened).tolist():
-        if value not in seen:
-            name = "" if by == "region" else str(groups[value // len(regions)])
-            rows.append(_never_ended(name, regions[value % len(regions)], int(opened[value])))
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        own_cycles, own_ns = pool.map(lambda d: _exclusive(d, parent, measured), (cycles, ns))
+        rows = list(pool.map(row, range(len(keys))))
+    never = set(np.flatnonzero(unended).tolist()) - set(keys.tolist())
+    rows += [_never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
     rows.sort(key=lambda row: (row.group if by != "region" else "", -row.total))
     return Statistics(by, tuple(rows), int(busy_cycles), int(busy_ns))
 
@@ -224,6 +224,6 @@ def _spread(durations: Int, member: Int) -> float:
     return float((means.max() - means.min()) / middle) if middle else 0.0
 
 
-def _never_ended(group: str, region: str, opened: int) -> Row:
+def _never_ended(group: str, region: str, unended: int) -> Row:
     zeros = {name: 0 for name in METRICS if name not in ("group", "region", "open")}
-    return Row(group=group, region=region, open=opened, **zeros)
+    return Row(group=group, region=region, open=unended, **zeros)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -53,14 +53,20 @@ class ParquetColumns:
         self.rows = rows
 
     def column(self, name: str) -> pa.Array:
-        if name in self._fixed:
-            return pa.array(np.full(self.rows, self._fixed[name], COLUMNS[name].to_pandas_dtype()))
+        return self.read([name])[name]
+
+    def read(self, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Several columns in one pass over the file."""
+        stored = [name for name in names if name not in self._fixed]
         try:
-            column = pq.ParquetFile(self._path).read([name]).column(name)
-            return combined(column.cast(COLUMNS[name]))
+            table = pq.ParquetFile(self._path).read(stored)
+            found = {name: combined(table.column(name).cast(COLUMNS[name])) for name in stored}
         except (pa.ArrowException, OSError) as error:
             problem = f"cannot be read ({str(error).splitlines()[0][:120]})"
-            raise CaptureError(self._path, f"column {name}", problem, "copy or make it again") from None
+            raise CaptureError(self._path, f"columns {', '.join(stored)}", problem, "copy or make it again") from None
+        for name in set(names) - set(stored):
+            found[name] = pa.array(np.full(self.rows, self._fixed[name], COLUMNS[name].to_pandas_dtype()))
+        return found
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:

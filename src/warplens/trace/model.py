@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.trace.columns import Columns, TableColumns
+from warplens.trace.columns import Columns, ParquetColumns, TableColumns
 from warplens.trace.schema import COLUMNS, KINDS, Meta
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Trace:
     @cached_property
     def spans(self) -> pa.Table:
         """All spans with the columns of `warplens.trace.schema.COLUMNS`."""
+        self.prefetch(*COLUMNS)
         return pa.table({name: self.column(name) for name in COLUMNS})
 
     def column(self, name: str) -> pa.Array:
@@ -40,6 +41,12 @@ class Trace:
         if name not in self._cache:
             self._cache[name] = self._columns.column(name)
         return self._cache[name]
+
+    def prefetch(self, *names: str) -> None:
+        """Read several columns at once where they come from a file: faster than one by one."""
+        missing = [name for name in names if name not in self._cache]
+        if isinstance(self._columns, ParquetColumns) and len(missing) > 1:
+            self._cache.update(self._columns.read(missing))
 
     def numpy(self, name: str) -> Array:
         """One plain column as a numpy array; `value` has NaN where there is none."""

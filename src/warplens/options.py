@@ -1,0 +1,76 @@
+"""What a profile asks of the front ends, checked where it is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from warplens.errors import UsageError, did_you_mean
+from warplens.record.layout import MAX_SLOTS
+
+_CHOICES = {
+    "full": ("stop", "ring"),
+    "clock": ("32", "64"),
+    "buffer": ("global", "shared"),
+    "granularity": ("warp", "warpgroup", "block"),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `wl.profile`.
+
+    records_per_warp  slots of each track; None lets the front end choose
+    full              `stop` keeps a track's first records, `ring` its latest
+    clock             bits of the clock in each record
+    buffer            where records go while the kernel runs
+    granularity       one track per warp, warpgroup or block
+    kernels           a regular expression; other kernels run unmarked
+    warps, blocks, sms  record only these (None: all)
+    every             profile every n-th launch of a kernel
+    """
+
+    records_per_warp: int | None = None
+    full: str = "stop"
+    clock: str = "32"
+    buffer: str = "global"
+    granularity: str = "warp"
+    kernels: str | None = None
+    warps: Collection[int] | None = None
+    blocks: Collection[int] | None = None
+    sms: Collection[int] | None = None
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise UsageError(f"{name}={getattr(self, name)!r}: allowed are {' and '.join(map(repr, allowed))}")
+        records = self.records_per_warp
+        if records is not None and not 0 <= records <= MAX_SLOTS:
+            raise UsageError(f"records_per_warp={records}: must be within 0..{MAX_SLOTS}")
+        if self.every < 1:
+            raise UsageError(f"every={self.every}: must be at least 1 (1 profiles every launch)")
+        for name in ("warps", "blocks", "sms"):
+            chosen = getattr(self, name)
+            if chosen is not None and (not chosen or any(number < 0 for number in chosen)):
+                raise UsageError(f"{name}={chosen!r}: name at least one, none below 0; None records all")
+        if self.kernels is not None:
+            try:
+                re.compile(self.kernels)
+            except re.error as error:
+                raise UsageError(f"kernels={self.kernels!r} is not a regular expression: {error}") from None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """Options from keyword arguments; an unknown one is refused with its nearest neighbour."""
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UsageError(f"profile() has no option {name!r}{did_you_mean(name, known)}")
+        return cls(**given)
+
+    def wants_kernel(self, name: str) -> bool:
+        """Whether this kernel is to be profiled."""
+        return self.kernels is None or re.search(self.kernels, name) is not None

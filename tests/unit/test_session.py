@@ -1,0 +1,127 @@
+"""profile(): the block's end makes the trace, whatever the block did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import warplens as wl
+from warplens.capture import Launch
+from warplens.record.layout import Kind
+from warplens.record.writer import TrackWriter
+from warplens.session import active
+
+
+class Ran:
+    """A launch that has run; collecting it may fail."""
+
+    def __init__(self, records: int = 2, capacity: int = 8, fails: str = "") -> None:
+        self._records, self._capacity, self._fails = records, capacity, fails
+
+    def collect(self) -> Launch:
+        if self._fails:
+            raise wl.WarplensError(self._fails)
+        writer = TrackWriter(self._capacity)
+        writer.start(0, 0)
+        for i in range(self._records):
+            writer.record(Kind.END if i % 2 else Kind.BEGIN, 1, 10 * (i + 1))
+        writer.exit(1000, 1000)
+        return Launch("gemm", (1, 1, 1), (32, 1, 1), {1: "load"}, self._capacity, writer.to_bytes())
+
+
+def test_the_block_makes_a_trace_and_a_file(tmp_path: Path) -> None:
+    with wl.profile(tmp_path / "t.warplens", rank=2) as prof:
+        prof.add(Ran())
+        prof.add(Ran())
+        with pytest.raises(wl.WarplensError, match="not there yet"):
+            _ = prof.trace
+    assert len(prof.trace) == 2
+    loaded = wl.load(tmp_path / "t.warplens")
+    assert loaded.spans.equals(prof.trace.spans)
+    assert set(loaded.spans["rank"].to_pylist()) == {2}
+    assert loaded.spans["launch"].to_pylist() == [0, 1]
+
+
+def test_a_failing_block_still_leaves_its_trace(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), wl.profile(tmp_path / "t.warplens") as prof:
+        prof.add(Ran())
+        _ = 1 // 0
+    assert len(wl.load(tmp_path / "t.warplens")) == 1
+    assert active() is None
+
+
+def test_the_blocks_own_error_wins_over_an_empty_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError), wl.profile():
+        _ = 1 // 0
+    assert "no kernel was profiled" in capsys.readouterr().err
+
+
+def test_one_launch_that_cannot_be_collected_does_not_lose_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with wl.profile() as prof:
+        prof.add(Ran(fails="the device was lost"))
+        prof.add(Ran())
+    assert len(prof.trace) == 1
+    assert "the device was lost" in capsys.readouterr().err
+
+
+def test_silence_is_an_error() -> None:
+    with pytest.raises(wl.WarplensError, match="no kernel was profiled"), wl.profile():
+        pass
+    with pytest.raises(wl.WarplensError, match="gemm ran but recorded nothing"), wl.profile() as prof:
+        prof.add(Ran(records=0))
+    with pytest.raises(wl.WarplensError, match="2 records were written but none was kept"), wl.profile() as prof:
+        prof.add(Ran(capacity=0))
+
+
+def test_decorator_profiles_each_call() -> None:
+    prof = wl.profile()
+
+    @prof
+    def work(x: int) -> int:
+        running = active()
+        assert running is not None
+        running.add(Ran())
+        return x + 1
+
+    assert [work(1), work(2)] == [2, 3]
+    assert len(prof.trace) == 1
+    with pytest.raises(wl.WarplensError, match="with brackets"):
+        wl.profile(work)  # type: ignore[arg-type]
+
+
+def test_profiles_do_not_nest() -> None:
+    with wl.profile() as prof:
+        prof.add(Ran())
+        with pytest.raises(wl.WarplensError, match="already running"), wl.profile():
+            pass
+
+
+def test_the_environment_switches_everything_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WARPLENS", "0")
+    with wl.profile(tmp_path / "t.warplens") as prof:
+        assert active() is None
+    assert len(prof.trace) == 0
+    assert len(prof.trace.stats()) == 0
+    assert not (tmp_path / "t.warplens").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ful": "ring"}, "did you mean 'full'"),
+        ({"full": "round"}, "allowed are 'stop' and 'ring'"),
+        ({"records_per_warp": -1}, "must be within"),
+        ({"every": 0}, "at least 1"),
+        ({"kernels": "["}, "not a regular expression"),
+        ({"warps": []}, "name at least one"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(options: dict, message: str) -> None:
+    with pytest.raises(wl.WarplensError, match=message):
+        wl.profile(**options)
+
+
+def test_a_folder_that_does_not_exist_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(wl.WarplensError, match="does not exist; create it first"):
+        wl.profile(tmp_path / "no" / "t.warplens")
