@@ -22,7 +22,8 @@ def merge(traces: Sequence[Trace]) -> Trace:
     tables = []
     rows = tracks = 0
     for trace in traces:
-        parent, track = trace.numpy("parent"), trace.numpy("track")
+        parent = trace.numpy("parent")
+        own, track = np.unique(trace.numpy("track"), return_inverse=True)
         shift = trace.meta.origin_ns - origin
         tables.append(
             _with(
@@ -33,7 +34,7 @@ def merge(traces: Sequence[Trace]) -> Trace:
             )
         )
         rows += len(trace)
-        tracks += int(track.max(initial=-1)) + 1
+        tracks += len(own)
     return Trace(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), _merge_meta(traces, origin))
 
 

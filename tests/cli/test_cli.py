@@ -1,0 +1,155 @@
+"""The command line in-process: outputs, exit codes and what it says when one mistypes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import warplens as wl
+from benchmarks.synthetic import make_capture
+from warplens.capture import write_capture
+from warplens.commands import main
+from warplens.decode import decode
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_capture(make_capture(800, blocks=8), tmp_path_factory.mktemp("cli") / "c.wlcap"))
+
+
+def test_stats_prints_every_region(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", capture]) == 0
+    out = capsys.readouterr().out
+    for word in ("outer", "load", "mma", "inner", "p95", "share"):
+        assert word in out
+
+
+@pytest.mark.parametrize("by", ["region", "kernel", "sm", "warp", "block"])
+def test_stats_json_is_one_document_equal_to_the_library(capture: str, by: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", capture, "--by", by, "--json"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert captured.err == ""
+    want = json.loads(json.dumps(wl.load(capture).stats(by=by).to_json()))
+    assert {name: document[name] for name in want} == want
+    assert document["losses"]["records_lost"] == 0
+
+
+def test_stats_sorts_and_filters(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", capture, "--sort", "min", "--region", "load", "--region", "mma", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["region"] for row in rows} == {"load", "mma"}
+    assert rows[0]["min"] >= rows[1]["min"]
+
+
+def test_info_says_what_is_there_and_how_far_to_trust_it(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", capture]) == 0
+    out = capsys.readouterr().out
+    for word in ("synthetic", "132 SMs", "MHz", "nothing was lost", "8×1×1"):
+        assert word in out
+    assert main(["info", capture, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["meta"]["clock"]["anchors"] == 64
+    assert document["regions"] == ["outer", "load", "mma", "inner"]
+
+
+def test_losses_are_shown_with_their_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = make_capture(800, blocks=8)
+    raw = made.launches[0].raw.copy()
+    header = raw.reshape(made.launches[0].tracks, -1)[:, 16:20].view("<u4")
+    header += 500
+    from dataclasses import replace
+
+    path = write_capture(replace(made, launches=[replace(made.launches[0], raw=raw)]), tmp_path / "c.wlcap")
+    assert main(["stats", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "16,000 of" in out
+    assert "records_per_warp=1024 or more" in out
+
+
+def test_include_dir_holds_the_header(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--include-dir"]) == 0
+    assert (Path(capsys.readouterr().out.strip()) / "warplens.cuh").is_file()
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json", ".json.gz", ".hatchet", ".csv", ".parquet"])
+def test_export_writes_every_format_and_never_over_a_file(
+    capture: str, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / f"out{suffix}"
+    assert main(["export", capture, "-o", str(target)]) == 0
+    written = target.read_bytes()
+    assert written
+    assert main(["export", capture, str(target)]) == 1
+    assert "already exists; pass --force" in capsys.readouterr().err
+    assert main(["export", capture, str(target), "--force", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["spans"] == len(wl.load(capture))
+    assert document["bytes"] == len(written)
+
+
+def test_doctor_reports_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    assert "warplens works here" in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 0
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["numpy"]["state"] == "ok"
+    assert checks["gpu"]["purpose"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["sats"], 2, "did you mean 'stats'"),
+        (["stats"], 2, "Missing argument"),
+        (["stats", "{c}", "--bye", "x"], 2, "No such option"),
+        (["stats", "{c}", "--by", "wrap"], 2, "did you mean 'warp'"),
+        (["stats", "{c}", "--sort", "p9"], 2, "did you mean"),
+        (["stats", "{c}", "--region", "lod"], 2, "did you mean 'load'"),
+        (["stats", "nothing.warplens"], 1, "nothing.warplens: file: does not exist"),
+        (["info", "{py}"], 1, "not a readable Parquet file"),
+        (["info"], 2, "name a trace"),
+        (["export", "{c}"], 2, "name the file to write"),
+        (["export", "{c}", "-o", "x.pftrac"], 2, "did you mean '.pftrace'"),
+        (["export", "{c}", "-o", "no/such/folder/x.json"], 1, "does not exist; create it first"),
+    ],
+)
+def test_mistakes_get_one_clear_line(
+    capture: str, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [argument.format(c=capture, py=__file__) for argument in arguments]
+    assert main(filled) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_python_m_warplens_passes_the_exit_code_through() -> None:
+    done = subprocess.run([sys.executable, "-m", "warplens", "stats", "nothing"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_color_is_obeyed(capture: str) -> None:
+    environment = os.environ | {"NO_COLOR": "1", "FORCE_COLOR": ""}
+    done = subprocess.run([sys.executable, "-m", "warplens", "stats", capture], capture_output=True, env=environment)
+    assert b"\x1b[" not in done.stdout
+
+
+def test_names_are_text_not_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dataclasses import replace
+
+    made = make_capture(800, blocks=8)
+    launch = replace(made.launches[0], kernel="k[red]x[/]", regions={1: "[bold]a", 2: "b[/]", 3: "c", 4: "d"})
+    path = decode(replace(made, launches=[launch])).save(tmp_path / "t.warplens")
+    assert main(["stats", str(path)]) == 0
+    assert main(["info", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "[bold]a" in out
+    assert "k[red]x[/]" in out

@@ -1,0 +1,8 @@
+"""Make the benchmarks' capture generator importable from any working directory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
