@@ -66,7 +66,11 @@ def _protobuf(rows: list[Span], path: Path) -> None:
     for track, name, start, duration in rows:
         begin = trace.packet.add()
         begin.timestamp, begin.trusted_packet_sequence_id = start, 1
-        begin.track_event.type, begin.track_event.track_uuid, begin.track_event.name = TrackEvent.TYPE_SLICE_BEGIN, track + 1, name
+        begin.track_event.type, begin.track_event.track_uuid, begin.track_event.name = (
+            TrackEvent.TYPE_SLICE_BEGIN,
+            track + 1,
+            name,
+        )
         end = trace.packet.add()
         end.timestamp, end.trusted_packet_sequence_id = start + duration, 1
         end.track_event.type, end.track_event.track_uuid = TrackEvent.TYPE_SLICE_END, track + 1

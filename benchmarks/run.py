@@ -58,7 +58,9 @@ def pftrace_rate(folder: Path, spans: int) -> dict[str, float]:
     capture = make_capture(spans)
     write_capture(capture, source)
     raw = sum(len(launch.raw) for launch in capture.launches)
-    runs = [json.loads(subprocess.check_output([sys.executable, __file__, "--child", source, target])) for _ in range(3)]
+    runs = [
+        json.loads(subprocess.check_output([sys.executable, __file__, "--child", source, target])) for _ in range(3)
+    ]
     fastest = min(runs, key=lambda run: run["seconds"])
     return {
         "pftrace_spans_per_s": fastest["spans"] / fastest["seconds"],
@@ -91,7 +93,11 @@ def load_and_stats(folder: Path, spans: int) -> dict[str, float]:
 
 
 def import_time() -> float:
-    command = [sys.executable, "-c", "import time; t = time.perf_counter(); import warplens; print(time.perf_counter() - t)"]
+    command = [
+        sys.executable,
+        "-c",
+        "import time; t = time.perf_counter(); import warplens; print(time.perf_counter() - t)",
+    ]
     return min(float(subprocess.check_output(command)) for _ in range(5))
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from warplens.capture import Capture, Device, Launch
-from warplens.record.layout import HEADER, HEADER_BYTES, RECORD, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, track_stride, word0
+from warplens.record.layout import (
+    HEADER,
+    HEADER_BYTES,
+    RECORD,
+    SLOT_BYTES,
+    TRACK_MAGIC,
+    Kind,
+    TrackState,
+    track_stride,
+    word0,
+)
 
 REGIONS = {1: "outer", 2: "load", 3: "mma", 4: "inner"}
 _PATTERN = [(1, 1), (1, 2), (2, 2), (1, 3), (1, 4), (2, 4), (2, 3), (2, 1)]

@@ -16,7 +16,10 @@ CYCLES_PER_NS = 2
 
 @dataclass(frozen=True)
 class Span:
-    """One row. `depth` None nests it by containment in the spans before it; `sm` None is `block % 132`."""
+    """One row. `sm` None is `block % 132`; `depth` None nests it by containment in the spans before it.
+
+    `parent` is a place in the list given to make_trace, -1 for none, or None: what the depths and times say.
+    """
 
     region: str
     start: int
@@ -32,6 +35,7 @@ class Span:
     lane: int = 0
     kernel: str = "kernel"
     depth: int | None = None
+    parent: int | None = None
     cycles: int | None = None
     open: bool = False
 
@@ -47,9 +51,12 @@ class Span:
 def make_trace(spans: Iterable[Span | tuple[Any, ...]], *, meta: Meta | None = None, grid: Sequence[int] = ()) -> Trace:
     """A trace with every column. Spans are `Span`s or tuples of its first fields, in order of begin within a track."""
     rows = [span if isinstance(span, Span) else Span(*span) for span in spans]
-    rows.sort(key=lambda span: span.track)
+    order = sorted(range(len(rows)), key=lambda at: rows[at].track)
+    place = {at: row for row, at in enumerate(order)} | {-1: -1}
+    rows = [rows[at] for at in order]
     tracks = {track: number for number, track in enumerate(sorted({row.track for row in rows}))}
     depths, parents = _nesting(rows)
+    parents = [found if row.parent is None else place[row.parent] for found, row in zip(parents, rows, strict=True)]
     regions = list(dict.fromkeys(row.region for row in rows))
     kernels = list(dict.fromkeys(row.kernel for row in rows))
     values: dict[str, list[Any]] = {

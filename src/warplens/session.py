@@ -6,7 +6,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -105,8 +104,8 @@ class Profile:
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         if self.path is not None:
             self._trace.save(self.path)
-        for problem in problems:
-            print(f"warplens: {problem}", file=sys.stderr)
+        for text in problems:
+            print(f"warplens: {text}", file=sys.stderr)
         _refuse_silence(launches, self._trace, problems)
 
 

@@ -30,7 +30,9 @@ def test_stats_prints_every_region(capture: str, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("by", ["region", "kernel", "sm", "warp", "block"])
-def test_stats_json_is_one_document_equal_to_the_library(capture: str, by: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats_json_is_one_document_equal_to_the_library(
+    capture: str, by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["stats", capture, "--by", by, "--json"]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)

@@ -62,7 +62,7 @@ inline void open(unsigned long long slots, unsigned capacity, bool lead) {
   const unsigned low = static_cast<unsigned>(slots), end = low + capacity * WL_SLOT_BYTES;
   state = {low, static_cast<unsigned>(slots >> 32), end, 0, lead && end >= low};
 #if WARPLENS_RING
-  state.end = capacity ? (capacity - 1) * WL_SLOT_BYTES : 0;
+  state.end = (capacity ? (1u << (31 - __builtin_clz(capacity))) - 1 : 0) * WL_SLOT_BYTES;
 #endif
 }
 inline unsigned long long slot() {

@@ -31,7 +31,9 @@ def sample(values: bool = True) -> Capture:
             writer.record(Kind.END, 1, 1150 + 100 * i)
         writer.exit(2000, 5500)
         tracks.append(writer.to_bytes())
-    launch = Launch("gemm", (2, 1, 1), (96, 1, 1), {1: "load", 2: "k"}, 24, np.concatenate(tracks), cost={"finalize_ns": 1.5})
+    launch = Launch(
+        "gemm", (2, 1, 1), (96, 1, 1), {1: "load", 2: "k"}, 24, np.concatenate(tracks), cost={"finalize_ns": 1.5}
+    )
     return Capture([launch, launch], Device("H200", 0, 132, "9.0", 1980.0), rank=3, cost={"x": 2.0})
 
 
@@ -41,7 +43,12 @@ def test_round_trip(tmp_path: Path) -> None:
     assert (back.device, back.rank, back.cost) == (sample().device, 3, {"x": 2.0})
     for launch, original in zip(back.launches, sample().launches, strict=True):
         assert launch.raw.tobytes() == original.raw.tobytes()
-        assert (launch.kernel, launch.grid, launch.regions, launch.cost) == ("gemm", (2, 1, 1), {1: "load", 2: "k"}, {"finalize_ns": 1.5})
+        assert (launch.kernel, launch.grid, launch.regions, launch.cost) == (
+            "gemm",
+            (2, 1, 1),
+            {1: "load", 2: "k"},
+            {"finalize_ns": 1.5},
+        )
     assert len(wl.load(path)) == 2 * 3 * 8
     assert os.listdir(tmp_path) == ["c.wlcap"], "no temporary file may be left"
 
@@ -140,7 +147,19 @@ def test_ten_thousand_corruptions_never_crash_nor_invent_spans(tmp_path: Path) -
             at = rng.integers(0, len(raw), rng.integers(1, 64))
             raw[at] = rng.integers(0, 256, len(at)).astype(np.uint8)
             launch = whole.launches[0]
-            capture = Capture([Launch("k", launch.grid, launch.block, launch.regions, launch.capacity, raw, ("stop", "ring")[case // 2 % 2])])
+            capture = Capture(
+                [
+                    Launch(
+                        "k",
+                        launch.grid,
+                        launch.block,
+                        launch.regions,
+                        launch.capacity,
+                        raw,
+                        ("stop", "ring")[case // 2 % 2],
+                    )
+                ]
+            )
         trace = decode(capture, native=case % 3 != 0)
         assert len(trace) <= sum(launch.tracks * launch.capacity for launch in capture.launches)
         assert (trace.numpy("dur_cycles") >= 0).all()

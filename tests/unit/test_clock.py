@@ -27,9 +27,8 @@ def test_unaligned_sms_land_on_one_time_axis() -> None:
     truths = [lambda c, o=o: (c - o) / 1.755 for o in offsets]
     clocks = [np.sort(o + rng.integers(0, 200_000, 16)) for o in offsets]
     unit = np.repeat(np.arange(132), 16)
-    lines = fit(
-        unit, np.zeros_like(unit), np.concatenate(clocks), np.concatenate([anchors(t, c) for t, c in zip(truths, clocks)])
-    )
+    times = [anchors(truth, clock) for truth, clock in zip(truths, clocks, strict=True)]
+    lines = fit(unit, np.zeros_like(unit), np.concatenate(clocks), np.concatenate(times))
     at = np.array([error(lines, sm, truths[sm], np.array([offsets[sm] + 100_000]))[0] for sm in range(132)])
     assert np.ptp(at) < 32, "the SMs disagree by more than the timer's step"
     assert lines.step_ns == 32

@@ -22,9 +22,24 @@ from warplens.errors import CaptureError, UsageError
 from warplens.trace.merge import merge
 from warplens.trace.schema import COLUMNS
 
-CONTRACT = (
-    "rank device launch kernel sm block warp region kind depth parent start_ns dur_ns start_cycle dur_cycles value"
-).split()
+CONTRACT = [
+    "rank",
+    "device",
+    "launch",
+    "kernel",
+    "sm",
+    "block",
+    "warp",
+    "region",
+    "kind",
+    "depth",
+    "parent",
+    "start_ns",
+    "dur_ns",
+    "start_cycle",
+    "dur_cycles",
+    "value",
+]
 
 
 @pytest.fixture(scope="module")

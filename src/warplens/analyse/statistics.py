@@ -134,8 +134,11 @@ def statistics(trace: Trace, by: str = "region") -> Statistics:
     busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", cycles)
     busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", ns)
 
-    def name(value: int) -> dict[str, str]:
-        return {"group": "" if by == "region" else str(groups[value // len(regions)]), "region": regions[value % len(regions)]}
+    def name(value: int) -> dict[str, Any]:
+        return {
+            "group": "" if by == "region" else str(groups[value // len(regions)]),
+            "region": regions[value % len(regions)],
+        }
 
     def row(number: int) -> Row:
         value, part = int(keys[number]), order[bounds[number] : bounds[number + 1]]
@@ -203,7 +206,7 @@ def _exclusive(durations: Int, parent: Int, measured: npt.NDArray[np.bool_]) -> 
     """Each span's time less that of its direct children, never below zero (asynchronous children may outlive it)."""
     child = measured & (parent >= 0)
     inner = np.bincount(parent[child], weights=durations[child], minlength=len(durations))
-    return np.maximum(durations - inner.astype(np.int64), 0)
+    return np.asarray(np.maximum(durations - inner.astype(np.int64), 0))
 
 
 def _extent(trace: Trace, start: str, durations: Int) -> int:

@@ -68,7 +68,9 @@ def _table(checks: list[Check]) -> Table:
         table.add_column(name, overflow="fold")
     marks = {"ok": "[green]ok[/]", "missing": "[yellow]--[/]", "broken": "[red]!![/]"}
     for check in checks:
-        table.add_row(marks[check.state], *(escape(text) for text in (check.name, check.found, check.purpose, check.remedy)))
+        table.add_row(
+            marks[check.state], *(escape(text) for text in (check.name, check.found, check.purpose, check.remedy))
+        )
     return table
 
 
@@ -104,7 +106,9 @@ def _extras() -> list[Check]:
     checks = []
     for name, (purpose, remedy) in _EXTRAS.items():
         found = _version(name) or (_any_cupy() if name == "cupy" else "")
-        checks.append(Check(name, "ok" if found else "missing", found or "not installed", purpose, "" if found else remedy))
+        checks.append(
+            Check(name, "ok" if found else "missing", found or "not installed", purpose, "" if found else remedy)
+        )
     return checks
 
 

@@ -15,7 +15,9 @@ from warplens.files import check_writable
 @click.command("export")
 @click.argument("trace")
 @click.argument("output", required=False)
-@click.option("-o", "--output", "option_output", default=None, metavar="FILE", help="Where to write; its suffix picks the format.")
+@click.option(
+    "-o", "--output", "option_output", default=None, metavar="FILE", help="Where to write; its suffix picks the format."
+)
 @click.option("--annotate/--no-annotate", default=None, help="Cycles on every slice (default: up to 200,000 spans).")
 @force_option
 @json_option

@@ -27,7 +27,9 @@ def command(
     if metric:
         result = result.sorted(metric)
     if as_json:
-        print_json(result.to_json() | {"losses": whole.meta.to_json()["losses"], "clock": whole.meta.to_json()["clock"]})
+        print_json(
+            result.to_json() | {"losses": whole.meta.to_json()["losses"], "clock": whole.meta.to_json()["clock"]}
+        )
         return
     console = stdout()
     console.print(statistics_table(result))

@@ -48,7 +48,9 @@ class NumpyDecoder:
     """The numpy implementation of the decoder."""
 
     def count(self, launch: Launch, windows: Windows, row: int, anchor: int) -> Plan:
-        rows, anchors, with_payload = [[row]], [[anchor]], []
+        rows: list[npt.ArrayLike] = [[row]]
+        anchors: list[npt.ArrayLike] = [[anchor]]
+        with_payload: list[Bool] = []
         for part in _chunks(windows):
             view = windows.part(part)
             records = read(launch, view)
@@ -164,7 +166,7 @@ def _payload_slots(track: Int64, kind: Int64) -> Bool:
     index = np.flatnonzero(looks)
     claims = np.zeros(len(kind), bool)
     claims[index] = (run_ends[np.searchsorted(run_ends, index)] - index) % 2 == 0
-    return np.append(claims[1:], False) & same_track_next
+    return np.asarray(np.append(claims[1:], False) & same_track_next)
 
 
 def _unwrap(records: Records, windows: Windows, plan: Plan, out: Rows) -> Int64:
@@ -188,7 +190,7 @@ def _unwrap(records: Records, windows: Windows, plan: Plan, out: Rows) -> Int64:
         rest = np.where(rest >= _BACKWARD, rest - _WRAP, rest)
         from_exit = windows.exit_clock[records.track[tails]] - rest - total[tails]
         origin = np.where(windows.from_exit[records.track[heads]], from_exit, origin)
-    clock = total + np.repeat(origin, lengths)
+    clock: Int64 = total + np.repeat(origin, lengths)
     _settle_anchors(records, clock, windows, plan, out)
     return clock
 
@@ -258,7 +260,7 @@ def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: 
     starts = np.searchsorted(records.track, np.arange(tracks))
     base = np.append(0, height)[starts]
     height -= base[records.track]
-    careful = skip.copy()
+    careful: Bool = skip.copy()
     careful[records.track[(height < 0) | (height > _DEEP)]] = True
 
     paired = np.flatnonzero((change != 0) & ~careful[records.track])

@@ -70,10 +70,12 @@ class NativeDecoder:
     def fill(self, launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, out: Rows) -> list[Detail]:
         """Decode every track into its rows; returns the first malformed ends."""
         flags = {name: getattr(windows, name).astype(np.uint8) for name in ("exited", "lossy", "from_exit")}
-        arrays = {name: flags.get(name, getattr(plan, name, getattr(windows, name, None))) for name, _ in _Tracks._fields_}
+        arrays = {
+            name: flags.get(name, getattr(plan, name, getattr(windows, name, None))) for name, *_ in _Tracks._fields_
+        }
         tracks = _Tracks(*(pointer(array) for array in arrays.values()))
         table = _Regions(pointer(regions.keys), pointer(regions.values), regions.mask, regions.unknown)
-        rows = _Rows(*(pointer(getattr(out, name)) for name, _ in _Rows._fields_))
+        rows = _Rows(*(pointer(getattr(out, name)) for name, *_ in _Rows._fields_))
         found: list[Detail] = []
 
         def work(begin: int, end: int) -> None:

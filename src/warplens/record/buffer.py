@@ -89,7 +89,7 @@ def plan(
         low, high = DEFAULT_SLOTS
         records = max(low, min(high, DEFAULT_BYTES // tracks // SLOT_BYTES // 16 * 16 - 17))
     if full == "ring":
-        records = 1 << max(0, records - 1).bit_length() if records else 0
+        records = 1 << (records - 1).bit_length() if records else 0
     if records > MAX_SLOTS:
         raise WarplensError(f"records_per_warp={records}: at most {MAX_SLOTS} fit one track")
     result = Plan(records, _stride(records), tracks, per_block)
@@ -103,9 +103,16 @@ def plan(
     return result
 
 
-def trimmed(buffer_plan: Plan, written: int) -> Plan:
+def ring_slots(capacity: int) -> int:
+    """How many slots of a track a ring uses: the largest power of two that fits."""
+    return 1 << capacity.bit_length() - 1 if capacity else 0
+
+
+def trimmed(buffer_plan: Plan, capacity: int, written: int, full: str) -> Plan:
     """The same tracks cut to what the fullest one holds, so that unused slots are not copied."""
-    capacity = min(buffer_plan.capacity, written)
+    if full == "ring":
+        written = 1 << max(0, written - 1).bit_length()
+    capacity = min(capacity, written)
     return replace(buffer_plan, capacity=capacity, stride=track_stride(capacity))
 
 

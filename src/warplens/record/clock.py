@@ -137,8 +137,8 @@ def _lines(
     if nominal_mhz > 0:
         nominal = 1000.0 / nominal_mhz
         evidence = group_sxx > 0
-        trust = (noise / (_NOMINAL_SPREAD * nominal)) ** 2
-        group_sxx, group_sxy = group_sxx + trust * evidence, group_sxy + trust * nominal * evidence
+        doubt = (noise / (_NOMINAL_SPREAD * nominal)) ** 2
+        group_sxx, group_sxy = group_sxx + doubt * evidence, group_sxy + doubt * nominal * evidence
     with np.errstate(invalid="ignore", divide="ignore"):
         common = np.where(group_sxx > 0, group_sxy / group_sxx, np.nan)
     known = np.isfinite(common) & (common > 0)

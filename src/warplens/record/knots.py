@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -39,7 +41,7 @@ def _knots(x: Float64, y: Float64, step: float, low: float, high: float) -> Floa
     cuts = [0, len(x)]
     done: set[tuple[int, int]] = set()
     while len(cuts) <= _MOST_SEGMENTS:
-        spans = [span for span in zip(cuts, cuts[1:], strict=False) if span not in done]
+        spans = [span for span in pairwise(cuts) if span not in done]
         if not spans:
             break
         begin, end = max(spans, key=lambda span: _line(x[slice(*span)], y[slice(*span)])[2])
@@ -48,7 +50,7 @@ def _knots(x: Float64, y: Float64, step: float, low: float, high: float) -> Floa
             done.add((begin, end))
         else:
             cuts = sorted({*cuts, begin + middle})
-    lines = [_line(x[a:b], y[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    lines = [_line(x[a:b], y[a:b]) for a, b in pairwise(cuts)]
     joints = []
     for (slope, offset, _), (next_slope, next_offset, _), cut in zip(lines, lines[1:], cuts[1:-1], strict=False):
         crossing = (offset - next_offset) / (next_slope - slope) if next_slope != slope else np.inf

@@ -75,4 +75,3 @@ def combined(column: pa.ChunkedArray) -> pa.Array:
         return column.chunk(0)
     whole = column.unify_dictionaries().combine_chunks()
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-

@@ -39,9 +39,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
     return _load_file(source)
 
 
-def save(
-    trace: Trace, path: str | os.PathLike[str], *, force: bool = True, partition_by: tuple[str, ...] = ()
-) -> Path:
+def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, partition_by: tuple[str, ...] = ()) -> Path:
     """Write one file or, with `partition_by` (rank, launch), a folder with one file per combination."""
     target = Path(path)
     if partition_by:
@@ -86,7 +84,9 @@ def _load_file(path: Path) -> Trace:
         problem = f"{version} is newer than the {SCHEMA_VERSION} this warplens knows"
         raise CaptureError(path, "schema", problem, "upgrade warplens to read it")
     names = set(schema.schema.to_arrow_schema().names)
-    fixed = {name: int(value) for name, _, value in (part.partition("=") for part in path.parent.parts) if _is_int(value)}
+    fixed = {
+        name: int(value) for name, _, value in (part.partition("=") for part in path.parent.parts) if _is_int(value)
+    }
     missing = [name for name in COLUMNS if name not in names and name not in fixed]
     if missing:
         raise CaptureError(path, "columns", f"{', '.join(missing)} missing", again)

@@ -77,7 +77,7 @@ def write(name, ptx):
 
 
 def compile_triton(name, kernel, signature, constants, sm=80, warps=4, stages=3, aligned=True):
-    signature = {**signature, **{key: "constexpr" for key in constants}}
+    signature = {**signature, **dict.fromkeys(constants, "constexpr")}
     names = list(signature)
     constexprs = {(names.index(key),): value for key, value in constants.items()}
     attrs = {}
@@ -102,7 +102,11 @@ def main():
     bf16 = {"a": "*bf16", "b": "*bf16", "c": "*bf16", **sizes}
     compile_triton("matmul_bf16_sm80", matmul, bf16, {"BM": 64, "BN": 32, "BK": 32}, stages=2)
     compile_triton("matmul_sm90", matmul, halves, {"BM": 64, "BN": 64, "BK": 32}, sm=90)
-    for suffix, arch, flags in (("", "sm_80", []), ("_debug", "sm_90a", ["-G", "-DSMALL"]), ("_lineinfo", "sm_75", ["-lineinfo"])):
+    for suffix, arch, flags in (
+        ("", "sm_80", []),
+        ("_debug", "sm_90a", ["-G", "-DSMALL"]),
+        ("_lineinfo", "sm_75", ["-lineinfo"]),
+    ):
         out = HERE / f"nvcc_kernels{suffix}.ptx"
         subprocess.run(["nvcc", "-ptx", f"-arch={arch}", *flags, "kernels.cu", "-o", out.name], cwd=HERE, check=True)
         write(out.name, out.read_text())
