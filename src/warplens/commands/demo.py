@@ -1,0 +1,77 @@
+"""`warplens demo`: profile a small kernel, with or without a GPU, and show what comes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.markup import escape
+
+from warplens import samples
+from warplens.commands.common import force_option, json_option, plural, print_json, stdout
+from warplens.commands.stats import statistics_table
+from warplens.commands.trust import clock_line, warnings_of
+from warplens.decode import decode
+from warplens.errors import WarplensError
+from warplens.export import FORMATS
+from warplens.files import check_writable
+from warplens.trace.model import Trace
+
+_SIZE = 128
+_TOLERANCE = 1e-3
+
+
+@click.command("demo")
+@click.option("-o", "--output", default="warplens-demo", metavar="FOLDER", help="Where to write the files.")
+@force_option
+@json_option
+def command(output: str, force: bool, as_json: bool) -> None:
+    """Profile a tiled matrix product: on the GPU when there is one, else in the PTX interpreter."""
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise WarplensError(f"{folder}: is a file; name a folder with --output")
+    targets = [folder / f"demo{suffix}" for suffix in (".warplens", ".pftrace", ".html") if suffix in (".warplens", *FORMATS)]
+    for target in targets:
+        if target.exists() and not force:
+            check_writable(target)
+    where, trace, product = _run()
+    folder.mkdir(parents=True, exist_ok=True)
+    trace.save(targets[0])
+    for target in targets[1:]:
+        trace.export(target)
+    a, b = samples.operands(_SIZE)
+    error = float(np.abs(product - a.astype(np.float64) @ b.astype(np.float64)).max())
+    if error > _TOLERANCE:
+        raise WarplensError(f"the demo's product is off by {error:.3g} (allowed {_TOLERANCE}); please report this")
+    if as_json:
+        files = [str(target) for target in targets]
+        print_json({"ran_on": where, "files": files, "spans": len(trace), "stats": trace.stats().to_json()})
+        return
+    _print(where, trace, targets)
+
+
+def _run() -> tuple[str, Trace, samples.Matrix]:
+    capture, product = samples.simulated(_SIZE)
+    return "no GPU here: running the demo's PTX in the interpreter on the CPU (simulated clock)", decode(capture), product
+
+
+def _print(where: str, trace: Trace, targets: list[Path]) -> None:
+    console = stdout()
+    info = trace.meta.launches[0]
+    console.print(escape(where))
+    grid, block = ("×".join(str(size) for size in shape if size > 1) for shape in (info.grid, info.block))
+    console.print(f"\n[bold]{info.kernel}[/]: {grid} blocks of {block} threads, {plural(len(trace), 'span')}")
+    console.print(statistics_table(trace.stats()))
+    console.print(f"clock: {escape(clock_line(trace))}")
+    for line in warnings_of(trace) or ["nothing was lost"]:
+        console.print(escape(line))
+    console.print("\n[bold]files[/]")
+    for target in targets:
+        console.print(f"  {target} ({target.stat().st_size:,} bytes)")
+    console.print("\n[bold]next[/]")
+    trace_file = targets[0]
+    console.print(f"  warplens stats {trace_file} --by warp")
+    console.print(f"  warplens info {trace_file}")
+    console.print(f"  warplens export {trace_file} -o {trace_file.with_suffix('.json.gz')}")
+    console.print(f"  open {targets[1]} at https://ui.perfetto.dev")
