@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from warplens.errors import UsageError
@@ -71,12 +71,16 @@ class Selection:
 @dataclass(frozen=True)
 class Weaving:
     """How to record. `store` says when a record's store is issued (see weaver.py); `keep` how many record words stay
-    in registers instead of being rebuilt at each mark; `fuse` lets marks with nothing between them share a clock."""
+    in registers instead of being rebuilt at each mark; `fuse` lets marks with nothing between them share a clock;
+    `pair` writes two neighbouring records with one 16-byte store where their alignment is certain; `pin` keeps
+    the pointer's words in one place, which spares a copy per block and may cost a register."""
 
     full: str = "stop"
     store: str = "auto"
     keep: int = 4
     fuse: bool = True
+    pair: bool = True
+    pin: bool = True
     select: Selection = field(default_factory=Selection)
 
     def __post_init__(self) -> None:
@@ -101,7 +105,7 @@ def capacity_of(shift: int, full: str, slack: int) -> int:
     return ((1 << shift) - HEADER_BYTES) // SLOT_BYTES - slack
 
 
-def parse_blocks(blocks: int | slice | range | Sequence[int] | None) -> tuple[int, int, int] | None:
+def parse_blocks(blocks: Collection[int] | int | slice | None) -> tuple[int, int, int] | None:
     """`blocks=` as users write it (a count, a range, a slice, an evenly spaced list) as (start, stop, step)."""
     if blocks is None:
         return None

@@ -10,7 +10,7 @@ sticky, so a low word that wraps after a full track cannot come back into range.
 from __future__ import annotations
 
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
-from warplens.weave.options import GRANULARITY, SHIFT_MASK, ParamBuffer, Selection, SymbolBuffer
+from warplens.weave.options import GRANULARITY, MIN_SHIFT, SHIFT_MASK, ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Function
 from warplens.weave.syntax import WeaveError
 
@@ -18,19 +18,29 @@ _FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: i
 
 DECLARATIONS = """\
 	.reg .b64 %wl_a, %wl_b, %wl_d;
-	.reg .b32 %wl_lo, %wl_hi, %wl_lim, %wl_pw, %wl_pc, %wl_mask, %wl_s, %wl_t, %wl_u, %wl_v, %wl_w, %wl_x;
+	.reg .b32 %wl_lo, %wl_hi, %wl_lim, %wl_pw, %wl_pc, %wl_mask, %wl_s, %wl_t, %wl_u, %wl_v, %wl_w, %wl_x, %wl_z;
 	.reg .pred %wl_p, %wl_q;"""
+
+ZERO = "%wl_z"
+"""A register that is zero (bit 63 of a pointer) where ptxas cannot see it: what is computed from it stays put."""
 
 
 class Track:
     """Text for one function's track; `slack` is how many slots past the capacity a block may write."""
 
-    def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, select: Selection, slack: int) -> None:
-        self.function, self.buffer, self.select, self.slack = function, buffer, select, slack
+    def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, how: Weaving, slack: int) -> None:
+        self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack
+        self.pin = how.pin
 
     def prologue(self) -> str:
         """Find the track, decide whether this thread records, write the header."""
-        lines = [self._pointer(), *self._block(), *self._warp()]
+        # No buffer, or one that another allocator made, has no log2(stride): nothing is recorded then.
+        lines = [
+            self._pointer(),
+            f"setp.ge.u32 %wl_p, %wl_s, {MIN_SHIFT}; and.b64 %wl_b, %wl_b, {~SHIFT_MASK};",
+            *self._block(),
+            *self._warp(),
+        ]
         lines += [
             "mad.lo.u32 %wl_u, %wl_u, %wl_v, %wl_w;",  # track index: block * tracks per block + warp's place
             "cvt.u64.u32 %wl_a, %wl_u;",
@@ -54,8 +64,7 @@ class Track:
                 ) from None
             load = f"ld.param.b64 %wl_b, [{param.name}];"
         return (
-            load + " setp.ne.s64 %wl_p, %wl_b, 0; cvt.u32.u64 %wl_s, %wl_b; "
-            f"and.b32 %wl_s, %wl_s, {SHIFT_MASK}; and.b64 %wl_b, %wl_b, {~SHIFT_MASK};"
+            load + f" mov.b64 {{%wl_s, %wl_z}}, %wl_b; and.b32 %wl_s, %wl_s, {SHIFT_MASK}; shr.u32 %wl_z, %wl_z, 31;"
         )
 
     def _block(self) -> list[str]:
@@ -143,7 +152,12 @@ class Track:
             "mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s; add.u32 %wl_lim, %wl_lo, %wl_t;",
             f"sub.u32 %wl_lim, %wl_lim, {self.slack * SLOT_BYTES}; selp.b32 %wl_lim, %wl_lim, 0, %wl_p;",
             f"add.u32 %wl_lo, %wl_lo, {HEADER_BYTES};",
+            *self._pinned(),
         ]
+
+    def _pinned(self) -> list[str]:
+        """Left alone, ptxas takes the records' pointer and the header's for one value, and copies the pair per block."""
+        return [f"add.u32 %wl_hi, %wl_hi, {ZERO};"] if self.pin else []
 
     def step(self, slots: int) -> str:
         """Claim `slots` slots; `store` then counts back from the new end."""
@@ -155,12 +169,11 @@ class Track:
 
     def store(self, back: int, value: str) -> str:
         """Put `value` (`{word0, clock}` or a .b64 register) into the slot `back` slots before the end."""
-        kind = "v2.b32" if value.startswith("{") else "b64"
-        return _text([f"@%wl_p st.global.{kind} [%wl_a+{-back * SLOT_BYTES}], {value};"])
+        return _text([f"@%wl_p st.global.{_vector(value)} [%wl_a+{-back * SLOT_BYTES}], {value};"])
 
-    def epilogue(self, pending: bool) -> str:
-        """Store a deferred record, then the header's exit half."""
-        lines = [self.step(0), self.store(1, "{%wl_pw, %wl_pc}")] if pending else []
+    def epilogue(self, pending: str) -> str:
+        """Store the deferred record, if there is one, then the header's exit half."""
+        lines = [self.step(0), self.store(1, pending)] if pending else []
         return "\n".join(lines + [_text([*self._exit_header(), *self._exit_fields()])])
 
     def _exit_header(self) -> list[str]:
@@ -190,17 +203,17 @@ class RingTrack(Track):
             "sub.u32 %wl_s, %wl_s, 1; mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s;",
             f"sub.u32 %wl_mask, %wl_t, {SLOT_BYTES}; or.b32 %wl_lim, %wl_lo, %wl_t;",
             "selp.b32 %wl_lim, %wl_lim, 0, %wl_p; mov.b32 %wl_lo, 0;",
+            *self._pinned(),
         ]
 
     def step(self, slots: int) -> str:
         return _text([f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};"])
 
     def store(self, back: int, value: str) -> str:
-        kind = "v2.b32" if value.startswith("{") else "b64"
         return _text([
             f"add.u32 %wl_t, %wl_lo, {-back * SLOT_BYTES}; and.b32 %wl_t, %wl_t, %wl_mask;",
             "or.b32 %wl_t, %wl_t, %wl_lim; mov.b64 %wl_a, {%wl_t, %wl_hi};",
-            f"@%wl_p st.global.{kind} [%wl_a], {value};",
+            f"@%wl_p st.global.{_vector(value)} [%wl_a], {value};",
         ])  # fmt: skip
 
     def _exit_header(self) -> list[str]:
@@ -208,6 +221,10 @@ class RingTrack(Track):
             "setp.ne.u32 %wl_q, %wl_lim, 0; add.u32 %wl_t, %wl_mask, 8; sub.u32 %wl_t, %wl_lim, %wl_t;",
             "mov.b64 %wl_a, {%wl_t, %wl_hi}; shr.u32 %wl_s, %wl_lo, 3;",
         ]
+
+
+def _vector(value: str) -> str:
+    return f"v{value.count(',') + 1}.b32" if value.startswith("{") else "b64"
 
 
 def _text(lines: list[str]) -> str:

@@ -9,7 +9,8 @@ store's text stands decides what the region between two marks pays. `store` pick
     defer   all but the block's last record before the last clock read; the last one waits in registers for the next
             marked block, or for the exit. Nothing but the clock read is left between the end of a loop body and the
             begin of the next.
-    auto    defer when a marked block in a loop ends right after its last mark, late otherwise
+    auto    defer when a marked block in a loop ends right after its last mark; else end for blocks in loops with few
+            marks, late for the others
 
 Marks of one basic block share one bounds check and one pointer step, and marks with no instruction between them one
 clock read. Weaving text that is already woven returns it unchanged.
@@ -28,10 +29,12 @@ from warplens.weave.marks import WOVEN, Mark
 from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label, Module, Raw, Scope, parse
 from warplens.weave.syntax import WeaveError
-from warplens.weave.tracks import DECLARATIONS, RingTrack, Track
+from warplens.weave.tracks import DECLARATIONS, ZERO, RingTrack, Track
 
 TIGHT = 8
 """A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""
+HELD = 8
+"""Clocks a block may hold in registers until its end."""
 
 _TO_64 = {"s32": "cvt.s64.s32", "u32": "cvt.u64.u32", "s64": "mov.b64", "u64": "mov.b64", "f64": "mov.b64"}
 _VALUE_TAG = {
@@ -102,6 +105,7 @@ class _Weaver:
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
         self.slack = 1 + max((block.slots for block in blocks), default=0)
         self.store = self._store_policy(blocks)
+        self.pair = self.how.pair and self.how.full == "stop" and all(block.slots % 2 == 0 for block in blocks)
 
     def weave(self) -> Woven:
         entries: dict[str, int] = {}
@@ -130,11 +134,26 @@ class _Weaver:
     def _store_policy(self, blocks: list[Block]) -> str:
         policy = self.how.store
         if policy == "auto":
-            policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "late"
+            policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "mixed"
         # A ring cuts anywhere and a call hands its state over, so neither keeps a record back in registers.
         if policy == "defer" and (self.how.full == "ring" or self.calls.has_stateful_functions):
-            policy = "late"
+            policy = "mixed"
         return policy
+
+
+@dataclass(frozen=True)
+class _Record:
+    """One record to store: its first slot counted back from the block's end, its words, its clock's group."""
+
+    back: int
+    word: str
+    clock: str
+    group: int
+    payload: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{{{self.word}, {self.clock}}}"
 
 
 class _FunctionWeaver:
@@ -143,11 +162,16 @@ class _FunctionWeaver:
     def __init__(self, weaver: _Weaver, function: Function, sketch: Outline) -> None:
         self.weaver, self.function, self.sketch = weaver, function, sketch
         kind = RingTrack if weaver.how.full == "ring" else Track
-        self.track = kind(function, weaver.buffer, weaver.how.select, weaver.slack)
+        self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
         self.defer = weaver.store == "defer"
         self.registers: list[str] = []
         self.kept: dict[int, str] = {}
         self._keep_words()
+        last = {self._word(block.sites[-1].mark) for block in sketch.blocks}
+        dynamic = any(block.sites[-1].mark.operand.startswith("%") for block in sketch.blocks)
+        # Where every block ends in the same record, its word needs no register of its own.
+        word = last.pop() if len(last) == 1 and not dynamic else None
+        self.pending_word = "%wl_pw" if word is None else self.kept.get(word, str(word))
 
     def weave(self) -> None:
         for block in self.sketch.blocks:
@@ -158,9 +182,7 @@ class _FunctionWeaver:
             self._exit(place)
         if self.function.is_entry:
             opening = [self.track.prologue()]
-            if self.kept:
-                opening.append("\tshr.u64 %wl_d, %wl_a, 63; cvt.u32.u64 %wl_t, %wl_d;")
-                opening += [f"\tor.b32 {register}, %wl_t, {word};" for word, register in self.kept.items()]
+            opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.kept.items()]
             if self.defer:
                 opening.append("\tmov.b32 %wl_pw, 0; mov.b32 %wl_pc, 0;")
         else:
@@ -191,57 +213,85 @@ class _FunctionWeaver:
 
     def _block(self, block: Block) -> None:
         """Clock reads at the marks, stores where the policy puts them."""
-        store = self.weaver.store
         groups = self._groups(block)
+        at_mark: list[list[str]] = []
+        records: list[_Record] = []
         left = block.slots
-        flat: list[tuple[str, int]] = []  # text of a record's stores, the group whose clock it needs
-        at_mark: dict[int, list[str]] = {}
-        last_word = ""
         for number, group in enumerate(groups):
-            clock = "%wl_pc" if self.defer and number == len(groups) - 1 and number > 0 else self._new("%wl_c")
-            at_mark[number] = [f"\tmov.u32 {clock}, %clock;"]
+            last = number == len(groups) - 1
+            clock = "%wl_pc" if self.defer and last and number > 0 else self._new("%wl_c")
+            at_mark.append([f"\tmov.u32 {clock}, %clock;"])
             for site in group:
-                word, capture = self._word_register(site.mark)
-                at_mark[number] += capture
-                text = []
+                word, text = self._word_register(site.mark)
+                at_mark[-1] += text
+                payload = ""
                 if site.mark.kind is Kind.VALUE:
-                    payload, convert = self._payload(site.mark)
-                    at_mark[number] += convert
-                    text.append(self.track.store(left, payload))
-                    left -= 1
-                text.append(self.track.store(left, f"{{{word}, {clock}}}"))
-                left -= 1
-                flat.append(("\n".join(text), number))
-                last_word, last_clock = word, clock
-        step = self.track.step(block.slots)
-        before: dict[int, list[str]] = {number: [] for number in at_mark}
-        tail: list[str] = []
-        final = len(groups) - 1
-        if store == "now":
-            at_mark[0].append(step)
-            for text, number in flat:
-                at_mark[number].append(text)
-        elif store == "late":
-            for text, number in flat:
-                (before[number + 1] if number < final else tail).append(text)
-            (before[1] if final else tail).insert(0, step)
-        elif store == "end":
-            tail = [step, *[text for text, _ in flat]]
-        else:
-            pending = self.track.store(block.slots + 1, "{%wl_pw, %wl_pc}")
-            waiting = flat[:-1]
-            if final == 0:
-                tail = [step, pending, *[text for text, _ in waiting], f"\tmov.b32 %wl_pc, {last_clock};"]
-            else:
-                before[final] = [step, pending, *[text for text, number in waiting if number < final]]
-                tail = [text for text, number in waiting if number == final]
-            at_mark[final if final else 0] += [] if final == 0 else [f"\tmov.b32 %wl_pw, {last_word};"]
-            if final == 0:
-                tail.append(f"\tmov.b32 %wl_pw, {last_word};")
+                    payload, text = self._payload(site.mark)
+                    at_mark[-1] += text
+                records.append(_Record(left, word, clock, number, payload))
+                left -= site.mark.slots
+        before, tail = self._place(block, records, at_mark)
         for number, group in enumerate(groups):
             group[0].place.after(Raw.of("\n".join(before[number] + at_mark[number])))
         if tail:
             block.end.before(Raw.of("\n".join(tail)))
+
+    def _place(
+        self, block: Block, records: list[_Record], at_mark: list[list[str]]
+    ) -> tuple[list[list[str]], list[str]]:
+        """Text before each group's clock read and before the block's end; `now` adds to `at_mark` itself."""
+        step, final = self.track.step(block.slots), len(at_mark) - 1
+        before: list[list[str]] = [[] for _ in at_mark]
+        tail: list[str] = []
+        policy = self._policy(block)
+        if policy == "now":
+            at_mark[0].append(step)
+            for record in records:
+                at_mark[record.group].append(self._stores([record]))
+        elif policy == "late":
+            for record in records:
+                (before[record.group + 1] if record.group < final else tail).append(self._stores([record]))
+            (before[1] if final else tail).insert(0, step)
+        elif policy == "end":
+            tail = [step, self._stores(records)]
+        else:
+            pending = self.track.store(block.slots + 1, f"{{{self.pending_word}, %wl_pc}}")
+            early = [record for record in records[:-1] if record.group < final]
+            late = [record for record in records[:-1] if record.group == final]
+            last = records[-1]
+            payload = [self.track.store(last.back, last.payload)] if last.payload else []
+            note = [f"\tmov.b32 %wl_pw, {last.word};"] if self.pending_word == "%wl_pw" else []
+            if final:
+                before[final] = [step, pending, self._stores(early)]
+                at_mark[final] += note
+                tail = [self._stores(late), *payload]
+            else:
+                tail = [step, pending, self._stores(late), *payload, f"\tmov.b32 %wl_pc, {last.clock};", *note]
+        return [[text for text in part if text] for part in before], [text for text in tail if text]
+
+    def _policy(self, block: Block) -> str:
+        if self.weaver.store != "mixed":
+            return self.weaver.store
+        return "end" if block.in_loop and len(block.sites) <= HELD else "late"
+
+    def _stores(self, records: list[_Record]) -> str:
+        """Stores for `records`, in pairs where two share an aligned 16 bytes."""
+        lines = []
+        index = 0
+        while index < len(records):
+            record = records[index]
+            following = records[index + 1] if index + 1 < len(records) else None
+            if record.payload:
+                lines.append(self.track.store(record.back, record.payload))
+                lines.append(self.track.store(record.back - 1, record.words))
+            elif self.weaver.pair and following and not following.payload and record.back % 2 == 0:
+                both = f"{{{record.word}, {record.clock}, {following.word}, {following.clock}}}"
+                lines.append(self.track.store(record.back, both))
+                index += 1
+            else:
+                lines.append(self.track.store(record.back, record.words))
+            index += 1
+        return "\n".join(lines)
 
     def _groups(self, block: Block) -> list[list[MarkSite]]:
         groups: list[list[MarkSite]] = []
@@ -274,7 +324,7 @@ class _FunctionWeaver:
         instruction = place.node
         assert isinstance(instruction, Instruction)
         if self.function.is_entry or instruction.opcode == "exit":
-            text = self.track.epilogue(self.defer)
+            text = self.track.epilogue(f"{{{self.pending_word}, %wl_pc}}" if self.defer else "")
         else:
             text = self.weaver.calls.give_back(self.function)
         if instruction.predicate is None:

@@ -1,0 +1,104 @@
+"""What a profile does to Triton when it starts and undoes when it stops."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from warplens import session
+from warplens._triton import interpret
+from warplens._triton.compile import CompileHook, Recipe
+from warplens._triton.launch import LaunchHook
+from warplens.errors import UsageError, WarplensError
+from warplens.options import Options
+from warplens.session import Profile
+from warplens.weave.options import Selection, Weaving, parse_blocks
+
+
+override: Weaving | None = None
+"""A weaving that benchmarks and tests put in place of the one the options ask for."""
+
+
+def start(profile: Profile) -> Callable[[], None]:
+    """Called when a profile begins; gives what to call when it ends."""
+    from triton import knobs
+
+    if knobs.runtime.interpret:
+        return _watch_interpreter(profile)
+    _refuse_others()
+    compile_hook, launch_hook = CompileHook(recipe(profile.options)), LaunchHook(profile)
+    compile_hook.install()
+    try:
+        launch_hook.install()
+    except RuntimeError:
+        # Without a GPU driver kernels can be compiled, not launched.
+        launch_hook.remove()
+
+    def stop() -> None:
+        launch_hook.remove()
+        compile_hook.remove()
+
+    return stop
+
+
+def _watch_interpreter(profile: Profile) -> Callable[[], None]:
+    from triton.runtime.interpreter import GridExecutor
+
+    original = GridExecutor.__call__
+
+    @functools.wraps(original)
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        name = getattr(self.fn, "__name__", "kernel")
+        launch = interpret.Interpreted(name)
+        with interpret.recording(launch):
+            result = original(self, *arguments, **options)
+        if launch.events and profile.options.wants_kernel(name):
+            profile.add(launch)
+        return result
+
+    GridExecutor.__call__ = call
+
+    def stop() -> None:
+        GridExecutor.__call__ = original
+
+    return stop
+
+
+def recipe(options: Options) -> Recipe:
+    """What `wl.profile`'s options ask of the weaver."""
+    select = Selection(
+        granularity=options.granularity,
+        warps=None if options.warps is None else tuple(options.warps),
+        blocks=parse_blocks(options.blocks),
+        sms=None if options.sms is None else tuple(options.sms),
+    )
+    if options.buffer == "shared":
+        raise UsageError("buffer='shared' is not there for Triton kernels; use buffer='global'")
+    return Recipe(override or Weaving(full=options.full, select=select), options.kernels)
+
+
+def _refuse_others() -> None:
+    """Triton has one profile allocator: two instruments cannot share it."""
+    from triton import knobs
+    from triton.runtime import _allocation
+
+    flags = getattr(sys.modules.get("triton.profiler.flags"), "flags", None)
+    proton = bool(flags is not None and flags.instrumentation_on)
+    taken = not isinstance(_allocation._profile_allocator.get(), _allocation.NullAllocator)
+    if proton or taken:
+        who = "Proton's instrumentation" if proton else "another profiler"
+        raise WarplensError(f"{who} is active; call its finalize() before wl.profile, both need the same kernel buffer")
+    mode = knobs.compilation.instrumentation_mode
+    if mode:
+        raise WarplensError(f"TRITON_INSTRUMENTATION_MODE={mode!r} is active; unset it before wl.profile")
+
+
+@functools.cache
+def attach() -> None:
+    """Let profiles start the front end; joins one that already runs."""
+    session.hooks.append(start)
+    running = session.active()
+    if running is not None:
+        running._opened.append(start(running))

@@ -1,0 +1,219 @@
+"""The launch path: give each woven launch a buffer, keep it, and bring its records home when the profile ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from warplens._triton import memory
+from warplens._triton.compile import METADATA
+from warplens.capture import Launch
+from warplens.errors import WarplensError
+from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
+from warplens.session import Profile
+from warplens.weave.options import MAX_SHIFT, MIN_SHIFT, Selection, capacity_of, shift_for
+
+DEFAULT_BYTES = 128 << 20
+DEFAULT_SHIFTS = (10, 20)
+"""Unless told otherwise a launch gets at most 128 MiB, and a track between 1 KiB and 1 MiB."""
+
+
+@dataclass(frozen=True)
+class WovenKernel:
+    """What a compiled kernel's metadata says about its weaving."""
+
+    name: str
+    warps: int
+    ctas: int
+    regions: dict[int, str]
+    locations: dict[int, str]
+    slack: int
+    full: str
+    store: str
+    select: Selection
+
+    @staticmethod
+    def of(metadata: Any) -> WovenKernel | None:
+        document = getattr(metadata, METADATA, None)
+        if not document:
+            return None
+        select = {k: tuple(v) if isinstance(v, list) else v for k, v in document["select"].items()}
+        return WovenKernel(
+            metadata.name,
+            metadata.num_warps,
+            getattr(metadata, "num_ctas", 1),
+            {int(k): v for k, v in document["regions"].items()},
+            {int(k): v for k, v in document["locations"].items()},
+            document["slack"],
+            document["full"],
+            document["store"],
+            Selection(**select),
+        )
+
+
+class Pointer(int):
+    """An address that Triton's launchers accept, as a number or by `data_ptr`."""
+
+    def data_ptr(self) -> int:
+        return int(self)
+
+
+class TritonLaunch:
+    """One launch whose records are still on the device."""
+
+    def __init__(self, kernel: WovenKernel, grid: tuple[int, int, int], buffer: memory.Buffer, shift: int) -> None:
+        self.kernel, self.grid, self.shift = kernel, grid, shift
+        blocks = grid[0] * grid[1] * grid[2]
+        self.tracks = kernel.select.blocks_of(blocks) * kernel.select.tracks_per_block(kernel.warps)
+        self.buffer: memory.Buffer | None = buffer
+        self._launch: Launch | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.buffer.nbytes if self.buffer is not None else 0
+
+    def collect(self) -> Launch:
+        """Wait for the device, copy what was written, and let the buffer go."""
+        if self._launch is None:
+            assert self.buffer is not None
+            start = time.perf_counter()
+            self.buffer.synchronize()
+            waited = time.perf_counter()
+            self._launch = self._read(self.buffer, waited - start, waited)
+            self.buffer = None
+        return self._launch
+
+    def _read(self, buffer: memory.Buffer, waited: float, start: float) -> Launch:
+        kernel, stride = self.kernel, 1 << self.shift
+        capacity = capacity_of(self.shift, kernel.full, kernel.slack)
+        headers = buffer.rows(self.tracks, stride, 0, HEADER_BYTES)
+        fields = np.ascontiguousarray(headers).view(HEADER).reshape(-1) if self.tracks else np.empty(0, HEADER)
+        exited = bool((fields["state"] != 0).all()) if self.tracks else True
+        written = int(fields["written"].max(initial=0)) if exited else capacity
+        slots = min(written, capacity)
+        if kernel.full == "ring" and written > 0:
+            slots = capacity if written > capacity else slots
+        first = stride // 2 if kernel.full == "ring" else HEADER_BYTES
+        records = buffer.rows(self.tracks, stride, first, slots * SLOT_BYTES)
+        kept = capacity if written > capacity or kernel.full == "ring" else slots
+        kept = slots if kernel.full == "ring" and written <= capacity else kept
+        raw = np.zeros((self.tracks, track_stride(kept)), np.uint8)
+        raw[:, :HEADER_BYTES] = headers
+        raw[:, HEADER_BYTES : HEADER_BYTES + slots * SLOT_BYTES] = records
+        return Launch(
+            kernel.name,
+            self.grid,
+            (32 * kernel.warps, 1, 1),
+            kernel.regions,
+            kept,
+            raw.reshape(-1),
+            full=kernel.full,
+            locations=kernel.locations,
+            cost={"wait_s": waited, "copy_s": time.perf_counter() - start},
+            extra={"store": kernel.store, "track_bytes": stride, "capacity": capacity, "most_written": written},
+        )
+
+
+class LaunchHook:
+    """Patches the driver's launcher class and Triton's profile allocator while a profile runs."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._local = threading.local()
+        self._launches: list[TritonLaunch] = []
+        self._count: dict[str, int] = {}
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        from triton.runtime import _allocation, driver
+
+        _allocation.set_profile_allocator(self._allocate)
+        self._undo.append(lambda: _allocation.set_profile_allocator(None))
+        launcher = driver.active.launcher_cls
+        original_init, original_call = launcher.__init__, launcher.__call__
+        hook = self
+
+        def init(self: Any, source: Any, metadata: Any) -> None:
+            original_init(self, source, metadata)
+            self.warplens = WovenKernel.of(metadata)
+
+        def call(self: Any, x: int, y: int, z: int, stream: Any, *arguments: Any) -> Any:
+            hook._local.launch = (getattr(self, "warplens", None), (x, y, z))
+            try:
+                return original_call(self, x, y, z, stream, *arguments)
+            finally:
+                hook._local.launch = None
+
+        launcher.__init__, launcher.__call__ = init, call
+
+        def restore() -> None:
+            launcher.__init__, launcher.__call__ = original_init, original_call
+
+        self._undo.append(restore)
+
+    def remove(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _allocate(self, size: int, alignment: int, stream: int | None) -> Pointer | None:
+        """Triton's profile allocator: called in the launching thread just before the launch."""
+        kernel, (x, y, z) = getattr(self._local, "launch", None) or (None, (0, 0, 0))
+        if kernel is None:
+            raise WarplensError(
+                "a kernel asks for profile scratch that warplens did not weave: it was compiled by another profiler, "
+                "or outside this process's profiles; compile it again inside wl.profile"
+            )
+        number = self._count.get(kernel.name, 0)
+        self._count[kernel.name] = number + 1
+        if number % self.profile.options.every:
+            return None
+        if memory.capturing():
+            warnings.warn(
+                f"warplens: kernel {kernel.name} was captured into a CUDA graph; its replays are not recorded. "
+                "Profile the call that is not captured.",
+                stacklevel=2,
+            )
+            return None
+        return self._new(kernel, (x * kernel.ctas, y, z), stream)
+
+    def _new(self, kernel: WovenKernel, grid: tuple[int, int, int], stream: int | None) -> Pointer | None:
+        blocks = kernel.select.blocks_of(grid[0] * grid[1] * grid[2])
+        tracks = blocks * kernel.select.tracks_per_block(kernel.warps)
+        if not tracks:
+            return None
+        shift = self._shift(kernel, tracks)
+        self._make_room(tracks << shift)
+        try:
+            buffer = memory.allocate((tracks + 1) << shift, stream)
+        except MemoryError as error:
+            raise WarplensError(
+                f"kernel {kernel.name}: no device memory for {tracks} tracks of {1 << shift} bytes ({error}); "
+                "ask for fewer with records_per_warp=, warps= or blocks="
+            ) from None
+        address = buffer.align(1 << shift)
+        launch = TritonLaunch(kernel, grid, buffer, shift)
+        self._launches.append(launch)
+        self.profile.add(launch)
+        memory.describe(self.profile)
+        return Pointer(address | shift)
+
+    def _shift(self, kernel: WovenKernel, tracks: int) -> int:
+        records = self.profile.options.records_per_warp
+        if records is not None:
+            return min(MAX_SHIFT, shift_for(records, kernel.full, kernel.slack))
+        low, high = DEFAULT_SHIFTS
+        return max(low, MIN_SHIFT, min(high, (DEFAULT_BYTES // tracks).bit_length() - 1))
+
+    def _make_room(self, wanted: int) -> None:
+        """Bring earlier launches home when their buffers would fill the device; the only place that waits."""
+        held = sum(launch.nbytes for launch in self._launches)
+        if held + wanted > memory.budget():
+            for launch in self._launches:
+                launch.collect()
+            self._launches.clear()

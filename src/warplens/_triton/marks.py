@@ -1,0 +1,129 @@
+"""The functions kernels call. Each works in compiled Triton, in Gluon and under the interpreter.
+
+The compiler calls a builtin with `_semantic`; the interpreter calls the same function without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton.language as tl
+from triton.language import core
+
+from warplens._triton import interpret
+from warplens.errors import UsageError
+from warplens.record.layout import MAX_TAG
+from warplens.weave.marks import mark_text
+
+_CONSTRAINTS = {"s32": "r", "u32": "r", "s64": "l", "u64": "l", "f32": "f", "f64": "d"}
+
+
+def begin(name: Any, _semantic: Any = None) -> None:
+    """Begin of region `name`."""
+    _mark("B", name, _semantic)
+
+
+def end(name: Any, _semantic: Any = None) -> None:
+    """End of region `name`."""
+    _mark("E", name, _semantic)
+
+
+def instant(name: Any, _semantic: Any = None) -> None:
+    """Something happened here."""
+    _mark("I", name, _semantic)
+
+
+def value(name: Any, v: Any, _semantic: Any = None) -> None:
+    """Record the scalar `v`: an int, a float or a loaded scalar, not a block of values."""
+    text = _name(name)
+    if _semantic is None:
+        interpret.value(text, v)
+        return
+    operand, kind = _scalar(text, v, _semantic)
+    _emit(mark_text("V", text, kind, "$1"), [operand], "," + _CONSTRAINTS[kind], _semantic)
+
+
+def async_begin(name: Any, tag: Any = 0, _semantic: Any = None) -> None:
+    """Begin of a span that another place ends; `tag` (0..31) tells spans of one name apart."""
+    _tagged("A", name, tag, _semantic)
+
+
+def async_end(name: Any, tag: Any = 0, _semantic: Any = None) -> None:
+    """End of the async span `name` with the same `tag`."""
+    _tagged("Z", name, tag, _semantic)
+
+
+class region:  # noqa: N801 - used as `with region("x"):`, like a function
+    """`with region("load"):` marks the begin and the end of its body."""
+
+    def __init__(self, name: Any, _semantic: Any = None) -> None:
+        self.name, self.semantic = name, _semantic
+
+    def __enter__(self) -> None:
+        begin(self.name, _semantic=self.semantic)
+
+    def __exit__(self, *_: object) -> None:
+        end(self.name, _semantic=self.semantic)
+
+
+for _function in (begin, end, instant, value, async_begin, async_end, region):
+    setattr(_function, core.TRITON_BUILTIN, True)
+
+
+def _mark(letter: str, name: Any, semantic: Any) -> None:
+    text = _name(name)
+    if semantic is None:
+        interpret.mark(letter, text)
+    else:
+        _emit(mark_text(letter, text), [], "", semantic)
+
+
+def _tagged(letter: str, name: Any, tag: Any, semantic: Any) -> None:
+    text = _name(name)
+    tag = core._unwrap_if_constexpr(tag)
+    if isinstance(tag, int) and not 0 <= tag <= MAX_TAG:
+        raise UsageError(f"tag {tag} of {text!r}: allowed are 0..{MAX_TAG}")
+    if semantic is None:
+        interpret.mark(letter, text, interpret.scalar(tag))
+    elif isinstance(tag, int):
+        _emit(mark_text(letter, text, str(tag)), [], "", semantic)
+    else:
+        operand, _ = _scalar(text, tag, semantic)
+        _emit(mark_text(letter, text, "$1"), [operand.to(tl.int32, _semantic=semantic)], ",r", semantic)
+
+
+def _emit(text: str, arguments: list[Any], constraints: str, semantic: Any) -> None:
+    # Triton wants a result, so the comment rides on a dead `mov`; the clobber keeps it in order with memory accesses.
+    core.inline_asm_elementwise(
+        f"mov.u32 $0, 0; // {text}",
+        f"=r{constraints},~{{memory}}",
+        arguments,
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+        _semantic=semantic,
+    )
+
+
+def _name(name: Any) -> str:
+    text = core._unwrap_if_constexpr(name)
+    if not isinstance(text, str) or not text:
+        raise UsageError(f"a mark's name must be a string known at compile time, not {text!r}")
+    return text
+
+
+def _scalar(name: str, v: Any, semantic: Any) -> tuple[Any, str]:
+    """`v` as a scalar tensor and the PTX type of its register."""
+    tensor = semantic.to_tensor(core._unwrap_if_constexpr(v))
+    if tensor.type.is_block():
+        raise UsageError(f"value {name!r} is a block of shape {tensor.shape}: reduce it to a scalar first")
+    dtype = tensor.dtype
+    if dtype.is_ptr():
+        return tensor.to(tl.int64, bitcast=True, _semantic=semantic), "u64"
+    if dtype.is_floating():
+        wanted = tl.float64 if dtype.is_fp64() else tl.float32
+        return tensor.to(wanted, _semantic=semantic), "f64" if dtype.is_fp64() else "f32"
+    wide = dtype.primitive_bitwidth > 32
+    signed = dtype.is_int_signed() and not dtype.is_bool()
+    wanted = (tl.int64 if signed else tl.uint64) if wide else (tl.int32 if signed else tl.uint32)
+    return tensor.to(wanted, _semantic=semantic), ("s" if signed else "u") + ("64" if wide else "32")

@@ -1,0 +1,91 @@
+"""Device memory through torch, which every Triton on a GPU has. One class, so that tests can replace it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.capture import Device
+
+if TYPE_CHECKING:
+    from warplens.session import Profile
+
+BUDGET_SHARE = 0.25
+"""The share of the device's memory that buffers of finished launches may hold before they are brought home."""
+
+
+class Buffer:
+    """Zeroed device bytes; `align` fixes where the tracks start."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor, self.start = tensor, 0
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.tensor.numel())
+
+    def align(self, alignment: int) -> int:
+        """The first aligned address, where the tracks start."""
+        address = int(self.tensor.data_ptr())
+        self.start = -address % alignment
+        return address + self.start
+
+    def synchronize(self) -> None:
+        import torch
+
+        torch.cuda.synchronize(self.tensor.device)
+
+    def rows(self, count: int, stride: int, offset: int, width: int) -> npt.NDArray[np.uint8]:
+        """Bytes [offset, offset + width) of each of `count` tracks, on the host."""
+        if not count or not width:
+            return np.zeros((count, width), np.uint8)
+        tracks = self.tensor[self.start : self.start + count * stride].view(count, stride)
+        host: npt.NDArray[np.uint8] = tracks[:, offset : offset + width].contiguous().cpu().numpy()
+        return host
+
+
+def allocate(nbytes: int, stream: int | None) -> Buffer:
+    """Zeroed bytes, ordered before the launch on `stream`."""
+    import torch
+
+    try:
+        current = torch.cuda.current_stream()
+        if stream is None or stream == current.cuda_stream:
+            return Buffer(torch.zeros(nbytes, dtype=torch.uint8, device="cuda"))
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
+            return Buffer(torch.zeros(nbytes, dtype=torch.uint8, device="cuda"))
+    except torch.cuda.OutOfMemoryError as error:
+        raise MemoryError(str(error).partition("\n")[0]) from None
+
+
+def capturing() -> bool:
+    """Whether the current stream is being captured into a CUDA graph."""
+    import torch
+
+    return bool(torch.cuda.is_current_stream_capturing())
+
+
+def budget() -> int:
+    import torch
+
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory * BUDGET_SHARE)
+
+
+def describe(profile: Profile) -> None:
+    """Say which device ran, once per profile."""
+    if profile.device.sm_count:
+        return
+    import torch
+
+    index = torch.cuda.current_device()
+    properties = torch.cuda.get_device_properties(index)
+    profile.device = Device(
+        name=properties.name,
+        index=index,
+        sm_count=properties.multi_processor_count,
+        capability=f"{properties.major}.{properties.minor}",
+        clock_mhz=getattr(properties, "clock_rate", 0) / 1000,
+        driver=f"CUDA {torch.version.cuda}",
+    )

@@ -1,0 +1,28 @@
+"""Marks for Triton and Gluon kernels.
+
+    import warplens as wl, warplens.triton as wlt
+
+    @triton.jit
+    def kernel(...):
+        with wlt.region("load"):
+            x = tl.load(p)
+
+    with wl.profile("out.warplens"):
+        kernel[grid](...)
+
+Outside `wl.profile` a mark is a comment in the PTX. Inside, kernels are compiled once more with the comments woven into
+records. Under TRITON_INTERPRET=1 the same marks record host time per program.
+"""
+
+from __future__ import annotations
+
+from warplens._triton.extra import require_triton
+
+require_triton()
+
+from warplens._triton.frontend import attach  # noqa: E402
+from warplens._triton.marks import async_begin, async_end, begin, end, instant, region, value  # noqa: E402
+
+__all__ = ["async_begin", "async_end", "begin", "end", "instant", "region", "value"]
+
+attach()
