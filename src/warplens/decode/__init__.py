@@ -83,7 +83,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         producer=capture.producer,
         origin_ns=lines.base_ns + zero,
     )
-    return Trace(_columns(capture, tracks, rows, start_ns, dur_ns, names, kernels), meta)
+    whose = (capture.rank, capture.device.index)
+    return Trace(_columns(whose, tracks, rows, start_ns, dur_ns, names, kernels), meta)
 
 
 def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: list[str]) -> _Tracks:
@@ -188,9 +189,18 @@ def _locations(capture: Capture) -> dict[str, str]:
 
 
 def _columns(
-    capture: Capture, tracks: _Tracks, rows: Rows, start_ns: Int64, dur_ns: Int64, names: list[str], kernels: list[str]
+    whose: tuple[int, int],
+    tracks: _Tracks,
+    rows: Rows,
+    start_ns: Int64,
+    dur_ns: Int64,
+    names: list[str],
+    kernels: list[str],
 ) -> LazyColumns:
-    """Columns made from the decoder's arrays when asked for; per-track ones are spread over their rows only then."""
+    """Columns made from the decoder's arrays when asked for; per-track ones are spread over their rows only then.
+
+    `whose` is rank and device. The capture itself is not kept: its raw bytes can go as soon as they are decoded.
+    """
     n = len(rows.start)
     counts = np.diff(tracks.row_start)
 
@@ -212,8 +222,8 @@ def _columns(
     return LazyColumns(
         n,
         {
-            "rank": lambda: constant("rank", capture.rank),
-            "device": lambda: constant("device", capture.device.index),
+            "rank": lambda: constant("rank", whose[0]),
+            "device": lambda: constant("device", whose[1]),
             "launch": lambda: spread("launch", tracks.launch),
             "kernel": lambda: named("kernel", np.repeat(tracks.kernel, counts), kernels),
             "sm": lambda: spread("sm", tracks.sm),
