@@ -118,9 +118,6 @@ class Capture {
     const unsigned long long per_block = options.every_thread ? threads : (threads + 31) / 32;
     const unsigned long long tracks = per_block * grid.x * grid.y * grid.z;
     l.capacity = options.records;
-#if WARPLENS_RING
-    while (l.capacity & (l.capacity - 1)) l.capacity += l.capacity & (0u - l.capacity);
-#endif
     const unsigned long long line = WL_HEADER_BYTES;
     const unsigned long long stride = (line + (l.capacity + 1ull) * WL_SLOT_BYTES + line - 1) / line * line;
     l.size = WL_BUFFER_BYTES + tracks * stride;
@@ -157,6 +154,7 @@ class Capture {
       l.header.assign(all.begin(), all.begin() + WL_BUFFER_BYTES);
       l.raw.assign(all.begin() + WL_BUFFER_BYTES, all.end());
       l.ring = host::read<std::uint32_t>(l.header.data(), WL_BUFFER_MODE_AT) == WL_MODE_RING;
+      while (l.ring && (l.capacity & (l.capacity - 1))) l.capacity &= l.capacity - 1;  // the ring the device used
       const auto root = host::read<std::uint64_t>(l.header.data(), WL_BUFFER_NAMES_AT);
       if (root && modules_.insert(root).second) host::scan_names(host::module_data(root), names_);
     }

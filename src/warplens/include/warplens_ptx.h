@@ -56,6 +56,8 @@ __device__ __forceinline__ unsigned sm_id() {
 }
 __device__ __forceinline__ unsigned vote(bool condition) { return __ballot_sync(__activemask(), condition); }
 __device__ __forceinline__ unsigned first_lane() { return __ffs(static_cast<int>(__activemask())) - 1; }
+// A ring's size in slots is a power of two: the largest that fits.
+__device__ __forceinline__ unsigned ring_slots(unsigned capacity) { return capacity ? 1u << (31 - __clz(capacity)) : 1u; }
 __device__ __forceinline__ unsigned long long double_bits(double v) {
   return static_cast<unsigned long long>(__double_as_longlong(v));
 }
@@ -79,7 +81,7 @@ __device__ __forceinline__ void open(unsigned long long slots, unsigned capacity
       "mov.u32 " WL_COUNT_ ", 0;\n\t"
       "setp.ne.u32 " WL_LEAD_ ", %2, 0;" ::"l"(slots),
 #if WARPLENS_RING
-      "r"(capacity ? (capacity - 1) * WL_SLOT_BYTES : 0u),
+      "r"((ring_slots(capacity) - 1) * WL_SLOT_BYTES),
 #else
       "r"(end),
 #endif

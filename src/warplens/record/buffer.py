@@ -84,7 +84,9 @@ def plan(
     per_block = threads if every_thread else -(-threads // 32)
     tracks = grid[0] * grid[1] * grid[2] * per_block
     if min(*grid, *block) < 1 or per_block > MAX_WARPS * 32:
-        raise WarplensError(f"grid {grid}, block {block}: each size must be at least 1 and a block at most 1024 threads")
+        raise WarplensError(
+            f"grid {grid}, block {block}: each size must be at least 1 and a block at most 1024 threads"
+        )
     if records is None:
         low, high = DEFAULT_SLOTS
         records = max(low, min(high, DEFAULT_BYTES // tracks // SLOT_BYTES // 16 * 16 - 17))
@@ -98,7 +100,8 @@ def plan(
         most = (most - HEADER_BYTES) // SLOT_BYTES - 1
         advice = f"ask for at most records_per_warp={most}" if most > 0 else "launch a smaller grid"
         raise WarplensError(
-            f"{tracks} warps with {records} records each need {result.allocation / 2**30:.1f} GiB, the limit is 4; {advice}"
+            f"{tracks} warps with {records} records each need {result.allocation / 2**30:.1f} GiB, "
+            f"the limit is 4; {advice}"
         )
     return result
 

@@ -1,0 +1,188 @@
+"""What a mark costs on this GPU: the header, the ways it could have been written, and the field's designs, in one run.
+
+    python benchmarks/cuda_overhead.py [--quick] [--json FILE]
+
+Three tables: cycles per mark with nothing else in the loop (four begin/end pairs unrolled, and one per iteration),
+cycles that a region adds to a chain of fmas, and the slowdown of a tiled GEMM with four regions per k-step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import numpy as np
+from gpu import Memory, Program, buffer, context, median, timed
+
+SHAPES = {"1x32": (1, 32), "132x128": (132, 128), "528x256": (528, 256)}
+RIVALS = {"atomic slot": 2, "counter in memory": 3, "fenced store": 4, "shared ring": 5}
+STORES = {
+    "": "st.global.cs.v2.u32",
+    " .wb": "st.global.v2.u32",
+    " .cg": "st.global.cg.v2.u32",
+    " .wt": "st.global.wt.v2.u32",
+}
+
+
+def designs() -> dict[str, tuple[str, ...]]:
+    table: dict[str, tuple[str, ...]] = {
+        "floor: clock read": ("-DDESIGN=0",),
+        "empty loop": ("-DDESIGN=7",),
+        "warplens": ("-DDESIGN=1",),
+        "warplens ring": ("-DDESIGN=1", "-DWARPLENS_RING=1"),
+    }
+    table |= {name: (f"-DDESIGN={number}",) for name, number in RIVALS.items()}
+    for how in range(11):
+        table[f"variant {how}"] = ("-DDESIGN=6", f"-DHOW={how}")
+    for name, store in STORES.items():
+        if name:
+            table[f"variant 4{name}"] = ("-DDESIGN=6", "-DHOW=4", f'-DSTORE="{store}"')
+    return table
+
+
+def micro(definitions: tuple[str, ...], pairs: int, repeats: int) -> dict[str, Any]:
+    """Cycles per mark for each shape, and the kernel's registers."""
+    program = Program("micro.cu", "micro", *definitions, f"-DPAIRS={pairs}")
+    result: dict[str, Any] = {"registers": program.registers, "local_bytes": program.local_bytes}
+    for label, (grid, block) in SHAPES.items():
+        warps = grid * block // 32
+        iterations = 1024 // pairs
+        marks = 2 * pairs * iterations
+        cycles = Memory(16 * warps)
+        memory = Memory(64 * warps * marks + (1 << 20))
+        limit = 1 << 31 if definitions[0] == "-DDESIGN=2" else marks
+        lent = buffer("micro", grid, block, marks)
+        samples = []
+        for repeat in range(repeats + 3):
+            if definitions[0] in ("-DDESIGN=2", "-DDESIGN=3"):
+                memory.clear()
+            program.launch(
+                grid, block, np.uint64(cycles.address), np.uint64(memory.address), np.uint32(limit),
+                np.int32(iterations), np.uint64(lent.address), shared=block // 32 * 256 * 8,
+            )  # fmt: skip
+            if repeat >= 3:
+                samples.append(float(np.median(cycles.read(np.uint64)[:warps])) / marks)
+        result[label] = round(median(samples), 2)
+        if definitions[0] == "-DDESIGN=1":
+            launch = lent.collect()
+            written = launch.raw.reshape(-1, launch.stride)[:, 16:20].copy().view(np.uint32)
+            assert (written == marks).all(), f"{label}: a warp wrote {written.min()} to {written.max()} of {marks}"
+        else:
+            lent._driver.free(lent._allocation)
+    return result
+
+
+def chain(length: int, repeats: int) -> dict[str, Any]:
+    """Cycles one region adds to `length` dependent fmas, per mark."""
+    variants = {"off": "-DWARPLENS=0", "on": "-DWARPLENS=1"}
+    programs = {name: Program("chain.cu", "chain", flag, f"-DLENGTH={length}") for name, flag in variants.items()}
+    result: dict[str, Any] = {f"registers {name}": program.registers for name, program in programs.items()}
+    n = 500
+    for label, (grid, block) in SHAPES.items():
+        warps = grid * block // 32
+        cycles, x = Memory(8 * warps), Memory(4 * grid * block)
+        lent = buffer("chain", grid, block, 2 * n)
+        times: dict[str, list[float]] = {name: [] for name in programs}
+        for repeat in range(repeats + 3):
+            for name, program in programs.items():
+                address = lent.address if name == "on" else 0
+                program.launch(
+                    grid, block, np.uint64(cycles.address), np.uint64(x.address), np.int32(n), np.uint64(address)
+                )
+                value = float(np.median(cycles.read(np.uint64))) / n
+                if repeat >= 3:
+                    times[name].append(value)
+        off, on = median(times["off"]), median(times["on"])
+        result[label] = {"off": round(off, 1), "on": round(on, 1), "added per mark": round((on - off) / 2, 2)}
+        lent.collect()
+    return result
+
+
+def gemm(size: int, repeats: int) -> dict[str, Any]:
+    """Slowdown of the GEMM, marked and unmarked runs interleaved, and whether both results are the same bits."""
+    programs = {name: Program("gemm.cu", "gemm", f"-DWARPLENS={name == 'on':d}") for name in ("off", "on")}
+    rng = np.random.default_rng(1)
+    a, b = (Memory(rng.standard_normal((size, size)).astype(np.float16)) for _ in range(2))
+    grid, block = (size // 128, size // 128), 256
+    records = 8 * (size // 32)
+    lent = buffer("gemm", grid, block, records)
+    outputs = {name: Memory(4 * size * size) for name in programs}
+    times: dict[str, list[float]] = {name: [] for name in programs}
+
+    def run(name: str, address: int) -> None:
+        operands = [np.uint64(memory.address) for memory in (a, b, outputs[name])]
+        programs[name].launch(grid, block, *operands, *(np.int32(size) for _ in range(3)), np.uint64(address))
+
+    for repeat in range(repeats + 5):
+        for name in programs if repeat % 2 else reversed(programs):
+            microseconds = timed(lambda name=name: run(name, lent.address if name == "on" else 0))
+            if repeat >= 5:
+                times[name].append(microseconds)
+    same = bool(np.array_equal(outputs["off"].read(np.uint32), outputs["on"].read(np.uint32)))
+    ratios = [on / off for on, off in zip(times["on"], times["off"], strict=True)]
+    launch = lent.collect()
+    written = launch.raw.reshape(-1, launch.stride)[:, 16:20].copy().view(np.uint32)
+    return {
+        "off_us": round(median(times["off"]), 2),
+        "on_us": round(median(times["on"]), 2),
+        "tflops_off": round(2 * size**3 / median(times["off"]) / 1e6, 1),
+        "slowdown": round(median(ratios), 4),
+        "slowdown_quartiles": [round(float(q), 4) for q in np.quantile(ratios, (0.25, 0.75))],
+        "registers_off": programs["off"].registers,
+        "registers_on": programs["on"].registers,
+        "local_bytes_on": programs["on"].local_bytes,
+        "bit_identical": same,
+        "records_per_warp": int(written.max()),
+        "region_names": sorted(launch.regions.values()),
+    }
+
+
+def bars(table: dict[str, dict[str, Any]], gemms: dict[str, dict[str, Any]]) -> dict[str, bool]:
+    """The conditions the header is held to."""
+    ours, floor = table["warplens"], table["floor: clock read"]
+    result = {f"at most 1.2 x floor, {shape}": ours[shape] <= 1.2 * floor[shape] for shape in ("1x32", "132x128")}
+    result["at most 2 x floor, 528x256"] = ours["528x256"] <= 2 * floor["528x256"]
+    for rival in RIVALS:
+        factor = 1 if rival == "shared ring" else 2
+        result[f"{factor} x cheaper than {rival}"] = all(
+            factor * ours[shape] <= table[rival][shape] for shape in SHAPES
+        )
+    for size, row in gemms.items():
+        result[f"GEMM {size} at most 1.02"] = row["slowdown"] <= 1.02
+        result[f"GEMM {size} at most 4 registers"] = row["registers_on"] - row["registers_off"] <= 4
+        result[f"GEMM {size} bit-identical"] = row["bit_identical"]
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the header, the floor and the rivals only, few repeats")
+    parser.add_argument("--json", help="write the result here too")
+    options = parser.parse_args()
+    repeats = 5 if options.quick else 15
+    chosen = {k: v for k, v in designs().items() if not (options.quick and k.startswith("variant"))}
+    result: dict[str, Any] = {"context": context("python benchmarks/cuda_overhead.py"), "unit": "cycles per mark"}
+    for pairs in (4, 1):
+        key = f"{pairs} pairs per iteration"
+        result[key] = {}
+        for name, definitions in chosen.items():
+            result[key][name] = micro(definitions, pairs, repeats)
+            row = result[key][name]
+            shown = "  ".join(f"{row[shape]:8.2f}" for shape in SHAPES)
+            print(f"{key}  {name:22s} {shown}  {row['registers']} registers", file=sys.stderr, flush=True)
+    result["chain"] = {str(length): chain(length, repeats) for length in (16, 64, 256)}
+    for length, row in result["chain"].items():
+        print(f"chain {length}: {row}", file=sys.stderr, flush=True)
+    result["gemm"] = {str(size): gemm(size, 20 if options.quick else 60) for size in (4096, 2048)}
+    result["bars"] = bars(result["4 pairs per iteration"], result["gemm"])
+    text = json.dumps(result, indent=1)
+    if options.json:
+        with open(options.json, "w") as out:
+            out.write(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

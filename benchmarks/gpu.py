@@ -1,0 +1,127 @@
+"""What the benchmarks share: build a kernel, launch it, time it, and say on what it ran."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_float, c_int, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from warplens._cuda.arguments import dim3, pack
+from warplens._cuda.driver import driver
+from warplens._cuda.nvrtc import compile_cubin, cuda_include
+from warplens._cuda.pending import DeviceBuffer
+from warplens.record.buffer import plan
+
+KERNELS = Path(__file__).resolve().parent / "kernels"
+
+
+def arch() -> str:
+    return "sm_" + driver().device().capability.replace(".", "") + "a"
+
+
+class Program:
+    """One kernel of one source with one set of definitions."""
+
+    def __init__(self, file: str, kernel: str, *definitions: str) -> None:
+        source = (KERNELS / file).read_text()
+        toolkit = cuda_include()
+        paths = [f"--include-path={KERNELS}", *([f"--include-path={toolkit}"] if toolkit else [])]
+        self.cubin = compile_cubin(source, file, arch(), [*paths, *definitions])
+        self._module = driver().load(self.cubin)
+        handle = driver().function(self._module, kernel)
+        if handle is None:
+            raise SystemExit(f"{file} has no kernel {kernel}")
+        self.handle, self._kernel = handle, kernel
+        self._sizes = driver().parameter_sizes(handle)
+
+    @property
+    def registers(self) -> int:
+        return self._attribute(4)
+
+    @property
+    def local_bytes(self) -> int:
+        return self._attribute(3)
+
+    def _attribute(self, number: int) -> int:
+        value = c_int()
+        driver()._call("cuFuncGetAttribute", byref(value), c_int(number), c_void_p(self.handle))
+        return value.value
+
+    def launch(self, grid: int | Sequence[int], block: int | Sequence[int], *arguments: Any, shared: int = 0) -> None:
+        if shared > 48 << 10:
+            driver().allow_shared(self.handle, shared)
+        packed = pack(self._kernel, arguments, self._sizes)
+        driver().launch(self.handle, dim3(grid, "grid"), dim3(block, "block"), packed, shared, 0)
+
+
+class Memory:
+    """Device memory that lives as long as the object."""
+
+    def __init__(self, size: int | np.ndarray[Any, Any]) -> None:
+        data = size.tobytes() if isinstance(size, np.ndarray) else None
+        self.size = len(data) if data is not None else int(size)  # type: ignore[arg-type]
+        self.address = driver().allocate(max(self.size, 16))
+        if data is None:
+            self.clear()
+        else:
+            driver().upload(self.address, data, 0)
+
+    def clear(self) -> None:
+        driver().clear(self.address, max(self.size, 16), 0)
+
+    def read(self, dtype: Any) -> np.ndarray[Any, Any]:
+        driver().synchronize()
+        return np.frombuffer(driver().download(self.address, self.size), dtype)
+
+    def __del__(self) -> None:
+        driver().free(self.address)
+
+
+def buffer(
+    kernel: str, grid: int | Sequence[int], block: int | Sequence[int], records: int, full: str = "stop"
+) -> DeviceBuffer:
+    blocks, threads = dim3(grid, "grid"), dim3(block, "block")
+    sizes = plan(blocks, threads, records=records, full=full)
+    return DeviceBuffer(driver(), kernel, blocks, threads, sizes, full=full, stream=0, names=None)
+
+
+def timed(work: Callable[[], None]) -> float:
+    """Microseconds between two events around `work`."""
+    lib = driver()
+    start, end, milliseconds = c_void_p(), c_void_p(), c_float()
+    for event in (start, end):
+        lib._call("cuEventCreate", byref(event), c_int(0))
+    lib._call("cuEventRecord", start, None)
+    work()
+    lib._call("cuEventRecord", end, None)
+    lib._call("cuEventSynchronize", end)
+    lib._call("cuEventElapsedTime", byref(milliseconds), start, end)
+    for event in (start, end):
+        lib._call("cuEventDestroy", event)
+    return milliseconds.value * 1000
+
+
+def median(values: Sequence[float]) -> float:
+    return float(statistics.median(values))
+
+
+def context(command: str) -> dict[str, Any]:
+    """Device, driver, versions, date and command, as every result file says them."""
+    device = driver().device()
+    return {
+        "device": device.name,
+        "driver": device.driver,
+        "sm_count": device.sm_count,
+        "python": platform.python_version(),
+        "date": datetime.date.today().isoformat(),
+        "command": command,
+    }

@@ -1,0 +1,1 @@
+"""How `warplens.cuda` reaches the driver, compiles, launches and brings records home."""

@@ -1,0 +1,197 @@
+"""The driver calls warplens needs, straight from libcuda: they work beside torch, CuPy or cuda.core alike."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.capture import Device
+from warplens.errors import WarplensError
+
+_CLOCK_KHZ, _SM_COUNT, _MAJOR, _MINOR = 13, 16, 75, 76
+_HOST, _DEVICE = 1, 2
+
+
+class _Memcpy2D(ctypes.Structure):
+    _fields_ = (
+        ("src_x", c_size_t), ("src_y", c_size_t), ("src_type", c_int), ("src_host", c_void_p),
+        ("src_device", c_uint64), ("src_array", c_void_p), ("src_pitch", c_size_t),
+        ("dst_x", c_size_t), ("dst_y", c_size_t), ("dst_type", c_int), ("dst_host", c_void_p),
+        ("dst_device", c_uint64), ("dst_array", c_void_p), ("dst_pitch", c_size_t),
+        ("width", c_size_t), ("height", c_size_t),
+    )  # fmt: skip
+
+
+class Driver:
+    """One process's CUDA driver, with a current context."""
+
+    def __init__(self) -> None:
+        try:
+            self._lib = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise WarplensError(
+                "there is no NVIDIA driver on this machine (libcuda.so.1 is missing), so no kernel can be launched; "
+                "compiling works, and `warplens demo` runs without a GPU"
+            ) from None
+        self._call("cuInit", c_uint(0))
+        context = c_void_p()
+        self._call("cuCtxGetCurrent", byref(context))
+        if not context.value:
+            device = c_int()
+            self._call("cuDeviceGet", byref(device), c_int(0))
+            self._call("cuDevicePrimaryCtxRetain", byref(context), device)
+            self._call("cuCtxSetCurrent", context)
+
+    def _status(self, name: str, *arguments: object) -> int:
+        function = getattr(self._lib, name + "_v2", None) if name in _VERSION_2 else None
+        return int((function or getattr(self._lib, name))(*arguments))
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = self._status(name, *arguments)
+        if status:
+            text = c_char_p()
+            self._lib.cuGetErrorString(c_int(status), byref(text))
+            message = text.value.decode() if text.value else "unknown error"
+            raise WarplensError(f"{name} failed: {message} (CUDA error {status})")
+
+    def device(self) -> Device:
+        """What the current context runs on."""
+        index, version, name = c_int(), c_int(), ctypes.create_string_buffer(256)
+        self._call("cuCtxGetDevice", byref(index))
+        self._call("cuDeviceGetName", name, c_int(256), index)
+        self._call("cuDriverGetVersion", byref(version))
+
+        def attribute(number: int) -> int:
+            value = c_int()
+            self._call("cuDeviceGetAttribute", byref(value), c_int(number), index)
+            return value.value
+
+        return Device(
+            name=name.value.decode(),
+            index=index.value,
+            sm_count=attribute(_SM_COUNT),
+            capability=f"{attribute(_MAJOR)}.{attribute(_MINOR)}",
+            clock_mhz=attribute(_CLOCK_KHZ) / 1000,
+            driver=f"CUDA {version.value // 1000}.{version.value % 1000 // 10}",
+        )
+
+    def allocate(self, size: int) -> int:
+        address = c_uint64()
+        self._call("cuMemAlloc", byref(address), c_size_t(size))
+        return address.value
+
+    def free(self, address: int) -> None:
+        self._call("cuMemFree", c_uint64(address))
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        self._call("cuMemsetD8Async", c_uint64(address), ctypes.c_ubyte(0), c_size_t(size), c_void_p(stream))
+
+    def upload(self, address: int, data: bytes, stream: int) -> None:
+        """A copy of `data` to the device; a few bytes from pageable memory are staged at once."""
+        self._call("cuMemcpyHtoDAsync", c_uint64(address), c_char_p(data), c_size_t(len(data)), c_void_p(stream))
+
+    def download(self, address: int, size: int) -> bytes:
+        data = ctypes.create_string_buffer(size)
+        self._call("cuMemcpyDtoH", data, c_uint64(address), c_size_t(size))
+        return data.raw
+
+    def download_rows(self, address: int, pitch: int, width: int, rows: int, out_pitch: int) -> npt.NDArray[np.uint8]:
+        """The first `width` bytes of each of `rows` rows, `out_pitch` bytes apart."""
+        out = np.zeros(rows * out_pitch, np.uint8)
+        if not rows or not width:
+            return out
+        job = _Memcpy2D(
+            src_type=_DEVICE, src_device=address, src_pitch=pitch,
+            dst_type=_HOST, dst_host=out.ctypes.data, dst_pitch=out_pitch, width=width, height=rows,
+        )  # fmt: skip
+        self._call("cuMemcpy2DUnaligned", byref(job))
+        return out
+
+    def surroundings(self, inside: int) -> bytes:
+        """The allocation that holds the address `inside`: a module's data, for one of its objects."""
+        base, size = c_uint64(), c_size_t()
+        if self._status("cuMemGetAddressRange", byref(base), byref(size), c_uint64(inside)) == 0:
+            return self.download(base.value, size.value)
+        return self._probe(inside)
+
+    def _probe(self, inside: int, step: int = 1 << 16, limit: int = 1 << 21) -> bytes:
+        """What can be read around `inside`, for drivers that do not tell a module's extent."""
+        start = inside // step * step
+        parts: list[bytes] = []
+        for direction in (-1, 1):
+            at = start if direction > 0 else start - step
+            while abs(at - start) <= limit:
+                data = ctypes.create_string_buffer(step)
+                if self._status("cuMemcpyDtoH", data, c_uint64(at), c_size_t(step)):
+                    break
+                parts = [data.raw, *parts] if direction < 0 else [*parts, data.raw]
+                at += direction * step
+        return b"".join(parts)
+
+    def synchronize(self) -> None:
+        self._call("cuCtxSynchronize")
+
+    def stream(self) -> int:
+        """A stream that waits for no other."""
+        handle = c_void_p()
+        self._call("cuStreamCreate", byref(handle), c_uint(1))
+        return handle.value or 0
+
+    def destroy_stream(self, stream: int) -> None:
+        self._call("cuStreamDestroy", c_void_p(stream))
+
+    def synchronize_stream(self, stream: int) -> None:
+        self._call("cuStreamSynchronize", c_void_p(stream))
+
+    def load(self, image: bytes) -> int:
+        module = c_void_p()
+        self._call("cuModuleLoadData", byref(module), c_char_p(image))
+        return module.value or 0
+
+    def function(self, module: int, name: str) -> int | None:
+        handle = c_void_p()
+        status = self._status("cuModuleGetFunction", byref(handle), c_void_p(module), c_char_p(name.encode()))
+        return None if status else handle.value
+
+    def parameter_sizes(self, function: int) -> list[int]:
+        sizes: list[int] = []
+        offset, size = c_size_t(), c_size_t()
+        handle = c_void_p(function)
+        while not self._status("cuFuncGetParamInfo", handle, c_size_t(len(sizes)), byref(offset), byref(size)):
+            sizes.append(size.value)
+        return sizes
+
+    def allow_shared(self, function: int, size: int) -> None:
+        """Dynamic shared memory past 48 KiB must be asked for."""
+        self._call("cuFuncSetAttribute", c_void_p(function), c_int(8), c_int(size))
+
+    def launch(
+        self,
+        function: int,
+        grid: Sequence[int],
+        block: Sequence[int],
+        arguments: Sequence[bytes],
+        shared: int,
+        stream: int,
+    ) -> None:
+        buffers = [ctypes.create_string_buffer(data, len(data)) for data in arguments]
+        pointers = (c_void_p * len(buffers))(*(ctypes.addressof(buffer) for buffer in buffers))
+        sizes = [c_uint(value) for value in (*grid, *block, shared)]
+        self._call("cuLaunchKernel", c_void_p(function), *sizes, c_void_p(stream), pointers, None)
+
+
+_VERSION_2 = {
+    "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemGetAddressRange", "cuMemcpy2DUnaligned",
+    "cuStreamDestroy",
+}  # fmt: skip
+
+
+@functools.cache
+def driver() -> Driver:
+    """The process's driver, opened when first needed."""
+    return Driver()

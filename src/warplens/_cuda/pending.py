@@ -1,0 +1,92 @@
+"""One launch's buffer on the device, from its initialisation to the capture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from warplens._cuda.driver import Driver
+from warplens.capture import Dim3, Launch
+from warplens.errors import WarplensError
+from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, Plan, ring_slots, trimmed
+from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
+from warplens.record.names import Names, scan
+
+_scanned: dict[int, Names] = {}
+
+
+class DeviceBuffer:
+    """Allocated and cleared when made; `collect` waits for the GPU, copies what was written and frees it."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        kernel: str,
+        grid: Dim3,
+        block: Dim3,
+        plan: Plan,
+        *,
+        full: str,
+        stream: int,
+        names: Names | None,
+    ) -> None:
+        self._driver, self._plan, self._full, self._names = driver, plan, full, names
+        self.kernel, self.grid, self.block = kernel, grid, block
+        self._allocation = driver.allocate(plan.allocation)
+        self.address = plan.place(self._allocation)
+        driver.clear(self.address, plan.size, stream)
+        driver.upload(self.address, plan.header(), stream)
+
+    def collect(self) -> Launch:
+        """The launch as the capture keeps it. The first of several collects does the waiting for all."""
+        try:
+            self._driver.synchronize()
+            return self._bring_home()
+        finally:
+            self._driver.free(self._allocation)
+
+    def _bring_home(self) -> Launch:
+        head = np.frombuffer(self._driver.download(self.address, BUFFER_BYTES), BUFFER)[0]
+        full = FULL_MODES[int(head["mode"])] or self._full
+        tracks = self.address + BUFFER_BYTES
+        plan = self._plan
+        headers = self._driver.download_rows(tracks, plan.stride, HEADER_BYTES, plan.tracks, HEADER_BYTES).view(HEADER)
+        if not np.any(headers["magic"] == TRACK_MAGIC):
+            raise WarplensError(
+                f"kernel {self.kernel!r} recorded nothing: no warp reached a wl::Kernel. Is `wl::Kernel k(prof);` its "
+                "first line, was it launched with this buffer inside the profile, and compiled without -DWARPLENS=0?"
+            )
+        if head["refused"]:
+            raise WarplensError(
+                f"kernel {self.kernel!r} was launched with more warps than its buffer has tracks "
+                f"({plan.tracks} for grid {self.grid}, block {self.block}); give wlcu.buffer the grid and block of the "
+                "launch, and every_thread=True when the kernel uses wl::every_thread"
+            )
+        most = int(headers["written"].max(initial=0))
+        # A warp that never reached its exit did not say how much it wrote, so all of its slots come along.
+        running = bool(np.any((headers["magic"] == TRACK_MAGIC) & (headers["state"] == 0)))
+        capacity = ring_slots(plan.capacity) if full == "ring" else plan.capacity
+        kept = replace(plan, capacity=capacity) if running else trimmed(plan, capacity, most, full)
+        width = HEADER_BYTES + kept.capacity * SLOT_BYTES
+        raw = self._driver.download_rows(tracks, plan.stride, width, plan.tracks, kept.stride)
+        names = self._names if self._names is not None else self._names_on_device(int(head["names"]))
+        return Launch(
+            kernel=self.kernel,
+            grid=self.grid,
+            block=self.block,
+            regions=names.regions,
+            locations=names.locations,
+            capacity=kept.capacity,
+            stride=kept.stride,
+            raw=raw,
+            full=full,
+            extra={"records_per_warp": capacity, "records_needed": most},
+        )
+
+    def _names_on_device(self, root: int) -> Names:
+        if not root:
+            return Names()
+        if root not in _scanned:
+            _scanned[root] = scan(self._driver.surroundings(root))
+        return _scanned[root]

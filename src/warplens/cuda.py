@@ -1,0 +1,100 @@
+"""CUDA C++ from Python: compile and launch with NVRTC, or lend a buffer to CuPy, cuda.core or torch.
+
+import warplens as wl
+import warplens.cuda as wlcu
+
+module = wlcu.compile("gemm.cu")                   # or the source itself
+with wl.profile("gemm.warplens") as prof:
+    module["gemm"].launch(grid, block, a, b, c)    # the kernel's last parameter, wl::Buffer, is added
+
+kernel = cupy.RawKernel(source, "gemm", options=wlcu.flags())
+with wl.profile() as prof:
+    kernel(grid, block, (a, b, c, wlcu.buffer(grid, block, kernel="gemm")))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warplens._cuda.arguments import dim3, stream_handle
+from warplens._cuda.driver import driver
+from warplens._cuda.module import Kernel, Module, new_buffer, running_profile
+from warplens._cuda.nvrtc import INCLUDE
+from warplens.errors import UsageError, WarplensError
+
+_ZERO: np.uint64 = np.uint64(0)
+
+__all__ = ["Kernel", "Module", "buffer", "compile", "flags", "include_dir"]
+
+
+def compile(
+    source: str | os.PathLike[str], *, arch: str | None = None, options: Sequence[str] = (), name: str = ""
+) -> Module:
+    """Compile CUDA source, given as text or as a path, for `arch` (default: the GPU here).
+
+    Outside a profile the kernels run without marks; inside, the module is compiled again with them.
+    """
+    text, title = _source(source)
+    if arch is None:
+        capability = driver().device().capability
+        arch = "sm_" + capability.replace(".", "") + ("a" if capability >= "9" or len(capability) > 3 else "")
+    module = Module(text, name or title, arch, options)
+    profile = running_profile()
+    module.cubin(profile.options.full if profile is not None else "off")
+    return module
+
+
+def include_dir() -> str:
+    """The folder with warplens.cuh, warplens_host.h and sm_profiler.h."""
+    return str(INCLUDE)
+
+
+def flags(full: str = "stop", *, off: bool = False) -> tuple[str, ...]:
+    """Compiler options for nvcc, NVRTC, CuPy and torch's load_inline; `full` as in `wl.profile`."""
+    if full not in ("stop", "ring"):
+        raise UsageError(f"full={full!r}: allowed are 'stop' (keep the first records) and 'ring' (keep the latest)")
+    ring = ("-DWARPLENS_RING=1",) if full == "ring" else ()
+    return (f"-I{include_dir()}", "-std=c++17", *(("-DWARPLENS=0",) if off else ring))
+
+
+def buffer(
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    *,
+    kernel: str = "kernel",
+    every_thread: bool = False,
+    stream: Any = None,
+) -> np.uint64:
+    """A wl::Buffer for one launch that somebody else makes: pass it as the kernel's last argument (int() for torch).
+
+    Outside a profile it is 0, and the kernel records nothing. Give the launch's `stream` to avoid a short wait for
+    the buffer's clearing.
+    """
+    profile = running_profile()
+    if profile is None:
+        return _ZERO
+    blocks, threads = dim3(grid, "grid"), dim3(block, "block")
+    own = driver().stream() if stream is None else None
+    handle = own if own is not None else stream_handle(stream)
+    address = new_buffer(profile, kernel, blocks, threads, every_thread=every_thread, stream=handle, names=None)
+    if own is not None:
+        driver().synchronize_stream(own)
+        driver().destroy_stream(own)
+    handle_bits: np.uint64 = np.uint64(address)
+    return handle_bits
+
+
+def _source(source: str | os.PathLike[str]) -> tuple[str, str]:
+    """The text and its name. A one-line string without braces is a path."""
+    if isinstance(source, str) and ("\n" in source or "{" in source):
+        return source, "kernel.cu"
+    path = Path(source)
+    try:
+        return path.read_text(), str(path)
+    except OSError as error:
+        raise WarplensError(f"{path}: {error.strerror}; give CUDA source or the path of a .cu file") from None
