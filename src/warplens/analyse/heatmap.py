@@ -1,0 +1,70 @@
+"""Where time goes, as matrices: rows (SMs, warps, blocks) against time, and rows against regions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.analyse.timeline import Rows, Segments, innermost, rows_of, strips
+from warplens.trace.model import Trace
+
+Float = npt.NDArray[np.float64]
+OTHER = "other regions"
+
+
+@dataclass(frozen=True)
+class OverTime:
+    """What each row did when. `warps` is [region, row, bin]: the mean number of warps with that region innermost."""
+
+    rows: Rows
+    regions: Sequence[str]
+    begin: int
+    end: int
+    warps: Float
+
+
+@dataclass(frozen=True)
+class ByRegion:
+    """What each row spent where. Both are [row, region], in cycles: the mean of a span, and the sum of all."""
+
+    rows: Rows
+    regions: Sequence[str]
+    mean: Float
+    total: Float
+
+
+def over_time(
+    trace: Trace,
+    by: str = "sm",
+    bins: int = 240,
+    time: tuple[int, int] | None = None,
+    most: int = 12,
+    segments: Segments | None = None,
+) -> OverTime:
+    """Rows against time for the `most` regions that take most time; the rest is summed as one."""
+    found = strips(trace, by, bins, time, segments or innermost(trace))
+    warps = found.time.transpose(1, 0, 2) / found.bin_ns
+    order = np.argsort(-warps.sum(axis=(1, 2)), kind="stable")
+    order = order[warps[order].any(axis=(1, 2))] if len(order) else order
+    kept, rest = sorted(order[:most].tolist()), order[most:]
+    regions = [found.regions[at] for at in kept]
+    made = warps[kept]
+    if len(rest):
+        made = np.concatenate((made, warps[rest].sum(axis=0, keepdims=True)))
+        regions.append(OTHER)
+    return OverTime(found.rows, regions, found.begin, found.end, made)
+
+
+def by_region(trace: Trace, by: str = "warp_index") -> ByRegion:
+    """The durations of closed spans, per row and region."""
+    rows, regions = rows_of(trace, by), trace.regions
+    at = np.flatnonzero(trace.of_kind("span") & ~trace.numpy("open"))
+    key = rows.of_span[at] * len(regions) + trace.codes("region")[0][at]
+    size, shape = len(rows.labels) * len(regions), (len(rows.labels), len(regions))
+    total = np.bincount(key, trace.numpy("dur_cycles")[at], size).astype(np.float64).reshape(shape)
+    count = np.bincount(key, minlength=size).reshape(shape)
+    mean = np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
+    return ByRegion(rows, regions, mean, total)

@@ -1,0 +1,71 @@
+"""How the durations of a region are spread: counts in bins that suit the spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.trace.model import Trace
+
+Array = npt.NDArray[Any]
+BINS = 48
+_LOG_FROM = 30.0
+"""Longest over median from which bins grow with the duration: equal ones would put all but the tail into one."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """`counts[i]` spans lasted at least `edges[i]` and less than `edges[i + 1]` cycles (the last bin: at most)."""
+
+    region: str
+    edges: Sequence[float]
+    counts: Sequence[int]
+    scale: str
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+
+def histograms(*traces: Trace, bins: int = BINS) -> dict[str, list[Histogram | None]]:
+    """For each region, one histogram per trace over common edges; None where a trace has no span of it."""
+    groups = [durations(trace) for trace in traces]
+    names = list(dict.fromkeys(name for group in groups for name in group))
+    made: dict[str, list[Histogram | None]] = {}
+    for name in names:
+        found = [group.get(name) for group in groups]
+        edges, scale = edges_of(np.concatenate([values for values in found if values is not None]), bins)
+        made[name] = [None if values is None else _count(name, values, edges, scale) for values in found]
+    return made
+
+
+def durations(trace: Trace) -> dict[str, Array]:
+    """The cycles of every closed span, by region, in the order of the trace's regions."""
+    codes, names = trace.codes("region")
+    at = np.flatnonzero(trace.of_kind("span") & ~trace.numpy("open"))
+    order = at[np.argsort(codes[at], kind="stable")]
+    cycles, code = trace.numpy("dur_cycles")[order], codes[order]
+    cuts = np.flatnonzero(np.diff(code)) + 1
+    return {names[code[part[0]]]: cycles[part] for part in np.split(np.arange(len(order)), cuts) if len(part)}
+
+
+def edges_of(values: Array, bins: int = BINS) -> tuple[Array, str]:
+    """Edges from shortest to longest: equal steps of at least a cycle, or equal ratios for a long tail."""
+    low, high = float(values.min()), float(values.max())
+    middle = max(float(np.median(values)), 1.0)
+    if high / middle >= _LOG_FROM and low >= 0:
+        floor = max(low, 1.0)
+        edges = np.unique(np.round(np.geomspace(floor, high + 1, bins + 1)))
+        return (np.concatenate(([0.0], edges)) if low < 1 else edges), "log"
+    count = int(min(bins, max(high - low + 1, 1)))
+    step = max((high - low + 1) / count, 1.0)
+    return low + step * np.arange(count + 1), "linear"
+
+
+def _count(name: str, values: Array, edges: Array, scale: str) -> Histogram:
+    counts, _ = np.histogram(values, edges)
+    return Histogram(name, tuple(edges.tolist()), tuple(counts.tolist()), scale)

@@ -1,0 +1,255 @@
+"""What was going on when: the innermost region of every track, drawn into bins of time, and the lines to draw it on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.errors import UsageError, did_you_mean
+from warplens.trace.model import Trace
+
+Int = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+ROWS: dict[str, tuple[str, ...]] = {
+    "sm": ("rank", "device", "sm"),
+    "block": ("rank", "launch", "block"),
+    "warp": ("rank", "launch", "block", "warp", "lane"),
+    "warp_index": ("warp",),
+}
+"""What a row of a timeline or heat map can be, and the columns that tell two rows apart."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Stretches of time in which one span was the innermost of its track. They never overlap on a track."""
+
+    row: Int
+    begin: Int
+    end: Int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a timeline: one label each, and the row of every span."""
+
+    by: str
+    keys: Sequence[tuple[int, ...]]
+    labels: Sequence[str]
+    of_span: Int
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Rows by bins of time. `time` is [row, region, bin]: ns that warps of the row spent with that region innermost."""
+
+    rows: Rows
+    regions: Sequence[str]
+    begin: int
+    end: int
+    time: npt.NDArray[np.float64]
+
+    @property
+    def bins(self) -> int:
+        return int(self.time.shape[2])
+
+    @property
+    def bin_ns(self) -> float:
+        return (self.end - self.begin) / self.bins
+
+    @property
+    def dominant(self) -> Int:
+        """The region with the most time in each bin, -1 where there is none: [row, bin]."""
+        if not self.time.size:
+            return np.full((self.time.shape[0], self.bins), -1, np.int64)
+        return np.where(self.time.max(axis=1) > 0, self.time.argmax(axis=1), -1)
+
+    @property
+    def warps(self) -> npt.NDArray[np.float64]:
+        """The mean number of warps inside any region: [row, bin]."""
+        return np.asarray(self.time.sum(axis=1) / self.bin_ns)
+
+
+def innermost(trace: Trace) -> Segments:
+    """For each track, which span was innermost when. Spans of no length, instants and values take no time."""
+    begin, duration, parent = trace.numpy("start_ns"), trace.numpy("dur_ns"), _live_parents(trace)
+    at = np.flatnonzero(trace.of_kind("span") & (duration > 0))
+    end = begin + duration
+    loose = np.zeros(int(trace.numpy("track").max(initial=-1)) + 1, bool)
+    loose[_loose_tracks(trace, at, begin, end, parent)] = True
+    nested = at[~loose[trace.numpy("track")[at]]]
+    parts = [_nested_segments(nested, begin, end, parent)]
+    rest = at[loose[trace.numpy("track")[at]]]
+    for rows in np.split(rest, np.flatnonzero(np.diff(trace.numpy("track")[rest])) + 1):
+        parts.append(_swept_segments(rows, begin, end))
+    joined = [np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "begin", "end")]
+    keep = joined[2] > joined[1]
+    return Segments(*(values[keep] for values in joined))
+
+
+def _live_parents(trace: Trace) -> Int:
+    """Each row's nearest ancestor that takes time."""
+    parent = trace.numpy("parent").astype(np.int64)
+    takes = trace.of_kind("span") & (trace.numpy("dur_ns") > 0)
+    while True:
+        skip = (parent >= 0) & ~takes[parent]
+        if not skip.any():
+            return parent
+        parent = np.where(skip, parent[parent], parent)
+
+
+def _loose_tracks(trace: Trace, at: Int, begin: Int, end: Int, parent: Int) -> Int:
+    """Tracks with a span that outlives its parent or overlaps its sibling: asynchronous work, mismatched ends."""
+    track = trace.numpy("track")
+    inner = at[parent[at] >= 0]
+    outlives = inner[end[inner] > end[parent[inner]]]
+    order = at[np.argsort(parent[at], kind="stable")]
+    same = (parent[order[1:]] == parent[order[:-1]]) & (track[order[1:]] == track[order[:-1]])
+    overlaps = order[1:][same & (begin[order[1:]] < end[order[:-1]])]
+    return np.unique(track[np.concatenate((outlives, overlaps))]).astype(np.int64)
+
+
+def _nested_segments(at: Int, begin: Int, end: Int, parent: Int) -> Segments:
+    """A span is innermost from its begin to its first child's, and again from each child's end to the next's begin."""
+    own_end = end[at].copy()
+    if len(at) > 1:
+        has_child = parent[at[1:]] == at[:-1]
+        own_end[:-1][has_child] = begin[at[1:]][has_child]
+    child = at[parent[at] >= 0]
+    child = child[np.argsort(parent[child], kind="stable")]
+    outer = parent[child]
+    until = end[outer].copy()
+    if len(child) > 1:
+        sibling = outer[1:] == outer[:-1]
+        until[:-1][sibling] = begin[child[1:]][sibling]
+    return Segments(
+        np.concatenate((at, outer)), np.concatenate((begin[at], end[child])), np.concatenate((own_end, until))
+    )
+
+
+def _swept_segments(rows: Int, begin: Int, end: Int) -> Segments:
+    """One track whose spans overlap anyhow: at any time, the span that began last counts."""
+    if not len(rows):
+        return Segments(rows, rows, rows)
+    moments = np.unique(np.concatenate((begin[rows], end[rows]))).tolist()
+    out: list[tuple[int, int, int]] = []
+    active: list[int] = []
+    following = 0
+    for now, then in pairwise(moments):
+        active = [row for row in active if end[row] > now]
+        while following < len(rows) and begin[rows[following]] <= now:
+            active.append(int(rows[following]))
+            following += 1
+        if active:
+            out.append((active[-1], now, then))
+    made = np.array(out, np.int64).reshape(-1, 3)
+    return Segments(made[:, 0], made[:, 1], made[:, 2])
+
+
+def rows_of(trace: Trace, by: str = "sm") -> Rows:
+    """The rows of a timeline by sm, block, warp or warp_index, in order."""
+    if by not in ROWS:
+        raise UsageError(f"cannot lay rows out by {by!r}{did_you_mean(by, ROWS)}")
+    columns = [trace.numpy(name).astype(np.int64) for name in ROWS[by]]
+    code = np.zeros(len(trace), np.int64)
+    for column in columns:
+        code = code * (int(column.max(initial=0)) + 1) + column
+    _, first, of_span = np.unique(code, return_index=True, return_inverse=True)
+    keys = [tuple(int(column[at]) for column in columns) for at in first.tolist()]
+    return Rows(by, keys, _labels(by, keys), of_span.reshape(-1))
+
+
+def _labels(by: str, keys: list[tuple[int, ...]]) -> list[str]:
+    """`SM 4`, with rank, device or launch in front only where they differ."""
+    names = ROWS[by]
+    always = {"sm", "block", "warp"} & set(names)
+    shown = [at for at, name in enumerate(names) if name in always or len({key[at] for key in keys}) > 1]
+    return [" ".join(f"{'SM' if names[at] == 'sm' else names[at]} {key[at]}" for at in shown) for key in keys]
+
+
+def strips(
+    trace: Trace, by: str = "sm", bins: int = 240, time: tuple[int, int] | None = None, segments: Segments | None = None
+) -> Strips:
+    """Time per row, region and bin, over the whole trace or `time`, exactly as the spans say."""
+    if bins < 1:
+        raise UsageError(f"bins={bins}: must be at least 1")
+    rows = rows_of(trace, by)
+    regions = trace.regions
+    parts = segments or innermost(trace)
+    begin, end = time if time is not None else extent(trace)
+    end = max(end, begin + 1)
+    low, high = np.clip(parts.begin, begin, end), np.clip(parts.end, begin, end)
+    inside = high > low
+    low, high, row = low[inside], high[inside], parts.row[inside]
+    key = rows.of_span[row] * len(regions) + trace.codes("region")[0][row]
+    shape = (len(rows.labels), len(regions), bins)
+    return Strips(rows, regions, begin, end, _binned(key, low - begin, high - begin, end - begin, shape))
+
+
+def _binned(key: Int, low: Int, high: Int, length: int, shape: tuple[int, int, int]) -> npt.NDArray[np.float64]:
+    """Sum of [low, high) per key and bin: the two edge bins by what they hold, those between as whole ones."""
+    lines, bins = shape[0] * shape[1], shape[2]
+    width = length / bins
+    first = np.minimum((low / width).astype(np.int64), bins - 1)
+    last = np.minimum((high / width).astype(np.int64), bins - 1)
+    one = first == last
+    base = key * bins
+    total = np.bincount(base + first, np.where(one, high - low, (first + 1) * width - low), lines * bins)
+    total += np.bincount((base + last)[~one], (high - last * width)[~one], lines * bins)
+    long = last - first > 1
+    steps = np.bincount(key[long] * (bins + 1) + first[long] + 1, minlength=lines * (bins + 1)).astype(np.int64)
+    steps -= np.bincount(key[long] * (bins + 1) + last[long], minlength=lines * (bins + 1)).astype(np.int64)
+    whole = np.cumsum(steps.reshape(lines, bins + 1), axis=1)[:, :bins]
+    return np.asarray((total.reshape(lines, bins) + whole * width).reshape(shape))
+
+
+def extent(trace: Trace) -> tuple[int, int]:
+    """From the first begin to the last end, in ns."""
+    if not len(trace):
+        return 0, 1
+    start = trace.numpy("start_ns")
+    return int(start.min()), int((start + trace.numpy("dur_ns")).max())
+
+
+def lanes(trace: Trace) -> npt.NDArray[np.int16]:
+    """The line of each span within its track, outermost first, such that no two on one line overlap."""
+    lane = trace.numpy("depth").astype(np.int16)
+    begin, duration, track = trace.numpy("start_ns"), trace.numpy("dur_ns"), trace.numpy("track")
+    end, parent = begin + duration, trace.numpy("parent")
+    at = np.flatnonzero(trace.of_kind("span"))
+    order = at[np.lexsort((at, lane[at], track[at]))]
+    same = (track[order[1:]] == track[order[:-1]]) & (lane[order[1:]] == lane[order[:-1]])
+    crowded = np.unique(track[order[1:][same & (begin[order[1:]] < end[order[:-1]])]])
+    for number in crowded.tolist():
+        busy: dict[int, int] = {}
+        for row in np.flatnonzero(track == number).tolist():
+            line = int(lane[parent[row]]) + 1 if parent[row] >= 0 else 0
+            while busy.get(line, 0) > begin[row]:
+                line += 1
+            lane[row] = line
+            if end[row] > begin[row]:
+                busy[line] = int(end[row])
+    return lane
+
+
+def roles(trace: Trace) -> tuple[npt.NDArray[np.int16], list[str]]:
+    """The role of each track, and what to call it: warps that enter the same regions have the same role."""
+    track, (codes, regions) = trace.numpy("track"), trace.codes("region")
+    size = int(track.max(initial=-1)) + 1
+    pairs = np.unique(track.astype(np.int64) * max(len(regions), 1) + codes)
+    owner, region = pairs // max(len(regions), 1), pairs % max(len(regions), 1)
+    weight = np.random.default_rng(0).integers(1, 1 << 62, max(len(regions), 1), np.uint64)
+    mark = np.zeros(size, np.uint64)
+    np.add.at(mark, owner, weight[region])
+    _, first, role = np.unique(mark, return_index=True, return_inverse=True)
+    by_first = np.argsort(first, kind="stable")
+    names = []
+    for at in first[by_first].tolist():
+        own = [regions[code] for code in region[owner == at].tolist()]
+        names.append(" + ".join(own[:4]) + (f" + {len(own) - 4} more" if len(own) > 4 else "") or "no region")
+    return np.argsort(by_first)[role.reshape(-1)].astype(np.int16), names
