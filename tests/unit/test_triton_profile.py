@@ -1,0 +1,247 @@
+"""Profiles of Triton kernels, from mark to trace, without a GPU: a fake driver runs the PTX in the interpreter."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+triton = pytest.importorskip("triton", reason="triton is not installed")
+
+import triton.language as tl  # noqa: E402
+from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
+
+import warplens as wl  # noqa: E402
+import warplens.triton as wlt  # noqa: E402
+from warplens.errors import WarplensError  # noqa: E402
+
+
+@triton.jit
+def scale(x, factor):
+    with wlt.region("scale it"):
+        y = x * factor
+    return y
+
+
+@triton.jit
+def stepped(source, target, steps, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    wlt.begin("all")
+    wlt.value("block", tl.program_id(0))
+    for step in range(steps):
+        with wlt.region("load"):
+            x = tl.load(source + offsets)
+        x = scale(x, 2.0)
+        wlt.instant("tick")
+        wlt.value("half", step * 0.5)
+        tl.store(target + offsets, x + step)
+    wlt.end("all")
+
+
+@triton.jit
+def plain(source, target, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + offsets, tl.load(source + offsets))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    with fake_gpu(monkeypatch) as fake:
+        yield fake
+        for kernel in (stepped, plain):
+            kernel.device_caches.clear()
+        gc.collect()
+
+
+def run(gpu: FakeGpu, blocks: int = 3, steps: int = 4) -> tuple[Any, Any]:
+    source = gpu.tensor(np.arange(blocks * 128, dtype=np.float32))
+    target = gpu.tensor(np.zeros(blocks * 128, dtype=np.float32))
+    stepped[(blocks,)](source, target, steps, BLOCK=128, num_warps=2)
+    return source, target
+
+
+def rows(trace: Any) -> list[dict[str, Any]]:
+    return trace.spans.to_pylist()
+
+
+def test_a_kernel_leaves_every_record_and_the_same_results(gpu: FakeGpu) -> None:
+    with wl.profile() as profile:
+        source, target = run(gpu)
+    np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 3)
+    found = rows(profile.trace)
+    counts = {}
+    for row in found:
+        key = (row["region"], row["kind"])
+        counts[key] = counts.get(key, 0) + 1
+    tracks = 3 * 2
+    assert counts == {
+        ("all", "span"): tracks,
+        ("block", "value"): tracks,
+        ("load", "span"): 4 * tracks,
+        ("scale it", "span"): 4 * tracks,
+        ("tick", "instant"): 4 * tracks,
+        ("half", "value"): 4 * tracks,
+    }
+    assert {(row["block"], row["value"]) for row in found if row["region"] == "block"} == {(0, 0), (1, 1), (2, 2)}
+    assert sorted({row["value"] for row in found if row["region"] == "half"}) == [0, 0.5, 1, 1.5]
+    assert all(row["depth"] == 1 for row in found if row["region"] == "load")
+    assert profile.trace.meta.losses.records_lost == 0
+
+
+def test_outside_a_profile_a_mark_is_a_comment_and_the_caches_never_mix(gpu: FakeGpu) -> None:
+    for profiled in (False, True, False, True):
+        if profiled:
+            with wl.profile() as profile:
+                run(gpu)
+            assert len(profile.trace)
+        else:
+            run(gpu)
+        assert ("@woven" in gpu.fired[-1].ptx) is profiled
+        assert bool(gpu.fired[-1].scratch) is profiled
+
+
+def test_the_disk_cache_keeps_both_apart_across_processes(tmp_path: Path) -> None:
+    program = textwrap.dedent(
+        """
+        import sys
+        import numpy as np, pytest
+        sys.path.insert(0, sys.argv[1])
+        from fake_gpu import fake_gpu
+        import test_triton_profile as kernels
+        import warplens as wl
+        with fake_gpu(pytest.MonkeyPatch()) as gpu:
+            if sys.argv[2] == "on":
+                with wl.profile() as profile:
+                    kernels.run(gpu)
+                assert len(profile.trace) == 108, len(profile.trace)
+            else:
+                kernels.run(gpu)
+            assert ("@woven" in gpu.fired[-1].ptx) is (sys.argv[2] == "on")
+        """
+    )
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "shared")}
+    for switch in ("off", "on", "off", "on"):
+        here = str(Path(__file__).parent)
+        done = subprocess.run(
+            [sys.executable, "-c", program, here, switch], capture_output=True, text=True, env=environment, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_several_launches_kernels_and_streams_share_a_profile(gpu: FakeGpu) -> None:
+    with wl.profile() as profile:
+        for stream in (1, 2, 3):
+            gpu.stream = stream
+            run(gpu, blocks=stream)
+        data = gpu.tensor(np.zeros(128, np.float32))
+        plain[(1,)](data, data, BLOCK=128)
+    assert [fired.stream for fired in gpu.fired[:3]] == [1, 2, 3]
+    assert gpu.fired[-1].scratch == 0, "a kernel without marks needs no buffer"
+    assert {(row["launch"], row["block"]) for row in rows(profile.trace)} == {
+        (launch, block) for launch in range(3) for block in range(launch + 1)
+    }
+
+
+def test_every_skips_launches_and_kernels_picks_by_name(gpu: FakeGpu) -> None:
+    with wl.profile(every=2) as profile:
+        for _ in range(5):
+            run(gpu, blocks=1)
+    assert [bool(fired.scratch) for fired in gpu.fired] == [True, False, True, False, True]
+    assert len({row["launch"] for row in rows(profile.trace)}) == 3
+    with pytest.raises(WarplensError, match="kernels="), wl.profile(kernels="^other"):
+        run(gpu)
+    assert "@woven" not in gpu.fired[-1].ptx
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"warps": [1]}, {(block, 1) for block in range(3)}),
+        ({"granularity": "block"}, {(block, 0) for block in range(3)}),
+        ({"granularity": "warpgroup"}, {(block, 0) for block in range(3)}),
+        ({"blocks": [0, 2]}, {(0, 0), (0, 1), (2, 0), (2, 1)}),
+        ({"blocks": range(1, 9), "warps": [0]}, {(1, 0), (2, 0)}),
+    ],
+)
+def test_only_what_is_selected_leaves_tracks(
+    gpu: FakeGpu, options: dict[str, Any], expected: set[tuple[int, int]]
+) -> None:
+    with wl.profile(**options) as profile:
+        source, target = run(gpu)
+    assert {(row["block"], row["warp"]) for row in rows(profile.trace)} == expected
+    np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 3)
+
+
+@pytest.mark.parametrize("full", ["stop", "ring"])
+def test_a_full_track_loses_exactly_what_does_not_fit(gpu: FakeGpu, full: str) -> None:
+    steps = 40
+    with wl.profile(records_per_warp=32, full=full) as profile:
+        run(gpu, steps=steps)
+    losses = profile.trace.meta.losses
+    assert losses.records_written == 6 * (4 + steps * 7), "slots: a value takes two"
+    assert losses.records_kept + losses.records_lost == losses.records_written
+    halves = [row["value"] for row in rows(profile.trace) if row["region"] == "half"]
+    assert losses.records_lost > 0
+    if full == "ring":
+        assert max(halves) == (steps - 1) / 2
+    else:
+        assert min(halves) == 0
+        assert max(halves) < 10
+
+
+def test_a_captured_launch_is_not_recorded_and_says_so(gpu: FakeGpu) -> None:
+    with wl.profile() as profile:
+        run(gpu)
+        gpu.capturing = True
+        with pytest.warns(UserWarning, match="CUDA graph"):
+            source, target = run(gpu)
+    assert gpu.fired[-1].scratch == 0
+    assert {row["launch"] for row in rows(profile.trace)} == {0}
+    np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 3)
+
+
+def test_buffers_come_home_before_they_fill_the_device(gpu: FakeGpu) -> None:
+    gpu.budget = 3 << 20
+    with wl.profile(records_per_warp=1 << 16) as profile:
+        for _ in range(3):
+            run(gpu, blocks=1)
+        assert [launch.nbytes > 0 for launch in profile._pending] == [False, False, True]
+    assert len({row["launch"] for row in rows(profile.trace)}) == 3
+
+
+def test_another_profiler_is_refused_by_name(gpu: FakeGpu) -> None:
+    from triton.runtime import _allocation
+
+    _allocation.set_profile_allocator(lambda size, alignment, stream: None)
+    try:
+        with pytest.raises(WarplensError, match="another profiler is active"), wl.profile():
+            pass
+    finally:
+        _allocation.set_profile_allocator(None)
+    assert triton.knobs.runtime.add_stages_inspection_hook is None
+
+
+def test_a_block_of_values_is_refused_where_it_stands(gpu: FakeGpu) -> None:
+    @triton.jit
+    def wrong(source, BLOCK: tl.constexpr):
+        wlt.value("x", tl.load(source + tl.arange(0, BLOCK)))
+
+    with pytest.raises(triton.CompilationError, match="reduce it to a scalar"):
+        wrong[(1,)](gpu.tensor(np.zeros(128, np.float32)), BLOCK=128)
+
+
+def test_switched_off_by_the_environment(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPLENS", "0")
+    with wl.profile() as profile:
+        run(gpu)
+    assert "@woven" not in gpu.fired[-1].ptx
+    assert len(profile.trace) == 0
