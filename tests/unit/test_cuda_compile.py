@@ -1,0 +1,179 @@
+"""What the compilers make of the header: every architecture without a warning, and the record's machine code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from warplens._cuda.module import Module, find_kernel, kernel_names, plain_name
+from warplens._cuda.nvrtc import compile_cubin
+from warplens.cuda import compile as compile_cuda
+from warplens.cuda import flags
+from warplens.errors import UsageError, WarplensError
+from warplens.record.header import PATH
+
+SHIM = Path(__file__).resolve().parent.parent / "shim"
+KERNELS = (SHIM / "kernels.cu").read_text()
+OFF, ON, RING = ("-DWARPLENS=0",), ("-DWARPLENS=1",), ("-DWARPLENS_RING=1",)
+
+
+def _find_nvrtc() -> bool:
+    if importlib.util.find_spec("cuda") is None:
+        return False
+    try:
+        compile_cubin("__global__ void k() {}", "probe.cu", "sm_90", ())
+    except (WarplensError, RuntimeError):
+        return False
+    return True
+
+
+def _find_nvdisasm() -> str | None:
+    triton = importlib.util.find_spec("triton")
+    shipped = Path(triton.origin).parent / "backends/nvidia/bin/nvdisasm" if triton and triton.origin else None
+    return str(shipped) if shipped and shipped.exists() else shutil.which("nvdisasm")
+
+
+NVDISASM = _find_nvdisasm()
+needs_nvrtc = pytest.mark.skipif(not _find_nvrtc(), reason="needs cuda-bindings and nvidia-cuda-nvrtc")
+needs_sass = pytest.mark.skipif(NVDISASM is None, reason="needs nvdisasm (the triton wheel ships one)")
+
+
+def sass(cubin: bytes, folder: Path, kernel: str = "") -> list[str]:
+    """The instructions of one kernel, without their addresses."""
+    path = folder / "k.cubin"
+    path.write_bytes(cubin)
+    text = subprocess.run([str(NVDISASM), "-c", path], capture_output=True, text=True, check=True).stdout
+    body = next(part for part in text.split(".section\t.text.")[1:] if kernel in part.split(",")[0])
+    return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", body)
+
+
+def opcodes(instructions: list[str]) -> Counter[str]:
+    return Counter(re.sub(r"^@!?U?P\d+\s+", "", line).split()[0] for line in instructions)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120"])
+def test_nvrtc_compiles_without_a_warning(arch: str) -> None:
+    for options in (ON, RING, OFF):
+        compile_cubin(KERNELS, "kernels.cu", arch, (*options, "-Werror", "all-warnings"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("options", [(), ("-DWARPLENS=0",), ("-DWARPLENS_RING=1",), ("-G",), ("-rdc=true",)])
+def test_nvcc_compiles_device_and_host_code_without_a_warning(tmp_path: Path, options: tuple[str, ...]) -> None:
+    source = tmp_path / "both.cu"
+    source.write_text(
+        '#include <warplens_host.h>\n#include "kernels.cu"\nint main() { wl::Capture c; c.write("x"); }\n'
+    )
+    (tmp_path / "kernels.cu").write_text(KERNELS)
+    strict = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror"]
+    command = ["nvcc", "-std=c++17", "-arch=sm_90a", f"-I{PATH.parent}", *strict, *options]
+    done = subprocess.run([*command, "-c", source, "-o", tmp_path / "k.o"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+MICRO = """
+#include <warplens.cuh>
+extern "C" __global__ void k(float* x, int n, wl::Buffer prof) {
+  wl::Kernel recording(prof);
+  float v = x[threadIdx.x];
+#pragma unroll 1
+  for (int i = 0; i < n; ++i) { MARKS }
+  x[threadIdx.x] = v;
+}
+"""
+
+
+@needs_nvrtc
+@needs_sass
+@pytest.mark.parametrize("ring", [False, True])
+def test_one_record_is_one_clock_read_and_one_predicated_store(tmp_path: Path, ring: bool) -> None:
+    options = RING if ring else ON
+    marks = 'WL_REGION("a"); v = v * v; { WL_REGION("b"); v += 1; } WL_INSTANT("c"); v = v * v;'
+    plain = re.sub(r"WL_\w+\(.*?\);", "", marks)
+    with_marks = sass(compile_cubin(MICRO.replace("MARKS", marks), "k.cu", "sm_90a", options), tmp_path)
+    without = sass(compile_cubin(MICRO.replace("MARKS", plain), "k.cu", "sm_90a", options), tmp_path)
+    stores = [line for line in with_marks if "STG.E.EF.64" in line]
+    assert len(stores) == 5
+    assert all(line.startswith("@P") for line in stores)
+    assert opcodes(with_marks)["CS2R.32"] == 5
+    assert opcodes(without)["CS2R.32"] == opcodes(without)["STG.E.EF.64"] == 0
+    added = opcodes(with_marks) - opcodes(without)
+    assert not {
+        name for name in added if name.startswith(("BRA", "BSSY", "BSYNC", "LDL", "STL", "MEMBAR", "ATOM", "RED"))
+    }
+    twice = sass(
+        compile_cubin(
+            MICRO.replace("MARKS", marks + marks.replace('WL_REGION("a");', 'WL_INSTANT("d");')),
+            "k.cu",
+            "sm_90a",
+            options,
+        ),
+        tmp_path,
+    )
+    work = len([line for line in twice if line.startswith(("FMUL", "FADD"))]) // 2
+    per_record = (len(twice) - len(with_marks) - work) / 4
+    assert per_record <= (8 if ring else 6.5), f"{per_record} instructions per record"
+
+
+@needs_nvrtc
+@needs_sass
+def test_switched_off_leaves_the_code_of_a_source_without_marks(tmp_path: Path) -> None:
+    bare = re.sub(r"^\s*wl::Kernel k\(.*?\);\n", "", KERNELS, flags=re.M)
+    bare = (
+        re.sub(r"\s*wl::(Callee here\(link\)|Link link);", "", bare)
+        .replace(", wl::Link& link", "")
+        .replace(", link)", ")")
+    )
+    bare = re.sub(r"WL_\w+\((?:[^()]|\([^()]*\))*\);", ";", bare)
+    assert "WL_" not in bare
+    assert "wl::Kernel" not in bare
+    marked = compile_cubin(KERNELS, "k.cu", "sm_90a", OFF)
+    names = kernel_names(marked)
+    assert len(names) == 10
+    for name in names:
+        expected = sass(compile_cubin(bare, "k.cu", "sm_90a", ON), tmp_path, name)
+        assert sass(marked, tmp_path, name) == expected, name
+
+
+@needs_nvrtc
+def test_a_mark_in_a_function_that_is_not_inlined_names_the_remedy() -> None:
+    source = """#include <warplens.cuh>
+    __noinline__ __device__ int f(int v) { WL_INSTANT("x"); return v + 1; }
+    __global__ void k(int* o, wl::Buffer p) { wl::Kernel r(p); o[0] = f(o[1]); }"""
+    with pytest.raises(WarplensError, match="in_a_function_that_is_not_inlined_see_wl_Link"):
+        compile_cubin(source, "k.cu", "sm_90", ON)
+
+
+@needs_nvrtc
+def test_region_names_reach_python_without_a_table() -> None:
+    module = compile_cuda(KERNELS, arch="sm_90a")
+    assert {"step", "inner", "manual", "tick", "lane 0", "copy"} <= set(module.regions().values())
+    assert not Module(KERNELS, "k.cu", "sm_90a", ("-DWARPLENS=0",)).cubin("off").count(b"inner")
+
+
+@needs_nvrtc
+def test_compile_errors_are_the_compilers_own_words(tmp_path: Path) -> None:
+    with pytest.raises(WarplensError, match="expected an expression"):
+        compile_cuda("__global__ void k() { int x = ; }", arch="sm_90")
+    with pytest.raises(WarplensError, match=r"absent\.cu: No such file"):
+        compile_cuda(tmp_path / "absent.cu", arch="sm_90")
+    with pytest.raises(UsageError, match="'stop' .* 'ring'"):
+        flags("wrap")
+
+
+def test_kernels_are_found_by_their_plain_names() -> None:
+    symbols = ["gemm", "_Z6nestedPiiN2wl6BufferE", "_ZN2ns4gemvEPfi", "_Z3dupIiEvT_", "_Z3dupIfEvT_"]
+    assert [plain_name(symbol) for symbol in symbols] == ["gemm", "nested", "gemv", "dup", "dup"]
+    assert find_kernel("nested", symbols) == "_Z6nestedPiiN2wl6BufferE"
+    assert find_kernel("gemv", symbols) == "_ZN2ns4gemvEPfi"
+    assert find_kernel("absent", symbols) is None
+    with pytest.raises(UsageError, match="2 kernels are called 'dup'"):
+        find_kernel("dup", symbols)
