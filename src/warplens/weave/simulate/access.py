@@ -34,31 +34,31 @@ def space_of(site: Site, named: str | None) -> str:
 
 
 def locate(
-    S: State, g: Group, site: Site, address: Array, width: int, space: str, align: int = 0
+    S: State, g: Group, site: Site, address: Array, width: int, space: str, span: int = 0
 ) -> tuple[Array, Array]:
-    """The words and the indices in them for the group's `address`es, checked for alignment and bounds."""
-    align = align or width
-    low, high = int(address.min()), int(address.max())
-    if align > 1 and int(np.bitwise_or.reduce(address)) & (align - 1):
-        _fault(S, g, site, address, (address & (align - 1)) != 0, f"is not aligned to {align} bytes", space)
+    """The words of `width` bytes and the indices in them for the group's `address`es, checked for `span` bytes."""
+    span = span or width
+    low, high = int(address.min()), int(address.max()) + span
+    if span > 1 and int(np.bitwise_or.reduce(address)) & (span - 1):
+        _fault(S, g, site, address, (address & (span - 1)) != 0, f"is not aligned to {span} bytes", space)
     if space == "generic":
-        if low >= SHARED_WINDOW and high < SHARED_WINDOW + _WINDOW:
-            return locate(S, g, site, address - SHARED_WINDOW, width, "shared")
-        if low >= LOCAL_WINDOW and high < LOCAL_WINDOW + _WINDOW:
-            return locate(S, g, site, address - LOCAL_WINDOW, width, "local")
+        if low >= SHARED_WINDOW and high <= SHARED_WINDOW + _WINDOW:
+            return locate(S, g, site, address - SHARED_WINDOW, width, "shared", span)
+        if low >= LOCAL_WINDOW and high <= LOCAL_WINDOW + _WINDOW:
+            return locate(S, g, site, address - LOCAL_WINDOW, width, "local", span)
         space = "global"
     if space == "param" and high < GLOBAL_BASE:  # a call's parameter, reached through a register
         space = "local"
     shift = width.bit_length() - 1
     if space in _FLAT:
-        if not S.memory.holds(low, high + width):
-            bad = S.memory.outside(address.view(np.uint64), width)
+        if not S.memory.holds(low, high):
+            bad = S.memory.outside(address.view(np.uint64), span)
             if bad.any():
                 _fault(S, g, site, address, bad, "", "global")
         return S.memory.words(width), (address - GLOBAL_BASE) >> shift
     size = S.shared_size if space == "shared" else S.local_size
-    if low < 0 or high + width > size:
-        bad = (address < 0) | (address + width > size)
+    if low < 0 or high > size:
+        bad = (address < 0) | (address + span > size)
         _fault(S, g, site, address, bad, f"is outside the {size} bytes of {space} memory", space)
     if space == "shared":
         base = S.shared_base if g.full else S.shared_base[g.index]
@@ -123,8 +123,6 @@ def _ld(site: Site) -> Step:
     def step(S: State, g: Group) -> None:
         for group, address, _ in parts(S, g, site, addresses(S, g), width, space):
             words, index = locate(S, group, site, address, width, space, total)
-            if total > width:
-                locate(S, group, site, address + (total - width), width, space)
             values = [words.take(index + k if k else index) for k in range(len(puts))]
             for put, value in zip(puts, values, strict=True):
                 put(S, group, value)
@@ -144,8 +142,6 @@ def _st(site: Site) -> Step:
     def step(S: State, g: Group) -> None:
         for group, address, _ in parts(S, g, site, addresses(S, g), width, space):
             words, index = locate(S, group, site, address, width, space, total)
-            if total > width:
-                locate(S, group, site, address + (total - width), width, space)
             for k, source in enumerate(sources):
                 words[index + k if k else index] = source(S, group)
 
@@ -180,6 +176,20 @@ def _combine(site: Site, name: str, kind: str) -> Callable[[Array, Array, Array]
     return simple[name]
 
 
+def _turns(index: Array) -> Iterator[Array | slice]:
+    """Lanes in turns so that no two of a turn share an address: the n-th lane at an address has the n-th turn."""
+    order = np.argsort(index, kind="stable")
+    places = index[order]
+    first = np.concatenate(([True], places[1:] != places[:-1]))
+    if first.all():
+        yield slice(None)
+        return
+    position = np.arange(len(order))
+    rank = position - np.maximum.accumulate(np.where(first, position, 0))
+    by_rank = np.argsort(rank, kind="stable")
+    yield from np.split(order[by_rank], np.flatnonzero(np.diff(rank[by_rank])) + 1)
+
+
 _ATOMICS = ("add", "and", "or", "xor", "exch", "min", "max", "inc", "dec", "cas")
 
 
@@ -207,15 +217,11 @@ def _atom(site: Site) -> Step:
         for group, address, _ in parts(S, g, site, addresses(S, g), width, space):
             words, index = locate(S, group, site, address, width, space)
             left, right = b(S, group), c(S, group)
-            if len(np.unique(index)) == len(index):
-                old = words.take(index)
-                words[index] = combine(old, left, right)
-            else:
-                old = np.empty(len(index), UNSIGNED[width])
-                for i in range(len(index)):
-                    at = int(index[i])
-                    old[i] = words[at]
-                    words[at] = combine(old[i : i + 1], left[i : i + 1], right[i : i + 1])[0]
+            old = np.empty(len(index), UNSIGNED[width])
+            for turn in _turns(index):
+                at = index[turn]
+                old[turn] = words[at]
+                words[at] = combine(old[turn], left[turn], right[turn])
             if put is not None:
                 put(S, group, old)
 

@@ -28,18 +28,21 @@ FAMILIES = (access, convert, floating, integer, warp)
 
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "bar", "barrier"})
 _NEEDS_CLOCK = frozenset({"cp", "nanosleep"})
+_POLLS = frozenset({"volatile", "acquire", "relaxed", "mmio", "cas", "exch"})
 _STUBS = frozenset({"vprintf"})
 
 
 @dataclass
 class Block:
-    """Instructions without a branch among them; `members` names the lanes its first instruction waits for."""
+    """Instructions without a branch among them. `members` names the lanes its first instruction waits for; `polls`
+    says that it looks at memory others write, so that a loop over it may be waiting for them."""
 
     steps: list[Step] = field(default_factory=list)
     end: Terminator = fall
     cycles: int = 0
     length: int = 0
     joins: bool = False
+    polls: bool = False
     members: Reader | None = None
 
 
@@ -129,6 +132,7 @@ class Code:
             site.reads.add(predicate)
         block = self.blocks[-1]
         block.length += 1
+        block.polls |= node.opcode in ("ld", "atom") and not _POLLS.isdisjoint(node.modifiers)
         if node.opcode in _ENDS and "warp" not in site.has:
             end = terminator(site, self.labels, predicate, node.negated, leave)
             self._stall_for(site.reads | site.writes)

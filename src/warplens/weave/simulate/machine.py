@@ -1,8 +1,8 @@
 """The scheduler: which lanes run next, where they meet, and when they are done.
 
 All lanes of a batch that stand at the lowest block number run together, so lanes and warps that took different ways
-join again where their ways meet. So that a spinning lane cannot starve the one it waits for, every now and then
-another group gets a turn, and a warp whose clock has fallen far behind goes first.
+join again where their ways meet. So that a spinning warp cannot starve the one it waits for, a warp whose clock has
+fallen far behind goes first; and once in a while any other place gets a turn, for lanes that wait for each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ AT_BARRIER = 1 << 24
 AT_JOIN = 1 << 25
 DONE = 1 << 30
 _LAG_CYCLES = 4096
-_TURN = 64
+_TURN = 4096
+_POLL = _TURN // 8
 _BARRIERS = 16
 
 
@@ -40,7 +41,7 @@ class Machine:
         self.brought = np.zeros(state.lanes, bool)
         self.deliver: dict[int, Callable[[Group], None]] = {}
         self.instructions = 0
-        self._turns = 0
+        self._turns = self._rounds = 0
 
     def run(self) -> None:
         state, blocks = self.state, self.code.blocks
@@ -86,27 +87,28 @@ class Machine:
         count = int(np.count_nonzero(mask))
         if count == self.state.live_count:
             return Group(mask, count, True), lowest
-        other = self._fair(mask, lowest)
-        if other != lowest:
-            mask = self.pc == other
-            count = int(np.count_nonzero(mask))
-        return Group(mask, count, False), other
+        mask, lowest = self._fair(mask, lowest)
+        return Group(mask, int(np.count_nonzero(mask)), False), lowest
 
-    def _fair(self, mask: Array, lowest: int) -> int:
-        """Usually `lowest`; another block now and then, or where a warp's clock lags far behind."""
-        self._turns += 1
-        waiting = self.pc < AT_BARRIER
-        if self._turns % _TURN == 0:
-            places = np.unique(self.pc[waiting])
-            return int(places[self._turns // _TURN % len(places)])
+    def _fair(self, mask: Array, lowest: int) -> tuple[Array, int]:
+        """Usually `mask` at `lowest`; another place once in a while, or where a warp's clock lags far behind."""
+        self._turns += _POLL if self.code.blocks[lowest].polls else 1
+        if self._turns >= _TURN:
+            self._turns = 0
+            self._rounds += 1
+            places = np.unique(self.pc[self.pc < AT_BARRIER])
+            chosen = int(places[self._rounds % len(places)])
+            return self.pc == chosen, chosen
         clocks = self.state.cycles
-        ready = waiting.reshape(-1, WARP).any(axis=1)
-        chosen = mask.reshape(-1, WARP).any(axis=1)
-        slowest = np.where(ready, clocks, np.iinfo(np.int64).max)
+        per_warp = self.pc.reshape(-1, WARP)
+        lowest_of_warp = per_warp.min(axis=1)
+        slowest = np.where(lowest_of_warp < AT_BARRIER, clocks, np.iinfo(np.int64).max)
         last = int(slowest.argmin())
-        if int(clocks[chosen].min()) > int(clocks[last]) + _LAG_CYCLES:
-            return int(self.pc[last * WARP : (last + 1) * WARP].min())
-        return lowest
+        if int(clocks[lowest_of_warp == lowest].min()) <= int(clocks[last]) + _LAG_CYCLES:
+            return mask, lowest
+        # Only lanes that are also the lowest of their own warp: running ahead of it would keep the warp apart.
+        chosen = int(lowest_of_warp[last])
+        return (per_warp == chosen).reshape(-1) & np.repeat(lowest_of_warp == chosen, WARP), chosen
 
     def _unblock(self, lowest: int) -> None:
         """Every lane waits: let those through that wait for lanes which will not come, or give up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+
 import numpy as np
 import numpy.typing as npt
 

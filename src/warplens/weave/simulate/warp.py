@@ -91,26 +91,26 @@ def _vote(site: Site) -> Step:
     put = site.put(site.operands[0], "b32" if mode == "ballot" else "pred")
 
     def step(S: State, g: Group) -> None:
-        taking = g.mask if members is None else g.mask & _member(S, members(S.R))
-        yes = lane_bits(p(S.R) & taking)
-        everyone = lane_bits(taking)
+        # Lanes of one warp may name different members: each sees only its own.
+        own = S.per_lane(lane_bits(g.mask)) & (members(S.R) if members is not None else np.uint32(0xFFFFFFFF))
+        yes = S.per_lane(lane_bits(p(S.R) & g.mask)) & own
         if mode == "ballot":
             result: Array = yes
         elif mode == "all":
-            result = yes == everyone
+            result = yes == own
         elif mode == "any":
             result = yes != 0
         else:
-            result = (yes == 0) | (yes == everyone)
-        lanes = S.per_lane(result)
-        put(S, g, lanes if g.full else lanes[g.index])
+            result = (yes == 0) | (yes == own)
+        put(S, g, result if g.full else result[g.index])
 
     return step
 
 
-def _member(S: State, members: Array) -> Array:
-    """Lanes whose own bit is set in their member mask."""
-    return (members >> (S.lane % WARP).astype(np.uint32)) & np.uint32(1) != 0
+def _named(S: State, g: Group, members: Array) -> Array:
+    """For every lane, which lanes of its warp take part with it: (warps, 32, 32) bools."""
+    lanes = (members.reshape(-1, WARP, 1) >> np.arange(WARP, dtype=np.uint32)) & np.uint32(1) != 0
+    return lanes & g.mask.reshape(-1, 1, WARP)
 
 
 @builds("activemask")
@@ -135,13 +135,12 @@ def _match(site: Site) -> Step:
     all_of_them = "all" in site.has
 
     def step(S: State, g: Group) -> None:
-        taking = (g.mask & _member(S, members(S.R))).reshape(-1, WARP)
+        named = _named(S, g, members(S.R))
         values = a(S.R).reshape(-1, WARP)
-        equal = (values[:, :, None] == values[:, None, :]) & taking[:, None, :]
+        equal = (values[:, :, None] == values[:, None, :]) & named
         bits = np.packbits(equal, axis=2, bitorder="little").view(np.uint32)[:, :, 0].reshape(-1)
         if all_of_them:
-            same = bits == S.per_lane(lane_bits(taking.reshape(-1)))
-            same = S.per_lane((same.reshape(-1, WARP) | ~taking).all(axis=1))
+            same = (equal == named).all(axis=2).reshape(-1)
             bits = np.where(same, bits, np.uint32(0))
             if write_p is not None:
                 write_p(S, g, same if g.full else same[g.index])
@@ -166,9 +165,9 @@ def _redux(site: Site) -> Step:
         start = limits.max if name == "min" else limits.min
 
     def step(S: State, g: Group) -> None:
-        taking = g.mask & _member(S, members(S.R))
-        values = np.where(taking, a(S.R), dtype.type(start)).reshape(-1, WARP)
-        lanes = S.per_lane(function.reduce(values, axis=1).astype(dtype))
+        named = _named(S, g, members(S.R))
+        values = np.where(named, a(S.R).reshape(-1, 1, WARP), dtype.type(start))
+        lanes = function.reduce(values, axis=2).astype(dtype).reshape(-1)
         put(S, g, lanes if g.full else lanes[g.index])
 
     return step
@@ -192,8 +191,7 @@ def _elect(site: Site) -> Step:
     write_p = site.put(targets[1], "pred") if len(targets) > 1 else None
 
     def step(S: State, g: Group) -> None:
-        taking = (g.mask & _member(S, members(S.R))).reshape(-1, WARP)
-        leader = S.per_lane(taking.argmax(axis=1)).astype(np.uint32)
+        leader = _named(S, g, members(S.R)).argmax(axis=2).reshape(-1).astype(np.uint32)
         chosen = leader == (S.lane % WARP)
         write(S, g, leader if g.full else leader[g.index])
         if write_p is not None:
