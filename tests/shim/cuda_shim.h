@@ -85,4 +85,5 @@ inline void launch(dim3 grid, dim3 block, const std::function<void()>& kernel) {
 
 }  // namespace shim
 
+inline unsigned atomicAdd(unsigned* at, unsigned value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
 inline void __syncthreads() { shim::block_barrier->arrive_and_wait(); }

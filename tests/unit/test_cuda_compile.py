@@ -53,6 +53,11 @@ def sass(cubin: bytes, folder: Path, kernel: str = "") -> list[str]:
     return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", body)
 
 
+def _unnamed(instructions: list[str]) -> list[str]:
+    """Without the mangled names of called functions, which hold their parameters' types."""
+    return [re.sub(r"`\(.*?\)", "", line) for line in instructions]
+
+
 def opcodes(instructions: list[str]) -> Counter[str]:
     return Counter(re.sub(r"^@!?U?P\d+\s+", "", line).split()[0] for line in instructions)
 
@@ -136,11 +141,11 @@ def test_switched_off_leaves_the_code_of_a_source_without_marks(tmp_path: Path) 
     assert "WL_" not in bare
     assert "wl::Kernel" not in bare
     marked = compile_cubin(KERNELS, "k.cu", "sm_90a", OFF)
+    unmarked = compile_cubin(bare, "k.cu", "sm_90a", ON)
     names = kernel_names(marked)
     assert len(names) == 10
     for name in names:
-        expected = sass(compile_cubin(bare, "k.cu", "sm_90a", ON), tmp_path, name)
-        assert sass(marked, tmp_path, name) == expected, name
+        assert _unnamed(sass(marked, tmp_path, name)) == _unnamed(sass(unmarked, tmp_path, name)), name
 
 
 @needs_nvrtc

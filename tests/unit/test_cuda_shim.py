@@ -104,6 +104,7 @@ def test_nested_regions_of_a_3d_launch(programs: dict[str, Path], tmp_path: Path
     assert first["region"] == ["step", "inner", "manual", "tick", "index", "half"]
     assert first["depth"] == [0, 1, 1, 2, 2, 2]
     events = json.loads((tmp_path / "c.wlcap.json").read_text())["traceEvents"]
+    events = [event for event in events if event["ph"] != "M"]
     assert len(events) == 8 * 3 * 9
     assert [e["ph"] for e in events[:9]] == ["B", "B", "E", "B", "i", "C", "C", "E", "E"]
     assert min(e["ts"] for e in events) >= 0
@@ -191,3 +192,37 @@ def test_no_buffer_records_nothing(programs: dict[str, Path], tmp_path: Path) ->
     done = subprocess.run([programs["stop"], "null", "0", tmp_path / "none"], capture_output=True, timeout=60)
     assert done.returncode == 0
     assert not (tmp_path / "none").exists()
+
+
+@pytest.fixture(scope="session")
+def quick_start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("shim") / "quick_start"
+    command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SHIM}", f"-I{PATH.parent}"]
+    done = subprocess.run([*command, SHIM / "quick_start_main.cpp", "-o", out], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def _sm_profiler(program: Path, out: Path, *shape: int) -> tuple[list[dict[str, object]], str]:
+    done = subprocess.run([program, out, *map(str, shape)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"exit {done.returncode} (30: a write outside the buffer) {done.stderr}"
+    return json.loads(out.read_text())["traceEvents"], done.stderr
+
+
+def test_the_sm_profiler_quick_start_runs_with_the_include_changed(quick_start: Path, tmp_path: Path) -> None:
+    events, complaints = _sm_profiler(quick_start, tmp_path / "trace.json", 4, 4, 100, 1)
+    assert not complaints
+    assert {e["args"]["name"] for e in events if e["ph"] == "M"} >= {"SM 0", "block 3 warp 3"}
+    one = [(e["ph"], e["name"]) for e in events if e["ph"] != "M"][:8]
+    nested = [("B", "compute"), ("B", "memory"), ("B", "memory"), ("E", "memory"), ("E", "memory"), ("E", "compute")]
+    assert one == [*nested, ("i", "sync"), ("i", "event 31")]
+    assert len([e for e in events if e["ph"] != "M"]) == 4 * 4 * 8
+
+
+def test_the_sm_profiler_never_writes_outside_and_says_what_it_lost(quick_start: Path, tmp_path: Path) -> None:
+    _, complaints = _sm_profiler(quick_start, tmp_path / "small.json", 2, 3, 3, 1)
+    # Blocks 2 and 3 and the fourth group have no track: 80 events; six tracks keep 6 of 8.
+    assert "92 records were lost" in complaints
+    assert "max_events_per_group=4" in complaints
+    events, _ = _sm_profiler(quick_start, tmp_path / "off.json", 4, 4, 100, 0)
+    assert events == []

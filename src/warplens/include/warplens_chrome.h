@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -91,6 +92,7 @@ class Chrome {
     const unsigned oldest = ring && written > capacity ? written & (capacity - 1) : 0;
     std::vector<const unsigned char*> slots(kept);
     for (unsigned i = 0; i < kept; ++i) slots[i] = track + WL_HEADER_BYTES + (oldest + i) % capacity * WL_SLOT_BYTES;
+    name_track(track);
     const std::vector<bool> payload = payloads(slots);
     Line line(track, slots, payload);
     for (unsigned i = 0; i < kept; ++i)
@@ -122,25 +124,45 @@ class Chrome {
     Line(const unsigned char* track, const std::vector<const unsigned char*>& slots, const std::vector<bool>& payload) {
       const auto start = read<std::uint64_t>(track, WL_TRACK_START_CLOCK_AT);
       const auto exit = read<std::uint64_t>(track, WL_TRACK_EXIT_CLOCK_AT);
-      start_ns_ = read<std::uint64_t>(track, WL_TRACK_START_NS_AT);
+      const auto start_ns = read<std::uint64_t>(track, WL_TRACK_START_NS_AT);
       const auto exit_ns = read<std::uint64_t>(track, WL_TRACK_EXIT_NS_AT);
       start_ = start;
-      slope_ = exit > start ? static_cast<double>(exit_ns - start_ns_) / static_cast<double>(exit - start) : 1.0;
+      slope_ = exit > start ? static_cast<double>(exit_ns - start_ns) / static_cast<double>(exit - start) : 1.0;
       clock_ = exit ? exit : start;
       if (!exit) return;
       for (std::size_t i = slots.size(); i-- > 0;)
         if (!payload[i] && kind(slots[i]) != WL_KIND_EMPTY)
           clock_ -= static_cast<std::uint32_t>(static_cast<std::uint32_t>(clock_) - read<std::uint32_t>(slots[i], 4));
     }
+    // From the track's start; a double would round nanoseconds since 1970 to 256.
     double at(std::uint32_t low) {
       clock_ += static_cast<std::uint32_t>(low - static_cast<std::uint32_t>(clock_));
-      return static_cast<double>(start_ns_) + slope_ * (static_cast<double>(clock_) - static_cast<double>(start_));
+      return slope_ * static_cast<double>(static_cast<std::int64_t>(clock_ - start_));
     }
 
    private:
-    std::uint64_t start_, start_ns_, clock_;
+    std::uint64_t start_, clock_;
     double slope_;
   };
+
+  static unsigned sm(const unsigned char* track) { return read<std::uint32_t>(track, WL_TRACK_SM_AT); }
+  static unsigned long long thread(const unsigned char* track) {
+    return read<std::uint32_t>(track, WL_TRACK_BLOCK_AT) * 1024ull + read<std::uint16_t>(track, WL_TRACK_WARP_AT);
+  }
+
+  void name_track(const unsigned char* track) {
+    const std::string process = ",\"pid\":" + std::to_string(sm(track)) + ",\"ph\":\"M\",\"args\":{\"name\":\"";
+    if (seen_.insert(sm(track)).second)
+      write("{\"name\":\"process_name\"" + process + "SM " + std::to_string(sm(track)) + "\"}}");
+    write("{\"name\":\"thread_name\",\"tid\":" + std::to_string(thread(track)) + process + "block " +
+          std::to_string(read<std::uint32_t>(track, WL_TRACK_BLOCK_AT)) + " warp " +
+          std::to_string(read<std::uint16_t>(track, WL_TRACK_WARP_AT)) + "\"}}");
+  }
+
+  void write(const std::string& event) {
+    out_.text((first_ ? "" : ",\n") + event);
+    first_ = false;
+  }
 
   void event(const unsigned char* track, double ns, const unsigned char* slot, const unsigned char* before) {
     const std::uint32_t word = read<std::uint32_t>(slot, 0);
@@ -149,12 +171,8 @@ class Chrome {
     const auto known = names_.find(region);
     char place[160];
     std::snprintf(place, sizeof place, ",\"pid\":%u,\"tid\":%llu,\"ts\":%.3f",
-                  read<std::uint32_t>(track, WL_TRACK_SM_AT),
-                  read<std::uint32_t>(track, WL_TRACK_BLOCK_AT) * 1024ull + read<std::uint16_t>(track, WL_TRACK_WARP_AT),
-                  (ns - static_cast<double>(origin_)) / 1000.0);
-    std::string text = std::string(first_ ? "" : ",\n") + "{\"name\":" +
-                       quoted(known == names_.end() ? "region " + std::to_string(region) : known->second) + place;
-    first_ = false;
+                  sm(track), thread(track), (static_cast<double>(read<std::uint64_t>(track, WL_TRACK_START_NS_AT) - origin_) + ns) / 1000.0);
+    std::string text = "{\"name\":" + quoted(known == names_.end() ? "region " + std::to_string(region) : known->second) + place;
     switch (kind(slot)) {
       case WL_KIND_BEGIN: text += ",\"ph\":\"B\"}"; break;
       case WL_KIND_END: text += ",\"ph\":\"E\"}"; break;
@@ -163,7 +181,7 @@ class Chrome {
       case WL_KIND_ASYNC_BEGIN: text += ",\"cat\":\"async\",\"ph\":\"b\",\"id\":" + std::to_string(tag) + "}"; break;
       default: text += ",\"cat\":\"async\",\"ph\":\"e\",\"id\":" + std::to_string(tag) + "}";
     }
-    out_.text(text);
+    write(text);
   }
 
   static std::string number(const unsigned char* payload, unsigned type) {
@@ -178,6 +196,7 @@ class Chrome {
 
   File out_;
   const std::map<unsigned, std::string>& names_;
+  std::set<unsigned> seen_;
   std::uint64_t origin_ = ~0ull;
   bool first_ = true;
 };

@@ -1,0 +1,1 @@
+"""Drop-ins: code written for other in-kernel profilers runs with only its import changed."""

@@ -1,0 +1,134 @@
+"""The SM Profiler library's Python class on warplens records: `from warplens.compat.sm_profiler import SmProfiler`.
+
+The buffer is a torch tensor that kernels with `sm_profiler.h` take as their `uint64_t*`. Its layout is a launch header
+and one track per block and group; a group's write position lives in its track's header.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.capture import Capture, Device, Launch
+from warplens.decode import decode
+from warplens.errors import UsageError, WarplensError
+from warplens.record.buffer import BUFFER, BUFFER_BYTES, Plan
+from warplens.record.layout import HEADER, MAX_SLOTS, track_stride
+from warplens.trace.model import Trace
+
+MAX_EVENTS = 32
+
+
+def region_of(event_no: int) -> int:
+    """The region id device code writes for an event: 0 is no region."""
+    return event_no + 1
+
+
+class SmProfiler:
+    """A profiler buffer for one kernel launch at a time."""
+
+    def __init__(self, num_blocks: int, num_groups: int, max_events_per_group: int, enabled: bool = True) -> None:
+        wishes = {"num_blocks": num_blocks, "num_groups": num_groups, "max_events_per_group": max_events_per_group}
+        for name, value in wishes.items():
+            if value < 1:
+                raise UsageError(f"{name}={value}: must be at least 1")
+        if 2 * max_events_per_group > MAX_SLOTS:
+            raise UsageError(f"max_events_per_group={max_events_per_group}: at most {MAX_SLOTS // 2} fit a group")
+        if num_groups > 64:
+            raise UsageError(f"num_groups={num_groups}: at most 64 groups of a block can be told apart")
+        self.num_blocks, self.num_groups, self.enabled = num_blocks, num_groups, enabled
+        capacity = 2 * max_events_per_group if enabled else 0
+        tracks = num_blocks * num_groups if enabled else 0
+        self._plan = Plan(capacity, track_stride(capacity), tracks, num_groups if enabled else 0)
+        self._names = {region_of(number): f"event {number}" for number in range(MAX_EVENTS)}
+        self._buffer = self._allocate()
+        self.init_buffer()
+
+    def register_event(self, event_no: Any, name: str) -> None:
+        """Name an event, 0 to 31; a `tl.constexpr` is accepted as its number."""
+        number = int(getattr(event_no, "value", event_no))
+        if not 0 <= number < MAX_EVENTS:
+            raise UsageError(f"event {number}: must be 0 to {MAX_EVENTS - 1}")
+        self._names[region_of(number)] = name
+
+    def init_buffer(self) -> None:
+        """Clear the buffer; call it before every launch but the first."""
+        import torch
+
+        head = np.frombuffer(self._plan.header(), np.int64)
+        self._buffer.zero_()
+        self._buffer[: len(head)].copy_(torch.from_numpy(head.copy()))
+
+    def get_buffer(self) -> Any:
+        """The tensor to pass to the kernel."""
+        return self._buffer
+
+    def trace(self) -> Trace:
+        """What was recorded since the last init_buffer, decoded."""
+        raw = self._raw()
+        head = raw[:BUFFER_BYTES].view(BUFFER)[0]
+        refused = int(head["refused"])
+        if refused:
+            print(
+                f"sm_profiler: {refused} records were refused: they came from blocks or groups outside "
+                f"{self.num_blocks} x {self.num_groups}, or from events past {MAX_EVENTS - 1}",
+                file=sys.stderr,
+            )
+        launch = Launch(
+            kernel="kernel",
+            grid=(self.num_blocks, 1, 1),
+            block=(32 * self.num_groups, 1, 1),
+            regions=self._names,
+            capacity=self._plan.capacity,
+            stride=self._plan.stride,
+            raw=raw[BUFFER_BYTES:],
+        )
+        needed = -(
+            -int(launch.raw.reshape(launch.tracks, -1)[:, : HEADER.itemsize].copy().view(HEADER)["written"].max()) // 2
+        )
+        if 2 * needed > self._plan.capacity:
+            print(f"sm_profiler: records were lost; max_events_per_group={needed} keeps all of them", file=sys.stderr)
+        return decode(Capture([launch], device=self._device()))
+
+    def export(self, filename: str | os.PathLike[str]) -> Path:
+        """Write the trace; the suffix picks the format, as in `Trace.export`."""
+        self._check_enabled()
+        return self.trace().export(filename)
+
+    def print_stats(self) -> None:
+        """Print statistics per event."""
+        self._check_enabled()
+        print(self.trace().stats())
+
+    def _check_enabled(self) -> None:
+        if not self.enabled:
+            raise WarplensError("this profiler was made with enabled=False: there is nothing to show")
+
+    def _allocate(self) -> Any:
+        try:
+            import torch
+        except ImportError:
+            raise WarplensError("SmProfiler keeps its buffer in a torch tensor: pip install torch") from None
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return torch.zeros(self._plan.size // 8, dtype=torch.int64, device=device)
+
+    def _raw(self) -> npt.NDArray[np.uint8]:
+        return np.ascontiguousarray(self._buffer.cpu().numpy()).view(np.uint8)
+
+    def _device(self) -> Device:
+        if self._buffer.device.type != "cuda":
+            return Device()
+        import torch
+
+        p = torch.cuda.get_device_properties(self._buffer.device)
+        return Device(
+            name=p.name,
+            index=self._buffer.device.index or 0,
+            sm_count=p.multi_processor_count,
+            capability=f"{p.major}.{p.minor}",
+        )
