@@ -1,0 +1,41 @@
+"""The smallest profile: three regions in a vector add. Run: python examples/triton/vector_add.py [out.warplens]"""
+
+from __future__ import annotations
+
+import sys
+
+import triton
+import triton.language as tl
+
+import warplens as wl
+import warplens.triton as wlt
+
+
+@triton.jit
+def vector_add(x, y, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    with wlt.region("load"):
+        a = tl.load(x + offsets, mask=mask)
+        b = tl.load(y + offsets, mask=mask)
+    with wlt.region("add"):
+        c = a + b
+    with wlt.region("store"):
+        tl.store(out + offsets, c, mask=mask)
+
+
+def main(path: str | None = None) -> None:
+    import torch
+
+    device = "cpu" if triton.knobs.runtime.interpret else "cuda"
+    n = 1 << 20 if device == "cuda" else 1 << 12
+    x, y = (torch.randn(n, device=device) for _ in range(2))
+    out = torch.empty_like(x)
+    with wl.profile(path) as profile:
+        vector_add[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
+    torch.testing.assert_close(out, x + y)
+    print(profile.trace.stats())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

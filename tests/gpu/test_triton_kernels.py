@@ -1,0 +1,208 @@
+"""Woven Triton kernels on a real GPU: results bit for bit, every record, streams, many launches, exact durations."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+triton = pytest.importorskip("triton", reason="triton is not installed")
+if not torch.cuda.is_available():
+    pytest.skip("no CUDA GPU here", allow_module_level=True)
+
+import triton.language as tl  # noqa: E402
+
+import warplens as wl  # noqa: E402
+import warplens.triton as wlt  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "triton"))
+
+import attention  # noqa: E402
+import matmul  # noqa: E402
+import softmax  # noqa: E402
+import vector_add  # noqa: E402
+
+
+@triton.jit
+def fma_chain(x, y, n_iter, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.load(x + offs)
+    for _ in range(n_iter):
+        wlt.begin("work")
+        for _ in tl.static_range(LENGTH):
+            acc = acc * 1.0001 + 0.5
+        wlt.end("work")
+    tl.store(y + offs, acc)
+
+
+def half(*shape: int) -> Any:
+    return torch.randn(*shape, device="cuda", dtype=torch.float16)
+
+
+def run_vector_add() -> Any:
+    x, y = (torch.randn(100_003, device="cuda") for _ in range(2))
+    out = torch.empty_like(x)
+    vector_add.vector_add[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), BLOCK=1024)
+    return out
+
+
+def run_softmax() -> Any:
+    x = torch.randn(512, 1000, device="cuda")
+    out = torch.empty_like(x)
+    softmax.softmax[(512,)](out, x, 1000, BLOCK=1024)
+    return out
+
+
+def run_matmul(kernel: Any = None) -> Any:
+    a, b = half(1024, 1024), half(1024, 1024)
+    c = torch.empty_like(a)
+    matmul.matmul[(8, 8)](a, b, c, 1024, 1024, 1024, 128, 128, 64, num_warps=4, num_stages=3)
+    return c
+
+
+def run_persistent() -> Any:
+    a, b = half(1024, 1024), half(1024, 1024)
+    c = torch.empty_like(a)
+    matmul.persistent_matmul[(16,)](a, b, c, 1024, 1024, 1024, 16, 128, 128, 64, num_warps=4, num_stages=3)
+    return c
+
+
+def run_attention() -> Any:
+    q, k, v = (half(4, 1024, 64) for _ in range(3))
+    out = torch.empty_like(q)
+    attention.attention[(8, 4)](q, k, v, out, 0.18, 1024, 128, 64, 64, num_warps=4, num_stages=3)
+    return out
+
+
+def run_specialised() -> Any:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the warp-specialised Gluon matmul needs a Hopper GPU")
+    import gluon_matmul
+
+    a, b = half(1024, 1024), half(1024, 1024)
+    c = torch.empty_like(a)
+    gluon_matmul.run(a, b, c)
+    return c
+
+
+# What each launch must leave: region -> records per recorded warp, and how many warps record it.
+CASES: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
+    "vector_add": (run_vector_add, {"load": 98 * 4, "add": 98 * 4, "store": 98 * 4}),
+    "softmax": (run_softmax, {"load": 512 * 4, "row maximum": 512 * 4}),
+    "matmul": (run_matmul, {"load": 64 * 4 * 16, "dot": 64 * 4 * 16, "store": 64 * 4}),
+    "persistent": (run_persistent, {"tile": 2 * 64 * 4, "dot": 64 * 4 * 16, "store": 64 * 4}),
+    "attention": (run_attention, {"load q": 32 * 4, "qk": 32 * 4 * 16, "softmax": 32 * 4 * 16, "pv": 32 * 4 * 16}),
+    "specialised": (run_specialised, {"wgmma": 64 * 8 * 16, "issue copies": 64 * 16, "store": 64 * 8}),
+}
+
+
+def counts(trace: Any) -> dict[str, int]:
+    return {row["values"]: row["counts"] for row in trace.spans["region"].value_counts().to_pylist()}
+
+
+@pytest.mark.parametrize("full", ["stop", "ring"])
+@pytest.mark.parametrize("case", CASES)
+def test_results_are_bit_identical_and_nothing_is_lost(case: str, full: str) -> None:
+    launch, expected = CASES[case]
+    outputs = []
+    for profiled in (False, True, False):
+        torch.manual_seed(1)
+        if profiled:
+            with wl.profile(full=full) as profile:
+                outputs.append(launch())
+        else:
+            outputs.append(launch())
+    torch.cuda.synchronize()
+    assert torch.equal(outputs[0], outputs[1])
+    assert torch.equal(outputs[0], outputs[2])
+    found = counts(profile.trace)
+    assert {name: found.get(name) for name in expected} == expected
+    losses = profile.trace.meta.losses
+    assert losses.records_lost == 0
+    assert losses.records_kept == losses.records_written
+
+
+def test_64_dependent_fmas_read_256_to_259_cycles() -> None:
+    x = torch.randn(132 * 128, device="cuda")
+    y = torch.empty_like(x)
+    with wl.profile(records_per_warp=2100) as profile:
+        fma_chain[(132,)](x, y, 1000, 128, 64, num_warps=4)
+    cycles = np.array(profile.trace.spans["dur_cycles"])
+    assert len(cycles) == 132 * 4 * 1000
+    low, middle, high = np.percentile(cycles, [1, 50, 99])
+    assert 256 <= middle <= 259, (low, middle, high)
+
+
+def test_a_thousand_launches_in_one_profile() -> None:
+    x, y = (torch.randn(4096, device="cuda") for _ in range(2))
+    out = torch.empty_like(x)
+    with wl.profile(records_per_warp=64) as profile:
+        for _ in range(1000):
+            vector_add.vector_add[(4,)](x, y, out, 4096, BLOCK=1024)
+    assert counts(profile.trace)["add"] == 1000 * 4 * 4
+    assert len(profile.trace.spans["launch"].unique()) == 1000
+
+
+def test_two_streams_at_once() -> None:
+    x = torch.randn(64 * 128, device="cuda")
+    outputs = [torch.empty_like(x) for _ in range(2)]
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    with wl.profile(records_per_warp=2100) as profile:
+        for stream, output in zip(streams, outputs, strict=True):
+            with torch.cuda.stream(stream):
+                fma_chain[(64,)](x, output, 1000, 128, 64, num_warps=4)
+    assert torch.equal(*outputs)
+    assert counts(profile.trace) == {"work": 2 * 64 * 4 * 1000}
+
+
+def test_a_track_that_is_too_small_loses_exactly_the_rest_and_harms_nobody() -> None:
+    x = torch.randn(8 * 128, device="cuda")
+    guard = torch.zeros(1 << 20, device="cuda")
+    y = torch.empty_like(x)
+    with wl.profile(records_per_warp=100) as profile:
+        fma_chain[(8,)](x, y, 1000, 128, 64, num_warps=4)
+    losses = profile.trace.meta.losses
+    assert losses.records_written == 8 * 4 * 2000
+    assert losses.records_kept + losses.records_lost == losses.records_written
+    assert losses.records_kept >= 8 * 4 * 100
+    assert not guard.any()
+
+
+def test_autotuned_and_heuristic_kernels() -> None:
+    configs = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((512, 4), (1024, 8))]
+
+    @triton.autotune(configs, key=["n"])
+    @triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
+    @triton.jit
+    def double(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        with wlt.region("work"):
+            v = tl.load(x + offsets) if EVEN else tl.load(x + offsets, mask=offsets < n)
+            tl.store(x + offsets, v * 1.0, mask=offsets < n)
+
+    x = torch.randn(1 << 16, device="cuda")
+    with wl.profile(records_per_warp=16) as profile:
+        double[lambda given: (triton.cdiv(x.numel(), given["BLOCK"]),)](x, x.numel())
+    assert counts(profile.trace)["work"] > 0
+
+
+def test_graph_capture_is_refused_with_a_warning_and_replays_run() -> None:
+    x, y = (torch.randn(4096, device="cuda") for _ in range(2))
+    out = torch.empty_like(x)
+    with wl.profile(records_per_warp=64) as profile:
+        vector_add.vector_add[(4,)](x, y, out, 4096, BLOCK=1024)
+        graph = torch.cuda.CUDAGraph()
+        with pytest.warns(UserWarning, match="CUDA graph"), torch.cuda.graph(graph):
+            vector_add.vector_add[(4,)](x, y, out, 4096, BLOCK=1024)
+    out.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, x + y)
+    assert len(profile.trace.spans["launch"].unique()) == 1
