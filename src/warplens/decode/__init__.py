@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -214,6 +216,15 @@ def _columns(
         index = codes.astype(COLUMNS[name].index_type.to_pandas_dtype(), copy=False)
         return pa.DictionaryArray.from_arrays(pa.array(index), pa.array(words, pa.string()))
 
+    def taken(values: Int64) -> Callable[[Int64], Int64]:
+        return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]
+
+    fixed = {"rank": whose[0], "device": whose[1]}
+    along = {"launch": tracks.launch, "kernel": tracks.kernel, "sm": tracks.sm, "block": tracks.block}
+    along |= {"warp": tracks.warp, "lane": tracks.lane, "track": np.arange(len(counts))}
+    takers = {name: taken(np.full(len(counts), value)) for name, value in fixed.items()}
+    takers |= {name: taken(values) for name, values in along.items()}
+
     def value() -> pa.Array:
         if not len(rows.value):
             return pa.nulls(n, pa.float64())
@@ -222,13 +233,9 @@ def _columns(
     return LazyColumns(
         n,
         {
-            "rank": lambda: constant("rank", whose[0]),
-            "device": lambda: constant("device", whose[1]),
-            "launch": lambda: spread("launch", tracks.launch),
+            **{name: partial(constant, name, value) for name, value in fixed.items()},
+            **{name: partial(spread, name, values) for name, values in along.items()},
             "kernel": lambda: named("kernel", np.repeat(tracks.kernel, counts), kernels),
-            "sm": lambda: spread("sm", tracks.sm),
-            "block": lambda: spread("block", tracks.block),
-            "warp": lambda: spread("warp", tracks.warp),
             "region": lambda: named("region", rows.region, names),
             "kind": lambda: named("kind", rows.kind, KINDS),
             "depth": lambda: pa.array(rows.depth),
@@ -238,8 +245,7 @@ def _columns(
             "start_cycle": lambda: pa.array(rows.start),
             "dur_cycles": lambda: pa.array(rows.duration),
             "value": value,
-            "track": lambda: spread("track", np.arange(len(counts))),
-            "lane": lambda: spread("lane", tracks.lane),
             "open": lambda: pa.array(rows.open.view(bool)),
         },
+        takers,
     )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError
 from warplens.trace.schema import COLUMNS
+
+
+Array = npt.NDArray[Any]
 
 
 class Columns(Protocol):
@@ -36,8 +40,15 @@ class TableColumns:
 class LazyColumns:
     """Columns made by a function each, so that a view that needs three pays for three."""
 
-    def __init__(self, rows: int, makers: Mapping[str, Callable[[], pa.Array]]) -> None:
+    def __init__(
+        self,
+        rows: int,
+        makers: Mapping[str, Callable[[], pa.Array]],
+        takers: Mapping[str, Callable[[Array], Array]],
+    ) -> None:
         self.rows = rows
+        self.takers = takers
+        """Columns that are constant along a track: codes or numbers at some rows, without making them all."""
         self._makers = makers
 
     def column(self, name: str) -> pa.Array:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.trace.columns import Columns, ParquetColumns, TableColumns
+from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
 from warplens.trace.schema import COLUMNS, KINDS, Meta
 
 if TYPE_CHECKING:
@@ -54,6 +54,13 @@ class Trace:
         if pa.types.is_dictionary(array.type):
             raise TypeError(f"{name} holds names; use codes({name!r})")
         return np.asarray(array.to_numpy(zero_copy_only=False))
+
+    def at(self, name: str, rows: Array) -> Array:
+        """Numbers, or codes of names, at some rows only: cheap for what is constant along a track."""
+        if name not in self._cache and isinstance(self._columns, LazyColumns) and name in self._columns.takers:
+            return self._columns.takers[name](rows)
+        dictionary = pa.types.is_dictionary(COLUMNS[name])
+        return np.asarray((self.codes(name)[0] if dictionary else self.numpy(name))[rows])
 
     def codes(self, name: str) -> tuple[Array, list[str]]:
         """A column of names as integer codes and the names they index."""
