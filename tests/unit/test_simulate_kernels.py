@@ -11,6 +11,7 @@ import pytest
 from warplens.weave import ptx, simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
+TRITON = ["triton", "triton39"]
 NVCC = ["nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug"]
 
 
@@ -25,7 +26,7 @@ def normal(*shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "per_block", "threads", "extra"),
-    [(name, 256, 256, []) for name in NVCC] + [("triton_vector_add", 1024, 128, [0, 0])],
+    [(name, 256, 256, []) for name in NVCC] + [(f"{name}_vector_add", 1024, 128, [0, 0]) for name in TRITON],
 )
 def test_vector_add(name: str, per_block: int, threads: int, extra: list[int]) -> None:
     n = 5003
@@ -36,13 +37,13 @@ def test_vector_add(name: str, per_block: int, threads: int, extra: list[int]) -
     np.testing.assert_array_equal(memory.read(args[2], np.float32, n), a + b)
 
 
-@pytest.mark.parametrize("name", [*NVCC, "triton_softmax"])
+@pytest.mark.parametrize("name", [*NVCC, "triton_softmax", "triton39_softmax"])
 def test_softmax(name: str) -> None:
     rows, columns = 12, 784
     x = normal(rows, columns)
     memory = simulate.Memory()
     source, out = memory.alloc(x), memory.alloc(x.nbytes)
-    if name == "triton_softmax":
+    if name not in NVCC:
         simulate.run(module(name), "softmax", rows, 128, [out, source, columns, 0, 0], memory=memory, shared=64)
     else:
         simulate.run(module(name), "softmax", rows, 256, [source, out, columns], memory=memory)
@@ -64,12 +65,13 @@ def test_reduction_with_calls_atomics_and_dynamic_shared_memory(name: str) -> No
     assert memory.read(program.symbols["visits"], np.uint64, 1)[0] == 7 + 4
 
 
-def test_triton_reduction() -> None:
+@pytest.mark.parametrize("version", TRITON)
+def test_triton_reduction(version: str) -> None:
     n = 4000
     x = normal(n)
     memory = simulate.Memory()
     source, out = memory.alloc(x), memory.alloc(4)
-    simulate.run(module("triton_reduce"), "reduce", 3, 128, [source, out, n, 0, 0], memory=memory, shared=64)
+    simulate.run(module(f"{version}_reduce"), "reduce", 3, 128, [source, out, n, 0, 0], memory=memory, shared=64)
     np.testing.assert_allclose(memory.read(out, np.float32, 1)[0], x.sum(dtype=np.float64), rtol=1e-4)
 
 
@@ -83,13 +85,14 @@ def test_tiled_matmul_in_cuda(name: str) -> None:
     np.testing.assert_allclose(memory.read(args[2], np.float32, n * n).reshape(n, n), a @ b, rtol=1e-4, atol=1e-4)
 
 
-def test_tiled_matmul_in_triton_uses_tensor_cores() -> None:
+@pytest.mark.parametrize("version", TRITON)
+def test_tiled_matmul_in_triton_uses_tensor_cores(version: str) -> None:
     m, n, k = 96, 64, 160
     a, b = normal(m, k).astype(np.float16), normal(k, n).astype(np.float16)
     memory = simulate.Memory()
     args = [memory.alloc(a), memory.alloc(b), memory.alloc(4 * m * n)]
     simulate.run(
-        module("triton_matmul_sm80"),
+        module(f"{version}_matmul_sm80"),
         "matmul",
         (m // 32, n // 32),
         128,
@@ -101,16 +104,65 @@ def test_tiled_matmul_in_triton_uses_tensor_cores() -> None:
     np.testing.assert_allclose(memory.read(args[2], np.float32, m * n).reshape(m, n), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_bf16_matmul_rounds_its_result_once() -> None:
+@pytest.mark.parametrize("version", TRITON)
+def test_fused_attention(version: str) -> None:
+    heads, length, width = 3, 96, 32
+    q, k, v = (normal(heads + i, length, width)[:heads].astype(np.float16) for i in range(3))
+    memory = simulate.Memory()
+    args = [memory.alloc(x) for x in (q, k, v)] + [memory.alloc(4 * q.size)]
+    scale = np.float32(np.log2(np.e) / np.sqrt(width))
+    simulate.run(
+        module(f"{version}_attention_sm80"),
+        "attention",
+        (length // 32, heads),
+        64,
+        [*args, scale, length, 0, 0],
+        memory=memory,
+        shared=32768,
+    )
+    scores = (q.astype(np.float32) @ k.astype(np.float32).transpose(0, 2, 1)) / np.sqrt(width)
+    scores += np.triu(np.full((length, length), -np.inf, np.float32), 1)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    expected = (weights / weights.sum(axis=2, keepdims=True)) @ v.astype(np.float32)
+    got = memory.read(args[3], np.float32, q.size).reshape(q.shape)
+    np.testing.assert_allclose(got, expected, rtol=5e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("version", TRITON)
+def test_bf16_matmul_rounds_its_result_once(version: str) -> None:
     m, n, k = 64, 64, 96
     a, b = (normal(*shape).view(np.uint32) & 0xFFFF0000 for shape in ((m, k), (k, n)))
     memory = simulate.Memory()
     args = [memory.alloc((x >> 16).astype(np.uint16)) for x in (a, b)] + [memory.alloc(2 * m * n)]
     simulate.run(
-        module("triton_matmul_bf16_sm80"), "matmul", (1, 2), 128, [*args, m, n, k, 0, 0], memory=memory, shared=24576
+        module(f"{version}_matmul_bf16_sm80"),
+        "matmul",
+        (1, 2),
+        128,
+        [*args, m, n, k, 0, 0],
+        memory=memory,
+        shared=24576,
     )
     got = (memory.read(args[2], np.uint16, m * n).astype(np.uint32) << 16).view(np.float32).reshape(m, n)
     np.testing.assert_allclose(got, a.view(np.float32) @ b.view(np.float32), rtol=2**-8, atol=1e-3)
+
+
+def test_gluon_row_sums() -> None:
+    x = normal(9, 1000)
+    memory = simulate.Memory()
+    source, out = memory.alloc(x), memory.alloc(4 * 9)
+    simulate.run(module("gluon_row_sum"), "row_sum", 9, 128, [source, out, 1000, 0, 0], memory=memory, shared=64)
+    np.testing.assert_allclose(memory.read(out, np.float32, 9), x.sum(axis=1), rtol=1e-3, atol=1e-4)
+
+
+def test_cute_saxpy_takes_its_pointers_as_byte_arrays() -> None:
+    x, y = normal(1024), normal(1025)[:1024]
+    memory = simulate.Memory()
+    args = [memory.alloc(x), memory.alloc(y)]
+    (entry,) = module("cute_saxpy").entries
+    simulate.run(module("cute_saxpy"), entry.name, 8, 128, [*args, 1000], memory=memory, shared=512)
+    expected = np.where(np.arange(1024) < 1000, x * 2 + y, y)
+    np.testing.assert_allclose(memory.read(args[1], np.float32, 1024), expected, rtol=1e-6, atol=1e-6)
 
 
 def collatz(values: np.ndarray) -> np.ndarray:

@@ -304,6 +304,20 @@ def test_clocks_are_per_sm_and_globaltimer_is_shared() -> None:
     np.testing.assert_allclose((end_ns - start_ns), cycles / 1.5, atol=64)
 
 
+def test_the_clock_goes_on_between_launches_and_may_change_speed() -> None:
+    first = simulate.Clock(sms=4, blocks_per_sm=1, mhz=1500.0)
+    later = simulate.Clock(
+        sms=4, blocks_per_sm=1, mhz=1500.0, start_ns=first.start_ns + 1_000_000, changes=((60_000, 500.0),)
+    )
+    one, two = (
+        launch(CLOCKS, grid=4, block=64, out=np.zeros(48, np.uint64), clock=clock).reshape(8, 6).astype(np.int64)
+        for clock in (first, later)
+    )
+    assert (two[:, 1] - one[:, 1]).tolist() == [1_500_000] * 8
+    cycles, nanoseconds = two[0, 3] - two[0, 1], two[0, 4] - two[0, 2]
+    np.testing.assert_allclose(nanoseconds, 60_000 / 1.5 + (cycles - 60_000) / 0.5, atol=200)
+
+
 def test_a_stall_shows_where_the_value_is_used() -> None:
     body = """
       mov.u32 %r4, %clock; ld.global.u32 %r5, [%rd2]; mov.u32 %r6, %clock; add.u32 %r5, %r5, 1; mov.u32 %r7, %clock;

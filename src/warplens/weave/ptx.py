@@ -258,7 +258,7 @@ class _Parser:
         match = pattern.match(self.source, self.at)
         if match is None:
             rest = self.source[self.at :]
-            if not rest.strip():
+            if not rest.strip().strip("\0"):  # the CuTe DSL ends its text with a NUL
                 return None
             line = self.line + rest[: len(rest) - len(rest.lstrip())].count("\n")
             raise WeaveError(line, rest.lstrip().partition("\n")[0], "this is not PTX that warplens knows")

@@ -1,4 +1,7 @@
-"""Regenerate the PTX samples: `python tests/golden/ptx/make.py` with nvcc on the path and triton 3.6.0 installed."""
+"""Regenerate the PTX samples: `python tests/golden/ptx/make.py` with nvcc on the path and triton 3.6.0 installed.
+
+With another triton, only that version's samples are written, under its own prefix (`triton39_...`).
+"""
 
 from __future__ import annotations
 
@@ -71,6 +74,33 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
     tl.store(c + rows[:, None] * N + columns[None, :], total.to(c.dtype.element_ty))
 
 
+@triton.jit
+def attention(q, k, v, out, scale, T, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    rows, wide = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, D)
+    base = tl.program_id(1) * T * D
+    query = tl.load(q + base + rows[:, None] * D + wide[None, :])
+    top = tl.full((BM,), -float("inf"), tl.float32)
+    weight = tl.zeros((BM,), tl.float32)
+    total = tl.zeros((BM, D), tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * BM, BN):
+        columns = start + tl.arange(0, BN)
+        mark("B scores")
+        scores = tl.dot(query, tl.load(k + base + wide[:, None] + columns[None, :] * D)) * scale
+        scores = tl.where(rows[:, None] >= columns[None, :], scores, -float("inf"))
+        mark("E scores")
+        mark("B softmax")
+        new_top = tl.maximum(top, tl.max(scores, axis=1))
+        part = tl.math.exp2(scores - new_top[:, None])
+        fade = tl.math.exp2(top - new_top)
+        weight = weight * fade + tl.sum(part, axis=1)
+        mark("E softmax")
+        total = tl.dot(
+            part.to(tl.float16), tl.load(v + base + columns[:, None] * D + wide[None, :]), total * fade[:, None]
+        )
+        top = new_top
+    tl.store(out + base + rows[:, None] * D + wide[None, :], total / weight[:, None])
+
+
 def write(name, ptx):
     """Without the folders of the machine that made it."""
     (HERE / name).write_text(re.sub(r'"/[^"\n]*/', '"golden/', ptx))
@@ -87,7 +117,8 @@ def compile_triton(name, kernel, signature, constants, sm=80, warps=4, stages=3,
     compiled = triton.compile(
         source, target=GPUTarget("cuda", sm, 32), options={"num_warps": warps, "num_stages": stages}
     )
-    write(f"triton_{name}.ptx", compiled.asm["ptx"])
+    version = "".join(triton.__version__.split(".")[:2])
+    write(f"triton{'' if version == '36' else version}_{name}.ptx", compiled.asm["ptx"])
 
 
 def main():
@@ -102,6 +133,10 @@ def main():
     bf16 = {"a": "*bf16", "b": "*bf16", "c": "*bf16", **sizes}
     compile_triton("matmul_bf16_sm80", matmul, bf16, {"BM": 64, "BN": 32, "BK": 32}, stages=2)
     compile_triton("matmul_sm90", matmul, halves, {"BM": 64, "BN": 64, "BK": 32}, sm=90)
+    heads = {"q": "*fp16", "k": "*fp16", "v": "*fp16", "out": "*fp32", "scale": "fp32", "T": "i32"}
+    compile_triton("attention_sm80", attention, heads, {"D": 32, "BM": 32, "BN": 32}, warps=2)
+    if triton.__version__ != "3.6.0":
+        return
     for suffix, arch, flags in (
         ("", "sm_80", []),
         ("_debug", "sm_90a", ["-G", "-DSMALL"]),

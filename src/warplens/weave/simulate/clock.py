@@ -15,35 +15,51 @@ from warplens.errors import UsageError
 from warplens.weave.simulate.numeric import Array
 
 TIMER_STEP_NS = 32
+_BOOT_NS = 10**14
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A simulated device: its SMs, how many blocks each holds, and its clocks."""
+    """A simulated device: its SMs, how many blocks each holds, and its clocks.
+
+    `changes` are (cycle, MHz) pairs, ascending: from that cycle of the launch on the SM clock runs at that speed, as
+    a GPU's does when it heats up. For a second launch after a first, pass `start_ns` past the first one's `end_ns`.
+    """
 
     sms: int = 8
     blocks_per_sm: int = 2
     mhz: float = 1755.0
-    start_ns: int = 1_763_164_800_000_000_000
+    start_ns: int = 1_763_164_801_000_000_000
     seed: int = 0
+    changes: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("sms", "blocks_per_sm"):
             if getattr(self, name) < 1:
                 raise UsageError(f"Clock({name}={getattr(self, name)}): must be at least 1")
-        if not self.mhz > 0:
-            raise UsageError(f"Clock(mhz={self.mhz}): must be above 0")
+        speeds = (self.mhz, *(mhz for _, mhz in self.changes))
+        if not min(speeds) > 0:
+            raise UsageError(f"Clock(mhz={min(speeds)}): must be above 0")
+        if sorted(self.changes) != list(self.changes):
+            raise UsageError(f"Clock(changes={self.changes}): cycles must ascend")
 
     def offset(self, sm: Array) -> Array:
-        """What `%clock64` of an SM is ahead of the launch's cycle 0: millions of cycles apart, as on a real GPU."""
-        return 1_000_000_000 + (mix(sm.astype(np.uint64) + np.uint64(self.seed * 7919)) % np.uint64(3_400_000)).astype(
-            np.int64
-        )
+        """What `%clock64` of an SM shows at the launch's cycle 0: millions of cycles apart, as on a real GPU.
+
+        It grows with `start_ns`, so that one SM's clock goes on from launch to launch.
+        """
+        since_boot = self.start_ns % _BOOT_NS * round(self.mhz * 1000) // 1_000_000
+        apart = mix(sm.astype(np.uint64) + np.uint64(self.seed * 7919)) % np.uint64(3_400_000)
+        return since_boot + apart.astype(np.int64)
 
     def nanoseconds(self, cycles: Array) -> Array:
         """`%globaltimer` at `cycles` after the launch, in steps of 32 ns."""
-        exact = (cycles * (1000.0 / self.mhz)).astype(np.int64) + self.start_ns
-        return exact // TIMER_STEP_NS * TIMER_STEP_NS
+        passed = cycles * (1000.0 / self.mhz)
+        before = self.mhz
+        for cycle, mhz in self.changes:
+            passed = passed + np.maximum(cycles - cycle, 0) * (1000.0 / mhz - 1000.0 / before)
+            before = mhz
+        return (passed.astype(np.int64) + self.start_ns) // TIMER_STEP_NS * TIMER_STEP_NS
 
     def global_latency(self, warp: Array, load: Array) -> Array:
         """Cycles until a global load returns: three in four hit L2 (220 to 283), the rest go to DRAM (400 to 655)."""

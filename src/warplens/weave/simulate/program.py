@@ -245,12 +245,12 @@ def _argument(param: ptx.Param, value: Any) -> bytes:
         return bytes(value)
     if isinstance(value, np.ndarray | np.generic) and (value.ndim or param.is_array):
         return value.tobytes()
-    if param.is_array:
+    if param.is_array and not (isinstance(value, int | np.integer) and param.size in UNSIGNED):
         raise UsageError(f"{param.name} is an array of {param.size} bytes: pass bytes, got {value!r}")
     if param.type in FLOAT or isinstance(value, float | np.floating):
         kind = FLOAT.get(param.type, FLOAT["f64" if param.size == 8 else "f16" if param.size == 2 else "f32"])
         return np.array(value, kind).tobytes()
-    width = TYPE_BYTES.get(param.type, param.size)
+    width = param.size if param.is_array else TYPE_BYTES.get(param.type, param.size)
     return np.array([int(value) & ((1 << 8 * width) - 1)], UNSIGNED[width]).tobytes()
 
 
