@@ -7,13 +7,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from tests.shim.records import SLOTS_PER_STEP, step, tracks
 from warplens.capture import Launch, read_capture
 from warplens.decode import decode
 from warplens.record.header import PATH
-from warplens.record.layout import HEADER, RECORD, SLOT_BYTES, Kind, TrackState, ValueType, split_word0
+from warplens.record.layout import TrackState
 
 SHIM = Path(__file__).resolve().parent.parent / "shim"
 
@@ -48,46 +48,6 @@ def run(program: Path, kernel: str, records: int, out: Path, steps: int = 3) -> 
     done = subprocess.run([program, kernel, str(records), out, str(steps)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"exit {done.returncode} (3: a write outside the buffer) {done.stderr}"
     return read_capture(out).launches[0]
-
-
-def tracks(launch: Launch) -> list[tuple[np.void, list[str]]]:
-    """Each track's header and its records as text, oldest first."""
-    result = []
-    for row in launch.raw.reshape(launch.tracks, launch.stride):
-        head = row[: HEADER.itemsize].view(HEADER)[0]
-        written, kept = int(head["written"]), min(int(head["written"]), launch.capacity)
-        slots = np.array(row[HEADER.itemsize : HEADER.itemsize + launch.capacity * SLOT_BYTES]).view(RECORD)
-        if launch.full == "ring" and written > launch.capacity > 0:
-            slots = np.roll(slots, -(written % launch.capacity))
-        result.append((head, _records(launch, slots[:kept])))
-    return result
-
-
-def _records(launch: Launch, slots: np.ndarray) -> list[str]:
-    lines, at = [], len(slots) - 1
-    while at >= 0:
-        kind, region, tag = split_word0(int(slots[at]["word0"]))
-        text = f"{kind.name.lower()} {launch.regions.get(region, region)}"
-        if kind in (Kind.VALUE, Kind.ANCHOR):
-            at -= 1
-            if at < 0:
-                break
-            payload = slots[at : at + 1].view(np.float64 if tag == ValueType.F64 else np.int64)[0]
-            text += f" {payload}" if kind == Kind.VALUE else ""
-        elif tag:
-            text += f" #{tag}"
-        lines.append(text)
-        at -= 1
-    return lines[::-1]
-
-
-def step(i: int) -> list[str]:
-    inner = ["begin inner", "end inner"]
-    manual = ["begin manual", "instant tick", f"value index {i}", f"value half {0.5 * i}", "end manual"]
-    return ["begin step", *inner, *manual, "end step"]
-
-
-SLOTS_PER_STEP = 11
 
 
 def test_nested_regions_of_a_3d_launch(programs: dict[str, Path], tmp_path: Path) -> None:

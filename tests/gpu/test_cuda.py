@@ -1,0 +1,423 @@
+"""The CUDA front end on a real GPU: `python -m pytest tests/gpu -q`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warplens as wl
+import warplens.cuda as wlcu
+from tests.shim.records import SLOTS_PER_STEP, step, tracks
+from warplens._cuda.arguments import pack
+from warplens._cuda.driver import driver
+from warplens._cuda.module import Module
+from warplens._cuda.pending import DeviceBuffer
+from warplens.capture import Capture, Launch, read_capture, write_capture
+from warplens.decode import decode
+from warplens.errors import WarplensError
+from warplens.record.buffer import BUFFER_BYTES, plan
+from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TrackState
+
+HERE = Path(__file__).resolve().parent
+SHIM = HERE.parent / "shim"
+
+
+def _gpu() -> bool:
+    try:
+        driver()
+    except WarplensError:
+        return False
+    return True
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not _gpu(), reason="needs a GPU")]
+needs = {
+    name: pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"needs {name}")
+    for name in ("torch", "cupy")
+}
+
+
+@pytest.fixture(scope="session")
+def kernels() -> Module:
+    return wlcu.compile(SHIM / "kernels.cu")
+
+
+@pytest.fixture(scope="session")
+def specialised() -> Module:
+    return wlcu.compile(HERE / "specialised.cu")
+
+
+class Ints:
+    """Device ints, zeroed."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.address = count, driver().allocate(4 * count)
+        driver().clear(self.address, 4 * count, 0)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"data": (self.address, False), "shape": (self.count,), "typestr": "<i4", "version": 3}
+
+    def read(self) -> list[int]:
+        driver().synchronize()
+        return list(np.frombuffer(driver().download(self.address, 4 * self.count), np.int32))
+
+    def __del__(self) -> None:
+        driver().free(self.address)
+
+
+def record(
+    module: Module, kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int], *arguments: Any,
+    records: int = 200, full: str = "stop", every_thread: bool = False,
+) -> Launch:  # fmt: skip
+    """Launch outside a profile and return the raw launch; checks that nothing was written past a track's spare slot."""
+    build = module.build(full)
+    sizes = plan(grid, block, records=records, full="stop", every_thread=every_thread)
+    lent = DeviceBuffer(driver(), kernel, grid, block, sizes, full=full, stream=0, names=build.names)
+    function, parameters = module[kernel]._function(driver(), full)
+    packed = pack(kernel, (*arguments, np.uint64(lent.address)), parameters)
+    driver().launch(function, grid, block, packed, 0, 0)
+    driver().synchronize()
+    whole = np.frombuffer(driver().download(lent.address + BUFFER_BYTES, sizes.tracks * sizes.stride), np.uint8)
+    beyond = whole.reshape(sizes.tracks, sizes.stride)[:, HEADER_BYTES + (records + 1) * SLOT_BYTES :]
+    assert not beyond.any(), "a store past the track's spare slot"
+    launch = lent.collect()
+    golden(launch, f"cuda_{kernel}_{full}_{records}")
+    return launch
+
+
+def golden(launch: Launch, name: str) -> None:
+    """Real captures for the tests that need no GPU."""
+    folder = os.environ.get("WARPLENS_GOLDEN_OUT")
+    if folder and len(launch.raw) < 2 << 20:
+        write_capture(Capture([launch], device=driver().device()), Path(folder) / f"{name}.wlcap")
+
+
+@pytest.mark.parametrize("records", [0, 1, 32, 33, 34, 200])
+@pytest.mark.parametrize("full", ["stop", "ring"])
+def test_nested_regions_at_every_capacity(kernels: Module, full: str, records: int) -> None:
+    everything = [line for i in range(3) for line in step(i)]
+    launch = record(kernels, "nested", (2, 2, 1), (16, 2, 2), Ints(512), 3, records=records, full=full)
+    assert launch.full == full
+    found = tracks(launch)
+    assert [(int(head["block"]), int(head["warp"])) for head, _ in found] == [
+        (b, w) for b in range(4) for w in range(2)
+    ]
+    for head, lines in found:
+        lines = [line for line in lines if line != "empty 0"]
+        assert (head["written"], head["state"], head["lane"]) == (3 * SLOTS_PER_STEP, TrackState.EXITED, 0)
+        assert head["exit_clock"] > head["start_clock"]
+        assert head["exit_ns"] >= head["start_ns"] > 1_600_000_000_000_000_000
+        expected = everything[: len(lines)] if full == "stop" else everything[len(everything) - len(lines) :]
+        assert lines == expected
+        if records >= 33 and (full == "stop" or records > 64):
+            assert lines == everything
+    if records >= 200:
+        trace = decode(Capture([launch], device=driver().device()))
+        assert trace.meta.losses.clean
+        assert trace.spans.slice(0, 3).to_pydict()["region"] == ["step", "inner", "manual"]
+
+
+def test_results_are_bit_identical_and_the_buffer_optional(kernels: Module) -> None:
+    plain, profiled = Ints(512), Ints(512)
+    kernels["nested"].launch((2, 2), (16, 2, 2), plain, 100)
+    with wl.profile() as prof:
+        kernels["nested"].launch((2, 2), (16, 2, 2), profiled, 100)
+    assert plain.read() == profiled.read()
+    assert prof.trace.meta.losses.clean
+    assert prof.trace.meta.devices or prof.device.name != "unknown"
+    stats = {row.region: row.count for row in prof.trace.stats().rows} if hasattr(prof.trace.stats(), "rows") else {}
+    assert not stats or stats["step"] == 8 * 100
+
+
+def test_early_return_divergence_and_open_regions(kernels: Module) -> None:
+    opened, closed = ["begin outer", "begin open", "end outer"], ["begin outer", "begin open", "end open", "end outer"]
+    out = Ints(128)
+    found = tracks(record(kernels, "early", (2, 1, 1), (64, 1, 1), out))
+    assert [lines for _, lines in found] == [opened, closed, opened, closed]
+    assert out.read()[:4] == [2, 1, 2, 1]
+    assert out.read()[32:34] == [3, 1]
+    for _, lines in tracks(record(kernels, "diverge", (2, 1, 1), (40, 1, 1), Ints(128))):
+        assert lines == ["begin both", "begin lane 0", "end lane 0", "end both", "instant after"]
+
+
+def test_who_records(kernels: Module) -> None:
+    wanted = {
+        "by_block": [(0, 0), None],
+        "by_warp1": [None, (1, 0)],
+        "by_lane5": [(0, 5), (1, 5)],
+        "by_predicate": [(0, 7), (1, 7)],
+    }
+    for kernel, recording in wanted.items():
+        found = tracks(record(kernels, kernel, (2, 1, 1), (64, 1, 1)))
+        for (head, lines), who in zip(found, recording * 2, strict=True):
+            assert lines == (["instant a", "instant b"] if who else []), kernel
+            assert head["state"] == TrackState.EXITED, kernel
+            assert who is None or (head["warp"], head["lane"]) == who, kernel
+    found = tracks(record(kernels, "by_thread", (2, 1, 1), (64, 1, 1), every_thread=True))
+    assert [(int(h["warp"]), int(h["lane"])) for h, _ in found] == [(t // 32, t % 32) for t in range(64)] * 2
+    assert all(lines == ["instant a", "instant b"] for _, lines in found)
+
+
+def test_linked_functions_async_work_and_anchors(kernels: Module) -> None:
+    for _, lines in tracks(record(kernels, "linked", (2, 1, 1), (64, 1, 1), Ints(128))):
+        assert lines == ["instant before", "begin apart", "end apart", "instant after"]
+    for _, lines in tracks(record(kernels, "async_copy", (2, 1, 1), (64, 1, 1))):
+        assert lines[:4] == ["async_begin copy", "async_begin copy #1", "async_begin copy #2", "anchor 0"]
+        assert [i for i, line in enumerate(lines) if line.startswith("anchor")] == [3, 8, 73]
+
+
+def test_warp_specialised_kernel_with_setmaxnreg(specialised: Module) -> None:
+    rounds, out, plain = 20, Ints(2 * 256), Ints(2 * 256)
+    launch = record(specialised, "specialised", (2, 1, 1), (384, 1, 1), out, rounds, records=400)
+    specialised["specialised"].launch(2, 384, plain, rounds)
+    assert out.read() == plain.read()
+    assert out.read()[0] == 3 * rounds * (rounds - 1) // 2
+    for head, lines in tracks(launch):
+        produce = ["begin acquire", "end acquire", "begin produce", "end produce", "begin publish", "end publish"]
+        consume = ["begin wait", "end wait", "begin consume", "end consume"]
+        assert lines == (produce if head["warp"] < 4 else consume) * rounds
+
+
+def test_a_warp_that_exits_in_the_middle_of_a_region(specialised: Module) -> None:
+    launch = record(specialised, "leaves", (1, 1, 1), (64, 1, 1), Ints(64))
+    (first, lines), (second, _) = tracks(launch)
+    assert lines == ["instant first", "begin never ended", "end never ended"]
+    assert first["state"] == TrackState.EXITED
+    assert second["state"] == TrackState.RUNNING
+    trace = decode(Capture([launch], device=driver().device()))
+    assert trace.meta.losses.tracks_without_exit == 1
+
+
+def test_a_launch_larger_than_its_buffer_is_refused_not_written(kernels: Module) -> None:
+    with pytest.raises(WarplensError, match="more warps than its buffer"), wl.profile():
+        address = wlcu.buffer(1, 32, kernel="by_block")
+        function, sizes = kernels["by_block"]._function(driver(), "stop")
+        driver().launch(function, (4, 1, 1), (64, 1, 1), pack("by_block", (address,), sizes), 0, 0)
+
+
+def test_many_launches_need_no_wait_between_them(kernels: Module) -> None:
+    out = Ints(512)
+    with wl.profile(records_per_warp=64) as prof:
+        for _ in range(50):
+            kernels["nested"].launch((2, 2), (16, 2, 2), out, 3)
+    assert len(prof.trace.meta.launches) == 50
+    assert prof.trace.meta.losses.clean
+
+
+SAXPY = r"""
+#include <warplens.cuh>
+extern "C" __global__ void saxpy(float a, const float* x, float* y, int n, wl::Buffer prof) {
+  wl::Kernel k(prof);
+  WL_REGION("saxpy");
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float v;
+  { WL_REGION("load"); v = x[i]; }
+  y[i] += a * v;
+}
+"""
+
+
+@needs["cupy"]
+@pytest.mark.parametrize("how", ["RawKernel", "RawModule", "nvcc"])
+def test_cupy(how: str) -> None:
+    import cupy
+
+    if how == "RawKernel":
+        kernel = cupy.RawKernel(SAXPY, "saxpy", options=wlcu.flags())
+    else:
+        backend = "nvcc" if how == "nvcc" else "nvrtc"
+        kernel = cupy.RawModule(code=SAXPY, options=wlcu.flags(), backend=backend).get_function("saxpy")
+    n = 1000
+    x, y = cupy.arange(n, dtype=cupy.float32), cupy.ones(n, dtype=cupy.float32)
+    with wl.profile() as prof:
+        kernel((8,), (128,), (np.float32(2), x, y, np.int32(n), wlcu.buffer(8, 128, kernel="saxpy")))
+    assert float(y[10]) == 21.0
+    assert set(prof.trace.regions) == {"saxpy", "load"}
+    assert prof.trace.kernels == ["saxpy"]
+    kernel((8,), (128,), (np.float32(2), x, y, np.int32(n), wlcu.buffer(8, 128)))
+    assert float(y[10]) == 41.0
+
+
+@needs["cupy"]
+def test_cuda_core() -> None:
+    core = pytest.importorskip("cuda.core")
+    import cupy
+
+    device = core.Device()
+    device.set_current()
+    stream = device.create_stream()
+    arch = "sm_" + "".join(str(part) for part in device.compute_capability)
+    options = core.ProgramOptions(std="c++17", arch=arch, include_path=wlcu.include_dir())
+    kernel = core.Program(SAXPY, code_type="c++", options=options).compile("cubin").get_kernel("saxpy")
+    x, y = cupy.arange(1000, dtype=cupy.float32), cupy.ones(1000, dtype=cupy.float32)
+    cupy.cuda.Device().synchronize()
+    with wl.profile() as prof:
+        handle = wlcu.buffer(8, 128, kernel="saxpy", stream=stream)
+        config = core.LaunchConfig(grid=8, block=128)
+        core.launch(stream, config, kernel, np.float32(2), x.data.ptr, y.data.ptr, np.int32(1000), handle)
+    assert float(y[10]) == 21.0
+    assert set(prof.trace.regions) == {"saxpy", "load"}
+
+
+@needs["torch"]
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("ninja") is None or shutil.which("nvcc") is None, reason="needs ninja and nvcc")
+def test_torch_load_inline(tmp_path: Path) -> None:
+    import torch
+    from torch.utils.cpp_extension import load_inline
+
+    launcher = """
+    #include <torch/extension.h>
+    void run(torch::Tensor x, torch::Tensor y, double a, int64_t prof) {
+      saxpy<<<8, 128>>>(a, x.data_ptr<float>(), y.data_ptr<float>(), x.numel(), wl::Buffer{(unsigned long long)prof});
+    }"""
+    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "{}.{}".format(*torch.cuda.get_device_capability()))
+    extension = load_inline(
+        "wl_saxpy", cpp_sources="void run(torch::Tensor x, torch::Tensor y, double a, int64_t prof);",
+        cuda_sources=SAXPY + launcher, functions=["run"], extra_cuda_cflags=list(wlcu.flags()),
+        build_directory=str(tmp_path),
+    )  # fmt: skip
+    x, y = torch.arange(1000, dtype=torch.float32, device="cuda"), torch.ones(1000, device="cuda")
+    with wl.profile() as prof:
+        extension.run(x, y, 2.0, int(wlcu.buffer(8, 128, kernel="saxpy")))
+    assert y[10].item() == 21.0
+    assert set(prof.trace.regions) == {"saxpy", "load"}
+
+
+def nvcc(source: Path, out: Path, *options: str) -> Path:
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    arch = "sm_" + driver().device().capability.replace(".", "")
+    command = ["nvcc", "-std=c++17", "-O2", f"-arch={arch}", f"-I{wlcu.include_dir()}", *options, source, "-o", out]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("programs")
+    result = {
+        mode: nvcc(HERE / "program.cu", folder / mode, f"-DWARPLENS_RING={mode == 'ring':d}")
+        for mode in ("stop", "ring")
+    }
+    return {**result, "quick start": nvcc(SHIM / "quick_start.cu", folder / "quick_start")}
+
+
+def test_a_program_without_python(programs: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "all.wlcap"
+    done = subprocess.run([programs["stop"], "all", "200", out], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "lost 0\n"), done.stderr
+    capture = read_capture(out)
+    assert len(capture.launches) == 10
+    assert capture.device.name == driver().device().name
+    for _, lines in tracks(capture.launches[0]):
+        assert lines == [line for i in range(3) for line in step(i)], "names come from the module's memory"
+    events = json.loads(Path(f"{out}.json").read_text())["traceEvents"]
+    assert {"step", "lane 0", "copy"} <= {event["name"] for event in events}
+    assert all(event["ts"] >= 0 for event in events if "ts" in event)
+
+
+def test_the_sm_profiler_quick_start(programs: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "trace.json"
+    done = subprocess.run([programs["quick start"], out, "4", "4", "100", "1"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    events = [(e["ph"], e["name"]) for e in json.loads(out.read_text())["traceEvents"] if e["ph"] != "M"]
+    nested = [("B", "compute"), ("B", "memory"), ("B", "memory"), ("E", "memory"), ("E", "memory"), ("E", "compute")]
+    assert events == [*nested, ("i", "sync"), ("i", "event 31")] * 16
+    done = subprocess.run([programs["quick start"], out, "2", "3", "3", "1"], capture_output=True, text=True)
+    assert "92 records were lost" in done.stderr
+    done = subprocess.run([programs["quick start"], out, "4", "4", "100", "0"], capture_output=True, text=True)
+    assert done.returncode == 0
+
+
+@needs["torch"]
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("ninja") is None or shutil.which("nvcc") is None, reason="needs ninja and nvcc")
+def test_sm_profiler_from_python(tmp_path: Path) -> None:
+    import torch
+    from torch.utils.cpp_extension import load_inline
+
+    from warplens.compat.sm_profiler import SmProfiler
+
+    source = """
+    #include <torch/extension.h>
+    #include "sm_profiler.h"
+    __global__ void kernel(uint64_t* buffer) {
+      const bool leader = sm_profiler_get_lane_id() == 0;
+      sm_profiler_event_start(buffer, 0, leader);
+      sm_profiler_event_instant(buffer, 1, leader);
+      sm_profiler_event_end(buffer, 0, leader);
+    }
+    void run(torch::Tensor buffer) { kernel<<<4, 64>>>(reinterpret_cast<uint64_t*>(buffer.data_ptr<int64_t>())); }"""
+    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "{}.{}".format(*torch.cuda.get_device_capability()))
+    extension = load_inline(
+        "wl_sm_profiler", cpp_sources="void run(torch::Tensor buffer);", cuda_sources=source, functions=["run"],
+        extra_cuda_cflags=list(wlcu.flags()), build_directory=str(tmp_path),
+    )  # fmt: skip
+    profiler = SmProfiler(num_blocks=4, num_groups=2, max_events_per_group=10)
+    profiler.register_event(0, "compute")
+    profiler.register_event(1, "tick")
+    extension.run(profiler.get_buffer())
+    torch.cuda.synchronize()
+    trace = profiler.trace()
+    assert len(trace) == 16
+    assert set(trace.regions) == {"compute", "tick"}
+    profiler.export(tmp_path / "trace.json")
+    profiler.print_stats()
+    profiler.init_buffer()
+    extension.run(profiler.get_buffer())
+    assert len(profiler.trace()) == 16
+    off = SmProfiler(num_blocks=4, num_groups=2, max_events_per_group=10, enabled=False)
+    extension.run(off.get_buffer())
+    torch.cuda.synchronize()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="needs compute-sanitizer")
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck"])
+@pytest.mark.parametrize("mode", ["stop", "ring"])
+@pytest.mark.parametrize("records", [0, 32, 33])
+def test_compute_sanitizer(programs: dict[str, Path], tmp_path: Path, mode: str, tool: str, records: int) -> None:
+    out = tmp_path / "c.wlcap"
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", programs[mode], "all", str(records), out]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert len(read_capture(out).launches) == 10
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="needs compute-sanitizer")
+def test_compute_sanitizer_on_the_sm_profiler(programs: dict[str, Path], tmp_path: Path) -> None:
+    for shape in (("4", "4", "100", "1"), ("2", "3", "3", "1"), ("4", "4", "100", "0")):
+        command = [
+            "compute-sanitizer",
+            "--tool",
+            "memcheck",
+            "--error-exitcode",
+            "9",
+            programs["quick start"],
+            tmp_path / "t.json",
+            *shape,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_the_command_line_reads_a_cpp_capture(programs: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "nested.wlcap"
+    subprocess.run([programs["stop"], "nested", "200", out], check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-m", "warplens", "stats", out, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "inner" in done.stdout
