@@ -26,9 +26,10 @@ from warplens.errors import WarplensError  # noqa: E402
 
 @triton.jit
 def scale(x, factor):
-    with wlt.region("scale it"):
-        y = x * factor
-    return y
+    wlt.begin("scale it")
+    x = x * factor
+    wlt.end("scale it")
+    return x
 
 
 @triton.jit

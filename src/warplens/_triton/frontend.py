@@ -16,7 +16,6 @@ from warplens.options import Options
 from warplens.session import Profile
 from warplens.weave.options import Selection, Weaving, parse_blocks
 
-
 override: Weaving | None = None
 """A weaving that benchmarks and tests put in place of the one the options ask for."""
 

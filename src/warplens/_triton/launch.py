@@ -43,10 +43,11 @@ class WovenKernel:
         document = getattr(metadata, METADATA, None)
         if not document:
             return None
-        select = {k: tuple(v) if isinstance(v, list) else v for k, v in document["select"].items()}
+        select: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document["select"].items()}
+        threads = document["threads"].get(metadata.name, 32 * metadata.num_warps)
         return WovenKernel(
             metadata.name,
-            metadata.num_warps,
+            -(-threads // 32),
             getattr(metadata, "num_ctas", 1),
             {int(k): v for k, v in document["regions"].items()},
             {int(k): v for k, v in document["locations"].items()},
@@ -96,16 +97,12 @@ class TritonLaunch:
         fields = np.ascontiguousarray(headers).view(HEADER).reshape(-1) if self.tracks else np.empty(0, HEADER)
         exited = bool((fields["state"] != 0).all()) if self.tracks else True
         written = int(fields["written"].max(initial=0)) if exited else capacity
-        slots = min(written, capacity)
-        if kernel.full == "ring" and written > 0:
-            slots = capacity if written > capacity else slots
+        kept = min(written, capacity)
         first = stride // 2 if kernel.full == "ring" else HEADER_BYTES
-        records = buffer.rows(self.tracks, stride, first, slots * SLOT_BYTES)
-        kept = capacity if written > capacity or kernel.full == "ring" else slots
-        kept = slots if kernel.full == "ring" and written <= capacity else kept
+        records = buffer.rows(self.tracks, stride, first, kept * SLOT_BYTES)
         raw = np.zeros((self.tracks, track_stride(kept)), np.uint8)
         raw[:, :HEADER_BYTES] = headers
-        raw[:, HEADER_BYTES : HEADER_BYTES + slots * SLOT_BYTES] = records
+        raw[:, HEADER_BYTES : HEADER_BYTES + kept * SLOT_BYTES] = records
         return Launch(
             kernel.name,
             self.grid,

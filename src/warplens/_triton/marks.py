@@ -53,7 +53,7 @@ def async_end(name: Any, tag: Any = 0, _semantic: Any = None) -> None:
     _tagged("Z", name, tag, _semantic)
 
 
-class region:  # noqa: N801 - used as `with region("x"):`, like a function
+class region:
     """`with region("load"):` marks the begin and the end of its body."""
 
     def __init__(self, name: Any, _semantic: Any = None) -> None:

@@ -136,9 +136,9 @@ def _places(body: list[Node]) -> Iterator[tuple[Place, Node | None]]:
 def _branch_targets(function: Function) -> set[str]:
     found: set[str] = set()
     for node in function.walk():
-        if isinstance(node, Instruction) and node.opcode in ("bra", "brx"):
-            found.update(_LABEL.findall(node.arguments))
-        elif isinstance(node, Directive) and node.name == "branchtargets":
+        jump = isinstance(node, Instruction) and node.opcode in ("bra", "brx")
+        table = isinstance(node, Directive) and node.name == "branchtargets"
+        if isinstance(node, Instruction | Directive) and (jump or table):
             found.update(_LABEL.findall(node.arguments))
     return found
 

@@ -1,7 +1,8 @@
-"""Functions that are not inlined: a track's state travels through them as one more parameter and return value.
+"""Functions that are not inlined: a track's state goes with the call in the thread's own memory.
 
-A function needs the state when it holds a mark, ends the thread with `exit`, or calls one that does. Its four words are the pointer's two, `lim` and the bounds
-predicate; the callee hands back the low word and the predicate.
+A function needs the state when it holds a mark, ends the thread with `exit`, or calls one that does. The kernel keeps
+a frame of five words in local memory (the pointer's two, `lim`, the bounds predicate, log2(stride)) and passes its
+address as one more parameter; ptxas allows only one return parameter, so the state comes back through the frame.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from warplens.weave.blocks import Outline, Place
 from warplens.weave.ptx import Function, Instruction, Module, Raw
 from warplens.weave.syntax import WeaveError
 
-_STATE_IN = ".param .align 16 .b8 wl_state_in[16]"
-_STATE_OUT = ".param .align 8 .b8 wl_state_out[8]"
+_SAVE = """\tselp.u32 %wl_t, 1, 0, %wl_p;
+	st.local.v4.b32 [%wl_f], {%wl_lo, %wl_hi, %wl_lim, %wl_t};"""
+_RESTORE = """\tld.local.v4.b32 {%wl_lo, %wl_hi, %wl_lim, %wl_t}, [%wl_f];
+	setp.ne.u32 %wl_p, %wl_t, 0;"""
 _CALL = re.compile(
     r"\s*(?:\((?P<returns>[^()]*)\)\s*,\s*)?(?P<target>[\w$%]+)\s*(?:,\s*\((?P<params>[^()]*)\)\s*)?(?P<rest>.*)", re.S
 )
@@ -52,30 +55,31 @@ class Calls:
             return
         match = _CALL.match(call.arguments)
         assert match is not None
-        returns = [part for part in (match["returns"], "wl_state_out") if part]
-        params = [part for part in (match["params"], "wl_state_in") if part and part.strip()]
+        returns = f"({match['returns']}), " if match["returns"] else ""
+        params = ", ".join(part for part in (match["params"], "wl_state") if part and part.strip())
         guard = f"@{'!' if call.negated else ''}{call.predicate} " if call.predicate else ""
         text = f"""\t{{
-	{_STATE_IN};
-	{_STATE_OUT};
-	selp.u32 %wl_t, 1, 0, %wl_p;
-	st.param.v4.b32 [wl_state_in], {{%wl_lo, %wl_hi, %wl_lim, %wl_t}};
-	{guard}{call.full_opcode} ({", ".join(returns)}), {match["target"]}, ({", ".join(params)});
-	{guard}ld.param.v2.b32 {{%wl_lo, %wl_t}}, [wl_state_out];
-	{guard}setp.ne.u32 %wl_p, %wl_t, 0;
+	.param .b64 wl_state;
+{_SAVE}
+	st.param.b64 [wl_state], %wl_f;
+	{guard}{call.full_opcode} {returns}{match["target"]}, ({params});
+{_RESTORE}
 	}}"""
         place.before(Raw.of(text))
         place.remove()
 
-    def receive(self, function: Function) -> str:
-        """The opening of a function that gets the state."""
-        return f"""\tld.param.v4.b32 {{%wl_lo, %wl_hi, %wl_lim, %wl_t}}, [{_parameter(function)}];
-	setp.ne.u32 %wl_p, %wl_t, 0;"""
+    def open(self, function: Function) -> str:
+        """The opening of a function that passes the state on: the kernel's frame, or what its caller gave."""
+        if not function.is_entry:
+            return f"\t.reg .b64 %wl_f;\n\tld.param.b64 %wl_f, [{_parameter(function)}];\n{_RESTORE}"
+        if not any(target in self.stateful for target in self.graph[function.name]):
+            return ""
+        frame = "\t.local .align 16 .b8 wl_frame[32];\n\t.reg .b64 %wl_f;\n\tmov.u64 %wl_f, wl_frame;"
+        return frame + "\n\tst.local.b32 [%wl_f+16], %wl_s;"
 
-    def give_back(self, function: Function) -> str:
-        """What stands before each `ret` of such a function."""
-        return f"""\tselp.u32 %wl_t, 1, 0, %wl_p;
-	st.param.v2.b32 [{_result(function)}], {{%wl_lo, %wl_t}};"""
+    def give_back(self) -> str:
+        """What stands before each `ret` of a function that got the state."""
+        return _SAVE
 
     def rewrite_headers(self) -> None:
         for function in self.module.functions:
@@ -135,18 +139,12 @@ def _parameter(function: Function) -> str:
     return f"{function.name}_wl_state"
 
 
-def _result(function: Function) -> str:
-    return f"{function.name}_wl_result"
-
-
 def _with_state(function: Function) -> str:
-    """`.func (ret) name (params)` with one more of each."""
+    """`.func (ret) name (params)` with one more parameter."""
     header, name = function.header, function.name
-    match = re.search(rf"(?P<returns>\((?P<inside>[^()]*)\)\s*)?(?<![\w$]){re.escape(name)}(?![\w$])\s*", header)
+    match = re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])\s*", header)
     assert match is not None
-    result = f".param .align 8 .b8 {_result(function)}[8]"
-    state = f".param .align 16 .b8 {_parameter(function)}[16]"
-    returns = f"({match['inside']}, {result}) " if (match["inside"] or "").strip() else f"({result}) "
+    state = f".param .b64 {_parameter(function)}"
     rest = header[match.end() :]
     if rest.startswith("("):
         close = rest.index(")")
@@ -154,4 +152,4 @@ def _with_state(function: Function) -> str:
         rest = f"({inside}, {state}" + rest[close:] if inside else f"({state}" + rest[close:]
     else:
         rest = f"({state})" + rest
-    return header[: match.start()] + returns + name + rest
+    return header[: match.start()] + name + rest

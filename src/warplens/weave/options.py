@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -118,6 +119,6 @@ def parse_blocks(blocks: Collection[int] | int | slice | None) -> tuple[int, int
     if not values:
         raise UsageError("blocks=[]: name at least one block")
     step = values[1] - values[0] if len(values) > 1 else 1
-    if any(b - a != step for a, b in zip(values, values[1:], strict=False)):
+    if any(b - a != step for a, b in itertools.pairwise(values)):
         raise UsageError(f"blocks={values[:8]}: must be evenly spaced; use a range, a slice or a count")
     return values[0], values[-1] + 1, step

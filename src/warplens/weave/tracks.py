@@ -9,6 +9,8 @@ sticky, so a low word that wraps after a full track cannot come back into range.
 
 from __future__ import annotations
 
+import math
+
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.weave.options import GRANULARITY, MIN_SHIFT, SHIFT_MASK, ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Function
@@ -63,9 +65,7 @@ class Track:
                     self.function.line, self.function.header, f"parameter {self.buffer.index} is not there"
                 ) from None
             load = f"ld.param.b64 %wl_b, [{param.name}];"
-        return (
-            load + f" mov.b64 {{%wl_s, %wl_z}}, %wl_b; and.b32 %wl_s, %wl_s, {SHIFT_MASK}; shr.u32 %wl_z, %wl_z, 31;"
-        )
+        return load + f" mov.b64 {{%wl_s, %wl_z}}, %wl_b; and.b32 %wl_s, %wl_s, {SHIFT_MASK}; shr.u32 %wl_z, %wl_z, 31;"
 
     def _block(self) -> list[str]:
         """%wl_u: the linear block, and its place among the selected ones."""
@@ -98,19 +98,17 @@ class Track:
                 "mov.u32 %wl_t, %ntid.x; mov.u32 %wl_v, %tid.x;",
                 "mad.lo.u32 %wl_t, %wl_w, %wl_t, %wl_v;",
             ]
-        lines.append(
-            "and.b32 %wl_w, %wl_t, 31; setp.eq.and.u32 %wl_p, %wl_w, 0, %wl_p; shr.u32 %wl_t, %wl_t, 5;"
-        )
-        warps = self.select.warps
-        if warps is not None:
-            mask = sum(1 << warp for warp in warps)
+        lines.append("and.b32 %wl_w, %wl_t, 31; setp.eq.and.u32 %wl_p, %wl_w, 0, %wl_p; shr.u32 %wl_t, %wl_t, 5;")
+        chosen = self.select.warps
+        if chosen is not None:
+            mask = sum(1 << warp for warp in chosen)
             return [
                 *lines,
                 f"mov.b64 %wl_a, {mask}; shr.b64 %wl_d, %wl_a, %wl_t; and.b64 %wl_d, %wl_d, 1;",
                 "setp.ne.and.u64 %wl_p, %wl_d, 0, %wl_p;",
                 "mov.b64 %wl_d, 1; shl.b64 %wl_d, %wl_d, %wl_t; sub.s64 %wl_d, %wl_d, 1;",
                 "and.b64 %wl_d, %wl_d, %wl_a; popc.b64 %wl_w, %wl_d;",
-                f"mov.b32 %wl_v, {len(warps)};",
+                f"mov.b32 %wl_v, {len(chosen)};",
             ]
         shift = GRANULARITY[self.select.granularity].bit_length() - 1
         if shift:
@@ -121,10 +119,8 @@ class Track:
         else:
             lines.append("mov.b32 %wl_w, %wl_t;")
         if sizes is not None:
-            threads = 1
-            for size in sizes:
-                threads *= size
-            return [*lines, f"mov.b32 %wl_v, {self.select.tracks_per_block(-(-threads // 32))};"]
+            warps = -(-math.prod(sizes) // 32)
+            return [*lines, f"mov.b32 %wl_v, {self.select.tracks_per_block(warps)};"]
         return [
             *lines,
             "mov.u32 %wl_lo, %ntid.x; mov.u32 %wl_hi, %ntid.y; mul.lo.u32 %wl_lo, %wl_lo, %wl_hi;",
@@ -156,7 +152,7 @@ class Track:
         ]
 
     def _pinned(self) -> list[str]:
-        """Left alone, ptxas takes the records' pointer and the header's for one value, and copies the pair per block."""
+        """Left alone, ptxas takes the records' pointer and the header's for one value and copies the pair per block."""
         return [f"add.u32 %wl_hi, %wl_hi, {ZERO};"] if self.pin else []
 
     def step(self, slots: int) -> str:
@@ -174,12 +170,12 @@ class Track:
     def epilogue(self, pending: str) -> str:
         """Store the deferred record, if there is one, then the header's exit half."""
         lines = [self.step(0), self.store(1, pending)] if pending else []
-        return "\n".join(lines + [_text([*self._exit_header(), *self._exit_fields()])])
+        return "\n".join([*lines, _text([*self._exit_header(), *self._exit_fields()])])
 
     def _exit_header(self) -> list[str]:
         """%wl_a: the header; %wl_s: slots written."""
         return [
-            self._pointer(),
+            self._pointer() if self.function.is_entry else "ld.local.b32 %wl_s, [%wl_f+16];",
             "setp.ne.u32 %wl_q, %wl_lim, 0;",
             "mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; and.b32 %wl_t, %wl_lim, %wl_t;",
             "mov.b64 %wl_a, {%wl_t, %wl_hi};",

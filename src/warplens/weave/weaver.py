@@ -19,6 +19,7 @@ clock read. Weaving text that is already woven returns it unchanged.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,8 @@ class Woven:
     locations: dict[int, str] = field(default_factory=dict)
     entries: dict[str, int] = field(default_factory=dict)
     """Woven kernels and how many marks each can reach."""
+    threads: dict[str, int] = field(default_factory=dict)
+    """Threads per block of the kernels that fix it (`.reqntid`): their tracks are laid out by that number."""
     slack: int = 0
     full: str = "stop"
     store: str = "late"
@@ -62,6 +65,7 @@ class Woven:
             "regions": {str(k): v for k, v in self.regions.items()},
             "locations": {str(k): v for k, v in self.locations.items()},
             "entries": self.entries,
+            "threads": self.threads,
             "slack": self.slack,
             "full": self.full,
             "store": self.store,
@@ -74,6 +78,7 @@ class Woven:
             {int(k): v for k, v in document["regions"].items()},
             {int(k): v for k, v in document["locations"].items()},
             document["entries"],
+            document["threads"],
             document["slack"],
             document["full"],
             document["store"],
@@ -109,18 +114,21 @@ class _Weaver:
 
     def weave(self) -> Woven:
         entries: dict[str, int] = {}
+        threads: dict[str, int] = {}
         for function in self.module.functions:
             if function.body is None or function.name not in self.calls.stateful:
                 continue
             if function.is_entry:
                 entries[function.name] = self.calls.reachable_marks(function.name)
+                if "reqntid" in function.performance:
+                    threads[function.name] = math.prod(function.performance["reqntid"])
             _FunctionWeaver(self, function, self.outlines[function.name]).weave()
         self.calls.rewrite_headers()
         if isinstance(self.buffer, SymbolBuffer) and entries:
             first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))
             self.module.items.insert(first, Raw.of(f".visible .const .align 8 .b64 {self.buffer.name};"))
         regions = {number: name for name, number in self.ids.items()}
-        woven = Woven("", regions, self.locations, entries, self.slack, self.how.full, self.store)
+        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, self.store)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
         return Woven.restore(header + self.module.text(), woven.describe())
 
@@ -185,12 +193,13 @@ class _FunctionWeaver:
             opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.kept.items()]
             if self.defer:
                 opening.append("\tmov.b32 %wl_pw, 0; mov.b32 %wl_pc, 0;")
+            opening.append(self.weaver.calls.open(self.function))
         else:
-            opening = [self.weaver.calls.receive(self.function)]
+            opening = [self.weaver.calls.open(self.function)]
             opening += [f"\tmov.b32 {register}, {word};" for word, register in self.kept.items()]
         declared = [DECLARATIONS] + [f"\t.reg .b32 {name};" for name in self.registers if not name.startswith("%wl_v6")]
         declared += [f"\t.reg .b64 {name};" for name in self.registers if name.startswith("%wl_v6")]
-        self._insert_opening("\n".join(declared + opening))
+        self._insert_opening("\n".join(text for text in declared + opening if text))
 
     def _keep_words(self) -> None:
         """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
@@ -314,10 +323,7 @@ class _FunctionWeaver:
     def _payload(self, mark: Mark) -> tuple[str, list[str]]:
         register = self._new("%wl_v6")
         if mark.type == "f32":
-            return register, [
-                "\t{ .reg .f64 %wl_f; "
-                f"cvt.f64.f32 %wl_f, {mark.operand}; mov.b64 {register}, %wl_f; }}"
-            ]
+            return register, [f"\t{{ .reg .f64 %wl_f; cvt.f64.f32 %wl_f, {mark.operand}; mov.b64 {register}, %wl_f; }}"]
         return register, [f"\t{_TO_64[mark.type]} {register}, {mark.operand};"]
 
     def _exit(self, place: Place) -> None:
@@ -326,7 +332,7 @@ class _FunctionWeaver:
         if self.function.is_entry or instruction.opcode == "exit":
             text = self.track.epilogue(f"{{{self.pending_word}, %wl_pc}}" if self.defer else "")
         else:
-            text = self.weaver.calls.give_back(self.function)
+            text = self.weaver.calls.give_back()
         if instruction.predicate is None:
             place.before(Raw.of(text))
             return

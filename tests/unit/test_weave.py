@@ -1,0 +1,397 @@
+"""The weaver, run: woven PTX in the interpreter must leave exactly the records the marks ask for."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from warplens.errors import UsageError
+from warplens.record.layout import HEADER, HEADER_BYTES, RECORD, Kind, split_word0
+from warplens.weave import simulate
+from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, parse_blocks, shift_for
+from warplens.weave.syntax import WeaveError
+from warplens.weave.weaver import Woven, weave
+
+POLICIES = ("now", "late", "end", "defer", "auto")
+
+HEAD = """\
+.version 8.0
+.target sm_80
+.address_size 64
+"""
+
+# Threads below `limit` leave early; the others loop, and each warp's values differ.
+KERNEL = (
+    HEAD
+    + """\
+.visible .entry work(.param .u64 out, .param .u32 steps, .param .u32 limit, .param .u64 scratch)
+{
+	.reg .pred %p<4>;
+	.reg .b32 %r<12>;
+	.reg .b64 %rd<6>;
+	ld.param.u32 %r1, [steps];
+	ld.param.u32 %r2, [limit];
+	ld.param.u64 %rd1, [out];
+	mov.u32 %r3, %tid.x;
+	mov.u32 %r4, %ctaid.x;
+	mov.u32 %r5, %ntid.x;
+	// @warplens B all
+	mad.lo.s32 %r6, %r4, %r5, %r3;
+	// @warplens V thread s32 %r3
+	setp.lt.u32 %p1, %r6, %r2;
+	@%p1 ret;
+	mov.u32 %r7, 0;
+	mov.u32 %r8, 0;
+$loop:
+	// @warplens B load%20it
+	mad.lo.s32 %r8, %r7, 3, %r8;
+	// @warplens E load%20it
+	// @warplens B dot
+	add.s32 %r8, %r8, %r3;
+	// @warplens I tick
+	and.b32 %r9, %r7, 3;
+	// @warplens A copy %r9
+	xor.b32 %r8, %r8, %r4;
+	// @warplens Z copy 1
+	// @warplens E dot
+	add.s32 %r7, %r7, 1;
+	setp.lt.u32 %p2, %r7, %r1;
+	@%p2 bra $loop;
+	mul.wide.s32 %rd2, %r6, 4;
+	add.s64 %rd3, %rd1, %rd2;
+	st.global.u32 [%rd3], %r8;
+	setp.eq.u32 %p3, %r4, 1;
+	@!%p3 bra $done;
+	// @warplens I odd
+	exit;
+$done:
+	// @warplens E all
+	ret;
+}
+"""
+)
+
+
+def launch(
+    woven: Woven,
+    entry: str,
+    grid: Any,
+    block: Any,
+    args: list[Any],
+    *,
+    slots: int = 256,
+    select: Selection | None = None,
+    out: int = 0,
+) -> tuple[list[tuple[Any, list[tuple[Any, ...]]]], np.ndarray, simulate.Memory]:
+    """Run `entry`; every track as (header, [(kind, region, tag, payload, clock)]) in the order of its index."""
+    grid, block = _dim3(grid), _dim3(block)
+    select = select or Selection()
+    warps = -(-int(np.prod(block)) // 32)
+    tracks = select.blocks_of(int(np.prod(grid))) * select.tracks_per_block(warps)
+    shift = shift_for(slots, woven.full, woven.slack)
+    stride = 1 << shift
+    memory = simulate.Memory(64 << 20)
+    result = memory.alloc(max(4, out * 4))
+    guard = memory.alloc(stride)
+    base = memory.alloc((tracks + 2) * stride, align=stride)
+    memory.write(base + tracks * stride, np.full(stride, 0xAB, np.uint8))
+    text = woven.text
+    pointer = base | shift
+    names = {"OUT": result, "BUFFER": pointer}
+    values = [names.get(value, value) if isinstance(value, str) else value for value in args]
+    symbols = {"warplens_buffer": pointer} if "BUFFER" not in args else {}
+    simulate.run(text, entry, grid, block, values, memory=memory, symbols=symbols)
+    assert (memory.read(base + tracks * stride, np.uint8, stride) == 0xAB).all(), "wrote past the last track"
+    assert not memory.read(guard, np.uint8, stride).any(), "wrote before the first track"
+    raw = memory.read(base, np.uint8, tracks * stride).reshape(tracks, stride)
+    capacity = capacity_of(shift, woven.full, woven.slack)
+    return [_track(row, woven, capacity) for row in raw], memory.read(result, np.int32, out), memory
+
+
+def _track(row: np.ndarray, woven: Woven, capacity: int) -> tuple[Any, list[tuple[Any, ...]]]:
+    header = row[:HEADER_BYTES].view(HEADER)[0]
+    first = len(row) // 2 if woven.full == "ring" else HEADER_BYTES
+    slots = row[first : first + capacity * 8].view(np.uint64)
+    written = int(header["written"])
+    order = range(max(0, written - capacity) if woven.full == "ring" else 0, min(written, written))
+    words = [int(slots[i % capacity]) for i in order if woven.full == "ring" or i < capacity]
+    records: list[tuple[Any, ...]] = []
+    index = 0
+    while index < len(words):
+        kind, region, tag = split_word0(words[index] & 0xFFFFFFFF)
+        payload = None
+        following = split_word0(words[index + 1] & 0xFFFFFFFF)[0] if index + 1 < len(words) else None
+        if kind is not Kind.VALUE and following is Kind.VALUE:
+            payload, index = words[index], index + 1
+            kind, region, tag = split_word0(words[index] & 0xFFFFFFFF)
+        records.append((kind, woven.regions[region], tag, payload, words[index] >> 32))
+        index += 1
+    return header, records
+
+
+def _dim3(size: Any) -> tuple[int, int, int]:
+    size = (size,) if isinstance(size, int) else tuple(size)
+    return (*size, 1, 1)[:3]
+
+
+def expected(block: int, warp: int, steps: int, early: bool) -> list[tuple[Any, ...]]:
+    """What lane 0 of a warp records."""
+    found: list[tuple[Any, ...]] = [(Kind.BEGIN, "all", 0, None), (Kind.VALUE, "thread", 0, 32 * warp)]
+    if early:
+        return found
+    for step in range(steps):
+        found += [
+            (Kind.BEGIN, "load it", 0, None), (Kind.END, "load it", 0, None), (Kind.BEGIN, "dot", 0, None),
+            (Kind.INSTANT, "tick", 0, None), (Kind.ASYNC_BEGIN, "copy", step & 3, None),
+            (Kind.ASYNC_END, "copy", 1, None), (Kind.END, "dot", 0, None),
+        ]  # fmt: skip
+    return [*found, (Kind.INSTANT, "odd", 0, None) if block == 1 else (Kind.END, "all", 0, None)]
+
+
+@pytest.mark.parametrize(("store", "keep", "pin", "pair", "fuse"), [
+    *[(store, 4, True, True, True) for store in POLICIES],
+    *[(store, 0, False, False, False) for store in POLICIES],
+])  # fmt: skip
+@pytest.mark.parametrize("full", ["stop", "ring"])
+def test_every_policy_leaves_the_same_records(
+    full: str, store: str, keep: int, pin: bool, pair: bool, fuse: bool
+) -> None:
+    how = Weaving(full=full, store=store, keep=keep, pin=pin, pair=pair, fuse=fuse)
+    woven = weave(KERNEL, how=how)
+    plain = simulate.Memory()
+    result = plain.alloc(3 * 64 * 4)
+    simulate.run(KERNEL, "work", 3, 64, [result, 5, 32, 0], memory=plain)
+    tracks, out, _ = launch(woven, "work", 3, 64, ["OUT", 5, 32, "BUFFER"], out=3 * 64)
+    np.testing.assert_array_equal(out, plain.read(result, np.int32, 3 * 64))
+    assert len(tracks) == 6
+    for number, (header, records) in enumerate(tracks):
+        block, warp = divmod(number, 2)
+        assert (header["block"], header["warp"], header["lane"], header["state"]) == (block, warp, 0, 1)
+        assert [record[:4] for record in records] == expected(block, warp, 5, early=number == 0)
+        start = int(header["start_clock"])
+        clocks = [0, *[(record[4] - start) % 2**32 for record in records], int(header["exit_clock"]) - start]
+        assert clocks == sorted(clocks)
+        assert header["start_ns"] <= header["exit_ns"]
+
+
+@pytest.mark.parametrize("store", POLICIES)
+@pytest.mark.parametrize("steps", [1, 7, 8, 9, 60])
+def test_a_full_track_keeps_the_first_counts_the_rest_and_stays_inside(store: str, steps: int) -> None:
+    woven = weave(KERNEL, how=Weaving(store=store))
+    tracks, _, _ = launch(woven, "work", 2, 32, ["OUT", steps, 0, "BUFFER"], slots=8, out=64)
+    shift = shift_for(8, "stop", woven.slack)
+    for number, (header, records) in enumerate(tracks):
+        whole = expected(number, 0, steps, early=False)
+        assert header["written"] == len(whole) + 1
+        kept = whole[: len(records)]
+        assert [record[:4] for record in records] == kept
+        assert len(records) >= min(len(whole), capacity_of(shift, "stop", woven.slack)) - 1
+
+
+def test_a_ring_keeps_the_latest() -> None:
+    woven = weave(KERNEL, how=Weaving(full="ring"))
+    tracks, _, _ = launch(woven, "work", 1, 32, ["OUT", 60, 0, "BUFFER"], slots=32, out=32)
+    (header, records) = tracks[0]
+    whole = expected(0, 0, 60, early=False)
+    assert header["written"] == len(whole) + 1
+    assert [record[:4] for record in records] == whole[-32:]
+
+
+@pytest.mark.parametrize("pointer", [0, 4096])
+def test_without_a_buffer_of_ours_nothing_is_written(pointer: int) -> None:
+    woven = weave(KERNEL)
+    memory = simulate.Memory()
+    result = memory.alloc(64 * 4)
+    scratch = memory.alloc(1 << 16) if pointer else 0
+    simulate.run(woven.text, "work", 1, 64, [result, 3, 0, scratch], memory=memory)
+    if pointer:
+        assert not memory.read(scratch, np.uint8, 1 << 16).any()
+
+
+CUBES = HEAD + """\
+.visible .entry cubes(.param .u64 scratch)
+{
+	.reg .b32 %r<4>;
+	mov.u32 %r1, %ctaid.y;
+	// @warplens V y u32 %r1
+	mov.u32 %r2, %ctaid.z;
+	// @warplens V z u32 %r2
+	ret;
+}
+"""  # fmt: skip
+
+
+def test_three_dimensional_grids_and_blocks() -> None:
+    grid, block = (2, 3, 2), (8, 3, 4)
+    tracks, _, _ = launch(weave(CUBES), "cubes", grid, block, ["BUFFER"])
+    found = {(int(h["block"]), int(h["warp"])): [r[3] for r in records] for h, records in tracks}
+    assert found == {
+        (x + 2 * (y + 3 * z), warp): [y, z]
+        for x, y, z, warp in itertools.product(range(2), range(3), range(2), range(3))
+    }
+
+
+@pytest.mark.parametrize(
+    ("select", "blocks", "warps"),
+    [
+        (Selection(warps=(2, 0)), range(12), (0, 2)),
+        (Selection(granularity="block"), range(12), (0,)),
+        (Selection(blocks=(1, 9, 3)), (1, 4, 7), (0, 1, 2)),
+        (Selection(blocks=(10, 99, 1), warps=(1,)), (10, 11), (1,)),
+    ],
+)
+def test_selected_tracks_only(select: Selection, blocks: Any, warps: Any) -> None:
+    woven = weave(CUBES, how=Weaving(select=select))
+    tracks, _, _ = launch(woven, "cubes", (2, 3, 2), (8, 3, 4), ["BUFFER"], select=select)
+    assert [(int(h["block"]), int(h["warp"])) for h, _ in tracks] == list(itertools.product(blocks, warps))
+    assert all(len(records) == 2 for _, records in tracks)
+
+
+FUNCTIONS = HEAD + """\
+.func (.param .b32 result) leaf(.param .b32 x);
+.func empty()
+{
+	ret;
+}
+.func (.param .b32 result) leaf(.param .b32 x)
+{
+	.reg .b32 %r<4>;
+	.reg .pred %p1;
+	ld.param.b32 %r1, [x];
+	// @warplens B leaf
+	add.s32 %r2, %r1, 5;
+	// @warplens E leaf
+	st.param.b32 [result], %r2;
+	setp.gt.s32 %p1, %r2, 100;
+	@%p1 ret;
+	// @warplens I small
+	ret;
+}
+.func middle()
+{
+	.reg .b32 %r<4>;
+	{
+	.param .b32 a; .param .b32 b;
+	st.param.b32 [a], 1;
+	call.uni (b), leaf, (a);
+	ld.param.b32 %r1, [b];
+	}
+	call.uni empty;
+	ret;
+}
+.visible .entry caller(.param .u64 out)
+{
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<3>;
+	.reg .pred %p<2>;
+	mov.u32 %r1, %tid.x;
+	mov.u32 %r4, 0;
+	// @warplens B outer
+	{
+	.param .b32 a; .param .b32 b;
+	st.param.b32 [a], 200;
+	call.uni (b), leaf, (a);
+	ld.param.b32 %r2, [b];
+	}
+	// @warplens I between
+	call.uni middle;
+	// @warplens E outer
+	ld.param.u64 %rd1, [out];
+	mul.wide.u32 %rd2, %r1, 4;
+	add.s64 %rd1, %rd1, %rd2;
+	st.global.u32 [%rd1], %r2;
+	ret;
+}
+.visible .entry unmarked(.param .u64 out)
+{
+	ret;
+}
+"""  # fmt: skip
+
+
+@pytest.mark.parametrize("store", POLICIES)
+@pytest.mark.parametrize("slots", [256, 4])
+def test_marks_in_functions_that_are_not_inlined(store: str, slots: int) -> None:
+    woven = weave(FUNCTIONS, buffer=SymbolBuffer(), how=Weaving(store=store))
+    assert woven.entries == {"caller": 6}
+    tracks, out, _ = launch(woven, "caller", 2, 64, ["OUT"], out=64, slots=slots)
+    assert (out == 205).all()
+    names = [("B", "outer"), ("B", "leaf"), ("E", "leaf"), ("I", "between"), ("B", "leaf"), ("E", "leaf"),
+             ("I", "small"), ("E", "outer")]  # fmt: skip
+    for header, records in tracks:
+        assert header["written"] == len(names)
+        found = [(record[0].name[0], record[1]) for record in records]
+        assert found == names[: len(found)]
+        assert len(found) >= min(slots, len(names))
+
+
+@pytest.mark.parametrize("buffer", [SymbolBuffer(), ParamBuffer(1)])
+@pytest.mark.parametrize("full", ["stop", "ring"])
+def test_a_thread_that_ends_inside_a_function_still_closes_its_track(full: str, buffer: Any) -> None:
+    text = FUNCTIONS.replace("	@%p1 ret;", "	@%p1 exit;").replace(
+        "caller(.param .u64 out)", "caller(.param .u64 out, .param .u64 wl)"
+    )
+    woven = weave(text, buffer=buffer, how=Weaving(full=full))
+    args = ["OUT", "BUFFER" if isinstance(buffer, ParamBuffer) else 0]
+    tracks, out, _ = launch(woven, "caller", 1, 32, args, out=32)
+    assert not out.any(), "every thread left inside the first call"
+    header, records = tracks[0]
+    assert [record[1] for record in records] == ["outer", "leaf", "leaf"]
+    assert (header["written"], header["state"]) == (3, 1)
+
+
+def test_taking_a_marked_functions_address_is_refused_by_line() -> None:
+    text = FUNCTIONS.replace("	mov.u32 %r4, 0;", "	mov.u64 %rd2, leaf;")
+    with pytest.raises(WeaveError, match=r"line 41 in caller.*address of leaf"):
+        weave(text, buffer=SymbolBuffer())
+
+
+@pytest.mark.parametrize("buffer", [ParamBuffer(), SymbolBuffer()])
+def test_weaving_twice_changes_nothing(buffer: Any) -> None:
+    once = weave(KERNEL, buffer=buffer)
+    assert weave(once.text, buffer=buffer) == once
+    assert weave(once.text, buffer=buffer, how=Weaving(full="ring")) == once
+
+
+def test_text_without_marks_is_untouched() -> None:
+    text = KERNEL.replace("@warplens", "@other")
+    assert weave(text).text == text
+    assert weave(text).entries == {}
+
+
+def test_ids_are_dense_from_one_and_locations_follow_loc() -> None:
+    text = (
+        KERNEL.replace("	// @warplens B dot", "	.loc 1 42 7\n	// @warplens B dot")
+        + '.file 1 "kernels/my.py"\n'
+    )
+    woven = weave(text)
+    assert sorted(woven.regions) == list(range(1, 8))
+    assert woven.locations[next(k for k, v in woven.regions.items() if v == "dot")] == "kernels/my.py:42"
+
+
+@pytest.mark.parametrize(
+    ("mark", "problem"),
+    [
+        ("Q name", "not a mark"),
+        ("B", "not a mark"),
+        ("V x s16 %r1", "unknown value type"),
+        ("A x 32", "too large"),
+        ("V x s32 {%r1}", "not a register"),
+    ],
+)
+def test_a_bad_mark_is_named_by_its_line(mark: str, problem: str) -> None:
+    with pytest.raises(WeaveError, match=rf"line 15: .*{problem}"):
+        weave(KERNEL.replace("B all", mark))
+
+
+def test_options_refuse_what_does_not_go_together() -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        Selection(warps=(1,), granularity="block")
+    with pytest.raises(UsageError, match="evenly spaced"):
+        parse_blocks([1, 2, 5])
+    assert parse_blocks([3, 5, 7]) == (3, 8, 2)
+    assert parse_blocks(4) == (0, 4, 1)
+    assert parse_blocks(slice(2, None)) == (2, (1 << 31) - 1, 1)
