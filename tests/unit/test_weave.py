@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from warplens.errors import UsageError
-from warplens.record.layout import HEADER, HEADER_BYTES, RECORD, Kind, split_word0
+from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
 from warplens.weave import simulate
 from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, parse_blocks, shift_for
 from warplens.weave.syntax import WeaveError

@@ -1,8 +1,8 @@
 """Functions that are not inlined: a track's state goes with the call in the thread's own memory.
 
 A function needs the state when it holds a mark, ends the thread with `exit`, or calls one that does. The kernel keeps
-a frame of five words in local memory (the pointer's two, `lim`, the bounds predicate, log2(stride)) and passes its
-address as one more parameter; ptxas allows only one return parameter, so the state comes back through the frame.
+a frame in local memory (the pointer's two words, `lim`, the bounds predicate, log2(stride), a ring's mask) and passes
+its address as one more parameter; ptxas allows only one return parameter, so the state comes back through the frame.
 """
 
 from __future__ import annotations
@@ -68,14 +68,17 @@ class Calls:
         place.before(Raw.of(text))
         place.remove()
 
-    def open(self, function: Function) -> str:
+    def open(self, function: Function, ring: bool) -> str:
         """The opening of a function that passes the state on: the kernel's frame, or what its caller gave."""
         if not function.is_entry:
-            return f"\t.reg .b64 %wl_f;\n\tld.param.b64 %wl_f, [{_parameter(function)}];\n{_RESTORE}"
+            text = f"\t.reg .b64 %wl_f;\n\tld.param.b64 %wl_f, [{_parameter(function)}];\n{_RESTORE}"
+            return text + ("\n\tld.local.b32 %wl_mask, [%wl_f+20];" if ring else "")
         if not any(target in self.stateful for target in self.graph[function.name]):
             return ""
         frame = "\t.local .align 16 .b8 wl_frame[32];\n\t.reg .b64 %wl_f;\n\tmov.u64 %wl_f, wl_frame;"
-        return frame + "\n\tst.local.b32 [%wl_f+16], %wl_s;"
+        return (
+            frame + "\n\tst.local.b32 [%wl_f+16], %wl_s;" + ("\n\tst.local.b32 [%wl_f+20], %wl_mask;" if ring else "")
+        )
 
     def give_back(self) -> str:
         """What stands before each `ret` of a function that got the state."""

@@ -193,9 +193,9 @@ class _FunctionWeaver:
             opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.kept.items()]
             if self.defer:
                 opening.append("\tmov.b32 %wl_pw, 0; mov.b32 %wl_pc, 0;")
-            opening.append(self.weaver.calls.open(self.function))
+            opening.append(self.weaver.calls.open(self.function, self.weaver.how.full == "ring"))
         else:
-            opening = [self.weaver.calls.open(self.function)]
+            opening = [self.weaver.calls.open(self.function, self.weaver.how.full == "ring")]
             opening += [f"\tmov.b32 {register}, {word};" for word, register in self.kept.items()]
         declared = [DECLARATIONS] + [f"\t.reg .b32 {name};" for name in self.registers if not name.startswith("%wl_v6")]
         declared += [f"\t.reg .b64 {name};" for name in self.registers if name.startswith("%wl_v6")]
