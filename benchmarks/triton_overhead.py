@@ -152,6 +152,8 @@ def variants(ablation: bool) -> dict[str, Weaving]:
 class Woven:
     """Runs launches under one weaving, and keeps the last launch's records."""
 
+    most = 1000
+
     def __init__(self, how: Weaving, records: int) -> None:
         self.how, self.records = how, records
         self.last: Any = None
@@ -170,6 +172,9 @@ class Woven:
 
 
 class Proton:
+    most = 5
+    """Launches per turn: Proton decodes every launch in finalize()."""
+
     def __init__(self, options: dict[str, Any], folder: str) -> None:
         self.options, self.path = options, os.path.join(folder, "peer")
 
@@ -181,6 +186,8 @@ class Proton:
 
 
 class Plain:
+    most = 1000
+
     def __init__(self, mark: int) -> None:
         self.mark = mark
 
@@ -200,15 +207,16 @@ def measure(kernel: Kernel, modes: dict[str, Any], repeats: int, launches: int) 
         turn = repeat * len(names) // repeats
         order = names[turn:] + names[:turn]
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-            for name in order:
-                modes[name](kernel.launch, launches)
+            counts = [min(launches, modes[name].most) for name in order]
+            for name, count in zip(order, counts, strict=True):
+                modes[name](kernel.launch, count)
             torch.cuda.synchronize()
         events = [event for event in profiler.events() if event.name.startswith(kernel.name)]
         events.sort(key=lambda event: event.time_range.start)
-        if len(events) != launches * len(order):
-            raise SystemExit(f"{kernel.label}: {len(events)} kernel events for {launches * len(order)} launches")
-        for index, name in enumerate(order):
-            mine = events[index * launches : (index + 1) * launches]
+        if len(events) != sum(counts):
+            raise SystemExit(f"{kernel.label}: {len(events)} kernel events for {sum(counts)} launches")
+        for name, count in zip(order, counts, strict=True):
+            mine, events = events[:count], events[count:]
             times[name].append(statistics.median(event.device_time for event in mine))
     return times
 
