@@ -1,0 +1,178 @@
+"""What each block waited for: the block before it on its SM; and, inside a block, the path that led to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from warplens.analyse.lives import Array, Float, Int, Lives, reduce_by
+from warplens.analyse.producers import Matches
+
+NONE = -1
+
+
+class Chains:
+    """Blocks in sequence: each block's predecessor is the one of its launch and SM that ended last before it began."""
+
+    def __init__(self, lives: Lives) -> None:
+        self.lives = lives
+        blocks = lives.blocks
+        place = blocks.launch * (int(blocks.sm.max(initial=0)) + 1) + blocks.sm
+        low = int(blocks.begin_ns.min(initial=0))
+        width = int(blocks.end_ns.max(initial=0)) - low + 2
+        ended = place * width + blocks.end_ns - low
+        order = np.argsort(ended, kind="stable")
+        at = np.searchsorted(ended[order], place * width + blocks.begin_ns - low, side="right") - 1
+        before = order[np.maximum(at, 0)]
+        real = (at >= 0) & (place[before] == place) & (before != np.arange(len(blocks)))
+        # Two records at one instant could make each other's predecessor; begin before begin keeps it a tree.
+        real &= blocks.begin_ns[before] < blocks.begin_ns
+        self.before = np.where(real, before, NONE)
+
+    @cached_property
+    def generations(self) -> list[Int]:
+        """Blocks by their number of predecessors, so that each generation only needs the one before."""
+        count = np.zeros(len(self.before), np.int64)
+        before = self.before.tolist()
+        depth = count.tolist()
+        for block in np.argsort(self.lives.blocks.begin_ns, kind="stable").tolist():
+            if before[block] >= 0:
+                depth[block] = depth[before[block]] + 1
+        depths = np.array(depth, np.int64)
+        order = np.argsort(depths, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(depths[order])) + 1) if len(order) else []
+
+    def along(self, saved: Array) -> Array:
+        """The sum of `saved` over each block and all its predecessors."""
+        total = saved.copy()
+        for generation in self.generations[1:]:
+            total[generation] += total[self.before[generation]]
+        return np.asarray(total)
+
+    def latest(self) -> Int:
+        """The latest end among each block and all that follow from it."""
+        out = self.lives.blocks.end_ns.copy()
+        for generation in reversed(self.generations[1:]):
+            np.maximum.at(out, self.before[generation], out[generation])
+        return np.asarray(out)
+
+    def to(self, block: int) -> list[int]:
+        """The chain of blocks that ends with `block`, first to last."""
+        out = []
+        while block >= 0:
+            out.append(block)
+            block = int(self.before[block])
+        return out[::-1]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Stretches of tracks, in cycles, that make up the path of every block. Sorted by track, then time, disjoint."""
+
+    track: Int
+    begin: Int
+    end: Int
+
+
+class BlockPaths:
+    """The path inside every block: backwards from its last record, through each wait that blocked to its producer."""
+
+    def __init__(self, lives: Lives, matches: Matches) -> None:
+        self.lives = lives
+        real = matches.producer >= 0
+        wait, producer = matches.wait[real], matches.producer[real]
+        blocked = (lives.end[producer] > lives.start[wait]) & (lives.end[producer] <= lives.end[wait])
+        wait, producer = wait[blocked], producer[blocked]
+        life = lives.finish - lives.begin + 2
+        self.offset = np.cumsum(life) - life - lives.begin
+        order = np.argsort(self._axis(wait, lives.end[wait]), kind="stable")
+        self.wait, self.producer = wait[order], producer[order]
+        self.freed = lives.end[self.producer]
+
+    def _axis(self, row: Int, cycle: Int) -> Int:
+        return np.asarray(self.offset[self.lives.of_row[row]] + cycle)
+
+    @cached_property
+    def blocked(self) -> Int:
+        """Cycles of each track that a marked producer held it up."""
+        lives = self.lives
+        held = np.minimum(self.freed, lives.end[self.wait]) - lives.start[self.wait]
+        return np.bincount(lives.of_row[self.wait], weights=held, minlength=len(lives)).astype(np.int64)
+
+    def _latest_wait(self, track: Int, cycle: Int) -> Int:
+        """The last blocking wait of a track that ended at or before a cycle."""
+        lives = self.lives
+        ends = self._axis(self.wait, lives.end[self.wait])
+        at = np.searchsorted(ends, self.offset[track] + cycle, side="right") - 1
+        here = lives.of_row[self.wait[np.maximum(at, 0)]] == track if len(self.wait) else np.zeros(len(track), bool)
+        return np.where((at >= 0) & here, at, NONE)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        lives = self.lives
+        last = self._last_track()
+        start = self._latest_wait(last, lives.finish[last])
+        follow, time = self._links()
+        visited = np.zeros(len(self.wait), bool)
+        onward = follow.tolist()
+        seen = bytearray(len(onward))
+        for at in start.tolist():
+            while at >= 0 and not seen[at]:
+                seen[at] = 1
+                at = onward[at]
+        visited = np.frombuffer(bytes(seen), np.uint8).astype(bool)
+        # The first piece of each block ends with the block; every further one ends where a producer let a wait go.
+        track = np.concatenate([last, lives.of_row[self.producer[visited]]])
+        end = np.concatenate([lives.finish[last], time[visited]])
+        left_by = np.concatenate([start, follow[visited]])
+        begin = np.where(left_by >= 0, self.freed[np.maximum(left_by, 0)] if len(self.freed) else 0, lives.begin[track])
+        begin = np.minimum(begin, end)
+        order = np.argsort(self.offset[track] + begin, kind="stable")
+        return Pieces(track[order].astype(np.int64), begin[order], end[order])
+
+    def _last_track(self) -> Int:
+        """The track of each block that was recorded last."""
+        lives = self.lives
+        order = np.lexsort((lives.finish, lives.block))
+        ends = np.searchsorted(lives.block[order], np.arange(len(lives.blocks)), side="right") - 1
+        return np.asarray(order[ends])
+
+    def _links(self) -> tuple[Int, Int]:
+        """For each blocking wait, the wait before its producer's end on the producer's track, and that end."""
+        lives = self.lives
+        track = lives.of_row[self.producer].astype(np.int64)
+        follow = self._latest_wait(track, self.freed)
+        # Always strictly back in time, so that no zero-length producer can make a circle.
+        ends = lives.end[self.wait]
+        stuck = (follow >= 0) & (ends[np.maximum(follow, 0)] >= ends) if len(ends) else np.zeros(0, bool)
+        follow[stuck] = self._latest_wait(track[stuck], ends[stuck] - 1)
+        return follow, self.freed
+
+    @cached_property
+    def on_path(self) -> Float:
+        """Each span's own cycles (children excluded) that lie on its block's path."""
+        lives, pieces = self.lives, self.pieces
+        begin, end = self.offset[pieces.track] + pieces.begin, self.offset[pieces.track] + pieces.end
+        before = np.append(0, np.cumsum(end - begin))
+
+        def covered(axis: Int) -> Int:
+            at = np.searchsorted(begin, axis, side="right") - 1
+            inside = np.minimum(axis, end[np.maximum(at, 0)]) - begin[np.maximum(at, 0)]
+            return np.where(at >= 0, before[np.maximum(at, 0)] + inside, 0)
+
+        offset = lives.spread(self.offset)
+        whole = covered(offset + lives.end) - covered(offset + lives.start)
+        whole[~lives.is_span | lives.detached] = 0
+        inner = lives.inner
+        return np.asarray(whole - np.bincount(lives.parent[inner], weights=whole[inner], minlength=len(whole)))
+
+    @cached_property
+    def floor(self) -> Int:
+        """Cycles each track needs even if nobody ever keeps it waiting."""
+        return np.asarray(np.maximum(self.lives.finish - self.lives.begin - self.blocked, 0))
+
+    def longest(self, per_track: Array) -> Array:
+        """The largest value among the tracks of each block."""
+        return reduce_by(np.maximum, per_track, self.lives.block, len(self.lives.blocks))

@@ -1,0 +1,144 @@
+"""Did the clock hold, and is time known well enough for the questions asked of it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.finding import Finding, duration, percent
+from warplens.analyse.lives import Lives
+from warplens.analyse.result import PerKernel
+from warplens.trace.model import Trace
+
+_STEPS = 20
+_FELL = 0.03
+_SHORT = 64
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The SM clock during a kernel, in MHz over equal steps of its launches, and the error of times in ns.
+
+    `lost` is what the kernel would save at the highest clock seen, if all its time scaled with the clock. `blurred`
+    are regions whose median duration is below the error of placing them: their order across SMs cannot be told.
+    """
+
+    mhz: tuple[float, ...]
+    mhz_min: float
+    mhz_mean: float
+    mhz_max: float
+    lost: float
+    error_ns: float
+    kernel_ns: float
+    blurred: tuple[str, ...]
+    measured: bool
+
+
+def clock(trace: Trace) -> PerKernel[Clock]:
+    """The clock of every kernel."""
+    lives = Lives.of(trace)
+    fit = trace.meta.clock
+    error = placement_error(trace)
+    ns = trace.numpy("dur_ns")
+    top = np.flatnonzero(lives.measured & (lives.parent < 0) & (ns >= _SHORT))
+    launch = lives.launch[lives.of_row[top]]
+    begin = np.array([each.begin_ns for each in lives.launches], np.int64)[launch]
+    whole = np.array([each.duration_ns for each in lives.launches], np.int64)[launch]
+    middle = trace.numpy("start_ns")[top] + ns[top] // 2
+    step = np.clip((middle - begin) * _STEPS // whole, 0, _STEPS - 1)
+    names = {kernel: at for at, kernel in enumerate(lives.kernels)}
+    of_launch = np.array([names[each.kernel] for each in lives.launches], np.int64)
+    key = of_launch[launch] * _STEPS + step
+    size = len(names) * _STEPS
+    cycles = np.bincount(key, weights=lives.duration[top], minlength=size).reshape(-1, _STEPS)
+    time = np.bincount(key, weights=ns[top], minlength=size).reshape(-1, _STEPS)
+    medians = _medians(lives, trace)
+    answers = {}
+    for kernel, at in names.items():
+        seen = time[at] > 0
+        mhz = 1000 * cycles[at][seen] / time[at][seen]
+        low, high = (float(mhz.min()), float(mhz.max())) if seen.any() else (fit.mhz_min, fit.mhz_max)
+        mean = float(1000 * cycles[at].sum() / time[at].sum()) if seen.any() else fit.mhz_mean
+        best = max(high, fit.mhz_max)
+        answers[kernel] = Clock(
+            mhz=tuple(mhz.tolist()),
+            mhz_min=low,
+            mhz_mean=mean,
+            mhz_max=best,
+            lost=max(1 - mean / best, 0.0) if best else 0.0,
+            error_ns=error,
+            kernel_ns=lives.kernel_ns(kernel),
+            blurred=tuple(name for name, median in medians.get(kernel, {}).items() if median < error),
+            measured=fit.method not in ("none", "nominal", "unknown"),
+        )
+    return PerKernel(answers)
+
+
+def placement_error(trace: Trace) -> float:
+    """How far, in ns, a time of this trace may be off: the fit's residual at the 99th percentile."""
+    return float(trace.meta.clock.residual_p99_ns)
+
+
+def _medians(lives: Lives, trace: Trace) -> dict[str, dict[str, float]]:
+    """The median duration in ns of each region of each kernel, from a sample."""
+    rows = np.flatnonzero(lives.measured)
+    rows = rows[:: max(len(rows) // 500_000, 1)]
+    ns, kernels = trace.numpy("dur_ns"), trace.codes("kernel")[1]
+    code = lives.per_track("kernel")[lives.of_row[rows]] * len(lives.regions) + lives.region[rows]
+    order = np.argsort(code, kind="stable")
+    keys, starts = np.unique(code[order], return_index=True)
+    out: dict[str, dict[str, float]] = {}
+    for key, part in zip(keys.tolist(), np.split(rows[order], starts[1:]), strict=True):
+        kernel, region = kernels[key // len(lives.regions)], lives.regions[key % len(lives.regions)]
+        out.setdefault(kernel, {})[region] = float(np.median(ns[part]))
+    return out
+
+
+def clock_findings(answer: PerKernel[Clock]) -> list[Finding]:
+    """A clock that fell, and times that are too uncertain to be compared."""
+    out = []
+    for kernel, one in answer.kernels.items():
+        if one.measured and one.mhz_max and 1 - one.mhz_min / one.mhz_max > _FELL:
+            out.append(
+                Finding(
+                    kind="clock",
+                    what=f"The SM clock fell to {one.mhz_min:,.0f} MHz (mean {one.mhz_mean:,.0f}, highest "
+                    f"{one.mhz_max:,.0f}) while the kernel ran: a power or thermal limit.",
+                    advice="Compare in cycles rather than in ns; lock the clock (nvidia-smi -lgc) for measurements; "
+                    "fewer wasted operations and bytes leave more power for the clock.",
+                    gain=one.lost,
+                    kernel=kernel,
+                    evidence={"mhz_min": one.mhz_min, "mhz_mean": one.mhz_mean, "mhz_max": one.mhz_max},
+                )
+            )
+        if one.blurred:
+            listed = ", ".join(f"`{name}`" for name in one.blurred[:4])
+            out.append(
+                Finding(
+                    kind="clock",
+                    what=f"Times are known to {duration(one.error_ns)}, which is longer than the median of {listed}: "
+                    f"their order across SMs cannot be told (cycles within one SM are exact).",
+                    advice="Ask such questions within one SM, or add anchors.",
+                    gain=0.0,
+                    kernel=kernel,
+                    region=one.blurred[0],
+                    evidence={
+                        "error_ns": one.error_ns,
+                        "error_share_of_kernel": one.error_ns / max(one.kernel_ns, 1.0),
+                    },
+                )
+            )
+    return out
+
+
+def too_small(gain: float, kernel_ns: float, error_ns: float, own_cost: float | None) -> str:
+    """Why a gain should not be believed, or nothing: it is below the clock's error or below the profiler's own cost."""
+    if gain * kernel_ns < error_ns:
+        return (
+            f"its {duration(gain * kernel_ns)} are within the clock's error of {duration(error_ns)} "
+            f"({percent(error_ns / max(kernel_ns, 1.0))} of the kernel)"
+        )
+    if own_cost is not None and gain < own_cost:
+        return f"its {percent(gain)} are below the {percent(own_cost)} that profiling itself cost this kernel"
+    return ""

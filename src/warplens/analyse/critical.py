@@ -1,0 +1,260 @@
+"""The critical path of a launch: which regions its end depended on, and what making one faster would give.
+
+Backwards from the last record: along the warp's own spans; through a wait to the span that let it go; from a block's
+begin to the block before it on its SM; to the launch. The path covers the kernel's time without holes, so the shares
+of its parts sum to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.chains import BlockPaths, Chains
+from warplens.analyse.finding import Finding, percent
+from warplens.analyse.lives import Array, Float, Int, Lives, Mask
+from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.producers import Matches, match_waits
+from warplens.analyse.result import PerKernel
+from warplens.errors import UsageError, did_you_mean
+from warplens.trace.model import Trace
+
+FASTER = (0.1, 0.25, 0.5, 1.0)
+ASSUMPTIONS = (
+    "Every instance of the region gets faster by the same share and nothing else changes; blocks stay on the SM and "
+    "in the order they had; a warp is held up only by the waits that a mark shows, and is never faster than its own "
+    "work; memory, power and clocks react to nothing."
+)
+_MOST_REGIONS = 24
+_MOST_STEPS = 2000
+
+
+@dataclass(frozen=True)
+class PathRegion:
+    """One region: its share of the kernel's time on the path; the time it could grow, everywhere at once, before
+    the kernel would (0 when on the path); the kernel's gain if it were faster by the shares of `FASTER`."""
+
+    region: str
+    purpose: str
+    share: float
+    ns: float
+    slack_ns: float
+    gain: Mapping[float, float]
+
+    def at(self, faster: float) -> float:
+        """The gain at any share, between the computed ones."""
+        return float(np.interp(faster, [0.0, *self.gain], [0.0, *self.gain.values()]))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stretch of the path on one warp."""
+
+    sm: int
+    block: int
+    warp: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """Means over a kernel's launches, in ns. `length_ns` = regions + `unmarked_ns` + `between_ns` + `launch_ns`:
+    marked time, time of warps outside every region, from one block's end to the next one's first record, and from
+    the launch to the first block's first record (with what follows the last record). `steps` are those of the longest
+    launch."""
+
+    length_ns: float
+    kernel_ns: float
+    longest_track_ns: float
+    regions: tuple[PathRegion, ...]
+    unmarked_ns: float
+    between_ns: float
+    launch_ns: float
+    launch: int
+    blocks: tuple[int, ...]
+    steps: tuple[Step, ...]
+    assumptions: str = ASSUMPTIONS
+
+    def __getitem__(self, region: str) -> PathRegion:
+        for one in self.regions:
+            if one.region == region:
+                return one
+        raise UsageError(f"no region named {region!r}{did_you_mean(region, (one.region for one in self.regions))}")
+
+
+def critical_path(trace: Trace, *, waits: str | None = None, matches: Matches | None = None) -> PerKernel[CriticalPath]:
+    """The critical path of every kernel; `waits` is an expression for regions that only wait."""
+    lives = Lives.of(trace)
+    kinds = purposes(lives.regions, waits)
+    paths = BlockPaths(lives, matches or match_waits(lives, kinds))
+    chains = Chains(lives)
+    return PerKernel({kernel: _Kernel(lives, kernel, kinds, paths, chains).answer() for kernel in lives.kernels})
+
+
+class _Kernel:
+    """One kernel's blocks, and the matrices of block × region and track × region in ns that the answers come from."""
+
+    def __init__(self, lives: Lives, kernel: str, kinds: list[Purpose], paths: BlockPaths, chains: Chains) -> None:
+        self.lives, self.kernel, self.kinds, self.paths, self.chains = lives, kernel, kinds, paths, chains
+        self.launches = [int(at) for at in lives.kernels[kernel]]
+        self.mine = np.isin(lives.blocks.launch, self.launches)
+        cycles = lives.blocks.end - lives.blocks.begin
+        self.lasted = (lives.blocks.end_ns - lives.blocks.begin_ns).astype(np.float64)
+        self.ns_per_cycle = self.lasted / np.maximum(cycles, 1)
+        self.rows = lives.spans_of(kernel)
+        self.codes = self._regions()
+        self.column = np.full(len(lives.regions), len(self.codes), np.int64)
+        self.column[self.codes] = np.arange(len(self.codes))
+
+    def _regions(self) -> Int:
+        """The regions that matter: longest on blocks' paths first, then by their time anywhere."""
+        region = self.lives.region[self.rows]
+        many = len(self.lives.regions)
+        on_path = np.bincount(region, weights=self.paths.on_path[self.rows], minlength=many)
+        anywhere = np.bincount(region, weights=self.lives.exclusive[self.rows], minlength=many)
+        order = np.lexsort((-anywhere, -on_path))
+        return order[anywhere[order] > 0][:_MOST_REGIONS]
+
+    def _matrix(self, group: Array, groups: int, weights: Array) -> Float:
+        width = len(self.codes) + 1
+        key = group[self.rows].astype(np.int64) * width + self.column[self.lives.region[self.rows]]
+        summed: Float = np.bincount(key, weights=weights[self.rows], minlength=groups * width).astype(np.float64)
+        return summed.reshape(groups, width)
+
+    def answer(self) -> CriticalPath:
+        lives = self.lives
+        block_row = lives.block[lives.of_row]
+        on_path = self._matrix(block_row, len(lives.blocks), self.paths.on_path) * self.ns_per_cycle[:, None]
+        spent = self._spent()
+        ends = [self._last_block(at) for at in self.launches]
+        chains = [self.chains.to(end) for end in ends]
+        per_region = np.array([on_path[chain].sum(axis=0) for chain in chains])
+        inside = np.array([self.lasted[chain].sum() for chain in chains])
+        first = np.array([lives.blocks.begin_ns[chain[0]] for chain in chains], np.float64)
+        last = lives.blocks.end_ns[ends].astype(np.float64)
+        whole = np.array([lives.launches[at].duration_ns for at in self.launches], np.float64)
+        gains = self._gains(on_path, spent, whole)
+        slack = self._slack(on_path, spent)
+        mean = per_region.mean(axis=0)
+        longest = int(np.argmax(whole))
+        regions = tuple(
+            PathRegion(
+                lives.regions[code],
+                self.kinds[code].value,
+                share=float(mean[at] / whole.mean()),
+                ns=float(mean[at]),
+                slack_ns=float(slack[at]),
+                gain=dict(zip(FASTER, gains[:, at].tolist(), strict=True)),
+            )
+            for at, code in enumerate(self.codes.tolist())
+        )
+        return CriticalPath(
+            length_ns=float(whole.mean()),
+            kernel_ns=float(whole.mean()),
+            longest_track_ns=self._longest_track(),
+            regions=tuple(sorted(regions, key=lambda region: -region.share)),
+            unmarked_ns=float((inside - per_region.sum(axis=1)).mean() + mean[-1]),
+            between_ns=float((last - first - inside).mean()),
+            launch_ns=float((whole - (last - first)).mean()),
+            launch=lives.launches[self.launches[longest]].number,
+            blocks=tuple(lives.blocks.number[chains[longest]].tolist()),
+            steps=self._steps(chains[longest]),
+        )
+
+    def _last_block(self, at: int) -> int:
+        of = self.lives.blocks_of(at)
+        return int(of.start) + int(self.lives.blocks.end_ns[of].argmax())
+
+    def _longest_track(self) -> float:
+        lasted = (self.lives.finish_ns - self.lives.begin_ns)[self.lives.tracks_of(self.kernel)]
+        return float(lasted.max(initial=0))
+
+    def _spent(self) -> Float:
+        """Cycles of each track in each region, without what a producer held it up."""
+        lives = self.lives
+        own = lives.exclusive.astype(np.float64)
+        held = np.minimum(self.paths.freed, lives.end[self.paths.wait]) - lives.start[self.paths.wait]
+        own[self.paths.wait] = np.maximum(own[self.paths.wait] - held, 0)
+        return self._matrix(lives.of_row, len(lives), own)
+
+    def _gains(self, on_path: Float, spent: Float, whole: Float) -> Float:
+        """What each region faster by each share gives the kernel: rows are `FASTER`, columns the regions.
+
+        A block shrinks by its path's part, but never below what its busiest warp needs by itself; a chain of blocks
+        shrinks by the sum; the kernel ends with its latest chain.
+        """
+        lives = self.lives
+        waits = np.array([self.kinds[code] is Purpose.WAIT for code in self.codes], bool)
+        out = np.zeros((len(FASTER), len(self.codes)))
+        floor_now = self.paths.floor[:, None]
+        for row, faster in enumerate(FASTER):
+            floor = self.paths.longest(floor_now - faster * spent[:, :-1]) * self.ns_per_cycle[:, None]
+            shrunk = np.maximum(self.lasted[:, None] - faster * on_path[:, :-1], floor)
+            saved = self.chains.along(np.maximum(self.lasted[:, None] - shrunk, 0.0) * self.mine[:, None])
+            ends = lives.blocks.end_ns[:, None] - saved
+            for at, launch in enumerate(self.launches):
+                of = lives.blocks_of(launch)
+                out[row] += (lives.blocks.end_ns[of].max() - ends[of].max(axis=0)) / whole[at]
+        out /= len(self.launches)
+        out[:, waits] = 0.0
+        return out
+
+    def _slack(self, on_path: Float, spent: Float) -> Float:
+        """How much later a region could end without moving the kernel's end, at its tightest place."""
+        lives = self.lives
+        last = np.zeros(len(lives.launches))
+        for at in self.launches:
+            last[at] = lives.blocks.end_ns[lives.blocks_of(at)].max()
+        behind = last[lives.blocks.launch] - self.chains.latest()
+        present = self.paths.longest(spent[:, :-1]) > 0
+        need = (
+            self.paths.longest(np.where(spent[:, :-1] > 0, self.paths.floor[:, None], 0)) * self.ns_per_cycle[:, None]
+        )
+        room = np.where(on_path[:, :-1] > 0, 0.0, np.maximum(self.lasted[:, None] - need, 0.0)) + behind[:, None]
+        usable: Mask = present & self.mine[:, None]
+        slack = np.where(usable, room, np.inf).min(axis=0, initial=np.inf)
+        return np.where(np.isfinite(slack), slack, 0.0)
+
+    def _steps(self, chain: list[int]) -> tuple[Step, ...]:
+        """The path's stretches in time order; when there are too many, the longest."""
+        lives, pieces = self.lives, self.paths.pieces
+        mine = np.flatnonzero(np.isin(lives.block[pieces.track], chain) & (pieces.end > pieces.begin))
+        if len(mine) > _MOST_STEPS:
+            mine = mine[np.argsort(pieces.begin[mine] - pieces.end[mine], kind="stable")[:_MOST_STEPS]]
+        track = pieces.track[mine]
+        block = lives.block[track]
+        rate, origin = self.ns_per_cycle[block], lives.blocks.begin[block]
+        start = lives.blocks.begin_ns[block] + (pieces.begin[mine] - origin) * rate
+        end = lives.blocks.begin_ns[block] + (pieces.end[mine] - origin) * rate
+        rows = zip(lives.sm[track], lives.blocks.number[block], lives.warp[track], start, end, strict=True)
+        return tuple(sorted((Step(*(round(float(x)) for x in row)) for row in rows), key=lambda step: step.start_ns))
+
+
+def path_findings(answer: PerKernel[CriticalPath]) -> list[Finding]:
+    """The region whose speed matters most: what a quarter less of it would give."""
+    out = []
+    for kernel, one in answer.kernels.items():
+        working = [region for region in one.regions if region.gain.get(0.25, 0.0) > 0]
+        if not working:
+            continue
+        top = max(working, key=lambda region: region.gain[0.25])
+        out.append(
+            Finding(
+                kind="critical path",
+                what=f"The kernel's end depends most on `{top.region}`: {percent(top.share)} of the critical path. "
+                f"Making it 25 % faster would make the kernel about {percent(top.gain[0.25])} faster.",
+                advice=f"Spend effort on `{top.region}` first; regions with slack (see --json) gain nothing.",
+                gain=top.gain[0.25],
+                kernel=kernel,
+                region=top.region,
+                evidence={
+                    "share_of_path": top.share,
+                    **{f"gain_at_{round(100 * x)}_percent": gain for x, gain in top.gain.items()},
+                    "assumptions": one.assumptions,
+                },
+            )
+        )
+    return out

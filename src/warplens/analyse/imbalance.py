@@ -1,0 +1,239 @@
+"""Is the work even? Across the warps of a role, across blocks, across SMs; whoever is late is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.finding import Finding, duration, numbers, percent
+from warplens.analyse.lives import Array, Float, Int, Lives, Mask, reduce_by
+from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.result import PerKernel
+from warplens.analyse.roles import WarpRole, warp_roles
+from warplens.trace.model import Trace
+
+_MOST_NAMED = 64
+_LATE = 1.2
+_FAR = 5.0
+
+
+@dataclass(frozen=True)
+class RoleBalance:
+    """Work (time outside waits) of the warps of one role, block by block.
+
+    `factor` is the busiest warp's work over the mean, averaged over blocks; `loss` the share of the blocks' time
+    between the mean and the busiest; `busiest` the warp numbers by how much above the mean they are.
+    """
+
+    role: WarpRole
+    factor: float
+    loss: float
+    busiest: tuple[int, ...]
+    region: str
+
+
+@dataclass(frozen=True)
+class Imbalance:
+    """`block_factor` is the longest block over the mean (per launch, averaged); `sm_loss` the share of SM time
+    between an SM's last block and the kernel's end. Late blocks last 1.2 times the median and five spreads more."""
+
+    roles: tuple[RoleBalance, ...]
+    block_median_ns: float
+    block_factor: float
+    late_blocks: tuple[int, ...]
+    late_share: float
+    late_region: str
+    late_median_ns: float
+    sm_loss: float
+    slow_sms: tuple[int, ...]
+    sm_factor: float
+    launches: int
+
+
+def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]:
+    """Balance of every kernel; `waits` is an expression for regions that only wait."""
+    lives = Lives.of(trace)
+    waiting = np.array([purpose is Purpose.WAIT for purpose in purposes(lives.regions, waits)], bool)
+    at_work = lives.exclusive * ~waiting[lives.region] if waiting.any() else lives.exclusive
+    work = lives.sum_per_track(at_work)
+    roles, role = warp_roles(lives)
+    return PerKernel({name: _of_kernel(lives, name, work, at_work, roles, role) for name in lives.kernels})
+
+
+def _of_kernel(
+    lives: Lives, kernel: str, work: Int, at_work: Float, roles: tuple[WarpRole, ...], role: Int
+) -> Imbalance:
+    mine = np.isin(lives.blocks.launch, lives.kernels[kernel])
+    lasted = lives.blocks.end_ns - lives.blocks.begin_ns
+    parts = [lives.blocks_of(at) for at in lives.kernels[kernel]]
+    late = _late(lasted, parts)
+    medians = [float(np.median(lasted[part])) for part in parts]
+    factors = [float(lasted[part].max() / max(lasted[part].mean(), 1)) for part in parts]
+    slow, sm_factor = _slow_sms(lives, lasted, mine)
+    named = np.flatnonzero(late)
+    named = named[np.argsort(-lasted[named], kind="stable")]
+    return Imbalance(
+        roles=tuple(
+            _balance(lives, work, at_work, one, role == number)
+            for number, one in enumerate(roles)
+            if one.kernel == kernel and len(one.warps) > 1
+        ),
+        block_median_ns=float(np.median(medians)),
+        block_factor=float(np.mean(factors)),
+        late_blocks=tuple(dict.fromkeys(lives.blocks.number[named].tolist()))[:_MOST_NAMED],
+        late_share=float(late.sum() / max(mine.sum(), 1)),
+        late_region=_late_region(lives, late, mine),
+        late_median_ns=float(np.median(lasted[late])) if late.any() else 0.0,
+        sm_loss=float(np.mean([_sm_loss(lives, at) for at in lives.kernels[kernel]])),
+        slow_sms=slow,
+        sm_factor=sm_factor,
+        launches=len(lives.kernels[kernel]),
+    )
+
+
+def _balance(lives: Lives, work: Int, at_work: Float, role: WarpRole, member: Mask) -> RoleBalance:
+    """Each block's busiest warp against the mean of its role."""
+    tracks = np.flatnonzero(member)
+    blocks, group = np.unique(lives.block[tracks], return_inverse=True)
+    group = group.reshape(-1)
+    most = reduce_by(np.maximum, work[tracks], group, len(blocks))
+    mean = np.bincount(group, weights=work[tracks]) / np.bincount(group)
+    whole = (lives.blocks.end - lives.blocks.begin)[blocks]
+    above = work[tracks] - mean[group]
+    by_warp = np.bincount(lives.warp[tracks], weights=above) / np.maximum(np.bincount(lives.warp[tracks]), 1)
+    margin = 0.05 * float(mean.mean())
+    busiest = [int(warp) for warp in np.argsort(-by_warp, kind="stable") if by_warp[warp] > margin]
+    return RoleBalance(
+        role=role,
+        factor=float(np.mean(most / np.maximum(mean, 1))),
+        loss=float((most - mean).sum() / max(whole.sum(), 1)),
+        busiest=tuple(busiest[:_MOST_NAMED]),
+        region=_uneven_region(lives, at_work, tracks, group, most, work),
+    )
+
+
+def _uneven_region(lives: Lives, at_work: Float, tracks: Int, group: Int, most: Array, work: Int) -> str:
+    """The region that the busiest warps spend more on than the others of their role."""
+    busiest = tracks[work[tracks] == most[group]]
+    return _difference(lives, at_work, busiest, np.setdiff1d(tracks, busiest))
+
+
+def _difference(lives: Lives, weight: Float, some: Int, others: Int) -> str:
+    if not len(some) or not len(others):
+        return ""
+    kind = np.zeros(len(lives), np.int64)
+    kind[some], kind[others] = 1, 2
+    many = len(lives.regions)
+    totals = np.bincount(lives.spread(kind) * many + lives.region, weights=weight, minlength=3 * many).reshape(3, many)
+    apart = totals[1] / len(some) - totals[2] / len(others)
+    at = int(apart.argmax())
+    return lives.regions[at] if apart[at] > 0 else ""
+
+
+def _late(lasted: Int, launches: list[slice]) -> Mask:
+    """Blocks far beyond the middle of their launch."""
+    late = np.zeros(len(lasted), bool)
+    for part in launches:
+        middle = float(np.median(lasted[part]))
+        spread = 1.4826 * float(np.median(np.abs(lasted[part] - middle)))
+        late[part] = (lasted[part] > _LATE * middle) & (lasted[part] > middle + _FAR * spread)
+    return late
+
+
+def _late_region(lives: Lives, late: Mask, mine: Mask) -> str:
+    if not late.any():
+        return ""
+    return _difference(
+        lives, lives.exclusive, np.flatnonzero(late[lives.block]), np.flatnonzero((mine & ~late)[lives.block])
+    )
+
+
+def _slow_sms(lives: Lives, lasted: Int, mine: Mask) -> tuple[tuple[int, ...], float]:
+    """SMs whose blocks all take longer: at least two blocks each, and far beyond the other SMs."""
+    sm = lives.blocks.sm[mine]
+    count = np.bincount(sm)
+    seen = np.flatnonzero(count >= 2)
+    if len(seen) < 8:
+        return (), 1.0
+    mean: Float = np.bincount(sm, weights=lasted[mine])[seen] / count[seen]
+    middle = float(np.median(mean))
+    spread = 1.4826 * float(np.median(np.abs(mean - middle)))
+    slow = seen[(mean > 1.1 * middle) & (mean > middle + _FAR * spread)]
+    return tuple(slow.tolist()[:_MOST_NAMED]), float(mean.max() / max(middle, 1))
+
+
+def _sm_loss(lives: Lives, at: int) -> float:
+    """The mean over SMs that ran anything of the time from their last block's end to the kernel's."""
+    of = lives.blocks_of(at)
+    sms, index = np.unique(lives.blocks.sm[of], return_inverse=True)
+    last = reduce_by(np.maximum, lives.blocks.end_ns[of], index.reshape(-1), len(sms))
+    return float((last.max() - last).mean() / lives.launches[at].duration_ns)
+
+
+def imbalance_findings(answer: PerKernel[Imbalance], *, quantised: dict[str, float] | None = None) -> list[Finding]:
+    """What is uneven. `quantised` is the share per kernel that a part-filled last wave already explains."""
+    out = []
+    for kernel, one in answer.kernels.items():
+        for balance in one.roles:
+            if balance.loss > 0:
+                out.append(_uneven_warps(kernel, balance))
+        rest = one.sm_loss - (quantised or {}).get(kernel, 0.0)
+        if rest > 0 and (one.block_factor > 1.05 or one.slow_sms):
+            out.append(_uneven_blocks(kernel, one, rest))
+    return out
+
+
+def _uneven_warps(kernel: str, balance: RoleBalance) -> Finding:
+    who = f"warp {numbers(balance.busiest[:4])}" if balance.busiest else "another warp in each block"
+    where = f", mostly in `{balance.region}`" if balance.region else ""
+    return Finding(
+        kind="imbalance",
+        what=f"The {balance.role.name} do the same job unevenly: the busiest has {percent(balance.factor - 1)} more "
+        f"work than the mean of its block ({who}{where}).",
+        advice="Give each warp of the role the same number of tiles or rows, or let them take work from a counter.",
+        gain=balance.loss,
+        kernel=kernel,
+        region=balance.region,
+        warps=balance.busiest or balance.role.warps,
+        evidence={"busiest_over_mean": balance.factor, "share_of_block_time": balance.loss},
+    )
+
+
+def _uneven_blocks(kernel: str, one: Imbalance, gain: float) -> Finding:
+    if one.slow_sms and not one.late_blocks:
+        what = (
+            f"Blocks on SM {numbers(one.slow_sms)} take longer than elsewhere (up to {percent(one.sm_factor - 1)} "
+            f"more), and the other SMs wait for them at the end."
+        )
+        advice = "Check what shares those SMs (another stream, a debugger, MPS), or let blocks take work dynamically."
+    elif one.late_blocks:
+        where = f"; the difference is in `{one.late_region}`" if one.late_region else ""
+        what = (
+            f"{percent(one.late_share)} of the blocks last {duration(one.late_median_ns)} where the median block lasts "
+            f"{duration(one.block_median_ns)} (blocks {numbers(one.late_blocks, 6)}{where}), and the other SMs idle "
+            f"until they end."
+        )
+        advice = "Start the long blocks first, split their work, or make the kernel persistent with a work queue."
+    else:
+        what = (
+            f"Blocks are uneven (the longest is {percent(one.block_factor - 1)} above the mean), and SMs idle at the "
+            f"end until the last one is done."
+        )
+        advice = "Use smaller blocks of work towards the end, or a persistent kernel with a work queue."
+    return Finding(
+        kind="imbalance",
+        what=what,
+        advice=advice,
+        gain=gain,
+        kernel=kernel,
+        region=one.late_region,
+        blocks=one.late_blocks,
+        sms=one.slow_sms,
+        evidence={
+            "longest_over_mean": one.block_factor,
+            "median_block_ns": one.block_median_ns,
+            "late_share": one.late_share,
+            "sm_time_idle_at_end": one.sm_loss,
+        },
+    )

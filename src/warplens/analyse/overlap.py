@@ -1,0 +1,195 @@
+"""What ran at the same time on one SM: which regions overlap, and which time nothing else hides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.finding import Finding, percent
+from warplens.analyse.intervals import MOST_SETS, concurrency, union
+from warplens.analyse.lives import Float, Int, Lives
+from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.pipeline import Pipeline, pipeline_depth
+from warplens.analyse.result import PerKernel
+from warplens.trace.model import Trace
+
+REST = "(other regions)"
+
+
+@dataclass(frozen=True)
+class RegionOverlap:
+    """One region on the SMs of a kernel; shares are of SM time (SMs that ran blocks × kernel time).
+
+    `active`: at least one warp is in it (and in none of its inner regions). `alone`: nothing else marked is active.
+    `exposed`: no other region that works or moves memory is active; waits hide nothing.
+    """
+
+    region: str
+    purpose: str
+    active: float
+    alone: float
+    exposed: float
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """`together[i][j]` is the share of SM time in which regions i and j were both active; the diagonal is `active`.
+
+    `waiting` is the share in which every marked warp of the SM was waiting; `memory_exposed` that in which memory
+    moved and no work ran; `work_exposed` that in which work ran and no memory moved; `hidden` the share of the memory
+    regions' time that ran under work.
+    """
+
+    regions: tuple[RegionOverlap, ...]
+    together: tuple[tuple[float, ...], ...]
+    waiting: float
+    memory_exposed: float
+    work_exposed: float
+    hidden: float
+    pipeline: Pipeline | None
+
+    def __getitem__(self, region: str) -> RegionOverlap:
+        return next(one for one in self.regions if one.region == region)
+
+
+def overlap(trace: Trace, *, waits: str | None = None) -> PerKernel[Overlap]:
+    """Overlap of the regions of every kernel, exact to the cycle: the warps of an SM share its clock."""
+    lives = Lives.of(trace)
+    kinds = purposes(lives.regions, waits)
+    axis = _Axis(lives)
+    return PerKernel({kernel: _of_kernel(lives, kernel, kinds, axis) for kernel in lives.kernels})
+
+
+class _Axis:
+    """Rows' edges on one axis on which the (launch, SM) places follow one another."""
+
+    def __init__(self, lives: Lives) -> None:
+        places = int(lives.place.max(initial=-1)) + 1
+        begin = np.full(places, np.iinfo(np.int64).max)
+        end = np.zeros(places, np.int64)
+        np.minimum.at(begin, lives.place, lives.begin)
+        np.maximum.at(end, lives.place, lives.finish)
+        width = int((end - begin).max(initial=0)) + 2
+        shift = (np.arange(places) * width - begin)[lives.place]
+        self.start = lives.start + lives.spread(shift)
+        self.end = self.start + lives.duration
+
+
+def _of_kernel(lives: Lives, kernel: str, kinds: list[Purpose], axis: _Axis) -> Overlap:
+    alone_in_trace = len(lives.kernels) == 1
+    rows = lives.spans_of(kernel)
+    inner = lives.inner if alone_in_trace else lives.inner[lives.tracks_of(kernel)[lives.of_row[lives.inner]]]
+    busy = np.bincount(lives.region[rows], weights=lives.exclusive[rows], minlength=len(lives.regions))
+    shown = [int(code) for code in np.argsort(-busy, kind="stable") if busy[code] > 0]
+    groups = [[code] for code in shown[: MOST_SETS - 3]]
+    rest = shown[MOST_SETS - 3 :]
+    # What is left over is kept apart by purpose, so that exposed time stays exact however many regions there are.
+    for purpose in ({Purpose.WAIT}, {Purpose.MEMORY}, {Purpose.WORK, Purpose.OTHER}):
+        codes = [code for code in rest if kinds[code] in purpose]
+        if codes:
+            groups.append(codes)
+    group_of = np.full(len(lives.regions), -1, np.int64)
+    for number, codes in enumerate(groups):
+        group_of[codes] = number
+    own = _parts(group_of[lives.region[rows]], len(groups), rows)
+    taken = _parts(group_of[lives.region[lives.parent[inner]]], len(groups), inner)
+    # A child's begin ends its parent's own time and its end resumes it.
+    sets = [
+        union(np.concatenate([axis.start[mine], axis.end[child]]), np.concatenate([axis.end[mine], axis.start[child]]))
+        for mine, child in zip(own, taken, strict=True)
+    ]
+    held = concurrency(sets)
+    whole = _sm_cycles(lives, kernel)
+    names = [lives.regions[codes[0]] if len(codes) == 1 else REST for codes in groups]
+    purpose_of = [kinds[codes[0]] for codes in groups]
+    return _answer(held, names, purpose_of, whole, pipeline_depth(lives, kernel, kinds))
+
+
+def _parts(group: Int, groups: int, rows: Int | slice) -> list[Int]:
+    """The rows of each group; group -1 is nobody's."""
+    order = np.argsort(group.astype(np.int8), kind="stable")
+    bounds = np.cumsum(np.bincount(group + 1, minlength=groups + 1))
+    chosen = order if isinstance(rows, slice) else rows[order]
+    return [chosen[bounds[number] : bounds[number + 1]] for number in range(groups)]
+
+
+def _sm_cycles(lives: Lives, kernel: str) -> float:
+    """SM time of a kernel in cycles: its launches' durations, once for each SM that ran blocks of it."""
+    places = np.bincount(lives.place_launch, minlength=len(lives.launches))
+    ns = sum(float(places[at]) * lives.launches[at].duration_ns for at in lives.kernels[kernel].tolist())
+    return float(ns * lives.cycles_per_ns)
+
+
+def _answer(held: Float, names: list[str], kinds: list[Purpose], whole: float, pipeline: Pipeline | None) -> Overlap:
+    n = len(names)
+    mask: Int = np.arange(len(held))
+    has = [(mask >> bit) & 1 == 1 for bit in range(n)]
+    waits = _any(has, [kind is Purpose.WAIT for kind in kinds], mask)
+    memory = _any(has, [kind is Purpose.MEMORY for kind in kinds], mask)
+    work = _any(has, [kind in (Purpose.WORK, Purpose.OTHER) for kind in kinds], mask)
+    regions = []
+    for bit in range(n):
+        others = _any(has, [i != bit and kinds[i] is not Purpose.WAIT for i in range(n)], mask)
+        regions.append(
+            RegionOverlap(
+                names[bit],
+                kinds[bit].value,
+                active=float(held[has[bit]].sum() / whole),
+                alone=float(held[1 << bit] / whole),
+                exposed=float(held[has[bit] & ~others].sum() / whole),
+            )
+        )
+    together = tuple(tuple(float(held[has[i] & has[j]].sum() / whole) for j in range(n)) for i in range(n))
+    moving = float(held[memory].sum())
+    return Overlap(
+        regions=tuple(regions),
+        together=together,
+        waiting=float(held[waits & ~memory & ~work].sum() / whole),
+        memory_exposed=float(held[memory & ~work].sum() / whole),
+        work_exposed=float(held[work & ~memory].sum() / whole),
+        hidden=float(held[memory & work].sum() / moving) if moving else 0.0,
+        pipeline=pipeline,
+    )
+
+
+def _any(
+    has: list[np.ndarray[tuple[int], np.dtype[np.bool_]]], chosen: list[bool], mask: Int
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    out = np.zeros(len(mask), bool)
+    for bit, take in enumerate(chosen):
+        if take:
+            out |= has[bit]
+    return out
+
+
+def overlap_findings(answer: PerKernel[Overlap]) -> list[Finding]:
+    """Memory time that could run under work and does not."""
+    out = []
+    for kernel, one in answer.kernels.items():
+        moving = [region for region in one.regions if region.purpose == "memory"]
+        gain = min(one.memory_exposed, one.work_exposed)
+        if not moving or gain <= 0:
+            continue
+        worst = max(moving, key=lambda region: region.exposed)
+        depth = one.pipeline
+        deep = f" On average {depth.mean:.1f} loads were in flight when work began." if depth else ""
+        out.append(
+            Finding(
+                kind="overlap",
+                what=f"`{worst.region}` is not hidden: for {percent(one.memory_exposed)} of the SM time memory moved "
+                f"and no work ran, for {percent(one.work_exposed)} work ran and no memory moved.{deep}",
+                advice="Start the next tile's loads before working on this one (double buffering, cp.async or TMA with "
+                "more stages), or let another block's work fill the gap (more blocks per SM).",
+                gain=gain,
+                kernel=kernel,
+                region=worst.region,
+                evidence={
+                    "memory_exposed": one.memory_exposed,
+                    "work_exposed": one.work_exposed,
+                    "memory_hidden_under_work": one.hidden,
+                    **({"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most} if depth else {}),
+                },
+            )
+        )
+    return out

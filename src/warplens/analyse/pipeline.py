@@ -1,0 +1,71 @@
+"""How deep a load/work pipeline really ran: how many loads had begun, ahead of the work, when each work began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.lives import Float, Int, Lives
+from warplens.analyse.names import Purpose
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Loads (of region `load`) begun and not yet worked on (by region `work`) at each begin of work, per warp.
+
+    1 is no pipeline: each load is followed by its work. `mean` and `most` are over all begins of work.
+    """
+
+    load: str
+    work: str
+    mean: float
+    most: float
+
+
+def pipeline_depth(lives: Lives, kernel: str, kinds: list[Purpose]) -> Pipeline | None:
+    """None unless the kernel has a memory and a work region that repeat equally often in its blocks."""
+    rows = lives.spans_of(kernel)
+    region = lives.region[rows]
+    count = np.bincount(region, minlength=len(lives.regions))
+    load = _most(count, [kind is Purpose.MEMORY for kind in kinds])
+    work = _most(count, [kind is Purpose.WORK for kind in kinds])
+    if load is None or work is None:
+        return None
+    loads, works = np.flatnonzero(region == load), np.flatnonzero(region == work)
+    if not isinstance(rows, slice):
+        loads, works = rows[loads], rows[works]
+    per_load, rounds_of_load = _sharers(lives, loads)
+    per_work, rounds_of_work = _sharers(lives, works)
+    fits = (rounds_of_load >= 4) & (np.abs(rounds_of_load - rounds_of_work) <= 0.25 * rounds_of_load)
+    if not fits.any():
+        return None
+    fitting = fits[lives.block]
+    loads, works = loads[fitting[lives.of_row[loads]]], works[fitting[lives.of_row[works]]]
+    begin = lives.blocks.begin
+    width = int((lives.blocks.end - begin).max()) + 2
+
+    def on_axis(chosen: Int) -> Int:
+        shift = lives.block * width - begin[lives.block]
+        return np.sort(lives.start[chosen] + shift[lives.of_row[chosen]])
+
+    load_at, work_at = on_axis(loads), on_axis(works)
+    of = work_at // width
+    before = np.searchsorted(load_at, work_at, side="right") - np.searchsorted(load_at, of * width)
+    done = np.arange(len(work_at)) - np.searchsorted(work_at, of * width)
+    ahead = before / per_load[of] - np.floor(done / per_work[of])
+    return Pipeline(lives.regions[load], lives.regions[work], float(ahead.mean()), float(np.percentile(ahead, 99)))
+
+
+def _most(count: Int, chosen: list[bool]) -> int | None:
+    counted = np.where(chosen, count, 0)
+    at = int(counted.argmax())
+    return at if counted[at] > 0 else None
+
+
+def _sharers(lives: Lives, rows: Int) -> tuple[Int, Float]:
+    """How many warps of each block run the region, and how often each does."""
+    times = np.bincount(lives.of_row[rows], minlength=len(lives))
+    blocks = len(lives.blocks)
+    sharers = np.bincount(lives.block[times > 0], minlength=blocks)
+    return sharers, np.bincount(lives.block, weights=times, minlength=blocks) / np.maximum(sharers, 1)

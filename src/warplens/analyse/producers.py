@@ -1,0 +1,128 @@
+"""Whom a wait waited for: the span of the same block whose end let it go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.lives import Int, Lives, Mask
+from warplens.analyse.names import Purpose
+
+NOBODY = -1
+_TRIES = 4
+_HASH = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True)
+class Matches:
+    """For each wait (a row), its producer's row or -1, and whether the two were matched by values they both carry."""
+
+    wait: Int
+    producer: Int
+    by_key: Mask
+
+
+def match_waits(lives: Lives, kinds: list[Purpose]) -> Matches:
+    """Match every wait to its producer.
+
+    Where a wait carries values (marks inside it, such as stage and phase), the producer is the last span of another
+    warp of the block that carries the same ones and ended before the wait did. Otherwise it is the span of another
+    warp of the block that ended last within the wait; a wait during which nobody finished anything waited for
+    something that is not marked, and has no producer.
+    """
+    is_wait = np.array([kind is Purpose.WAIT for kind in kinds], bool)[lives.region] & lives.is_span
+    wait = np.flatnonzero(is_wait & (lives.duration > 0))
+    producer = np.full(len(wait), NOBODY, np.int64)
+    by_key = np.zeros(len(wait), bool)
+    if len(wait):
+        leaf = _leaves(lives) & ~is_wait
+        key = _keys(lives)
+        if key is not None:
+            keyed = np.flatnonzero(key[wait] != 0)
+            source = np.flatnonzero(lives.is_span & ~is_wait & (key != 0))
+            found = _latest(lives, wait[keyed], source, key)
+            producer[keyed[found >= 0]] = found[found >= 0]
+            by_key[keyed[found >= 0]] = True
+        left = np.flatnonzero(~by_key)
+        producer[left] = _latest(lives, wait[left], np.flatnonzero(leaf), None)
+    return Matches(wait, producer, by_key)
+
+
+def _leaves(lives: Lives) -> Mask:
+    """Spans with no span inside, and asynchronous ones."""
+    leaf = lives.is_span.copy()
+    leaf[lives.parent[lives.inner]] = False
+    return np.asarray(leaf | lives.detached)
+
+
+def _keys(lives: Lives) -> Int | None:
+    """A hash of the values marked directly inside each span, 0 where there are none."""
+    rows = np.flatnonzero(lives.trace.of_kind("value") & (lives.parent >= 0))
+    if not len(rows):
+        return None
+    bits = lives.trace.numpy("value")[rows].view(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = (bits ^ (lives.region[rows].astype(np.uint64) + np.uint64(1)) * np.uint64(_HASH)) * np.uint64(_HASH)
+        mixed ^= mixed >> np.uint64(29)
+        order = np.argsort(lives.parent[rows], kind="stable")
+        parent = lives.parent[rows][order]
+        heads = np.flatnonzero(np.append(True, parent[1:] != parent[:-1]))
+        total = np.add.reduceat(mixed[order], heads)
+    key = np.zeros(len(lives.start), np.int64)
+    key[parent[heads]] = ((total >> np.uint64(24)) | np.uint64(1)).astype(np.int64)
+    return key
+
+
+def _latest(lives: Lives, wait: Int, source: Int, key: Int | None) -> Int:
+    """Among the source spans of a wait's block (and key), the one that ended last at or before the wait's end.
+
+    Without keys it must also have ended after the wait began. A span of the waiting warp itself counts only when it
+    is asynchronous.
+    """
+    found = np.full(len(wait), NOBODY, np.int64)
+    if not len(wait) or not len(source):
+        return found
+    groups, group_of_wait, group_of_source = _groups(lives, wait, source, key)
+    begin = lives.blocks.begin
+    width = int((lives.blocks.end - begin).max()) + 2
+    if groups * width > np.iinfo(np.int64).max // 2:
+        return found
+    block = lives.block
+    ended = group_of_source * width + lives.end[source] - begin[block[lives.of_row[source]]]
+    order = np.argsort(ended, kind="stable")
+    ended, source, group_of_source = ended[order], source[order], group_of_source[order]
+    limit = group_of_wait * width + lives.end[wait] - begin[block[lives.of_row[wait]]]
+    at = np.searchsorted(ended, limit, side="right") - 1
+    open_ = np.arange(len(wait))
+    for _ in range(_TRIES):
+        inside = at[open_] >= 0
+        open_ = open_[inside]
+        if not len(open_):
+            break
+        candidate = at[open_]
+        same_group = group_of_source[candidate] == group_of_wait[open_]
+        open_, candidate = open_[same_group], candidate[same_group]
+        row = source[candidate]
+        own = (lives.of_row[row] == lives.of_row[wait[open_]]) & ~lives.detached[row]
+        good = ~own
+        if key is None:
+            in_time = lives.end[row] > lives.start[wait[open_]]
+            good &= in_time
+            own &= in_time  # an earlier candidate ended earlier still
+        found[open_[good]] = row[good]
+        open_ = open_[own]
+        at[open_] -= 1
+    return found
+
+
+def _groups(lives: Lives, wait: Int, source: Int, key: Int | None) -> tuple[int, Int, Int]:
+    of_wait, of_source = lives.block[lives.of_row[wait]], lives.block[lives.of_row[source]]
+    if key is None:
+        return len(lives.blocks), of_wait, of_source
+    both = np.concatenate([of_wait, of_source]).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        both = both * np.uint64(_HASH) ^ np.concatenate([key[wait], key[source]]).astype(np.uint64)
+    _, index = np.unique(both, return_inverse=True)
+    index = index.reshape(-1).astype(np.int64)
+    return int(index.max()) + 1, index[: len(wait)], index[len(wait) :]

@@ -1,0 +1,139 @@
+"""How long until useful work: from the launch to the first of it, and what each block spends before and after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.finding import Finding, duration, percent
+from warplens.analyse.intervals import length, union
+from warplens.analyse.lives import Int, Lives, reduce_by, unique_rows
+from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.result import PerKernel
+from warplens.trace.model import Trace
+
+_NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """Means over a kernel's launches. Useful regions (`useful`) are those that work, else all that do not wait.
+
+    `to_first_ns` is from the launch to the first useful region, averaged over SMs; `prologue` and `epilogue` are the
+    shares of the blocks' time before their first and after their last useful region; `exposed` the share of SM time
+    with blocks on the SM of which none was between its first and last useful region; `unmarked` the share of warps'
+    time before their first and after their last record.
+    """
+
+    useful: tuple[str, ...]
+    to_first_ns: float
+    to_first: float
+    prologue: float
+    epilogue: float
+    prologue_ns: float
+    epilogue_ns: float
+    exposed: float
+    unmarked: float
+
+
+def ramp(trace: Trace, *, waits: str | None = None) -> PerKernel[Ramp]:
+    """Ramp-up of every kernel."""
+    lives = Lives.of(trace)
+    kinds = purposes(lives.regions, waits)
+    start, stop = trace.numpy("start_ns"), trace.numpy("start_ns") + trace.numpy("dur_ns")
+    answers = {}
+    for kernel in lives.kernels:
+        mine = lives.spans_of(kernel)
+        useful = _useful(lives, kinds, mine)
+        chosen = np.zeros(len(lives.regions), bool)
+        chosen[useful] = True
+        rows = np.flatnonzero(chosen[lives.region[mine]])
+        if not isinstance(mine, slice):
+            rows = mine[rows]
+        answers[kernel] = _of_kernel(lives, kernel, useful, rows, start, stop)
+    return PerKernel(answers)
+
+
+def _useful(lives: Lives, kinds: list[Purpose], mine: Int | slice) -> list[int]:
+    used = np.flatnonzero(np.bincount(lives.region[mine], minlength=len(lives.regions))).tolist()
+    for wanted in ({Purpose.WORK}, {Purpose.OTHER, Purpose.MEMORY}, {Purpose.WAIT}):
+        found = [code for code in used if kinds[code] in wanted]
+        if found:
+            return found
+    return []
+
+
+def _of_kernel(lives: Lives, kernel: str, useful: list[int], rows: Int, start: Int, stop: Int) -> Ramp:
+    blocks = lives.blocks
+    block = lives.block[lives.of_row[rows]]
+    first = np.full(len(blocks), _NEVER)
+    last = np.full(len(blocks), -1, np.int64)
+    if len(rows):
+        heads = np.flatnonzero(np.append(True, block[1:] != block[:-1]))
+        np.minimum.at(first, block[heads], np.minimum.reduceat(start[rows], heads))
+        np.maximum.at(last, block[heads], np.maximum.reduceat(stop[rows], heads))
+    worked = first < _NEVER
+    to_first, shares = [], []
+    for at in lives.kernels[kernel].tolist():
+        of = lives.blocks_of(at)
+        here = np.flatnonzero(worked[of]) + of.start
+        if not len(here):
+            continue
+        launch = lives.launches[at]
+        (sms,), _, place = unique_rows(blocks.sm[here])
+        to_first.append((reduce_by(np.minimum, first[here], place, len(sms)) - launch.begin_ns).mean())
+        axis = place * (launch.duration_ns + 1) - launch.begin_ns
+        resident = length(*union(axis + blocks.begin_ns[here], axis + blocks.end_ns[here]))
+        main = length(*union(axis + first[here], axis + last[here]))
+        shares.append((resident - main) / (launch.duration_ns * len(sms)))
+    mine = worked & np.isin(blocks.launch, lives.kernels[kernel])
+    lasted = max(float((blocks.end_ns - blocks.begin_ns)[mine].sum()), 1.0)
+    before, after = (first - blocks.begin_ns)[mine], (blocks.end_ns - last)[mine]
+    return Ramp(
+        useful=tuple(lives.regions[code] for code in useful),
+        to_first_ns=float(np.mean(to_first)) if to_first else 0.0,
+        to_first=float(np.mean(to_first) / lives.kernel_ns(kernel)) if to_first else 0.0,
+        prologue=float(before.sum() / lasted),
+        epilogue=float(after.sum() / lasted),
+        prologue_ns=float(before.mean()) if len(before) else 0.0,
+        epilogue_ns=float(after.mean()) if len(after) else 0.0,
+        exposed=float(np.mean(shares)) if shares else 0.0,
+        unmarked=_unmarked(lives, kernel),
+    )
+
+
+def _unmarked(lives: Lives, kernel: str) -> float:
+    """The part of the warps' lifetimes outside their first to last record, where the trace knows the lifetimes."""
+    infos = [lives.launches[at].info for at in lives.kernels[kernel].tolist()]
+    alive = sum(info.busy_ns for info in infos if info)
+    seen = float((lives.finish_ns - lives.begin_ns)[lives.tracks_of(kernel)].sum())
+    return max(1 - seen / alive, 0.0) if alive and all(infos) else 0.0
+
+
+def ramp_findings(answer: PerKernel[Ramp]) -> list[Finding]:
+    """Time at the edges of blocks that no other block's work hides."""
+    out = []
+    for kernel, one in answer.kernels.items():
+        if one.exposed <= 0:
+            continue
+        out.append(
+            Finding(
+                kind="ramp",
+                what=f"For {percent(one.exposed)} of the SM time blocks were only starting or finishing: "
+                f"{duration(one.prologue_ns)} pass in a block before its first useful region and "
+                f"{duration(one.epilogue_ns)} after its last ({', '.join(one.useful[:3])}).",
+                advice="Let blocks overlap (two per SM, or a persistent kernel that prefetches the next tile during "
+                "the epilogue), do more work per block, and move set-up out of the kernel.",
+                gain=one.exposed,
+                kernel=kernel,
+                evidence={
+                    "exposed": one.exposed,
+                    "prologue_share": one.prologue,
+                    "epilogue_share": one.epilogue,
+                    "launch_to_first_useful_ns": one.to_first_ns,
+                    "outside_all_marks": one.unmarked,
+                },
+            )
+        )
+    return out

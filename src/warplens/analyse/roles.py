@@ -1,0 +1,58 @@
+"""Which warps of a block do the same job: those that run the same set of regions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.finding import numbers
+from warplens.analyse.lives import Int, Lives
+
+
+@dataclass(frozen=True)
+class WarpRole:
+    """Warps of a kernel's blocks, by number, and the regions that they run."""
+
+    kernel: str
+    warps: tuple[int, ...]
+    regions: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"warp{'' if len(self.warps) == 1 else 's'} {numbers(self.warps)}"
+
+
+def warp_roles(lives: Lives) -> tuple[tuple[WarpRole, ...], Int]:
+    """All roles and each track's. A warp number has one role per kernel: whatever it runs in any block counts.
+
+    A block that skips a region for its data does not thereby get a role of its own, or imbalance would hide in it.
+    """
+    if not len(lives):
+        return (), np.empty(0, np.int64)
+    names = lives.trace.codes("kernel")[1]
+    kernel = lives.per_track("kernel")
+    seat = kernel * (int(lives.warp.max()) + 1) + lives.warp
+    many = len(lives.regions)
+    used = np.bincount(lives.spread(seat) * many + lives.region, minlength=(int(seat.max()) + 1) * many) > 0
+    used = used.reshape(-1, many)
+    role_at: dict[tuple[int, bytes], int] = {}
+    of_seat = np.full(len(used), -1, np.int64)
+    members: list[list[int]] = []
+    for number in np.unique(seat).tolist():
+        key = (number // (int(lives.warp.max()) + 1), used[number].tobytes())
+        role = role_at.setdefault(key, len(role_at))
+        if role == len(members):
+            members.append([])
+        members[role].append(number)
+        of_seat[number] = role
+    width = int(lives.warp.max()) + 1
+    roles = tuple(
+        WarpRole(
+            names[seats[0] // width],
+            tuple(at % width for at in seats),
+            tuple(lives.regions[code] for code in np.flatnonzero(used[seats[0]])),
+        )
+        for seats in members
+    )
+    return roles, of_seat[seat]

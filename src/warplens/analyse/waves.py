@@ -1,0 +1,185 @@
+"""How well the grid fills the device: waves of blocks, idle SMs, and the tail in which the last blocks run alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.finding import Finding, percent
+from warplens.analyse.intervals import deepest, length, union
+from warplens.analyse.lives import Float, Int, Lives, reduce_by, unique_rows
+from warplens.analyse.result import PerKernel
+from warplens.trace.model import Trace
+
+_BINS = 100
+_EVEN = 1.25
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Means over a kernel's launches; shares are of SMs × kernel time.
+
+    `slots` is the most blocks seen on one SM at once, `waves` the blocks over all slots, `idle` the share of SM time
+    without a block: `unused` on SMs that never got one, `ramp` before an SM's first, `gaps` between, `tail` after its
+    last. `quantised` is the part of tail and unused that comes from the number of blocks; what remains comes from
+    uneven blocks. `resident` is the mean number of blocks per SM over the launch, in equal steps of time.
+    """
+
+    blocks: int
+    sms: int
+    slots: int
+    waves: float
+    idle: float
+    unused: float
+    ramp: float
+    gaps: float
+    tail: float
+    quantised: float
+    resident: tuple[float, ...]
+    complete: bool
+
+
+def waves(trace: Trace) -> PerKernel[Waves]:
+    """Waves and idle SMs of every kernel."""
+    lives = Lives.of(trace)
+    answers = {}
+    for kernel, launches in lives.kernels.items():
+        parts = [_of_launch(lives, int(at)) for at in launches]
+        mean = {name: float(np.mean([getattr(part, name) for part in parts])) for name in _SHARES}
+        answers[kernel] = Waves(
+            blocks=round(float(np.mean([part.blocks for part in parts]))),
+            sms=max(part.sms for part in parts),
+            slots=max(part.slots for part in parts),
+            resident=tuple(np.mean([part.resident for part in parts], axis=0).tolist()),
+            complete=all(part.complete for part in parts),
+            **mean,
+        )
+    return PerKernel(answers)
+
+
+_SHARES = ("waves", "idle", "unused", "ramp", "gaps", "tail", "quantised")
+
+
+def _of_launch(lives: Lives, at: int) -> Waves:
+    launch = lives.launches[at]
+    of = lives.blocks_of(at)
+    begin, end = lives.blocks.begin_ns[of], lives.blocks.end_ns[of]
+    (sms,), _, place = unique_rows(lives.blocks.sm[of])
+    whole = float(launch.duration_ns * launch.sms)
+    axis = place * (launch.duration_ns + 1)
+    busy_begin, busy_end = union(axis + begin - launch.begin_ns, axis + end - launch.begin_ns)
+    busy = length(busy_begin, busy_end)
+    first = reduce_by(np.minimum, begin, place, len(sms))
+    last = reduce_by(np.maximum, end, place, len(sms))
+    unused = (launch.sms - len(sms)) / launch.sms
+    ramp = float((first - launch.begin_ns).sum() / whole)
+    tail = float((launch.end_ns - last).sum() / whole)
+    slots = int(deepest(begin, end, place, len(sms)).max())
+    return Waves(
+        blocks=launch.blocks,
+        sms=launch.sms,
+        slots=slots,
+        waves=launch.blocks / (launch.sms * slots),
+        idle=1 - busy / whole,
+        unused=unused,
+        ramp=ramp,
+        gaps=max(1 - busy / whole - unused - ramp - tail, 0.0),
+        tail=tail,
+        quantised=_quantised(launch.blocks, launch.sms, tail, unused, end - begin),
+        resident=_resident(begin - launch.begin_ns, end - launch.begin_ns, launch.duration_ns, launch.sms),
+        complete=launch.complete,
+    )
+
+
+def _quantised(blocks: int, sms: int, tail: float, unused: float, lasted: Int) -> float:
+    """What equal blocks would lose because they do not divide evenly among the SMs, at most what was lost."""
+    per_sm = blocks / sms
+    model = 1 - per_sm / math.ceil(per_sm)
+    even = float(np.percentile(lasted, 95)) <= _EVEN * max(float(np.median(lasted)), 1.0)
+    return tail + unused if even and model > 0 else min(tail + unused, model)
+
+
+def _resident(begin: Int, end: Int, whole: int, sms: int) -> tuple[float, ...]:
+    """Blocks per SM over time: exact integrals over equal steps."""
+    step = whole / _BINS
+    edges = np.arange(_BINS + 1) * step
+
+    def until(times: Int) -> Float:
+        ordered = np.sort(times)
+        total = np.append(0, np.cumsum(ordered))
+        passed = np.searchsorted(ordered, edges)
+        return np.asarray(passed * edges - total[passed])
+
+    return tuple((np.diff(until(begin) - until(end)) / step / sms).tolist())
+
+
+def wave_findings(answer: PerKernel[Waves]) -> list[Finding]:
+    """Grids that leave SMs idle for the number of their blocks."""
+    out = []
+    for kernel, one in answer.kernels.items():
+        if one.quantised > 0:
+            out.append(_grid_too_small(kernel, one) if one.unused > 0 else _part_filled(kernel, one))
+        if one.gaps > 0:
+            out.append(_gaps(kernel, one))
+    return out
+
+
+def _evidence(one: Waves) -> dict[str, float | int | str]:
+    return {
+        "blocks": one.blocks,
+        "sms": one.sms,
+        "blocks_per_sm": one.slots,
+        "waves": round(one.waves, 3),
+        "sm_time_idle": one.idle,
+        "tail": one.tail,
+        "unused": one.unused,
+    }
+
+
+def _withheld(one: Waves) -> str:
+    return (
+        "" if one.complete else "not every block of the grid was recorded, so idle SMs cannot be told from unseen ones"
+    )
+
+
+def _grid_too_small(kernel: str, one: Waves) -> Finding:
+    used = round(one.sms * (1 - one.unused))
+    return Finding(
+        kind="waves",
+        what=f"The grid is too small for the device: its {one.blocks:,} blocks ran on {used} of {one.sms} SMs, and "
+        f"{percent(one.quantised)} of all SM time was idle for want of blocks.",
+        advice="Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel).",
+        gain=one.quantised,
+        kernel=kernel,
+        evidence=_evidence(one),
+        withheld=_withheld(one),
+    )
+
+
+def _part_filled(kernel: str, one: Waves) -> Finding:
+    return Finding(
+        kind="waves",
+        what=f"The last wave is part-filled: {one.blocks:,} blocks are {one.waves:.2f} waves of {one.slots} per SM on "
+        f"{one.sms} SMs, and {percent(one.tail)} of all SM time was idle at the end.",
+        advice=f"Choose a grid that is a multiple of {one.sms * one.slots} blocks, or make the kernel persistent so "
+        f"that SMs share the last tiles (stream-K, split-K).",
+        gain=one.quantised,
+        kernel=kernel,
+        evidence=_evidence(one),
+        withheld=_withheld(one),
+    )
+
+
+def _gaps(kernel: str, one: Waves) -> Finding:
+    return Finding(
+        kind="waves",
+        what=f"SMs had no block between blocks for {percent(one.gaps)} of the time: one ended and the next had not "
+        f"begun to record.",
+        advice="Make the kernel persistent, or let two blocks fit on an SM so that one starts while the other ends.",
+        gain=one.gaps,
+        kernel=kernel,
+        evidence={"gaps": one.gaps, "blocks_per_sm": one.slots},
+        withheld=_withheld(one),
+    )
