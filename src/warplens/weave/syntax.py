@@ -8,12 +8,12 @@ from warplens.errors import WarplensError
 
 
 class WeaveError(WarplensError):
-    """PTX that cannot be read, rewritten or run, with the line and text that stopped it."""
+    """PTX that cannot be read, rewritten or run, with the line (0: the whole) and text that stopped it."""
 
     def __init__(self, line: int, text: str, problem: str, remedy: str = "", function: str = "") -> None:
         shown = " ".join(text.split())
         shown = shown if len(shown) <= 120 else shown[:117] + "..."
-        where = f"PTX line {line}" + (f" in {function}" if function else "")
+        where = (f"PTX line {line}" if line else "PTX") + (f" in {function}" if function else "")
         super().__init__(f"{where}: {problem}: {shown!r}" + (f"; {remedy}" if remedy else ""))
         self.line, self.source, self.problem, self.remedy, self.function = line, text, problem, remedy, function
 

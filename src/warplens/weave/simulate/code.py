@@ -92,6 +92,8 @@ class Code:
 
     def _declare(self, node: ptx.Declaration, scope: Scope, function: str) -> None:
         if node.space == "reg":
+            if node.vector > 1 or node.type == "b128":
+                raise WeaveError(node.line, node.raw, "the interpreter does not know wide registers", function=function)
             scope.declare(node)
             return
         for variable in node.variables:
@@ -123,6 +125,14 @@ class Code:
         if node.opcode == "call":
             self._call(site, function)
             return
+        try:
+            self._add(site, leave)
+        except (KeyError, IndexError, ValueError, ArithmeticError) as error:  # a combination nobody wrote for
+            raise site.unknown("has a form that the interpreter does not know") from error
+
+    def _add(self, site: Site, leave: int | None) -> None:
+        """Decode one instruction to the end of the current block."""
+        node = site.instruction
         joins = self._joins(site)
         if joins and self.blocks[-1].length:
             self._close(fall)

@@ -142,6 +142,8 @@ def _product(site: Site) -> tuple[Reader, str]:
             return multiply_high(x, y) - fix
 
         return high, kind
+    if site.opcode in ("mul24", "mad24") and width != 4:
+        raise site.unknown()
     if "hi" in site.has or site.opcode in ("mul24", "mad24"):
         a, b = (site.read(text, kind) for text in site.need(3)[1:3])
         dtype = (SIGNED if signed else UNSIGNED)[2 * width]
@@ -259,6 +261,8 @@ def _sad(site: Site) -> Step:
 @builds("shl", "shr")
 def _shift(site: Site) -> Step:
     """Amounts past the width give zero (or the sign): numpy's shifts already do, once the amount fits its type."""
+    if is_float(site.kind):
+        raise site.unknown()
     kind = site.kind if site.opcode == "shr" else bits_of(site.kind)
     dtype = dtype_of(kind)
     d, a_text, b_text = site.need(3)[:3]

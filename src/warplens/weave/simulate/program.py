@@ -23,7 +23,7 @@ from warplens.weave.simulate.state import State
 from warplens.weave.syntax import SCALAR_BYTES, WeaveError, split_operands
 
 Shape = int | Sequence[int]
-MAX_STEPS = 200_000_000
+MAX_STEPS = 50_000_000
 _BATCH_LANES = 1 << 15
 
 

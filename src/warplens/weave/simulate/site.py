@@ -15,10 +15,10 @@ import numpy as np
 
 from warplens.weave.ptx import Declaration, Instruction
 from warplens.weave.simulate.numeric import SIGNED, TYPE_BYTES, UNSIGNED, Array, dtype_of, float_in
+from warplens.weave.simulate.special import SPECIAL_REGISTERS
 from warplens.weave.simulate.state import Group, Reader, State, Step
 from warplens.weave.syntax import WeaveError, split_operands
 
-SPECIAL = re.compile(r"%[a-z_]\w*(?:\.[xyzw])?\Z")
 _FAMILY = re.compile(r"(.*?)(\d+)\Z")
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*)?(-?\s*\w+)?\s*\]\Z")
 _FLOAT_IMMEDIATE = re.compile(r"0([fd])([0-9a-fA-F]+)\Z", re.IGNORECASE)
@@ -189,8 +189,8 @@ class Site:
         if (found := self.scope.slot(text)) is not None:
             return found
         width = 0 if kind == "pred" else TYPE_BYTES[kind]
-        if text.startswith("%") and SPECIAL.match(text):
-            return self.registers.special(text[1:], 8 if text[1:] in ("gridid", "clock64", "globaltimer") else 4)
+        if text.startswith("%") and text[1:] in SPECIAL_REGISTERS:
+            return self.registers.special(text[1:], 8 if text == "%gridid" else 4)
         if (place := self.scope.place(text.partition("+")[0].strip())) is not None:
             offset = int(text.partition("+")[2].strip() or "0", 0)
             return self.registers.constant(place.at + offset, width)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from warplens.weave.simulate.clock import Clock
 from warplens.weave.simulate.numeric import UNSIGNED, Array
-from warplens.weave.simulate.site import Registers
 from warplens.weave.simulate.state import WARP, State
 from warplens.weave.syntax import WeaveError
 
+if TYPE_CHECKING:
+    from warplens.weave.simulate.site import Registers
+
 Three = tuple[int, int, int]
+_PER_AXIS = ("tid", "ctaid", "ntid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+SPECIAL_REGISTERS = frozenset(
+    {f"{name}.{letter}" for name in _PER_AXIS for letter in "xyz"}
+    | {f"lanemask_{which}" for which in ("eq", "lt", "le", "gt", "ge")}
+    | {"laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid"}
+    | {"dynamic_smem_size", "total_smem_size", "aggr_smem_size"}
+    | {"is_explicit_cluster", "cluster_ctarank", "cluster_nctarank"}
+)
+"""What `mov` may read, besides the clocks."""
 
 
 def fill_registers(state: State, registers: Registers, grid: Three, block: Three, dynamic: int, clock: Clock) -> None:
@@ -26,8 +39,6 @@ def fill_registers(state: State, registers: Registers, grid: Three, block: Three
     for name, slot in registers.specials.items():
         if registers.widths[slot] == 0:
             continue
-        if name not in values:
-            raise WeaveError(0, f"%{name}", "this special register is not something the interpreter knows")
         dtype = UNSIGNED[registers.widths[slot]]
         state.R[slot] = np.broadcast_to(values[name], state.lanes).astype(dtype)
     state.give_local(registers.local_bytes)
@@ -63,8 +74,6 @@ def _specials(state: State, grid: Three, block: Three, dynamic: int, clock: Cloc
         "is_explicit_cluster": 0,
         "cluster_ctarank": 0,
         "cluster_nctarank": 1,
-        "tid.w": 0,
-        "ctaid.w": 0,
     }
     for axis, letter in enumerate("xyz"):
         values[f"ntid.{letter}"] = block[axis]
