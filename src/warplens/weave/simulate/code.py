@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warplens.weave import ptx
-from warplens.weave.simulate import access, convert, floating, integer, warp
+from warplens.weave.simulate import access, bits, convert, floating, integer, warp
 from warplens.weave.simulate.clock import issue_cycles
 from warplens.weave.simulate.control import Terminator, fall, terminator
 from warplens.weave.simulate.site import BUILDERS, Place, Registers, Scope, Site
@@ -23,7 +23,7 @@ from warplens.weave.syntax import WeaveError, split_operands
 if TYPE_CHECKING:
     from warplens.weave.simulate.program import Layout
 
-FAMILIES = (access, convert, floating, integer, warp)
+FAMILIES = (access, bits, convert, floating, integer, warp)
 """The modules that register instructions; naming them keeps their import."""
 
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "bar", "barrier"})
