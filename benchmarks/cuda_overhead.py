@@ -51,7 +51,7 @@ def micro(definitions: tuple[str, ...], pairs: int, repeats: int) -> dict[str, A
         iterations = 1024 // pairs
         marks = 2 * pairs * iterations
         cycles = Memory(16 * warps)
-        memory = Memory(64 * warps * marks + (1 << 20))
+        memory = in_one_window(64 * warps * marks + (1 << 20))
         limit = 1 << 31 if definitions[0] == "-DDESIGN=2" else marks
         lent = buffer("micro", grid, block, marks)
         samples = []
@@ -72,6 +72,14 @@ def micro(definitions: tuple[str, ...], pairs: int, repeats: int) -> dict[str, A
         else:
             lent._driver.free(lent._allocation)
     return result
+
+
+def in_one_window(size: int) -> Memory:
+    """Memory that crosses no 4 GiB boundary, which the variants with a 32-bit write address need."""
+    tried = [Memory(size)]
+    while tried[-1].address >> 32 != tried[-1].address + size >> 32:
+        tried.append(Memory(size))
+    return tried[-1]
 
 
 def chain(length: int, repeats: int) -> dict[str, Any]:

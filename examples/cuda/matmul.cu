@@ -1,8 +1,9 @@
 // A shared-memory matrix product with marks. `python examples/cuda/matmul.py` runs it from Python; compiled with nvcc
 // it is a program of its own:
 //
-//   nvcc -std=c++17 -arch=native -I$(python -c "import warplens.cuda as c; print(c.include_dir())") \
-//        -DSTANDALONE examples/cuda/matmul.cu -o matmul && ./matmul && warplens stats matmul.wlcap
+//   INCLUDE=$(python -c "import warplens.cuda as c; print(c.include_dir())")
+//   nvcc -std=c++17 -arch=native -I$INCLUDE -DSTANDALONE examples/cuda/matmul.cu -o matmul
+//   ./matmul && warplens stats matmul.wlcap
 #include <warplens.cuh>
 
 #define TILE 32
