@@ -195,10 +195,10 @@ class _Kernel:
             shrunk = np.maximum(self.lasted[:, None] - faster * on_path[:, :-1], floor)
             saved = self.chains.along(np.maximum(self.lasted[:, None] - shrunk, 0.0) * self.mine[:, None])
             ends = lives.blocks.end_ns[:, None] - saved
-            for at, launch in enumerate(self.launches):
+            for launch in self.launches:
                 of = lives.blocks_of(launch)
-                out[row] += (lives.blocks.end_ns[of].max() - ends[of].max(axis=0)) / whole[at]
-        out /= len(self.launches)
+                out[row] += lives.blocks.end_ns[of].max() - ends[of].max(axis=0)
+        out /= whole.sum()
         out[:, waits] = 0.0
         return out
 

@@ -86,8 +86,7 @@ class Lives:
 
     def per_track(self, name: str) -> Int:
         """One value per track of a column that does not change along it."""
-        column = self.trace.codes(name)[0] if name == "kernel" else self.trace.numpy(name)
-        return np.asarray(column[self.first], np.int64)
+        return np.asarray(self.trace.at(name, self.first), np.int64)
 
     def spread(self, per_track: Array) -> Array:
         """A per-track array as one value per row."""

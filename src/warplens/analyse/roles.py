@@ -34,8 +34,9 @@ def warp_roles(lives: Lives) -> tuple[tuple[WarpRole, ...], Int]:
     kernel = lives.per_track("kernel")
     seat = kernel * (int(lives.warp.max()) + 1) + lives.warp
     many = len(lives.regions)
-    used = np.bincount(lives.spread(seat) * many + lives.region, minlength=(int(seat.max()) + 1) * many) > 0
-    used = used.reshape(-1, many)
+    ran = lives.spread(seat) * many + lives.region
+    ran = ran if lives.is_span.all() else ran[lives.is_span]
+    used = (np.bincount(ran, minlength=(int(seat.max()) + 1) * many) > 0).reshape(-1, many)
     role_at: dict[tuple[int, bytes], int] = {}
     of_seat = np.full(len(used), -1, np.int64)
     members: list[list[int]] = []
