@@ -7,11 +7,23 @@ from typing import Any
 from builders import Span
 from hypothesis import strategies as st
 
-NAMES = ("load", "mma", "", 'a "quoted" name', "two\nlines", "<img src=x onerror=alert(1)>", "naïve 名前 🚀", "\\ % { } '", "a" * 300)
+NAMES = (
+    "load",
+    "mma",
+    "",
+    'a "quoted" name',
+    "two\nlines",
+    "<img src=x onerror=alert(1)>",
+    "naïve 名前 🚀",
+    "\\ % { } '",
+    "a" * 300,
+)
 VALUES = st.one_of(st.integers(-(2**60), 2**60).map(float), st.floats(allow_nan=False, allow_infinity=False))
 
 _MARKS = st.sampled_from(["begin", "begin", "end", "end", "instant", "value"])
-_LOOSE = st.sampled_from(["begin", "begin", "end", "end", "instant", "value", "async", "async", "land", "cross", "back"])
+_LOOSE = st.sampled_from(
+    ["begin", "begin", "end", "end", "instant", "value", "async", "async", "land", "cross", "back"]
+)
 _IDENTITY = st.tuples(
     st.integers(0, 1),  # rank
     st.integers(0, 1),  # device

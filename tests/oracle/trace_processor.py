@@ -27,26 +27,32 @@ BAD_FILE, NO_SYSTEM_CALL = 8, 52
 
 
 class TraceProcessor:
-    """One loaded trace. Raises RuntimeError with trace_processor's words when it refuses the file."""
+    """One loaded trace. Raises RuntimeError with trace_processor's words when it refuses the file.
+
+    Starting the program costs 50 ms and memory that is hard to get back, so there is one, and loading a trace drops
+    the one before.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._replies = bytearray()
-        self._log = bytearray()
-        self._sequence = 0
-        self._messages = _messages()
-        self._start()
-        data = Path(path).read_bytes()
-        for at in range(0, len(data), CHUNK_BYTES):
-            self._request(
-                "TPM_APPEND_TRACE_DATA", lambda m, at=at: _set(m, append_trace_data=data[at : at + CHUNK_BYTES])
-            )
-        self._request("TPM_FINALIZE_TRACE_DATA")
+        self._program = _program()
+        self._program.loaded = self
+        try:
+            self._program.request("TPM_RESET_TRACE_PROCESSOR")
+            data = Path(path).read_bytes()
+            for at in range(0, len(data), CHUNK_BYTES):
+                self._program.request("TPM_APPEND_TRACE_DATA", append_trace_data=data[at : at + CHUNK_BYTES])
+            self._program.request("TPM_FINALIZE_TRACE_DATA")
+        except RuntimeError:
+            _program.cache_clear()
+            raise
 
     def query(self, sql: str) -> list[dict[str, Any]]:
         """The rows of one statement."""
+        if self._program.loaded is not self:
+            raise RuntimeError("another trace has been loaded since; load this one again")
         rows: list[dict[str, Any]] = []
         names: list[str] = []
-        for reply in self._request("TPM_QUERY_STREAMING", lambda m: _set(m.query_args, sql_query=sql)):
+        for reply in self._program.request("TPM_QUERY_STREAMING", sql=sql):
             result = reply.query_result
             if result.error:
                 raise RuntimeError(result.error)
@@ -61,26 +67,17 @@ class TraceProcessor:
         """Every statistic with which trace_processor says that something is wrong or was lost."""
         return self.query("select name, value from stats where severity in ('error', 'data_loss') and value > 0")
 
-    def _request(self, method: str, fill: Callable[[Any], Any] | None = None) -> list[Any]:
-        stream = self._messages.TraceProcessorRpcStream()
-        message = stream.msg.add()
-        message.seq = self._sequence
-        message.request = getattr(self._messages.TraceProcessorRpc, method)
-        self._sequence += 1
-        if fill:
-            fill(message)
-        self._replies.clear()
-        data = stream.SerializeToString()
-        self._memory.write(self._store, data, self._buffer)
-        self._exports["trace_processor_on_rpc_request"](self._store, len(data))
-        replies = self._messages.TraceProcessorRpcStream.FromString(bytes(self._replies)).msg
-        for reply in replies:
-            error = reply.fatal_error or reply.append_result.error or reply.finalize_data_result.error
-            if error:
-                raise RuntimeError(f"{error} {self._log.decode(errors='replace')}")
-        return list(replies)
 
-    def _start(self) -> None:
+class _Program:
+    """The WebAssembly instance and its one buffer for requests."""
+
+    loaded: TraceProcessor | None = None
+
+    def __init__(self) -> None:
+        self._replies = bytearray()
+        self._log = bytearray()
+        self._sequence = 0
+        self._messages = _messages()
         module = _module()
         self._store = wasmtime.Store(_engine())
         instance = wasmtime.Instance(self._store, module, [self._import(entry) for entry in module.imports])
@@ -92,6 +89,26 @@ class TraceProcessor:
         callback = wasmtime.Func(self._store, wasmtime.FuncType([number, number], []), self._on_reply)
         slot = self._exports["__indirect_function_table"].grow(self._store, 1, callback)
         self._buffer = self._exports["trace_processor_rpc_init"](self._store, slot, REQUEST_BYTES)
+
+    def request(self, method: str, sql: str | None = None, **fields: Any) -> list[Any]:
+        stream = self._messages.TraceProcessorRpcStream()
+        message = stream.msg.add(
+            seq=self._sequence, request=getattr(self._messages.TraceProcessorRpc, method), **fields
+        )
+        self._sequence += 1
+        if sql is not None:
+            message.query_args.sql_query = sql
+        self._replies.clear()
+        data = stream.SerializeToString()
+        self._memory.write(self._store, data, self._buffer)
+        self._exports["trace_processor_on_rpc_request"](self._store, len(data))
+        replies = self._messages.TraceProcessorRpcStream.FromString(bytes(self._replies)).msg
+        for reply in replies:
+            error = reply.fatal_error or reply.append_result.error or reply.finalize_data_result.error
+            if error:
+                raise RuntimeError(f"{error} {self._log.decode(errors='replace')}")
+        self._log.clear()
+        return list(replies)
 
     def _on_reply(self, at: int, size: int) -> None:
         self._replies += self._memory.read(self._store, at, at + size)
@@ -147,11 +164,6 @@ def query(path: str | os.PathLike[str], sql: str) -> list[dict[str, Any]]:
     return TraceProcessor(path).query(sql)
 
 
-def _set(message: Any, **fields: Any) -> None:
-    for name, value in fields.items():
-        setattr(message, name, value)
-
-
 def _cells(batch: Any) -> Iterator[Any]:
     """A batch holds one list of cell types and, apart, the values of each type in order."""
     text = iter(batch.string_cells.split("\0"))
@@ -160,6 +172,11 @@ def _cells(batch: Any) -> Iterator[Any]:
     }  # fmt: skip
     for kind in batch.cells:
         yield None if kind == 1 else next(sources[kind])
+
+
+@cache
+def _program() -> _Program:
+    return _Program()
 
 
 @cache

@@ -19,6 +19,7 @@ FORMATS = {
     ".hatchet": "warplens.export.hatchet:write",
     ".csv": "warplens.export.table:write_csv",
     ".parquet": "warplens.export.table:write_parquet",
+    ".html": "warplens.view.html:write",
 }
 """Suffix to `module:function(trace, path, *, force, annotate)`, imported when first used."""
 

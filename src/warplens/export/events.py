@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from warplens import native
 from warplens.export.lanes import BEGIN, END, MAX_DEPTH, Events, events_of
-from warplens.export.tracks import Rows
+from warplens.export.tracks import SPAN, Rows
 from warplens.export.wire import Packer, sizes
 
 Array = npt.NDArray[Any]
@@ -118,7 +118,7 @@ class NumpyEncoder:
         event_bytes = np.where(named, 3 + sizes(name), 2)
         annotated = is_open = cycles = None
         if self._cycles is not None and self._open is not None:
-            annotated = events.what == BEGIN
+            annotated = (events.what == BEGIN) & (rows.kind[row] == SPAN)
             is_open = annotated & self._open[row].astype(bool)
             cycles = self._cycles[row].astype(np.uint64)
             event_bytes += annotated * (5 + sizes(cycles)) + is_open * 6

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.export.tracks import INSTANT, SPAN, VALUE, Rows
+from warplens.export.tracks import SPAN, VALUE, Rows
 
 BEGIN, END, POINT = 1, 2, 3
 """The numbers of TrackEvent.Type."""
@@ -23,12 +23,18 @@ MAX_DEPTH = 500
 _PLAIN_DEPTH = 64
 """Tracks that nest deeper are walked: the vectorised order costs one pass per level."""
 
+_LEFT_OUT, _NONE = -1, -2
+"""A row without a parent, or whose parent a selection left out: then the depth tells what it lies in; or in nothing."""
+
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Events:
-    """Begins, ends and points in an order in which each lane's times never go back."""
+    """Begins, ends and points in an order in which each lane's times never go back.
+
+    Perfetto would nest what follows at the same time inside an instant, so that one is begun and ended, not a point.
+    """
 
     row: npt.NDArray[np.int64]
     what: npt.NDArray[np.int64]
@@ -83,24 +89,25 @@ def _plain_tracks(rows: Rows, row: Array, track: Array, tracks: int, most: int) 
 
 def _plain_events(rows: Rows, row: Array, track: Array) -> Events:
     """Of n rows that nest, row i at depth d begins after i begins and i - d ends; it ends after all its inner rows."""
-    span = rows.kind[row] == SPAN
-    depth = rows.depth[row].astype(np.int64)
     count = len(row)
-    spans_before = np.concatenate(([0], np.cumsum(span)))
+    depth, start = rows.depth[row].astype(np.int64), rows.start[row]
+    closed = rows.kind[row] == SPAN
+    closed[:-1] |= (start[1:] == start[:-1]) & (track[1:] == track[:-1])
+    ends_before = np.concatenate(([0], np.cumsum(closed)))
     after = np.full(count, count)
     for level in range(int(depth.max(initial=-1)) + 1):
-        here = np.flatnonzero(span & (depth == level))
+        here = np.flatnonzero(closed & (depth == level))
         stops = np.append(np.flatnonzero(depth <= level), count)
         after[here] = stops[np.searchsorted(stops, here, side="right")]
-    begin_at = np.arange(count) + spans_before[:-1] - depth
-    ends_at = (after + spans_before[after] - depth - 1)[span]
-    what = np.where(span, BEGIN, POINT)
-    total = count + int(spans_before[-1])
+    begin_at = np.arange(count) + ends_before[:-1] - depth
+    ends_at = (after + ends_before[after] - depth - 1)[closed]
+    what = np.where(closed, BEGIN, POINT)
+    total = count + int(ends_before[-1])
     order_row, order_what = np.empty(total, np.int64), np.full(total, END)
     order_row[begin_at], order_what[begin_at] = row, what
-    order_row[ends_at] = row[span]
+    order_row[ends_at] = row[closed]
     order_track = np.empty(total, np.int64)
-    order_track[begin_at], order_track[ends_at] = track, track[span]
+    order_track[begin_at], order_track[ends_at] = track, track[closed]
     return Events(order_row, order_what, np.zeros(total, np.int64), order_track)
 
 
@@ -118,32 +125,41 @@ def walk(rows: Rows, first: int, last: int, most: int) -> Array:
         while stack:
             top = stack[-1]
             if end[top] > start[row] or (end[top] == start[row] and depth[top] < depth[row]):
-                inside = top == parent if lane else depth[top] < depth[row]
+                inside = lane == 0 and depth[top] < depth[row] if parent == _LEFT_OUT else top == parent
                 return inside and end[row] <= end[top] and len(stack) < most
             out.append((stack.pop(), END, lane))
         return True
+
+    def next_shown(row: int) -> int:
+        return next((other for other in range(row + 1, len(kind)) if kind[other] != VALUE), len(kind))
 
     def is_loose(row: int, parent: int) -> bool:
         if kind[row] != SPAN:
             return False
         if parent >= 0 and end[row] > end[parent]:
             return True
-        following = next((other for other in range(row + 1, len(kind)) if kind[other] != VALUE), row)
-        return following > row and depth[following] <= depth[row] and start[following] < end[row]
+        following = next_shown(row)
+        return following < len(kind) and depth[following] <= depth[row] and start[following] < end[row]
 
     for row in range(len(kind)):
         if kind[row] == VALUE:
             continue
-        parent = parents[row] - first if first <= parents[row] < first + row else -1
+        parent = parents[row]
+        if parent != _LEFT_OUT:
+            parent = parent - first if first <= parent < first + row else _NONE
         lane = lane_of[parent] if parent >= 0 else 0
         if is_loose(row, parent) or not fits(lane, row, parent):
-            lane = next((other for other in range(1, len(lanes)) if fits(other, row, -1)), len(lanes))
+            lane = next((other for other in range(1, len(lanes)) if fits(other, row, _NONE)), len(lanes))
             if lane == len(lanes):
                 lanes.append([])
         lane_of[row] = lane
-        out.append((row, POINT if kind[row] == INSTANT else BEGIN, lane))
         if kind[row] == SPAN:
+            out.append((row, BEGIN, lane))
             lanes[lane].append(row)
+            continue
+        following = next_shown(row)
+        tied = following < len(kind) and start[following] == start[row]
+        out += [(row, BEGIN, lane), (row, END, lane)] if tied else [(row, POINT, lane)]
     for lane, stack in enumerate(lanes):
         out += [(row, END, lane) for row in reversed(stack)]
     events = np.array(out, np.int64).reshape(-1, 3)

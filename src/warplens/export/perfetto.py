@@ -68,10 +68,7 @@ class PerfettoWriter:
     def _launches(self) -> Iterator[bytes]:
         tracks = self._tracks
         uuid_of = dict(zip(tracks.pid.tolist(), self.sm_ids.tolist(), strict=True))
-        by_process: dict[int, list[LaunchOnSm]] = {}
-        for entry in tracks.launches:
-            by_process.setdefault(entry.process, []).append(entry)
-        for pid, entries in by_process.items():
+        for pid, entries in tracks.launches.items():
             known: set[int] = {0}
             for entry, lane in zip(entries, stack_in_lanes([(e.begin, e.end) for e in entries]), strict=True):
                 uuid = uuid_of[pid] if lane == 0 else int(track_id("overlap", uuid_of[pid], lane))
@@ -111,7 +108,8 @@ class PerfettoWriter:
         rows = self._tracks.rows
         line = np.repeat(first[:-1], np.diff(row_start)) + lane_of
         used = np.zeros((int(first[-1]), len(self._tracks.regions)), bool)
-        used[line, rows.region[low:high]] = rows.kind[low:high] != VALUE
+        shown = rows.kind[low:high] != VALUE
+        used[line[shown], rows.region[low:high][shown]] = True
         return used
 
     def _head(self, track: int, sequence: int, used: npt.NDArray[np.bool_]) -> Iterator[bytes]:

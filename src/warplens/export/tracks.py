@@ -107,9 +107,7 @@ class Tracks:
         first = self.row_start[:-1]
         if self._order is not None:
             first = self._order[first]
-        if name == "kernel":
-            return self._trace.codes(name)[0][first]
-        return self._trace.numpy(name)[first].astype(np.int64)
+        return self._trace.at(name, first).astype(np.int64)
 
     @cached_property
     def identity(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -170,20 +168,20 @@ class Tracks:
         keys = zip(self.identity["rank"].tolist(), self.identity["launch"].tolist(), strict=True)
         return [known.get(key) for key in keys]
 
-    def chunks(self, rows: int = CHUNK_ROWS) -> Iterator[tuple[int, int]]:
-        """Ranges of whole tracks of about `rows` rows: full-length temporaries are what memory goes to."""
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Ranges of whole tracks of about CHUNK_ROWS rows: full-length temporaries are what memory goes to."""
         begin = 0
         while begin < self.count:
-            reach = int(np.searchsorted(self.row_start, self.row_start[begin] + rows, side="right")) - 1
+            reach = int(np.searchsorted(self.row_start, self.row_start[begin] + CHUNK_ROWS, side="right")) - 1
             end = min(max(reach, begin + 1), self.count)
             yield begin, end
             begin = end
 
     @cached_property
-    def launches(self) -> list[LaunchOnSm]:
-        """One entry per launch and SM, ordered by SM, then by begin."""
+    def launches(self) -> dict[int, list[LaunchOnSm]]:
+        """By pid: what the SM saw of each launch, in order of begin."""
         if not self.count:
-            return []
+            return {}
         last = np.empty(self.count, np.int64)
         for begin, end in self.chunks():
             low, high = self.row_start[begin], self.row_start[end]
@@ -204,7 +202,10 @@ class Tracks:
                 *unique.tolist(), at.tolist(), begins.tolist(), ends.tolist(), strict=True
             )
         ]
-        return sorted(found, key=lambda entry: (entry.process, entry.begin, entry.launch))
+        by_process: dict[int, list[LaunchOnSm]] = {pid: [] for pid, _ in self.processes}
+        for entry in sorted(found, key=lambda entry: (entry.begin, entry.launch)):
+            by_process[entry.process].append(entry)
+        return by_process
 
 
 def stack_in_lanes(intervals: list[tuple[int, int]]) -> list[int]:

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 enum { SPAN, INSTANT };
+enum { LEFT_OUT = -1, NONE = -2 }; /* no parent, or one that a selection left out: then the depth tells; never inside */
 enum { TYPE_BEGIN = 1, TYPE_END = 2, TYPE_INSTANT = 3 };
 enum { BUFFER_BYTES = 1 << 20, MOST_PACKET_BYTES = 128 };
 
@@ -81,7 +82,7 @@ static void emit(walk_t *w, int64_t lane, int64_t row, int type, int64_t time) {
     if (type != TYPE_END) {
         *at++ = 0x50; /* TrackEvent.name_iid */
         at = varint(at, (uint64_t)w->rows->region[row] + 1);
-        if (type == TYPE_BEGIN && w->rows->cycles) {
+        if (w->rows->cycles && w->rows->kind[row] == SPAN) {
             *at++ = 0x22; /* TrackEvent.debug_annotations { name_iid: 1, int_value } */
             uint8_t *annotation = at++;
             *at++ = 0x08;
@@ -112,14 +113,19 @@ static inline void close_ended(walk_t *w, int64_t lane, int64_t row) {
     }
 }
 
+/* The row after `row` that is shown on a line, or the end of the track. */
+static inline int64_t next_shown(const walk_t *w, int64_t row) {
+    for (row++; row < w->last && w->rows->kind[row] > INSTANT;) row++;
+    return row;
+}
+
 /* An asynchronous span, or one that outlives its parent: it would push what follows off the track's own lane. */
 static inline int is_loose(const walk_t *w, int64_t row, int64_t parent) {
     const columns_t *r = w->rows;
     if (r->kind[row] != SPAN) return 0;
     int64_t end = end_of(r, row);
     if (parent >= 0 && end > end_of(r, parent)) return 1;
-    int64_t next = row + 1;
-    while (next < w->last && r->kind[next] > INSTANT) next++;
+    int64_t next = next_shown(w, row);
     return next < w->last && r->depth[next] <= r->depth[row] && r->start[next] < end;
 }
 
@@ -128,7 +134,7 @@ static inline int fits(walk_t *w, int64_t lane, int64_t row, int64_t parent) {
     const lane_t *l = &w->lanes[lane];
     if (!l->height) return 1;
     int64_t top = l->open[l->height - 1];
-    int inside = lane ? top == parent : w->rows->depth[top] < w->rows->depth[row];
+    int inside = parent == LEFT_OUT ? !lane && w->rows->depth[top] < w->rows->depth[row] : top == parent;
     return inside && end_of(w->rows, row) <= end_of(w->rows, top) && l->height < w->most;
 }
 
@@ -166,16 +172,20 @@ static int walk_track(walk_t *w) {
         lane_of[row] = 0;
         if (r->kind[row] > INSTANT) continue;
         int64_t parent = r->parent[row];
-        if (parent < w->first || parent >= row) parent = -1;
+        if (parent != LEFT_OUT && (parent < w->first || parent >= row)) parent = NONE;
         int64_t lane = parent < 0 ? 0 : lane_of[parent];
         if (is_loose(w, row, parent) || !fits(w, lane, row, parent)) {
             for (lane = 1; lane < w->count; lane++)
-                if (fits(w, lane, row, -1)) break;
+                if (fits(w, lane, row, NONE)) break;
             if (lane == w->count && add_lane(w)) return -1;
         }
         lane_of[row] = (int32_t)lane;
         if (r->kind[row] == INSTANT) {
-            emit(w, lane, row, TYPE_INSTANT, r->start[row]);
+            /* Perfetto would nest what follows at the same time inside an instant, so that one is begun and ended. */
+            int64_t next = next_shown(w, row);
+            int tied = next < w->last && r->start[next] == r->start[row];
+            emit(w, lane, row, tied ? TYPE_BEGIN : TYPE_INSTANT, r->start[row]);
+            if (tied) emit(w, lane, row, TYPE_END, r->start[row]);
             continue;
         }
         emit(w, lane, row, TYPE_BEGIN, r->start[row]);

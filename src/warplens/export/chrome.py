@@ -1,0 +1,206 @@
+"""Chrome's JSON trace: for viewers that do not read Perfetto's own format.
+
+Times are microseconds with the nanoseconds as decimals; `args` holds the original numbers. The text is put together a
+column at a time. The format cannot say on which side of an edge a span of zero length lies; a `.pftrace` can.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from warplens.export.describe import describe_launch, launch_facts
+from warplens.export.events import encoder
+from warplens.export.tracks import INSTANT, SPAN, VALUE, Tracks, stack_in_lanes
+from warplens.files import atomic_write
+from warplens.trace.model import Trace
+
+Array = npt.NDArray[Any]
+_FRACTIONS = pa.array([f".{ns:03d}" for ns in range(1000)], pa.large_string())
+_GZIP_LEVEL = 4
+
+
+def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
+    """Write a `.json` or `.json.gz`; the cycles are always there."""
+    writer = ChromeWriter(trace, Tracks(trace))
+    with atomic_write(path, force=force) as out:
+        if path.name.lower().endswith(".gz"):
+            with (
+                gzip.GzipFile("", "wb", _GZIP_LEVEL, out, mtime=0) as packed,
+                io.BufferedWriter(cast(Any, packed)) as text,
+            ):
+                writer.write(cast(BinaryIO, text))
+        else:
+            writer.write(out)
+
+
+class ChromeWriter:
+    """One export: names first, then launches, then the warps chunk by chunk."""
+
+    def __init__(self, trace: Trace, tracks: Tracks) -> None:
+        self._trace, self._tracks = trace, tracks
+        self._next_tid = int(tracks.tid.max(initial=0)) + 1
+        self._cycles = tracks.column("dur_cycles")
+        self._values = tracks.column("value") if (tracks.rows.kind == VALUE).any() else None
+
+    def write(self, out: BinaryIO) -> None:
+        clock = self._trace.meta.clock
+        about = {"producer": self._trace.meta.producer, "clock_error_p99_ns": clock.residual_p99_ns}
+        out.write(b'{"displayTimeUnit":"ns","otherData":%s,"traceEvents":[\n' % json.dumps(about).encode())
+        names = list(self._processes())
+        for event in (*names, *self._launches()):
+            out.write(_line(event) + b",\n")
+        events = encoder(self._tracks.rows, None, None)
+        for begin, end in self._tracks.chunks():
+            lane_of, lanes = events.lanes(self._tracks.row_start[begin : end + 1])
+            self._warps(out, begin, end, lane_of, lanes)
+        # A name said twice, so that every event before it can end in a comma.
+        out.write((_line(names[-1]) if names else b"") + b"\n]}\n")
+
+    def _processes(self) -> Iterator[dict[str, Any]]:
+        for rank, (pid, name) in enumerate(self._tracks.processes):
+            yield _meta("process_name", pid, None, name=name)
+            yield _meta("process_sort_index", pid, None, sort_index=rank)
+
+    def _launches(self) -> Iterator[dict[str, Any]]:
+        for pid, launches in self._tracks.launches.items():
+            tids: dict[int, int] = {}
+            for entry, lane in zip(launches, stack_in_lanes([(e.begin, e.end) for e in launches]), strict=True):
+                if lane not in tids:
+                    tids[lane] = self._new_tid() if lane else pid
+                    name = f"launches overlap {lane}" if lane else "launches"
+                    yield _meta("thread_name", pid, tids[lane], name=name)
+                    yield _meta("thread_sort_index", pid, tids[lane], sort_index=lane)
+                times = {"ns": entry.begin, "dur_ns": entry.end - entry.begin}
+                yield {
+                    "ph": "X", "cat": "launch", "name": describe_launch(entry), "pid": pid, "tid": tids[lane],
+                    "ts": entry.begin / 1000, "dur": (entry.end - entry.begin) / 1000,
+                    "args": times | launch_facts(entry, self._trace.meta),
+                }  # fmt: skip
+
+    def _new_tid(self) -> int:
+        self._next_tid += 1
+        return self._next_tid - 1
+
+    def _warps(self, out: BinaryIO, begin: int, end: int, lane_of: Array, lanes: Array) -> None:
+        """The threads of some tracks and every row of them."""
+        tracks = self._tracks
+        low = int(tracks.row_start[begin])
+        first = np.concatenate(([0], np.cumsum(lanes, dtype=np.int64)))
+        heads = []
+        for at, track in enumerate(range(begin, end)):
+            for lane in range(int(lanes[at])):
+                tid = self._new_tid() if lane else int(tracks.tid[track])
+                pid = int(tracks.pid[track])
+                name = tracks.names[track] + (f" overlap {lane}" if lane else "")
+                for event in (
+                    _meta("thread_name", pid, tid, name=name),
+                    _meta("thread_sort_index", pid, tid, sort_index=tid),
+                ):
+                    out.write(_line(event) + b",\n")
+                heads.append(f',"pid":{pid},"tid":{tid},"ts":')
+        line = np.repeat(first[:-1], np.diff(tracks.row_start[begin : end + 1])) + lane_of
+        for kind, events in ((SPAN, self._spans), (INSTANT, self._instants), (VALUE, self._counters)):
+            here = np.flatnonzero(tracks.rows.kind[low : low + len(line)] == kind)
+            if len(here):
+                head = pa.array(heads, pa.large_string()).take(pa.array(line[here]))
+                out.write(_bytes(events(head, low + here)))
+
+    def _spans(self, head: pa.Array, row: Array) -> pa.Array:
+        rows = self._tracks.rows
+        start, duration = rows.start[row], rows.duration[row]
+        texts = [head, *_micros(start), ',"dur":', *_micros(duration), ',"args":{"ns":', start, ',"dur_ns":', duration]
+        return _join(self._names('{"ph":"X","name":', row), *texts, ',"cycles":', self._cycles[row], self._tail(row))
+
+    def _instants(self, head: pa.Array, row: Array) -> pa.Array:
+        start = self._tracks.rows.start[row]
+        prefix = self._names('{"ph":"i","s":"t","name":', row)
+        return _join(prefix, head, *_micros(start), ',"args":{"ns":', start, self._tail(row))
+
+    def _counters(self, head: pa.Array, row: Array) -> pa.Array:
+        """A counter belongs to its process, so that it takes the track's name; JSON has no word for NaN or infinity."""
+        assert self._values is not None
+        start, value = self._tracks.rows.start[row], self._values[row]
+        track = np.searchsorted(self._tracks.row_start, row, side="right") - 1
+        low, high = int(track[0]), int(track[-1]) + 1
+        prefixes = [f'{{"ph":"C","name":{_text(name)}' for name in self._tracks.names[low:high]]
+        prefix = pa.array(prefixes, pa.large_string()).take(pa.array(track - low))
+        finite = np.isfinite(value)
+        texts = pa.array([_decimal(number) for number in value[finite].tolist()], pa.large_string())
+        counters = [prefix.filter(pa.array(finite)), head.filter(pa.array(finite)), *_micros(start[finite])]
+        shown = _join(*counters, ',"args":{', self._names("", row[finite]), ":", texts, "}},\n")
+        if finite.all():
+            return shown
+        odd = row[~finite]
+        words = pa.array([f'"{number}"' for number in value[~finite].tolist()], pa.large_string())
+        points = [
+            self._names('{"ph":"i","s":"t","name":', odd),
+            head.filter(pa.array(~finite)),
+            *_micros(start[~finite]),
+        ]
+        return pa.concat_arrays(
+            [shown, _join(*points, ',"args":{"value":', words, ',"ns":', start[~finite], self._tail(odd))]
+        )
+
+    def _names(self, prefix: str, row: Array) -> pa.Array:
+        texts = pa.array([prefix + _text(name) for name in self._tracks.regions], pa.large_string())
+        return texts.take(pa.array(self._tracks.rows.region[row]))
+
+    def _tail(self, row: Array) -> pa.Array:
+        """The end of an event: what its track is."""
+        track = np.searchsorted(self._tracks.row_start, row, side="right") - 1
+        low, high = int(track[0]), int(track[-1]) + 1
+        columns = (self._tracks.identity[name][low:high].tolist() for name in ("block", "warp", "launch"))
+        texts = [
+            f',"block":{block},"warp":{warp},"launch":{launch}}}}},\n'
+            for block, warp, launch in zip(*columns, strict=True)
+        ]
+        return pa.array(texts, pa.large_string()).take(pa.array(track - low))
+
+
+def _meta(what: str, pid: int, tid: int | None, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, **({} if tid is None else {"tid": tid}), "args": args}
+
+
+def _text(name: str) -> str:
+    """As UTF-8: trace_processor leaves escapes as they are in names that have no quotes."""
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _decimal(value: float) -> str:
+    """trace_processor misreads more than 18 decimals, which small numbers have unless written with an exponent."""
+    return repr(value) if value == 0 or abs(value) >= 1 else f"{value:.16e}"
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _micros(ns: Array) -> tuple[Array, pa.Array]:
+    """The whole microseconds and the three decimals."""
+    return ns // 1000, _FRACTIONS.take(pa.array(ns % 1000))
+
+
+def _join(*parts: pa.Array | Array | str) -> pa.Array:
+    """Texts and numbers side by side, row by row."""
+    texts = [
+        pc.cast(pa.array(part), pa.large_string()) if isinstance(part, np.ndarray) else
+        pa.scalar(part, pa.large_string()) if isinstance(part, str) else part
+        for part in parts
+    ]  # fmt: skip
+    return pc.binary_join_element_wise(*texts, pa.scalar("", pa.large_string()))
+
+
+def _bytes(texts: pa.Array) -> memoryview:
+    """All texts one after another, which is how an array of them lies in memory."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
+    return memoryview(texts.buffers()[2])[int(offsets[0]) : int(offsets[-1])]

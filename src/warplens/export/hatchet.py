@@ -1,0 +1,104 @@
+"""A call tree for Hatchet and Proton's viewer: `proton-viewer -m normalized_cycles out.hatchet`.
+
+Readers add the children to each node, so every value is exclusive: a span's cycles less those of its inner spans.
+`normalized_cycles` is the sum over launches of the average over the launch's warps. Open spans have no cycles, as in
+the statistics.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.files import atomic_write
+from warplens.trace.model import Trace
+
+MAX_DEPTH = 200
+"""Deeper spans count for their ancestor at this depth: JSON readers recurse."""
+
+Array = npt.NDArray[Any]
+
+
+def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
+    """Write a `.hatchet`."""
+    document: list[Any] = [_tree(trace)]
+    devices = _devices(trace)
+    if devices:
+        document.append({"CUDA": devices})
+    with atomic_write(path, force=force) as out:
+        out.write(json.dumps(document, separators=(",", ":")).encode())
+
+
+def _tree(trace: Trace) -> dict[str, Any]:
+    span = trace.of_kind("span")
+    parent = np.where(span, trace.numpy("parent"), -1)
+    kernel, kernels = trace.codes("kernel")
+    region, regions = trace.codes("region")
+    roots = [_node(name) for name in kernels]
+    nodes: list[dict[str, Any]] = []
+    node_of = np.full(len(trace), -1)
+    outer, owner = roots, kernel.astype(np.int64)
+    level = np.flatnonzero(span & (parent < 0))
+    for _ in range(MAX_DEPTH):
+        keys, first, member = np.unique(
+            owner[level] * len(regions) + region[level], return_index=True, return_inverse=True
+        )
+        made = [_node(regions[key % len(regions)]) for key in keys.tolist()]
+        for at in np.argsort(first).tolist():
+            outer[int(keys[at]) // len(regions)]["children"].append(made[at])
+        node_of[level] = len(nodes) + member.reshape(-1)
+        nodes += made
+        waiting = np.flatnonzero(span & (node_of < 0))
+        level = waiting[node_of[parent[waiting]] >= 0]
+        if not len(level):
+            break
+        outer, owner = nodes, np.where(span, node_of[parent], 0)
+    for row in np.flatnonzero(span & (node_of < 0)).tolist():
+        node_of[row] = node_of[parent[row]]
+    _fill(trace, nodes, node_of[span], span)
+    return _node("ROOT", [root for root in roots if root["children"]])
+
+
+def _fill(trace: Trace, nodes: list[dict[str, Any]], node: Array, span: Array) -> None:
+    """Sum the spans' own cycles into their nodes."""
+    measured = span & ~trace.numpy("open")
+    cycles, parent = trace.numpy("dur_cycles"), trace.numpy("parent")
+    inner = measured & (parent >= 0)
+    spent = np.bincount(parent[inner], cycles[inner], minlength=len(cycles))
+    own = np.where(measured, np.maximum(cycles - spent, 0), 0)[span]
+    total = np.bincount(node, own, len(nodes))
+    average = np.bincount(node, own / _warps(trace)[span], len(nodes))
+    for entry, sum_, mean in zip(nodes, total.tolist(), average.tolist(), strict=True):
+        entry["metrics"] = {"cycles": int(sum_), "normalized_cycles": mean}
+
+
+def _warps(trace: Trace) -> Array:
+    """By row: how many warps of its launch the trace holds."""
+    track = trace.numpy("track")
+    heads = np.flatnonzero(np.append(True, track[1:] != track[:-1])) if len(track) else np.zeros(0, np.int64)
+    launch = trace.numpy("launch").astype(np.int64) * (1 << 16) + trace.numpy("rank")
+    keys, group = np.unique(launch, return_inverse=True)
+    return np.bincount(group.reshape(-1)[heads], minlength=len(keys))[group.reshape(-1)]
+
+
+def _node(name: str, children: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    metrics = {"cycles": 0, "normalized_cycles": 0.0}
+    return {"frame": {"name": name, "type": "function"}, "metrics": metrics, "children": children or []}
+
+
+def _devices(trace: Trace) -> dict[str, dict[str, Any]]:
+    """What Proton's viewer calls device info, as far as it is known."""
+    return {
+        str(device.get("index", at)): {
+            "arch": str(device.get("capability", "")).replace(".", ""),
+            "num_sms": device.get("sm_count", 0),
+            "clock_rate": device.get("clock_mhz", 0.0) * 1000,
+            "memory_clock_rate": 0,
+            "bus_width": 0,
+        }
+        for at, device in enumerate(trace.meta.devices.values())
+    }
