@@ -56,7 +56,8 @@ def test_a_grid_smaller_than_the_device() -> None:
 
 def test_idle_time_splits_into_its_parts() -> None:
     spans = [Span("work", 100, 300, sm=0), Span("work", 500, 400, block=1, sm=0), Span("work", 200, 800, block=2, sm=1)]
-    meta = Meta(launches=(LaunchInfo(0, "kernel", grid=(3, 1, 1), begin_ns=0, end_ns=1000),), devices={"0": {"sm_count": 4}})
+    launch = LaunchInfo(0, "kernel", grid=(3, 1, 1), begin_ns=0, end_ns=1000)
+    meta = Meta(launches=(launch,), devices={"0": {"sm_count": 4}})
     answer = waves(make_trace(spans, meta=meta))["kernel"]
     assert answer.unused == pytest.approx(0.5)
     assert answer.ramp == pytest.approx(300 / 4000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from builders import Span, make_trace
 from hypothesis import given, settings
@@ -117,11 +119,11 @@ def test_what_must_hold_for_any_trace(trace: Trace) -> None:
     for region in path.regions:
         gains = [0.0, *region.gain.values()]
         assert list(region.gain) == list(FASTER)
-        assert all(later >= earlier - 1e-9 for earlier, later in zip(gains, gains[1:], strict=False))
+        assert all(later >= earlier - 1e-9 for earlier, later in pairwise(gains))
         assert all(gain <= share * region.share + 1e-6 for share, gain in region.gain.items())
         assert region.ns >= -1e-6
         assert region.slack_ns >= 0
-    for before, after in zip(path.steps, path.steps[1:], strict=False):
+    for before, after in pairwise(path.steps):
         assert before.end_ns <= after.start_ns + 1
 
 

@@ -103,8 +103,8 @@ def test_overlap_equals_counting_every_cycle(data: st.DataObject) -> None:
         with_one = [moment for moment in moments if one.region in moment]
         assert one.active * whole == pytest.approx(len(with_one))
         assert one.alone * whole == pytest.approx(sum(len(moment) == 1 for moment in with_one))
-        others = [{name for name in moment - {one.region} if purpose_of(name) is not Purpose.WAIT} for moment in with_one]
-        assert one.exposed * whole == pytest.approx(sum(not each for each in others))
+        hidden = [any(purpose_of(name) is not Purpose.WAIT for name in moment - {one.region}) for moment in with_one]
+        assert one.exposed * whole == pytest.approx(hidden.count(False))
         for j, two in enumerate(answer.regions):
             both = sum(two.region in moment for moment in with_one)
             assert answer.together[i][j] * whole == pytest.approx(both)

@@ -1,13 +1,32 @@
-"""`warplens stats`: how long each region takes."""
+"""`warplens stats`: how long each region takes, the tree of regions, and what stands out."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import click
 from rich.markup import escape
 
 from warplens.analyse.statistics import GROUPS, Statistics
-from warplens.commands.common import cycles, json_option, percent, print_json, read_trace, stdout, table, time_ns
+from warplens.analyse.tree import pruned, tree
+from warplens.commands import tables
+from warplens.commands.common import (
+    cycles,
+    json_option,
+    percent,
+    print_json,
+    read_trace,
+    stdout,
+    table,
+    time_ns,
+    working,
+)
 from warplens.commands.trust import warnings_of
+from warplens.errors import UsageError, did_you_mean
+from warplens.trace.model import Trace
+
+_SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "clock")
 
 
 @click.command("stats")
@@ -16,25 +35,99 @@ from warplens.commands.trust import warnings_of
 @click.option("--sort", "metric", default=None, metavar="METRIC", help="Sort by a column, for example p95 or mean_ns.")
 @click.option("--region", "regions", multiple=True, help="Only these regions (repeatable).")
 @click.option("--kernel", "kernels", multiple=True, help="Only these kernels (repeatable).")
+@click.option("--tree", "as_tree", is_flag=True, help="The tree of regions with cycles and normalised cycles.")
+@click.option("--include", default=None, metavar="REGEX", help="Tree: keep what matches, its parents and children.")
+@click.option("--exclude", default=None, metavar="REGEX", help="Tree: drop what matches and all below it.")
+@click.option("--depth", default=None, type=int, metavar="N", help="Tree: at most N levels of regions.")
+@click.option("--threshold", default=0.0, metavar="PERCENT", help="Tree: drop what is below this share of warp time.")
+@click.option("--findings", "show_findings", is_flag=True, help="What stands out, ranked, with what to try.")
+@click.option("--show", multiple=True, metavar="|".join(_SHOWN), help="One analysis as a table (repeatable).")
+@click.option("--waits", default=None, metavar="REGEX", help="Regions that only wait, besides those named so.")
+@click.option("--ncu", default=None, metavar="REPORT", help="Merge Nsight Compute's report (.csv or .ncu-rep).")
 @json_option
 def command(
-    trace: str, by: str, metric: str | None, regions: tuple[str, ...], kernels: tuple[str, ...], as_json: bool
+    trace: str,
+    by: str,
+    metric: str | None,
+    regions: tuple[str, ...],
+    kernels: tuple[str, ...],
+    as_tree: bool,
+    include: str | None,
+    exclude: str | None,
+    depth: int | None,
+    threshold: float,
+    show_findings: bool,
+    show: tuple[str, ...],
+    waits: str | None,
+    ncu: str | None,
+    as_json: bool,
 ) -> None:
-    """Count, total, mean, percentiles and shares of every region in TRACE, in cycles and ns."""
+    """Count, total, mean, percentiles and shares of every region in TRACE; its tree; its findings."""
+    for name in show:
+        if name not in _SHOWN:
+            raise UsageError(f"--show {name}: no such analysis{did_you_mean(name, _SHOWN)}")
     whole = read_trace(trace)
     part = whole.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else whole
-    result = part.stats(by=by)
-    if metric:
-        result = result.sorted(metric)
-    if as_json:
-        print_json(
-            result.to_json() | {"losses": whole.meta.to_json()["losses"], "clock": whole.meta.to_json()["clock"]}
-        )
-        return
     console = stdout()
-    console.print(statistics_table(result))
+    document: dict[str, Any] = {}
+    if as_tree:
+        roots = pruned(tree(part), include=include, exclude=exclude, depth=depth, threshold=threshold / 100)
+        document["tree"] = [root.to_json() for root in roots]
+        if not as_json:
+            console.print(tables.tree_view(roots))
+    if show_findings or ncu:
+        found = _findings(part, waits, ncu)
+        document["findings"] = [one.to_json() for one in found]
+        if not as_json:
+            tables.print_findings(console, found)
+    for name in show:
+        answer = _analysis(name)(part, waits)
+        document[name] = answer.to_json()
+        if not as_json:
+            for kernel, one in answer.kernels.items():
+                console.print(getattr(tables, f"{name}_table")(escape(kernel), one))
+    if not document:
+        result = part.stats(by=by)
+        result = result.sorted(metric) if metric else result
+        document = result.to_json()
+        if not as_json:
+            console.print(statistics_table(result))
+    if as_json:
+        meta = whole.meta.to_json()
+        print_json(document | {"losses": meta["losses"], "clock": meta["clock"]})
+        return
     for line in warnings_of(whole):
         console.print(f"[yellow]{escape(line)}[/]")
+
+
+def _findings(trace: Trace, waits: str | None, ncu: str | None) -> Any:
+    from warplens.analyse.findings import findings
+    from warplens.analyse.ncu import ncu_findings
+    from warplens.ncu import read_ncu
+
+    extra = ncu_findings(read_ncu(ncu), trace.kernels) if ncu else ()
+    with working("looking for what stands out"):
+        return findings(trace, waits_like=waits, extra=extra)
+
+
+def _analysis(name: str) -> Callable[[Trace, str | None], Any]:
+    """One analysis by its name on the command line."""
+    if name in ("waves", "modes", "clock"):
+        from warplens.analyse import clock, modes, waves
+
+        plain = {"waves": waves.waves, "modes": modes.modes, "clock": clock.clock}
+        return lambda trace, _: plain[name](trace)
+    from warplens.analyse import critical, imbalance, overlap, ramp
+    from warplens.analyse import waits as waiting
+
+    able: dict[str, Callable[..., Any]] = {
+        "imbalance": imbalance.imbalance,
+        "overlap": overlap.overlap,
+        "waits": waiting.waits,
+        "path": critical.critical_path,
+        "ramp": ramp.ramp,
+    }
+    return lambda trace, waits: able[name](trace, waits=waits)
 
 
 def statistics_table(result: Statistics) -> object:

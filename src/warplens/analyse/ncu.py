@@ -1,0 +1,264 @@
+"""What Nsight Compute measured of a kernel, from its CSV pages, and the findings in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from warplens.analyse.finding import Finding, percent
+from warplens.errors import WarplensError
+
+_IDENTITY = ("ID", "Kernel Name")
+_STALL = re.compile(r"(?:issue_stalled_|^stall )([a-z_ ]+?)(?:_per_issue_active.*|_not_issued.*|\..*)?$", re.IGNORECASE)
+_GROUPS = {
+    "memory dependency": ("long_scoreboard", "short_scoreboard", "imc_miss"),
+    "memory throttle": ("lg_throttle", "mio_throttle", "tex_throttle", "drain"),
+    "execution dependency": ("wait", "math_pipe_throttle", "gmma", "dispatch_stall"),
+    "synchronization": ("barrier", "membar", "sleeping", "warpgroup_arrive"),
+}
+_ADVICE = {
+    "memory dependency": "Prefetch, keep more loads in flight, or hide their latency with more warps or other work.",
+    "memory throttle": "Make fewer, wider and coalesced accesses; the load and store queues are full.",
+    "execution dependency": "Give each warp more independent instructions (unroll, reorder, several accumulators).",
+    "synchronization": "Have fewer or narrower barriers, and balance the work between them.",
+    "other": "See Nsight Compute's source page for where they occur.",
+}
+_METRICS = {
+    "compute": ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "Compute (SM) Throughput"),
+    "memory": (
+        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+        "Memory Throughput",
+    ),
+    "dram": ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "DRAM Throughput"),
+    "achieved": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
+    "theoretical": ("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy"),
+}
+_LIMITS = {
+    "registers": ("launch__occupancy_limit_registers", "Block Limit Registers"),
+    "shared memory": ("launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),
+    "warps per block": ("launch__occupancy_limit_warps", "Block Limit Warps"),
+    "blocks per SM": ("launch__occupancy_limit_blocks", "Block Limit SM"),
+    "barriers": ("launch__occupancy_limit_barriers", "Block Limit Barriers"),
+}
+_SCALE = {
+    "byte": 1.0, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9, "tbyte": 1e12,
+    "nsecond": 1.0, "ns": 1.0, "usecond": 1e3, "us": 1e3, "msecond": 1e6, "ms": 1e6, "second": 1e9, "s": 1e9,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NcuKernel:
+    """One kernel, launches averaged. Throughputs and occupancies are shares (0 to 1) or None where not collected;
+    `stalls` are shares of all stall cycles per reason, `limiter` what keeps occupancy at its theoretical value."""
+
+    kernel: str
+    launches: int = 1
+    compute: float | None = None
+    memory: float | None = None
+    dram: float | None = None
+    achieved: float | None = None
+    theoretical: float | None = None
+    limiter: str = ""
+    duration_ns: float | None = None
+    dram_bytes: float | None = None
+    stalls: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> dict[str, float]:
+        """Stalls in the five groups that people speak of, largest first."""
+        out = dict.fromkeys((*_GROUPS, "other"), 0.0)
+        for reason, share in self.stalls.items():
+            group = next((name for name, reasons in _GROUPS.items() if reason in reasons), "other")
+            out[group] += share
+        return dict(sorted(out.items(), key=lambda item: -item[1]))
+
+    @property
+    def bound(self) -> str:
+        """memory, compute, latency (neither above 60 %, ncu's own rule of thumb) or unknown."""
+        if self.compute is None or self.memory is None:
+            return "unknown"
+        if max(self.compute, self.memory) < 0.6:
+            return "latency"
+        return "memory" if self.memory >= self.compute else "compute"
+
+
+def parse_ncu(text: str, source: str = "ncu output") -> tuple[NcuKernel, ...]:
+    """Kernels of a `--csv` page, raw (one column per metric) or details (one row per metric)."""
+    lines = text.splitlines()
+    start = next((at for at, line in enumerate(lines) if all(f'"{name}"' in line for name in _IDENTITY)), None)
+    if start is None:
+        raise WarplensError(
+            f"{source}: no CSV header with {' and '.join(_IDENTITY)}; make it with "
+            f"`ncu --import R.ncu-rep --page raw --csv`"
+        )
+    rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
+    wide = "Metric Name" not in (rows[0] if rows else {})
+    launches = _wide(rows) if wide else _tall(rows)
+    by_name: dict[str, list[dict[str, tuple[float, str]]]] = {}
+    for name, metrics in launches:
+        by_name.setdefault(name, []).append(metrics)
+    if not by_name:
+        raise WarplensError(f"{source}: holds no kernel; did ncu's filter exclude all of them?")
+    return tuple(_kernel(name, metrics) for name, metrics in by_name.items())
+
+
+Metrics = dict[str, tuple[float, str]]
+
+
+def _wide(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:
+    """The raw page: its first row holds the units."""
+    units = rows[0] if rows and not (rows[0].get("ID") or "").strip() else {}
+    out = []
+    for row in rows[1:] if units else rows:
+        numbers = {name: _number(text) for name, text in row.items()}
+        values = {name: (number, units.get(name) or "") for name, number in numbers.items() if number is not None}
+        out.append((row["Kernel Name"] or "", values))
+    return out
+
+
+def _tall(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:
+    """The details page: one row per metric of a launch. `Memory Throughput` comes twice; the one in percent counts."""
+    out: dict[tuple[str, str], Metrics] = {}
+    for row in rows:
+        name, unit = row.get("Metric Name") or "", row.get("Metric Unit") or ""
+        number = _number(row.get("Metric Value"))
+        metrics = out.setdefault((row["ID"] or "", row["Kernel Name"] or ""), {})
+        if name and number is not None and not (name in metrics and metrics[name][1] == "%"):
+            metrics[name] = (number, unit)
+    return [(key[1], metrics) for key, metrics in out.items()]
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _kernel(name: str, launches: Sequence[Metrics]) -> NcuKernel:
+    def mean(names: Iterable[str]) -> float | None:
+        found = [each[key][0] * _scale(each[key][1]) for each in launches for key in names if key in each]
+        return sum(found) / len(found) if found else None
+
+    shares = {key: mean(names) for key, names in _METRICS.items()}
+    limits = {key: value for key, names in _LIMITS.items() if (value := mean(names)) is not None}
+    read, written = mean(["dram__bytes_read.sum"]), mean(["dram__bytes_write.sum"])
+    both = read + written if read is not None and written is not None else None
+    total = mean(["dram__bytes.sum"])
+    return NcuKernel(
+        kernel=name,
+        launches=len(launches),
+        limiter=min(limits, key=lambda key: limits[key]) if limits else "",
+        duration_ns=mean(["gpu__time_duration.sum", "Duration"]),
+        dram_bytes=total if total is not None else both,
+        stalls=_stalls(launches),
+        **{key: None if value is None else value / 100 for key, value in shares.items()},
+    )
+
+
+def _scale(unit: str) -> float:
+    return _SCALE.get(unit.split("/")[0].lower(), 1.0)
+
+
+def _stalls(launches: Sequence[Metrics]) -> dict[str, float]:
+    """Shares of the stalled cycles; `selected` is a warp that issued, not one that stalled."""
+    per_issue: dict[str, float] = {}
+    sampled: dict[str, float] = {}
+    for metrics in launches:
+        for name, (value, _) in metrics.items():
+            found = _STALL.search(name)
+            if not found or "not_issued" in name:
+                continue
+            reason = found.group(1).strip("_ ").lower().replace(" ", "_")
+            chosen = sampled if "pcsamp" in name else per_issue
+            if reason != "selected":
+                chosen[reason] = chosen.get(reason, 0.0) + value
+    chosen = per_issue or sampled
+    total = sum(chosen.values())
+    ordered = sorted(chosen.items(), key=lambda item: -item[1])
+    return {reason: value / total for reason, value in ordered if value > 0} if total else {}
+
+
+def ncu_findings(found: Iterable[NcuKernel], kernels: Iterable[str] = ()) -> list[Finding]:
+    """Statements per kernel; names are matched to those of a trace, which has them without their arguments."""
+    known = list(kernels)
+    out = []
+    for one in found:
+        name = _match(one.kernel, known)
+        if name is None:
+            continue
+        out += _throughput(one, name)
+        if one.achieved is not None and one.theoretical is not None:
+            out.append(_occupancy(one, name))
+        if one.stalls:
+            out.append(_stalled(one, name))
+    return out
+
+
+def _match(kernel: str, known: Sequence[str]) -> str | None:
+    bare = re.sub(r"\(.*$", "", kernel).split("::")[-1].strip()
+    bare = re.sub(r"^.*\s", "", re.sub(r"<.*$", "", bare))
+    return next((name for name in known if name == kernel or bare == name.split("(")[0]), None if known else kernel)
+
+
+def _throughput(one: NcuKernel, kernel: str) -> list[Finding]:
+    if one.compute is None or one.memory is None:
+        return []
+    advice = {
+        "memory": "Reduce traffic: tiling and reuse, wider coalesced accesses, smaller types, fusion.",
+        "compute": "Use matrix units or cheaper instructions, more instruction-level parallelism, fewer operations.",
+        "latency": "Neither unit is busy: have more warps or independent instructions in flight, and shorter waits.",
+    }[one.bound]
+    words = {
+        "memory": "memory bound",
+        "compute": "compute bound",
+        "latency": "bound by latency: neither memory nor compute is busy",
+    }[one.bound]
+    return [
+        Finding(
+            kind="throughput",
+            what=f"Nsight Compute: the kernel is {words} (memory {percent(one.memory)} and compute "
+            f"{percent(one.compute)} of their peaks).",
+            advice=advice,
+            gain=1 - max(one.memory, one.compute),
+            kernel=kernel,
+            evidence=_given(one, "memory", "compute", "dram"),
+        )
+    ]
+
+
+def _occupancy(one: NcuKernel, kernel: str) -> Finding:
+    achieved, theoretical = one.achieved or 0.0, one.theoretical or 0.0
+    limiter = f", limited by {one.limiter}" if one.limiter and theoretical < 0.995 else ""
+    uneven = achieved < 0.8 * theoretical
+    return Finding(
+        kind="occupancy",
+        what=f"Nsight Compute: {percent(achieved)} of the warp slots were in use, {percent(theoretical)} could "
+        f"be{limiter}.",
+        advice="Blocks are uneven or too few to fill the device; balance them."
+        if uneven
+        else f"If latency is not hidden, lift the limit on {one.limiter or 'occupancy'}; otherwise leave it.",
+        gain=0.0,
+        kernel=kernel,
+        evidence={**_given(one, "achieved", "theoretical"), "limiter": one.limiter or "none"},
+    )
+
+
+def _stalled(one: NcuKernel, kernel: str) -> Finding:
+    top, share = next(iter(one.groups.items()))
+    listed = ", ".join(f"{name} {percent(part)}" for name, part in list(one.stalls.items())[:3])
+    return Finding(
+        kind="stalls",
+        what=f"Nsight Compute: warps stall most on {top}, {percent(share)} of stalled cycles ({listed}).",
+        advice=_ADVICE[top],
+        gain=0.0,
+        kernel=kernel,
+        evidence={name: part for name, part in one.groups.items() if part},
+    )
+
+
+def _given(one: NcuKernel, *names: str) -> dict[str, float]:
+    return {name: value for name in names if (value := getattr(one, name)) is not None}

@@ -1,0 +1,140 @@
+"""The tree of regions: each path of nested regions with its time, per kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from warplens.analyse.lives import Int, Lives
+from warplens.errors import UsageError
+from warplens.trace.model import Trace
+
+
+@dataclass(frozen=True)
+class Node:
+    """A region within its parents. `cycles` and `exclusive` are sums over all warps, `normalized` the cycles over the
+    number of warps that the kernel ran; `share` is of all the kernel's warp time."""
+
+    name: str
+    count: int
+    cycles: int
+    exclusive: int
+    normalized: float
+    share: float
+    children: tuple[Node, ...] = ()
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, Node]]:
+        """This node and all below it with their depth, parents first."""
+        yield depth, self
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "children"}
+        return fields | {"children": [child.to_json() for child in self.children]}
+
+
+def tree(trace: Trace) -> tuple[Node, ...]:
+    """One root per kernel; children by cycles, most first. Spans whose end nobody saw are counted but have no time."""
+    lives = Lives.of(trace)
+    if not len(lives):
+        return ()
+    path, parents, names = _paths(lives)
+    rows = np.flatnonzero(lives.is_span)
+    timed = lives.measured[rows]
+    size = len(names)
+    count = np.bincount(path[rows], minlength=size)
+    cycles = np.bincount(path[rows], weights=lives.duration[rows] * timed, minlength=size)
+    exclusive = np.bincount(path[rows], weights=lives.exclusive[rows] * timed, minlength=size)
+    kernels = trace.codes("kernel")[1]
+    warps = np.bincount(lives.per_track("kernel"), minlength=len(kernels))
+    alive = np.bincount(lives.per_track("kernel"), weights=lives.finish - lives.begin, minlength=len(kernels))
+    below: dict[int, list[int]] = {}
+    for number, parent in enumerate(parents):
+        below.setdefault(parent, []).append(number)
+
+    def node(number: int, kernel: int) -> Node:
+        inner = [node(child, kernel) for child in below.get(number, []) if count[child]]
+        return Node(
+            names[number],
+            count=int(count[number]),
+            cycles=int(cycles[number]),
+            exclusive=int(exclusive[number]),
+            normalized=float(cycles[number] / max(warps[kernel], 1)),
+            share=float(cycles[number] / max(alive[kernel], 1)),
+            children=tuple(sorted(inner, key=lambda each: -each.cycles)),
+        )
+
+    roots = []
+    for kernel, name in enumerate(kernels):
+        if not warps[kernel]:
+            continue
+        inner = [node(at, kernel) for at in below.get(-1 - kernel, []) if count[at]]
+        top = tuple(sorted(inner, key=lambda each: -each.cycles))
+        whole = int(alive[kernel])
+        inside = sum(each.cycles for each in top)
+        launches = len(lives.kernels.get(name, ()))
+        roots.append(Node(name, launches, whole, max(whole - inside, 0), whole / warps[kernel], 1.0, top))
+    return tuple(sorted(roots, key=lambda each: -each.cycles))
+
+
+def _paths(lives: Lives) -> tuple[Int, list[int], list[str]]:
+    """Each row's path; each path's parent path (for a top-level one, -1 less the kernel's code); its region's name."""
+    path = np.full(len(lives.start), -1, np.int64)
+    parents: list[int] = []
+    names: list[str] = []
+    many = len(lives.regions)
+    level = np.flatnonzero(lives.is_span & (lives.parent < 0))
+    above = -1 - lives.per_track("kernel")[lives.of_row[level]]
+    while len(level):
+        key = (above - above.min()) * many + lives.region[level]
+        _, at, index = np.unique(key, return_index=True, return_inverse=True)
+        path[level] = len(names) + index.reshape(-1)
+        names += [lives.regions[code] for code in lives.region[level][at].tolist()]
+        parents += above[at].tolist()
+        known = np.zeros(len(path), bool)
+        known[level] = True
+        level = np.flatnonzero(lives.is_span & (lives.parent >= 0) & known[lives.parent])
+        above = path[lives.parent[level]]
+    return path, parents, names
+
+
+def pruned(
+    roots: tuple[Node, ...],
+    *,
+    include: str | None = None,
+    exclude: str | None = None,
+    depth: int | None = None,
+    threshold: float = 0.0,
+) -> tuple[Node, ...]:
+    """The part of a tree that a reader asked for.
+
+    `include` keeps nodes whose name matches, with their parents and all below them; `exclude` drops those that match,
+    with all below; `depth` levels of regions below the kernel; `threshold` drops what is below that share.
+    """
+    keep, drop = _pattern(include, "include"), _pattern(exclude, "exclude")
+    if depth is not None and depth < 0:
+        raise UsageError(f"depth={depth}: must not be negative")
+    if not 0 <= threshold <= 1:
+        raise UsageError(f"threshold={threshold}: must be a share between 0 and 1")
+
+    def cut(node: Node, level: int, wanted: bool) -> Node | None:
+        if level and ((drop and drop.search(node.name)) or node.share < threshold):
+            return None
+        wanted = wanted or bool(level and keep and keep.search(node.name))
+        inner = () if depth is not None and level >= depth else node.children
+        kept = tuple(each for child in inner if (each := cut(child, level + 1, wanted)))
+        return replace(node, children=kept) if wanted or kept or level == 0 else None
+
+    return tuple(cut(root, 0, keep is None) or replace(root, children=()) for root in roots)
+
+
+def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text) if text else None
+    except re.error as error:
+        raise UsageError(f"{option}={text!r} is not a regular expression ({error})") from None
