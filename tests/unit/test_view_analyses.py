@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from warplens.analyse.heatmap import OTHER, by_region, over_time
 from warplens.analyse.histogram import histograms
-from warplens.analyse.timeline import innermost, lanes, roles, rows_of, strips
+from warplens.analyse.timeline import innermost, lanes, rows_of, strips
 from warplens.errors import UsageError
-from warplens.trace.model import Trace, empty_table
+from warplens.trace.model import Trace
 
 
 def random_trace(seed: int, tracks: int = 5, loose: bool = False) -> Trace:
@@ -115,18 +115,6 @@ def test_no_two_spans_share_a_line_at_one_time(seed: int) -> None:
 def test_nested_spans_keep_their_depth_as_their_line() -> None:
     trace = random_trace(3)
     assert (lanes(trace) == trace.numpy("depth")).all()
-
-
-def test_roles_are_the_sets_of_regions_that_warps_enter() -> None:
-    spans = [
-        Span(name, at, 1, warp=warp)
-        for warp, names in enumerate(("ab", "c", "ba", "c"))
-        for at, name in enumerate(names)
-    ]
-    role, names = roles(make_trace(spans))
-    assert names == ["a + b", "c"]
-    assert role.tolist() == [0, 1, 0, 1]
-    assert roles(Trace(empty_table()))[1] == []
 
 
 def test_histograms_count_every_closed_span_once_over_common_edges() -> None:

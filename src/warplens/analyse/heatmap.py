@@ -68,3 +68,30 @@ def by_region(trace: Trace, by: str = "warp_index") -> ByRegion:
     count = np.bincount(key, minlength=size).reshape(shape)
     mean = np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
     return ByRegion(rows, regions, mean, total)
+
+
+@dataclass(frozen=True)
+class ByBlock:
+    """The mean cycles of each region in each block, [cell, region], NaN where a block never entered it.
+
+    `each` consecutive blocks share a cell; it is more than one only for grids too large to tell blocks apart.
+    """
+
+    blocks: int
+    each: int
+    regions: Sequence[str]
+    mean: Float
+
+
+def by_block(trace: Trace, most: int = 16384) -> ByBlock:
+    """Every block's mean durations, in order of block number."""
+    block, regions = trace.numpy("block").astype(np.int64), trace.regions
+    blocks = int(block.max(initial=-1)) + 1
+    each = max(1, -(-blocks // most))
+    cells = -(-blocks // each)
+    at = np.flatnonzero(trace.of_kind("span") & ~trace.numpy("open"))
+    key = block[at] // each * len(regions) + trace.codes("region")[0][at]
+    total = np.bincount(key, trace.numpy("dur_cycles")[at], cells * len(regions)).astype(np.float64)
+    count = np.bincount(key, minlength=cells * len(regions))
+    mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return ByBlock(blocks, each, regions, mean.reshape(cells, len(regions)))

@@ -237,19 +237,13 @@ def lanes(trace: Trace) -> npt.NDArray[np.int16]:
     return lane
 
 
-def roles(trace: Trace) -> tuple[npt.NDArray[np.int16], list[str]]:
-    """The role of each track, and what to call it: warps that enter the same regions have the same role."""
-    track, (codes, regions) = trace.numpy("track"), trace.codes("region")
-    size = int(track.max(initial=-1)) + 1
-    pairs = np.unique(track.astype(np.int64) * max(len(regions), 1) + codes)
-    owner, region = pairs // max(len(regions), 1), pairs % max(len(regions), 1)
-    weight = np.random.default_rng(0).integers(1, 1 << 62, max(len(regions), 1), np.uint64)
-    mark = np.zeros(size, np.uint64)
-    np.add.at(mark, owner, weight[region])
-    _, first, role = np.unique(mark, return_index=True, return_inverse=True)
-    by_first = np.argsort(first, kind="stable")
-    names = []
-    for at in first[by_first].tolist():
-        own = [regions[code] for code in region[owner == at].tolist()]
-        names.append(" + ".join(own[:4]) + (f" + {len(own) - 4} more" if len(own) > 4 else "") or "no region")
-    return np.argsort(by_first)[role.reshape(-1)].astype(np.int16), names
+def thinned(trace: Trace, most: int) -> tuple[Trace, int]:
+    """One block in every n, with n as small as brings the trace to `most` rows; and that n. `most` 0 keeps all."""
+    if not most or len(trace) <= most:
+        return trace, 1
+    block = trace.numpy("block")
+    blocks, counts = np.unique(block, return_counts=True)
+    every = 1
+    while every < len(blocks) and counts[::every].sum() > most:
+        every += 1
+    return trace.select(block=blocks[::every].tolist()), every

@@ -17,6 +17,7 @@ _VERBS = {
     "demo": "profile a small kernel, with or without a GPU",
     "info": "what a trace or capture holds, and how far to trust it",
     "stats": "how long each region takes",
+    "report": "one HTML file that shows a trace, or compares two",
     "export": "write Perfetto, Chrome, Hatchet, CSV or Parquet",
     "doctor": "what this machine has and what is missing",
 }

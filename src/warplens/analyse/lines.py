@@ -1,0 +1,43 @@
+"""Time per source line: what the regions that begin on a line took, their inner regions left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warplens.analyse.statistics import Statistics
+from warplens.trace.model import Trace
+
+_LOCATION = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?::\d+)?$")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of one file. `share` is of the time that warps were alive."""
+
+    file: str
+    line: int
+    regions: Sequence[str]
+    cycles: int
+    share: float
+
+
+def lines(trace: Trace, stats: Statistics | None = None) -> list[Line]:
+    """Every line that a region of the trace is known to begin on, by file, then by line."""
+    found: dict[tuple[str, int], tuple[list[str], int, float]] = {}
+    for row in stats or trace.stats():
+        place = parse(trace.meta.locations.get(row.region, ""))
+        if place is None:
+            continue
+        names, cycles, share = found.get(place, ([], 0, 0.0))
+        found[place] = ([*names, row.region], cycles + row.exclusive, share + row.exclusive_share)
+    return [
+        Line(file, line, tuple(names), cycles, share) for (file, line), (names, cycles, share) in sorted(found.items())
+    ]
+
+
+def parse(location: str) -> tuple[str, int] | None:
+    """`("attn.py", 57)` of `attn.py:57` or `attn.py:57:3`."""
+    match = _LOCATION.match(location)
+    return (match["file"], int(match["line"])) if match else None

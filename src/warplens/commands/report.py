@@ -1,0 +1,51 @@
+"""`warplens report`: one HTML file that shows a trace, or compares two."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from warplens.commands.common import force_option, json_option, print_json, read_trace, stderr, working
+from warplens.errors import UsageError
+from warplens.files import check_writable
+
+
+@click.command("report")
+@click.argument("traces", nargs=-1, metavar="TRACE [OTHER]")
+@click.option("-o", "--output", default=None, metavar="FILE", help="Where to write (default: TRACE with .html).")
+@click.option("--limit", default=None, type=click.IntRange(min=0), help="Most spans in the timeline; 0 keeps all.")
+@click.option("--source", "sources", multiple=True, metavar="DIR", help="Folder of the kernel's source (repeatable).")
+@force_option
+@json_option
+def command(
+    traces: tuple[str, ...], output: str | None, limit: int | None, sources: tuple[str, ...], force: bool, as_json: bool
+) -> None:
+    """Write TRACE as one HTML file that needs nothing else; with OTHER, compare the two."""
+    if not 1 <= len(traces) <= 2:
+        raise UsageError(f"name one trace, or two to compare; {len(traces)} were given")
+    target = Path(output) if output else Path(traces[0]).with_suffix(".html")
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{target}: a report is an .html file; other formats: warplens export")
+    check_writable(target, force=force)
+    folders = [Path(folder) for folder in sources]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"--source {folder}: not a folder")
+    from warplens.view import html
+
+    loaded = [read_trace(path) for path in traces]
+    options = html.Options(
+        limit=html.LIMIT if limit is None else limit,
+        sources=[*folders, Path.cwd(), *(Path(path).resolve().parent for path in traces)],
+        labels=traces,
+        made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+    )
+    with working(f"writing {target}"):
+        html.save(loaded, target, options, force=True)
+    size = target.stat().st_size
+    if as_json:
+        print_json({"file": str(target), "bytes": size, "spans": [len(trace) for trace in loaded]})
+    else:
+        stderr().print(f"wrote {target} ({size / 1e6:,.1f} MB); open it in any browser, no server needed")

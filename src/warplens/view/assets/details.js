@@ -1,0 +1,75 @@
+// What is known of the selected span, as text. Names come from a trace and are only ever set as text.
+
+import { timeNs, whole } from "./format.js";
+import { KIND_NAMES } from "./trace.js";
+
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "class") made.className = value;
+    else if (key === "text") made.textContent = value;
+    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+// Pairs of a name and a text, in the order they are shown: the one place that says what a span is.
+export function describe(timeline, row) {
+  const { trace, info, regions } = timeline;
+  const track = trace.track[row];
+  const { tracks } = trace;
+  const launch = info.launches.find((each) => each.launch === tracks.launch[track] && each.rank === tracks.rank[track]);
+  const facts = [];
+  const add = (name, text) => facts.push([name, text]);
+  if (trace.kind[row] === 0) add("duration", `${whole(trace.cycles[row])} cycles`);
+  if (trace.kind[row] === 0) add("", `${whole(trace.dur[row])} ns`);
+  if (trace.open.has(row)) add("open", "its end was never recorded");
+  if (trace.value.has(row)) add("value", String(trace.value.get(row)));
+  add("start", `${whole(trace.start[row])} ns`);
+  add("start cycle", whole(trace.cycle[row]));
+  if (info.clock.anchors) add("placed within", `± ${info.clock.residual_p99_ns.toFixed(0)} ns (p99)`);
+  add("SM", String(tracks.sm[track]));
+  add("block", blockText(tracks.block[track], launch));
+  add("warp", String(tracks.warp[track]) + (tracks.lane[track] ? `, lane ${tracks.lane[track]}` : ""));
+  if (info.roles.length > 1) add("role", info.roles[tracks.role[track]]);
+  add("kernel", `${info.kernels[tracks.kernel[track]]} #${tracks.launch[track]}`);
+  if (info.launches.some((each) => each.rank !== info.launches[0].rank)) add("rank", String(tracks.rank[track]));
+  if (tracks.device[track]) add("device", String(tracks.device[track]));
+  add("depth", String(trace.depth[row]));
+  if (trace.kind[row]) add("kind", KIND_NAMES[trace.kind[row]]);
+  const { location } = regions[trace.region[row]];
+  if (location) add("source", location);
+  return facts;
+}
+
+function blockText(block, launch) {
+  if (!launch || (launch.grid[1] === 1 && launch.grid[2] === 1)) return String(block);
+  const [x, y] = launch.grid;
+  return `${block} (${block % x}, ${Math.floor(block / x) % y}, ${Math.floor(block / (x * y))})`;
+}
+
+export function showDetails(panel, timeline, choose) {
+  const { trace, regions, selected } = timeline;
+  if (selected < 0) {
+    panel.replaceChildren(
+      element("p", { class: "hint", text: "Click a span for its cycles, time, place and source." }),
+      element("p", { class: "hint" }, "Shift-drag measures. ", element("kbd", { text: "?" }), " lists every key."),
+    );
+    return;
+  }
+  const region = regions[trace.region[selected]];
+  const swatch = element("span", { class: "swatch" });
+  swatch.style.background = region.colour;
+  const title = element("h3", {}, swatch, element("span", { text: region.name }));
+  const list = element("dl");
+  for (const [name, text] of describe(timeline, selected)) list.append(element("dt", { text: name }), element("dd", { text }));
+  const parent = trace.parent[selected];
+  const links = element("div", { class: "links" });
+  if (parent >= 0) {
+    const inside = `inside ${regions[trace.region[parent]].name} (${timeNs(trace.dur[parent])})`;
+    links.append(element("button", { type: "button", text: `↑ ${inside}`, onclick: () => choose(parent) }));
+  }
+  panel.replaceChildren(title, list, links);
+}

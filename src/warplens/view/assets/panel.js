@@ -1,0 +1,324 @@
+// A timeline with everything around it: search, filters, legend, minimap, details, status line.
+
+import { Columns, inflate } from "./codec.js";
+import { element, showDetails } from "./details.js";
+import { timeNs, whole } from "./format.js";
+import { listen } from "./input.js";
+import { Minimap } from "./minimap.js";
+import { measureText } from "./overlay.js";
+import { compileQuery, findMatches } from "./search.js";
+import { Timeline } from "./timeline.js";
+import { unpackTrace } from "./trace.js";
+
+const LEGEND_FIRST = 18;
+
+export async function openPanel(root, info, regions, help) {
+  const payload = document.getElementById(info.payload);
+  const columns = new Columns(await inflate(payload.textContent.trim()), info.columns);
+  payload.remove(); // megabytes of text that nobody reads again
+  const trace = unpackTrace(columns);
+  return new Panel(root, trace, columns, info, regions, help);
+}
+
+class Panel {
+  constructor(root, trace, columns, info, regions, help) {
+    Object.assign(this, { root, trace, columns, info, regions, matches: null, matchAt: -1 });
+    this.canvas = element("canvas", {
+      class: "timeline",
+      tabindex: "0",
+      role: "application",
+      "aria-label": `Timeline of ${info.label}: ${whole(info.shown)} spans. W and S zoom, A and D pan, Enter selects a span, arrow keys move to the next, question mark lists every key.`,
+    });
+    const map = element("canvas", { class: "minimap", "aria-hidden": "true" });
+    this.details = element("aside", { class: "details", "aria-live": "polite", "aria-label": "Selected span" });
+    this.status = element("div", { class: "status" });
+    this.canvasBox = element("div", { class: "canvas-box" }, this.canvas);
+    root.replaceChildren(this.toolbar(help), this.legend(), map, element("div", { class: "stage" }, this.canvasBox, this.details), this.status);
+    this.timeline = new Timeline(this.canvas, trace, info, regions);
+    this.minimap = new Minimap(map, this.timeline, columns, info, regions);
+    listen(this.timeline, {
+      toggleMeasure: () => this.measureButton.click(),
+      nextMatch: (direction) => this.nextMatch(direction),
+      focusSearch: () => this.searchBox.focus(),
+      showHelp: () => help.showModal(),
+      clear: () => this.clear(),
+    });
+    this.timeline.addEventListener("change", (event) => this.update(event.detail));
+    this.fitHeight();
+    this.update("select");
+    this.update("filter");
+  }
+
+  // ---- controls ------------------------------------------------------------------------------------------------
+
+  toolbar(help) {
+    this.searchBox = element("input", {
+      type: "search",
+      placeholder: "Search: load  sm:3  dur>500",
+      "aria-label": "Search spans by region name, sm:3, block:5, warp:0, dur>500 cycles",
+      oninput: () => this.searchSoon(),
+      onkeydown: (event) => {
+        if (event.key === "Enter") this.nextMatch(event.shiftKey ? -1 : 1);
+        if (event.key === "Escape") this.canvas.focus();
+      },
+    });
+    this.found = element("output", { class: "found" });
+    this.measureButton = element("button", { type: "button", "aria-pressed": "false", title: "Measure between two points (M, or Shift-drag)", text: "Measure", onclick: () => this.toggleMeasure() });
+    const bar = element("div", { class: "toolbar", role: "toolbar", "aria-label": "Timeline controls" });
+    bar.append(element("span", { class: "group" }, this.searchBox, this.button("‹", "Previous match (P)", () => this.nextMatch(-1)), this.button("›", "Next match (N)", () => this.nextMatch(1)), this.found));
+    const { launches, roles } = this.info;
+    if (launches.length > 1) bar.append(this.launchPicker());
+    bar.append(this.smFilter());
+    if (roles.length > 1) bar.append(this.picker("Role", [["all roles", ""], ...roles.map((role, at) => [role, at])], (value) => this.timeline.setFilter({ roles: value === "" ? null : new Set([Number(value)]) })));
+    bar.append(this.picker("Rows", [["compact", "compact"], ["normal", "normal"], ["tall", "tall"]], (value) => this.setDensity(value), "normal"));
+    const right = element("span", { class: "group right" }, this.measureButton);
+    if (this.info.critical?.length) {
+      this.criticalButton = element("button", { type: "button", "aria-pressed": "false", text: "Critical path", title: "Outline the critical path", onclick: () => this.toggleCritical() });
+      right.append(this.criticalButton);
+    }
+    right.append(
+      this.button("Open all", "Open every SM and block", () => this.openAll(true)),
+      this.button("Close all", "Close every SM", () => this.openAll(false)),
+      this.button("−", "Zoom out (S)", () => this.timeline.zoom(1 / 0.6)),
+      this.button("+", "Zoom in (W)", () => this.timeline.zoom(0.6)),
+      this.button("Fit", "Show everything (0)", () => this.timeline.fit()),
+      this.button("?", "Keys and gestures", () => help.showModal()),
+    );
+    bar.append(right);
+    return bar;
+  }
+
+  button(text, title, act) {
+    return element("button", { type: "button", text, title, "aria-label": title, onclick: act });
+  }
+
+  picker(label, choices, act, chosen = "") {
+    const select = element("select", { "aria-label": label, onchange: () => act(select.value) });
+    for (const [text, value] of choices) select.append(element("option", { value: String(value), text }));
+    select.value = String(chosen);
+    return element("label", { class: "group" }, `${label} `, select);
+  }
+
+  launchPicker() {
+    const { launches } = this.info;
+    const name = (each) => `${each.kernel} #${each.launch}${launches.some((other) => other.rank !== each.rank) ? ` rank ${each.rank}` : ""} · ${timeNs(each.end_ns - each.begin_ns)}`;
+    return this.picker("Launch", [[`all ${launches.length}`, ""], ...launches.map((each, at) => [name(each), at])], (value) => {
+      this.timeline.setFilter({ launch: value === "" ? null : launches[Number(value)] });
+    });
+  }
+
+  smFilter() {
+    const box = element("input", { type: "text", size: "8", placeholder: "all", "aria-label": "SMs to show, for example 0-3, 17", title: "For example 0-3, 17" });
+    box.addEventListener("change", () => {
+      const wanted = parseNumbers(box.value);
+      box.toggleAttribute("aria-invalid", wanted === undefined);
+      if (wanted !== undefined) this.timeline.setFilter({ sms: wanted });
+    });
+    this.smBox = box;
+    return element("label", { class: "group" }, "SMs ", box);
+  }
+
+  legend() {
+    const used = this.info.regions; // codes, the longest total first
+    this.hidden = new Set();
+    this.chips = new Map();
+    const box = element("div", { class: "legend", role: "group", "aria-label": "Regions: click to hide or show, double-click for only this one" });
+    used.forEach((code, at) => {
+      const region = this.regions[code];
+      const swatch = element("span", { class: "swatch" });
+      swatch.style.background = region.colour;
+      const chip = element("button", { type: "button", class: "chip", "aria-pressed": "true", title: `${region.name}: click hides or shows it, double-click shows only it` }, swatch, element("span", { text: region.name }));
+      chip.addEventListener("click", () => this.toggleRegion(code));
+      chip.addEventListener("dblclick", () => this.onlyRegion(code));
+      if (at >= LEGEND_FIRST) chip.hidden = true;
+      this.chips.set(code, chip);
+      box.append(chip);
+    });
+    if (used.length > LEGEND_FIRST) {
+      const more = this.button(`${used.length - LEGEND_FIRST} more`, "Show every region", () => {
+        for (const chip of this.chips.values()) chip.hidden = false;
+        more.remove();
+      });
+      box.append(more);
+    }
+    return box;
+  }
+
+  toggleRegion(code) {
+    if (this.hidden.has(code)) this.hidden.delete(code);
+    else this.hidden.add(code);
+    this.applyRegions();
+  }
+
+  onlyRegion(code) {
+    const others = this.info.regions.filter((other) => other !== code);
+    const already = others.every((other) => this.hidden.has(other)) && !this.hidden.has(code);
+    this.hidden = new Set(already ? [] : others);
+    this.applyRegions();
+  }
+
+  applyRegions() {
+    for (const [code, chip] of this.chips) chip.setAttribute("aria-pressed", String(!this.hidden.has(code)));
+    const kept = new Set(this.info.regions.filter((code) => !this.hidden.has(code)));
+    this.timeline.setFilter({ regions: this.hidden.size ? kept : null });
+    if (this.matches) this.search();
+  }
+
+  setDensity(value) {
+    this.timeline.density = value;
+    this.timeline.relayout();
+    this.fitHeight();
+  }
+
+  openAll(open) {
+    this.timeline.tree.openAll(open);
+    this.timeline.relayout();
+    this.fitHeight();
+  }
+
+  // As tall as its rows, within what a window can show.
+  fitHeight() {
+    const wanted = this.timeline.layout.height + 30;
+    this.canvasBox.style.height = `${Math.min(Math.max(wanted, 220), Math.max(window.innerHeight - 260, 320))}px`;
+  }
+
+  toggleMeasure() {
+    this.timeline.measuring = !this.timeline.measuring;
+    this.measureButton.setAttribute("aria-pressed", String(this.timeline.measuring));
+    if (!this.timeline.measuring) this.timeline.measure = null;
+    this.timeline.changed("measure");
+  }
+
+  toggleCritical() {
+    const on = !this.timeline.critical;
+    this.timeline.critical = on ? this.criticalStretches() : null;
+    this.criticalButton.setAttribute("aria-pressed", String(on));
+    this.timeline.changed("critical");
+  }
+
+  // The report names warps by launch, block and number; a sampled timeline may not hold all of them.
+  criticalStretches() {
+    const { tracks } = this.trace;
+    const key = (launch, block, warp) => `${launch}/${block}/${warp}`;
+    const known = new Map();
+    for (let t = 0; t < tracks.count; t++) known.set(key(tracks.launch[t], tracks.block[t], tracks.warp[t]), t);
+    return this.info.critical
+      .map(([launch, block, warp, begin, end]) => ({ track: known.get(key(launch, block, warp)), begin, end }))
+      .filter(({ track }) => track !== undefined);
+  }
+
+  clear() {
+    this.timeline.measure = null;
+    if (this.timeline.measuring) this.toggleMeasure();
+    if (this.matches) {
+      this.searchBox.value = "";
+      this.search();
+    }
+    this.timeline.select(-1);
+  }
+
+  // ---- search --------------------------------------------------------------------------------------------------
+
+  searchSoon() {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => this.search(), 120);
+  }
+
+  search() {
+    clearTimeout(this.waiting);
+    this.waiting = 0;
+    this.matches = null;
+    this.matchAt = -1;
+    this.searchBox.removeAttribute("aria-invalid");
+    this.searchBox.title = "";
+    try {
+      const test = compileQuery(this.searchBox.value, this.trace, this.regions);
+      const { shown } = this.timeline;
+      if (test) this.matches = findMatches(this.trace, (row) => shown[this.trace.region[row]] && test(row), (track) => this.timeline.keeps(track));
+    } catch (error) {
+      this.searchBox.setAttribute("aria-invalid", "true");
+      this.searchBox.title = error.message;
+      this.found.textContent = error.message;
+      this.timeline.match = null;
+      this.timeline.changed("search");
+      return;
+    }
+    this.timeline.match = this.matches?.flags ?? null;
+    this.showFound();
+    this.timeline.changed("search");
+  }
+
+  showFound() {
+    const total = this.matches?.rows.length;
+    this.found.textContent = total === undefined ? "" : total ? `${this.matchAt < 0 ? "" : `${whole(this.matchAt + 1)} of `}${whole(total)}` : "nothing found";
+  }
+
+  nextMatch(direction) {
+    if (this.waiting) this.search();
+    if (!this.matches?.rows.length) return;
+    const { rows } = this.matches;
+    this.matchAt = (this.matchAt + direction + rows.length) % rows.length;
+    if (this.matchAt < 0) this.matchAt = rows.length - 1;
+    this.choose(rows[this.matchAt]);
+    this.showFound();
+  }
+
+  choose(row) {
+    this.timeline.select(row);
+    this.timeline.reveal(row);
+  }
+
+  // From a heat map: this SM, around this time.
+  goTo(sm, begin, end) {
+    const node = this.timeline.tree.roots.find((root) => root.label === sm);
+    if (node) {
+      node.open = true;
+      this.timeline.relayout();
+      const row = this.timeline.layout.rows.find((each) => each.node === node);
+      if (row) this.timeline.scrollBy(row.top - this.timeline.scroll);
+    }
+    this.timeline.setWindow(begin, end);
+    this.root.scrollIntoView({ block: "start" });
+    this.canvas.focus({ preventScroll: true });
+  }
+
+  // ---- what changed --------------------------------------------------------------------------------------------
+
+  update(what) {
+    if (what === "select") showDetails(this.details, this.timeline, (row) => this.choose(row));
+    if (what === "filter") this.counted = this.timeline.countShown();
+    if (["filter", "hover", "measure", "select"].includes(what)) this.showStatus();
+  }
+
+  showStatus() {
+    const { timeline, trace, info } = this;
+    const row = timeline.hovered;
+    let text = "";
+    if (timeline.measure) text = `measured ${measureText(timeline)}`;
+    else if (row >= 0) {
+      const { tracks } = trace;
+      const track = trace.track[row];
+      const length = trace.kind[row] ? (trace.value.has(row) ? ` = ${trace.value.get(row)}` : "") : ` · ${whole(trace.cycles[row])} cycles · ${timeNs(trace.dur[row])}`;
+      text = `${this.regions[trace.region[row]].name}${length} · SM ${tracks.sm[track]} · block ${tracks.block[track]} · warp ${tracks.warp[track]}`;
+    } else if (timeline.cursor) text = timeNs(timeline.cursor.time);
+    const part = info.shown < info.spans ? ` (this report holds ${whole(info.shown)} of ${whole(info.spans)}: ${info.sampling})` : "";
+    this.status.replaceChildren(
+      element("span", { text: text || "Ctrl-wheel zooms, drag pans, click selects" }),
+      element("span", { class: "count", text: `${whole(this.counted)} of ${whole(info.shown)} spans shown${part}` }),
+    );
+  }
+}
+
+// "0-3, 17" as a set; null for nothing written; undefined for nonsense.
+export function parseNumbers(text) {
+  const words = text.split(/[\s,]+/).filter(Boolean);
+  if (!words.length) return null;
+  const wanted = new Set();
+  for (const word of words) {
+    const range = /^(\d+)(?:-(\d+))?$/.exec(word);
+    if (!range) return undefined;
+    const last = Math.min(Number(range[2] ?? range[1]), 65535);
+    for (let at = Number(range[1]); at <= last; at++) wanted.add(at);
+  }
+  return wanted;
+}

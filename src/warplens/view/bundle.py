@@ -1,0 +1,50 @@
+"""The report's script and style as one text each: modules in the order of their imports, nothing transformed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+
+from warplens.errors import WarplensError
+
+ASSETS = Path(__file__).parent / "assets"
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(?P<module>[\w.]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(async )?(function|class|const|let)\b)", re.MULTILINE)
+
+
+@cache
+def script(entry: str = "main.js") -> str:
+    """All modules that `entry` needs as one module: imports and exports go, since everything is in one scope."""
+    order: list[str] = []
+    _visit(entry, order, ())
+    return "\n".join(f"// ---- {name}\n{_EXPORT.sub('', _IMPORT.sub('', read(name)))}" for name in order)
+
+
+def _visit(name: str, order: list[str], above: tuple[str, ...]) -> None:
+    if name in above:
+        raise WarplensError(f"assets/{name}: imports itself by way of {' -> '.join(above)}")
+    for match in _IMPORT.finditer(read(name)):
+        if match["module"] not in order:
+            _visit(match["module"], order, (*above, name))
+    order.append(name)
+
+
+@cache
+def read(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def content_security_policy(scripts: list[str], styles: list[str]) -> str:
+    """Nothing but the very scripts and styles in the file may run, and nothing may be fetched or sent."""
+    allowed = " ".join(map(_hash, scripts)), " ".join(map(_hash, styles))
+    return (
+        f"default-src 'none'; script-src {allowed[0]}; style-src {allowed[1]}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,119 @@
+"""Spans as the bytes that travel inside a report: columns as byte planes, compressed together, a few bytes a span.
+
+`assets/codec.js` and `assets/trace.js` read what is written here. Integers are zigzag-coded and split into planes of
+their 1st, 2nd, … bytes, because the high ones are nearly constant and then cost nothing. Cycles are stored as steps
+along a track, and ns as what a constant clock rate gets wrong, so that both are exact and neither is stored twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.analyse.lives import Lives
+from warplens.analyse.roles import warp_roles
+from warplens.analyse.timeline import lanes
+from warplens.trace.model import Trace
+from warplens.trace.schema import KINDS
+
+Array = npt.NDArray[Any]
+_LEVEL = 6
+
+
+class Packer:
+    """Collects columns; `text` is all of them as base64 of one raw deflate stream, `manifest` where each begins."""
+
+    def __init__(self) -> None:
+        self.manifest: dict[str, dict[str, Any]] = {}
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def ints(self, name: str, values: Array) -> None:
+        signed = np.ascontiguousarray(values, np.int64)
+        coded = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
+        planes = max(1, (int(coded.max(initial=0)).bit_length() + 7) // 8)
+        split = np.ascontiguousarray(coded.view(np.uint8).reshape(-1, 8)[:, :planes].T)
+        self._add(name, split.tobytes(), kind="int", count=len(signed), planes=planes)
+
+    def floats(self, name: str, values: Array) -> None:
+        self._add(name, np.ascontiguousarray(values, "<f8").tobytes(), kind="float", count=len(values))
+
+    def octets(self, name: str, values: Array) -> None:
+        flat = np.ascontiguousarray(values, np.uint8).reshape(-1)
+        self._add(name, flat.tobytes(), kind="byte", count=len(flat))
+
+    def _add(self, name: str, data: bytes, **entry: Any) -> None:
+        # Floats are read in place as 8-byte numbers, so every column begins at a multiple of 8.
+        padding = -len(data) % 8
+        self.manifest[name] = entry | {"at": self._size}
+        self._parts += [data, b"\0" * padding]
+        self._size += len(data) + padding
+
+    @property
+    def text(self) -> str:
+        squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
+        packed = b"".join([*(squeeze.compress(part) for part in self._parts), squeeze.flush()])
+        return base64.b64encode(packed).decode("ascii")
+
+
+def pack_spans(trace: Trace, packer: Packer, region_place: Array) -> None:
+    """Every column that the timeline shows. `region_place` maps the trace's region codes to the report's."""
+    track, cycle, ns = trace.numpy("track"), trace.numpy("start_cycle"), trace.numpy("start_ns")
+    head = np.append(True, track[1:] != track[:-1]) if len(track) else np.empty(0, bool)
+    first = np.flatnonzero(head)
+    rate = _rates(trace, first, np.repeat(np.arange(len(first)), np.diff(np.append(first, len(track)))))
+    _pack_tracks(trace, packer, first, rate)
+
+    per_span = np.repeat(rate, np.diff(np.append(first, len(track))))
+    step = np.diff(cycle, prepend=0)
+    step[head] = 0
+    drift = np.diff(ns, prepend=0) - _expected(step, per_span)
+    drift[head] = 0
+    cycles = trace.numpy("dur_cycles")
+    parent, depth = trace.numpy("parent"), trace.numpy("depth")
+    packer.ints("region", region_place[trace.codes("region")[0]] if len(trace) else np.empty(0))
+    packer.ints("kind", _kinds(trace))
+    packer.ints("depth", depth)
+    packer.ints("lane", lanes(trace).astype(np.int64) - depth)
+    packer.ints("parent", np.where(parent >= 0, np.arange(len(parent)) - parent, 0))
+    packer.ints("cycle", step)
+    packer.ints("cycles", cycles)
+    packer.ints("ns", drift)
+    packer.ints("dur", trace.numpy("dur_ns") - _expected(cycles, per_span))
+    value = trace.numpy("value")
+    packer.ints("value_rows", np.diff(np.flatnonzero(~np.isnan(value)), prepend=0))
+    packer.floats("values", value[~np.isnan(value)])
+    packer.ints("open_rows", np.diff(np.flatnonzero(trace.numpy("open")), prepend=0))
+
+
+def _pack_tracks(trace: Trace, packer: Packer, first: Array, rate: Array) -> None:
+    packer.ints("track.count", np.diff(np.append(first, len(trace))))
+    for name in ("rank", "device", "launch", "sm", "block", "warp", "lane"):
+        packer.ints(f"track.{name}", trace.numpy(name)[first])
+    packer.ints("track.kernel", trace.codes("kernel")[0][first])
+    packer.ints("track.role", warp_roles(Lives.of(trace))[1])
+    packer.ints("track.cycle", trace.numpy("start_cycle")[first])
+    packer.ints("track.ns", trace.numpy("start_ns")[first])
+    packer.floats("track.rate", rate)
+
+
+def _rates(trace: Trace, first: Array, number: Array) -> npt.NDArray[np.float64]:
+    """ns per cycle of each track, so that what is left to store is next to nothing."""
+    cycles = np.bincount(number, trace.numpy("dur_cycles"), len(first))
+    ns = np.bincount(number, trace.numpy("dur_ns"), len(first))
+    overall = ns.sum() / cycles.sum() if cycles.sum() else 0.0
+    return np.asarray(np.divide(ns, cycles, out=np.full(len(first), overall), where=cycles > 0))
+
+
+def _expected(cycles: Array, rate: Array) -> Array:
+    # floor(x + 0.5), not round(): JavaScript must come to the very same integer.
+    return np.floor(cycles * rate + 0.5).astype(np.int64)
+
+
+def _kinds(trace: Trace) -> Array:
+    codes, names = trace.codes("kind")
+    return np.array([KINDS.index(name) for name in names] or [0], np.int64)[codes]

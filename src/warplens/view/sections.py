@@ -1,0 +1,313 @@
+"""What the parts of a report say: analyses' results as rows and texts for the template."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from warplens.analyse.critical import critical_path
+from warplens.analyse.finding import Finding, duration, numbers, percent
+from warplens.analyse.findings import findings
+from warplens.analyse.heatmap import by_region
+from warplens.analyse.histogram import Histogram
+from warplens.analyse.overlap import overlap
+from warplens.analyse.statistics import Row, Statistics
+from warplens.commands.trust import clock_line, warnings_of
+from warplens.trace.model import Trace
+from warplens.trace.schema import LaunchInfo
+from warplens.view.palette import ink, rgb
+
+_DURATIONS = ("mean", "std", "p50", "p95", "p99", "min", "max", "total")
+_MATRIX_ROWS = 64
+_FIRST_FINDINGS = 6
+_RAMP = ("#00224E", "#4C556C", "#8D8979", "#D4C35F", "#FEE838")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One card of the summary; `tone` is `good`, `warn` or nothing."""
+
+    name: str
+    text: str
+    more: str = ""
+    tone: str = ""
+
+
+def summary(trace: Trace) -> list[Fact]:
+    """What was measured, for how long, and how far to trust it."""
+    meta, losses = trace.meta, trace.meta.losses
+    launches = meta.launches
+    devices = [str(device.get("name", "unknown")) for device in meta.devices.values()]
+    sms = [f"{device['sm_count']} SMs" for device in meta.devices.values() if device.get("sm_count")]
+    capability = [f"compute capability {d['capability']}" for d in meta.devices.values() if d.get("capability")]
+    clocks = {info.clock for info in launches} - {"gpu"}
+    simulated = {"simulated": "simulated clock", "cpu": "CPU time, not GPU time"}
+    kernels = trace.kernels
+    lengths = [info.end_ns - info.begin_ns for info in launches]
+    lost = f"{losses.records_lost:,} records" if losses.records_lost else "nothing"
+    clean = losses.clean
+    return [
+        Fact(
+            "kernel" if len(kernels) == 1 else f"{len(kernels)} kernels",
+            ", ".join(kernels[:3]) or "none",
+            _shape(launches),
+        ),
+        Fact(
+            "device",
+            ", ".join(devices) or "unknown",
+            " · ".join([*sms[:1], *capability[:1], *(simulated[c] for c in clocks)]),
+        ),
+        Fact("time", duration(max(lengths)) if lengths else "unknown", _time_note(lengths)),
+        Fact(
+            "spans",
+            f"{len(trace):,}",
+            f"{losses.tracks:,} warps, {len(trace.regions)} regions"
+            if losses.tracks
+            else f"{len(trace.regions)} regions",
+        ),
+        Fact("lost", lost if losses.records_lost or clean else "see below", _kept(trace), "good" if clean else "warn"),
+        Fact("clock error", _clock_error(trace), clock_line(trace)),
+        Fact("cost of profiling", *_cost(trace)),
+    ]
+
+
+def _shape(launches: Sequence[LaunchInfo]) -> str:
+    if not launches:
+        return ""
+    first = launches[0]
+    grid, block = ("×".join(map(str, sizes)) for sizes in (first.grid, first.block))
+    return f"grid {grid}, block {block}" + (f"; {len(launches):,} launches" if len(launches) > 1 else "")
+
+
+def _time_note(lengths: Sequence[int]) -> str:
+    if len(lengths) < 2:
+        return "first warp's start to last warp's exit"
+    return f"the longest of {len(lengths):,} launches; {duration(sum(lengths))} together"
+
+
+def _kept(trace: Trace) -> str:
+    losses = trace.meta.losses
+    return f"{losses.records_kept:,} of {losses.records_written:,} records kept" if losses.records_written else ""
+
+
+def _clock_error(trace: Trace) -> str:
+    clock = trace.meta.clock
+    return f"± {clock.residual_p99_ns:.0f} ns" if clock.anchors else "unknown"
+
+
+def _cost(trace: Trace) -> tuple[str, str]:
+    """The measured slowdown where there is one, then everything else that was measured."""
+    costs: dict[str, float] = dict(trace.meta.cost)
+    for info in trace.meta.launches:
+        for name, value in info.cost.items():
+            costs[name] = max(costs.get(name, -math.inf), float(value))
+    if not costs:
+        return "not measured", ""
+    slowdown = costs.pop("slowdown", None)
+    rest = ", ".join(f"{name.replace('_', ' ')} {value:,.4g}" for name, value in costs.items())
+    return (f"{100 * (slowdown - 1):+.1f} %" if slowdown is not None else "see detail"), rest
+
+
+def warnings(trace: Trace) -> list[str]:
+    return warnings_of(trace)
+
+
+def statistics_rows(
+    stats: Statistics, places: dict[str, int], colours: Sequence[str], made: dict[str, Histogram], locations: Any
+) -> list[dict[str, Any]]:
+    """The table of regions."""
+    return [
+        {
+            "code": places[row.region],
+            "region": row.region,
+            "colour": colours[places[row.region]],
+            "location": locations.get(row.region, ""),
+            "durations": [{"cycles": row[name], "ns": row[f"{name}_ns"]} for name in _DURATIONS],
+            "histogram": spark(made[row.region]) if row.region in made else "",
+            **{name: row[name] for name in ("count", "open", "share", "exclusive_share", "warp_spread", "sm_spread")},
+        }
+        for row in stats
+    ]
+
+
+def spark(made: Histogram, width: float = 120, height: float = 21) -> str:
+    """A histogram as the path of its outline. Bins are drawn equally wide: on a log scale they are."""
+    most, each = max(made.counts, default=0), width / max(len(made.counts), 1)
+    if not most:
+        return ""
+    steps = []
+    for at, count in enumerate(made.counts):
+        # The square root keeps a tail of single spans visible beside a peak of thousands.
+        y = height - height * math.sqrt(count / most)
+        steps.append(f"L{at * each:.1f},{y:.1f}L{(at + 1) * each:.1f},{y:.1f}")
+    return f"M0,{height}{''.join(steps)}L{width},{height}Z"
+
+
+def finding_groups(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    """Each trace's findings: those to believe, and the withheld ones."""
+    groups = []
+    for letter, trace in zip("AB", traces, strict=False):
+        found = findings(trace)
+        kept = [_finding(one) for one in found if not one.withheld]
+        first = [one for one in kept if one["gain"] > 0][:_FIRST_FINDINGS] or kept[:_FIRST_FINDINGS]
+        rest = [one for one in kept if one not in first]
+        withheld = [_finding(one) for one in found if one.withheld]
+        groups.append({"letter": letter, "shown": first, "rest": rest, "withheld": withheld})
+    return groups
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    parts = [
+        one.kernel,
+        *(
+            f"{word} {numbers(values)}"
+            for word, values in (("SM", one.sms), ("block", one.blocks), ("warp", one.warps))
+            if len(values)
+        ),
+    ]
+    return {
+        "what": one.what,
+        "advice": one.advice,
+        "gain": one.gain,
+        "gain_ns": one.gain_ns,
+        "withheld": one.withheld,
+        "where": " · ".join(part for part in parts if part),
+    }
+
+
+def quoted(text: str) -> Markup:
+    """Text with `names` set as code; everything in it is escaped."""
+    parts = text.split("`")
+    joined = "".join(f"<code>{escape(part)}</code>" if at % 2 else str(escape(part)) for at, part in enumerate(parts))
+    return Markup(joined)
+
+
+def warp_matrix(trace: Trace) -> dict[str, Any] | None:
+    """Mean cycles of each region in each warp of a block; None when warps cannot differ."""
+    found = by_region(trace, "warp_index")
+    if not 2 <= len(found.rows.labels) <= _MATRIX_ROWS or not len(found.regions):
+        return None
+    entered = np.flatnonzero(~np.isnan(found.mean).all(axis=0))[:24]
+    low, high = np.nanmin(found.mean[:, entered], axis=0), np.nanmax(found.mean[:, entered], axis=0)
+    rows = []
+    for label, values in zip(found.rows.labels, found.mean[:, entered], strict=True):
+        cells = [
+            {"text": ""} if math.isnan(value) else shaded(f"{value:,.0f}", (value - a) / (b - a) if b > a else 0.5)
+            for value, a, b in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
+        ]
+        rows.append({"name": label, "cells": cells})
+    return {"columns": [found.regions[at] for at in entered.tolist()], "rows": rows}
+
+
+def shaded(text: str, share: float) -> dict[str, str]:
+    """A cell of a heat table, dark for little and bright for much, with ink that reads on it."""
+    at = min(max(share, 0.0), 1.0) * (len(_RAMP) - 1)
+    low = min(int(at), len(_RAMP) - 2)
+    mixed = (round(a + (b - a) * (at - low)) for a, b in zip(rgb(_RAMP[low]), rgb(_RAMP[low + 1]), strict=True))
+    fill = "#" + "".join(f"{part:02X}" for part in mixed)
+    return {"text": text, "fill": fill, "ink": ink(fill)}
+
+
+def overlaps(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    made = []
+    for letter, trace in zip(_letters(traces), traces, strict=True):
+        for kernel, one in overlap(trace).kernels.items():
+            names = [region.region for region in one.regions]
+            most = max((max(row) for row in one.together), default=0.0) or 1.0
+            rows = [
+                {"name": name, "cells": [shaded(percent(value), value / most) for value in row]}
+                for name, row in zip(names, one.together, strict=True)
+            ]
+            note = f"every marked warp waited for {percent(one.waiting)} of SM time"
+            if any(region.purpose == "memory" for region in one.regions):
+                note += (
+                    f"; memory moved while no work ran for {percent(one.memory_exposed)}; {percent(one.hidden)} of the "
+                    "memory time ran under work"
+                )
+            if names:
+                made.append({"letter": letter, "kernel": kernel, "columns": names, "rows": rows, "note": f"{note}."})
+    return made
+
+
+def paths(
+    traces: Sequence[Trace], places: dict[str, int], colours: Sequence[str]
+) -> tuple[list[dict[str, Any]], list[list[Any]]]:
+    """The tables, and for each trace the stretches [launch, block, warp, begin, end] that the timeline outlines."""
+    tables, outlines = [], []
+    for letter, trace in zip(_letters(traces), traces, strict=True):
+        stretches: list[Any] = []
+        for kernel, one in critical_path(trace).kernels.items() if len(trace) else ():
+            rows = [
+                {
+                    "region": r.region,
+                    "colour": colours[places[r.region]],
+                    "share": r.share,
+                    "ns": r.ns,
+                    "slack": r.slack_ns,
+                    "gain": r.at(0.25),
+                }
+                for r in one.regions
+                if r.region in places
+            ]
+            rest = [
+                ("outside every region", one.unmarked_ns),
+                ("between blocks", one.between_ns),
+                ("launch and exit", one.launch_ns),
+            ]
+            tables.append(
+                {
+                    "letter": letter,
+                    "kernel": kernel,
+                    "length": one.length_ns,
+                    "rows": rows,
+                    "rest": rest,
+                    "assumptions": one.assumptions,
+                }
+            )
+            stretches += [[one.launch, step.block, step.warp, step.start_ns, step.end_ns] for step in one.steps]
+        outlines.append(stretches)
+    return tables, outlines
+
+
+def comparison(a: Statistics, b: Statistics, places: dict[str, int], colours: Sequence[str]) -> dict[str, Any]:
+    """Both traces' regions side by side, the largest change of total time first."""
+    left, right = ({row.region: row for row in stats} for stats in (a, b))
+    rows = []
+    for region in dict.fromkeys([*left, *right]):
+        one, two = left.get(region), right.get(region)
+        change = (two.p50 - one.p50) / one.p50 if one and two and one.p50 else math.nan
+        word = (
+            "new"
+            if one is None
+            else "gone"
+            if two is None
+            else f"{100 * change:+.1f} %"
+            if not math.isnan(change)
+            else ""
+        )
+        rows.append(
+            {
+                "region": region,
+                "colour": colours[places[region]],
+                "change": 0.0 if math.isnan(change) else change,
+                "change_text": word,
+                "tone": "" if abs(change) < 0.01 or math.isnan(change) else "slower" if change > 0 else "faster",
+                **_side("a", one),
+                **_side("b", two),
+            }
+        )
+    rows.sort(key=lambda row: -abs((row["b_total"] or 0) - (row["a_total"] or 0)))
+    return {"rows": rows, "note": "in cycles; change is that of the median", "verdicts": False}
+
+
+def _side(letter: str, row: Row | None) -> dict[str, Any]:
+    return {f"{letter}_{name}": row[name] if row else None for name in ("p50", "p95", "total", "count")}
+
+
+def _letters(traces: Sequence[Trace]) -> list[str]:
+    return ["A", "B"] if len(traces) > 1 else [""]

@@ -1,0 +1,186 @@
+"""A headless Chromium driven through its DevTools protocol: just what the tests of the report need."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from websocket import WebSocket, create_connection
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--remote-debugging-port=0",
+    "--remote-allow-origins=*",
+)
+
+
+def find_chromium() -> str | None:
+    """The browser to drive: $CHROMIUM, or the first on PATH."""
+    return os.environ.get("CHROMIUM") or next((found for name in _NAMES if (found := shutil.which(name))), None)
+
+
+class Chromium:
+    """One browser; `open` gives a page in it."""
+
+    def __init__(self, executable: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="warplens-chromium-", ignore_cleanup_errors=True)
+        self._process = subprocess.Popen(
+            [executable, *_FLAGS, f"--user-data-dir={self._folder.name}", "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._port = self._wait_for_port()
+
+    def _wait_for_port(self) -> int:
+        told = Path(self._folder.name) / "DevToolsActivePort"
+        for _ in range(600):
+            if told.exists() and (lines := told.read_text().splitlines()):
+                return int(lines[0])
+            if self._process.poll() is not None:
+                raise RuntimeError(f"chromium ended with code {self._process.returncode}")
+            time.sleep(0.05)
+        raise RuntimeError("chromium did not open its DevTools port within 30 s")
+
+    def open(self, url: str = "about:blank", *, width: int = 1500, height: int = 950, scale: float = 1) -> Page:
+        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/json/new?about:blank", method="PUT")
+        with urllib.request.urlopen(request) as answer:
+            target = json.load(answer)
+        page = Page(create_connection(target["webSocketDebuggerUrl"], timeout=120))
+        page.send("Page.enable")
+        page.send("Runtime.enable")
+        page.send("Log.enable")
+        page.send("Network.enable")
+        page.resize(width, height, scale)
+        page.go(url)
+        return page
+
+    def __enter__(self) -> Chromium:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
+
+
+class Page:
+    """One tab. `errors` collects uncaught exceptions, console errors and the browser's own complaints."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+
+    def send(self, method: str, **parameters: Any) -> Any:
+        number = next(self._numbers)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self._socket.recv())
+            if message.get("id") == number:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']}")
+                return message["result"]
+            self._note(message)
+
+    def _note(self, message: dict[str, Any]) -> None:
+        method, parameters = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            details = parameters["exceptionDetails"]
+            self.errors.append(str(details.get("exception", {}).get("description") or details.get("text")))
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+            self.errors.append(" ".join(str(arg.get("value", arg.get("description"))) for arg in parameters["args"]))
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            self.errors.append(parameters["entry"]["text"])
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(parameters["request"]["url"])
+
+    def go(self, url: str) -> None:
+        self.send("Page.navigate", url=url)
+
+    def run(self, script: str) -> Any:
+        """The value of a JavaScript expression (awaited when it is a promise)."""
+        answer = self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            details = answer["exceptionDetails"]
+            raise AssertionError(details.get("exception", {}).get("description") or details["text"])
+        return answer["result"].get("value")
+
+    def wait_for(self, condition: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.run(f"Boolean({condition})"):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"not true within {seconds} s: {condition}; errors so far: {self.errors}")
+
+    def frame(self) -> None:
+        """Let everything that waits for the next frame happen."""
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+
+    def resize(self, width: int, height: int, scale: float = 1) -> None:
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
+        )
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def click(self, x: float, y: float, count: int = 1) -> None:
+        self.mouse("mouseMoved", x, y)
+        for at in range(1, count + 1):
+            self.mouse("mousePressed", x, y, button="left", clickCount=at)
+            self.mouse("mouseReleased", x, y, button="left", clickCount=at)
+        self.frame()
+
+    def drag(self, x0: float, y0: float, x1: float, y1: float, modifiers: int = 0) -> None:
+        self.mouse("mouseMoved", x0, y0, modifiers=modifiers)
+        self.mouse("mousePressed", x0, y0, button="left", clickCount=1, modifiers=modifiers)
+        for step in range(1, 9):
+            x, y = x0 + (x1 - x0) * step / 8, y0 + (y1 - y0) * step / 8
+            self.mouse("mouseMoved", x, y, button="left", buttons=1, modifiers=modifiers)
+        self.mouse("mouseReleased", x1, y1, button="left", clickCount=1, modifiers=modifiers)
+        self.frame()
+
+    def wheel(self, x: float, y: float, dy: float, modifiers: int = 0) -> None:
+        self.mouse("mouseWheel", x, y, deltaX=0, deltaY=dy, modifiers=modifiers)
+        self.frame()
+
+    def key(self, key: str) -> None:
+        text = {"text": key} if len(key) == 1 else {}
+        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
+        self.frame()
+
+    def touch(self, kind: str, points: list[tuple[float, float]]) -> None:
+        touched = [{"x": x, "y": y, "id": at} for at, (x, y) in enumerate(points)]
+        self.send("Input.dispatchTouchEvent", type=kind, touchPoints=touched)
+
+    def screenshot(self, path: Path, *, whole: bool = False) -> Path:
+        shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(shot["data"]))
+        return path
+
+    def close(self) -> None:
+        self._socket.close()
