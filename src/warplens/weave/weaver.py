@@ -229,7 +229,10 @@ class _FunctionWeaver:
         for number, group in enumerate(groups):
             last = number == len(groups) - 1
             clock = "%wl_pc" if self.defer and last and number > 0 else self._new("%wl_c")
-            at_mark.append([f"\tmov.u32 {clock}, %clock;"])
+            # Under register pressure ptxas would read a clock that waits long through the slower uniform path; a
+            # predicate that differs between lanes keeps it on the fast one.
+            guard = "@%wl_p " if clock == "%wl_pc" else ""
+            at_mark.append([f"\t{guard}mov.u32 {clock}, %clock;"])
             for site in group:
                 word, text = self._word_register(site.mark)
                 at_mark[-1] += text
