@@ -47,6 +47,7 @@ class PerfettoWriter:
         who = tracks.identity
         self.sm_ids = track_id("sm", who["rank"], who["device"], who["sm"])
         self.ids = track_id("warp", *(who[name] for name in ("rank", "device", "launch", "block", "warp", "lane")))
+        self._has_values = bool((tracks.rows.kind == VALUE).any())
         self._next = HEAD_SEQUENCE + 1
         self._names: dict[bytes, bytes] = {}
 
@@ -55,7 +56,7 @@ class PerfettoWriter:
         out.write(b"".join(self._processes()))
         out.write(b"".join(self._launches()))
         self._warps(out)
-        if (self._tracks.rows.kind == VALUE).any():
+        if self._has_values:
             self._next = write_counters(self._tracks, self.ids, out, self._next)
 
     def _processes(self) -> Iterator[bytes]:
@@ -105,11 +106,12 @@ class PerfettoWriter:
     def _names_used(self, row_start: Array, lane_of: Array, first: Array) -> npt.NDArray[np.bool_]:
         """By line and region: whether the line has such a span. Interning only these keeps short tracks short."""
         low, high = int(row_start[0]), int(row_start[-1])
-        rows = self._tracks.rows
+        region, kind = self._tracks.rows.region[low:high], self._tracks.rows.kind[low:high]
         line = np.repeat(first[:-1], np.diff(row_start)) + lane_of
         used = np.zeros((int(first[-1]), len(self._tracks.regions)), bool)
-        shown = rows.kind[low:high] != VALUE
-        used[line[shown], rows.region[low:high][shown]] = True
+        if self._has_values:
+            line, region = line[kind != VALUE], region[kind != VALUE]
+        used[line, region] = True
         return used
 
     def _head(self, track: int, sequence: int, used: npt.NDArray[np.bool_]) -> Iterator[bytes]:
