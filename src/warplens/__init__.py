@@ -18,6 +18,7 @@ _LAZY = {
     "load": "warplens.trace.io",
     "Trace": "warplens.trace.model",
     "WarplensError": "warplens.errors",
+    "load_ipython_extension": "warplens.view.notebook",
 }
 __all__ = ["Trace", "WarplensError", "__version__", "load", "profile"]
 

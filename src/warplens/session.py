@@ -83,6 +83,10 @@ class Profile:
                 raise
             print(f"warplens: {failure}", file=sys.stderr)
 
+    def _repr_html_(self) -> str | None:
+        """The trace's summary once there is one; before that, notebooks fall back to plain text."""
+        return None if self._trace is None else self._trace._repr_html_()
+
     def __call__(self, function: F) -> F:
         @functools.wraps(function)
         def profiled(*args: Any, **kwargs: Any) -> Any:

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 from builders import Span, make_trace
+
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, Losses
 
@@ -35,7 +36,9 @@ def gemm(tiles: int = 300, steps: int = 10, sms: int = SMS, slow: float = 1.0, s
     losses = Losses(records_written=2 * len(spans), records_kept=2 * len(spans), tracks=3 * sms)
     clock = ClockFit(2.0, 11.0, 19.0, 1905.0, 1950.0, 1980.0, 6 * sms, sms, sms, 32.0, "fitted")
     device = {"name": "made-up device", "sm_count": sms, "capability": "9.0"}
-    meta = replace(trace.meta, losses=losses, clock=clock, devices={"0": device}, locations=LOCATIONS, cost={"slowdown": 1.012})
+    meta = replace(
+        trace.meta, losses=losses, clock=clock, devices={"0": device}, locations=LOCATIONS, cost={"slowdown": 1.012}
+    )
     return Trace(trace.spans, meta)
 
 

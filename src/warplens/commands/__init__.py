@@ -17,7 +17,9 @@ _VERBS = {
     "demo": "profile a small kernel, with or without a GPU",
     "info": "what a trace or capture holds, and how far to trust it",
     "stats": "how long each region takes",
+    "view": "the Perfetto UI, or a timeline in the terminal",
     "report": "one HTML file that shows a trace, or compares two",
+    "diff": "what changed between two traces, and whether it may",
     "export": "write Perfetto, Chrome, Hatchet, CSV or Parquet",
     "doctor": "what this machine has and what is missing",
 }

@@ -20,6 +20,8 @@ FORMATS = {
     ".csv": "warplens.export.table:write_csv",
     ".parquet": "warplens.export.table:write_parquet",
     ".html": "warplens.view.html:write",
+    ".png": "warplens.view.plot:write",
+    ".svg": "warplens.view.plot:write",
 }
 """Suffix to `module:function(trace, path, *, force, annotate)`, imported when first used."""
 

@@ -16,6 +16,7 @@ from warplens.trace.schema import COLUMNS, KINDS, Meta
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
     from warplens.analyse.statistics import Statistics
 
@@ -112,6 +113,17 @@ class Trace:
         from warplens.export import export
 
         return export(self, path, **options)
+
+    def plot(self, kind: str = "both", **options: Any) -> Figure:
+        """A matplotlib figure of the timeline, the regions' durations (`stats`) or both."""
+        from warplens.view.plot import plot
+
+        return plot(self, kind, **options)
+
+    def _repr_html_(self) -> str:
+        from warplens.view.notebook import trace_html
+
+        return trace_html(self)
 
     def __repr__(self) -> str:
         kernels = ", ".join(self.kernels[:3]) + (", …" if len(self.kernels) > 3 else "")

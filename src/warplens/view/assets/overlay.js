@@ -224,13 +224,14 @@ function drawGutter(timeline, context) {
     if (row.node.children.length) drawTriangle(context, indent, middle, row.node.open, theme.muted);
     context.font = `${row.level === 0 ? 600 : 400} ${compact ? 10 : 12}px ${FONT}`;
     context.fillStyle = row.level === 0 ? theme.text : theme.muted;
-    const name = shortened(context, row.node.label, GUTTER - indent - 44, compact ? 10 : 12);
+    const name = shortened(context, row.node.label, GUTTER - indent - (row.node.kind === "sm" ? 68 : 20), compact ? 10 : 12);
     context.fillText(name, indent + 12, middle);
     if (row.node.kind === "sm" && !compact) {
       context.font = `11px ${FONT}`;
       context.fillStyle = theme.muted;
       context.textAlign = "right";
-      context.fillText(`${row.node.children.length} bl`, GUTTER - 8, middle);
+      const blocks = row.node.children.length;
+      context.fillText(`${blocks} block${blocks === 1 ? "" : "s"}`, GUTTER - 8, middle);
       context.textAlign = "left";
     }
   }

@@ -33,7 +33,8 @@ class Panel {
     this.details = element("aside", { class: "details", "aria-live": "polite", "aria-label": "Selected span" });
     this.status = element("div", { class: "status" });
     this.canvasBox = element("div", { class: "canvas-box" }, this.canvas);
-    root.replaceChildren(this.toolbar(help), this.legend(), map, element("div", { class: "stage" }, this.canvasBox, this.details), this.status);
+    const drawn = element("div", { class: "drawn" }, map, this.canvasBox);
+    root.replaceChildren(this.toolbar(help), this.legend(), element("div", { class: "stage" }, drawn, this.details), this.status);
     this.timeline = new Timeline(this.canvas, trace, info, regions);
     this.minimap = new Minimap(map, this.timeline, columns, info, regions);
     listen(this.timeline, {

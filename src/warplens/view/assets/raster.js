@@ -5,62 +5,79 @@ const FAINTEST = 0.3; // a lone short span must stay visible
 
 export class Painter {
   constructor(regions) {
-    this.weight = new Float64Array(regions);
-    this.touched = new Int32Array(regions);
+    this.weight = new Float64Array(regions + 1);
+    this.touched = new Int32Array(regions + 1);
   }
 
   // Paint the runs of one line into `out` (one colour per pixel). `view` is {begin, perNs, width}; `colours` and
   // `faded` hold a colour per region; `match[row]` picks between them when there is a search.
+  // One long function on purpose: it runs millions of times a second, and calls inside its loop cost more than its work.
   paint(out, view, runs, line, region, colours, faded, match) {
     const { begin: origin, perNs, width } = view;
+    const { weight, touched } = this;
+    const { begin, end, row } = runs;
     const stop = runs.first[line + 1];
-    let pixel = -1;
+    let pixel = -1; // the pixel that weights are being added up for
     let used = 0;
-    let strongest = 0;
-    const flush = () => {
-      let best = -1;
-      let most = 0;
-      let sum = 0;
-      for (let k = 0; k < used; k++) {
-        const code = this.touched[k];
-        const weight = this.weight[code];
-        sum += weight;
-        if (weight > most) [best, most] = [code, weight];
-        this.weight[code] = 0;
+    let bright = 1;
+    for (let i = runs.seek(line, origin); i <= stop; i++) {
+      let left = width;
+      let right = width;
+      let code = 0;
+      let lit = 1;
+      if (i < stop) {
+        left = (begin[i] - origin) * perNs;
+        right = (end[i] - origin) * perNs;
+        if (left < 0) left = 0;
+        if (right > width) right = width;
+        code = region[row[i]];
+        if (match !== null) lit = match[row[i]];
       }
-      if (best >= 0) out[pixel] = blend(out[pixel], strongest ? colours[best] : faded[best], Math.max(FAINTEST, Math.min(1, sum)));
+      const p0 = left >= width ? width : left | 0;
+      const p1 = right | 0;
+      if (p0 !== pixel && used) {
+        out[pixel] = mix(out[pixel], weight, touched, used, bright ? colours : faded);
+        used = 0;
+        bright = 0;
+      }
+      if (p0 >= width) return;
+      pixel = p0;
+      if (!used) bright = 0;
+      if (weight[code] === 0) touched[used++] = code;
+      weight[code] += (p1 > p0 ? p0 + 1 : right) - left + 1e-9;
+      bright |= lit;
+      if (p1 === p0) continue;
+      out[p0] = mix(out[p0], weight, touched, used, bright ? colours : faded);
+      const colour = lit ? colours[code] : faded[code];
+      for (let p = p0 + 1; p < p1; p++) out[p] = colour;
       used = 0;
-      strongest = 0;
-    };
-    const add = (at, code, amount, bright) => {
-      if (at !== pixel) {
-        if (used) flush();
-        pixel = at;
+      pixel = p1;
+      bright = lit;
+      if (p1 < width && right > p1) {
+        touched[used++] = code;
+        weight[code] = right - p1;
       }
-      if (this.weight[code] === 0) this.touched[used++] = code;
-      this.weight[code] += amount;
-      if (bright) strongest = 1;
-    };
-    for (let i = runs.seek(line, origin); i < stop; i++) {
-      const left = (runs.begin[i] - origin) * perNs;
-      if (left >= width) break;
-      const right = Math.min((runs.end[i] - origin) * perNs, width);
-      const x0 = left < 0 ? 0 : left;
-      const row = runs.row[i];
-      const code = region[row];
-      const bright = !match || match[row] === 1;
-      const p0 = Math.floor(x0);
-      const p1 = Math.floor(right);
-      if (p0 === p1) {
-        add(p0, code, Math.max(right - x0, 1e-9), bright);
-        continue;
-      }
-      if (p0 + 1 > x0) add(p0, code, p0 + 1 - x0, bright);
-      if (p1 > p0 + 1) out.fill(bright ? colours[code] : faded[code], p0 + 1, p1);
-      if (right > p1 && p1 < width) add(p1, code, right - p1, bright);
     }
-    if (used) flush();
   }
+}
+
+// What one pixel shows, given how much of it each region fills; the weights are left at zero.
+function mix(under, weight, touched, used, colours) {
+  let best = touched[0];
+  let most = weight[best];
+  let sum = most;
+  weight[best] = 0;
+  for (let k = 1; k < used; k++) {
+    const code = touched[k];
+    const amount = weight[code];
+    weight[code] = 0;
+    sum += amount;
+    if (amount > most) {
+      most = amount;
+      best = code;
+    }
+  }
+  return sum > 0.98 ? colours[best] : blend(under, colours[best], sum < FAINTEST ? FAINTEST : sum);
 }
 
 // Both are 0xAABBGGRR, as a canvas keeps them on every machine a browser runs on.

@@ -9,6 +9,10 @@ import { innermostRuns, nestedRuns } from "./runs.js";
 import { SPAN } from "./trace.js";
 
 const SHORTEST_VIEW = 4; // ns
+const OVERLAY_ONLY = new Set(["hover", "select", "measure", "critical"]); // changes that leave the painted rows as they are
+const MOVING = new Set(["window", "scroll"]);
+const SETTLE_MS = 140;
+const [SLOW_MS, QUICK_MS] = [20, 7];
 
 export class Timeline extends EventTarget {
   constructor(canvas, trace, info, regions) {
@@ -37,6 +41,9 @@ export class Timeline extends EventTarget {
     this.critical = null;
     this.cursor = null;
     this.frameTimes = [];
+    this.stride = 1; // while moving, every stride-th warp is painted; see keepUp()
+    this.moving = false;
+    this.stale = true;
     this.fit();
     this.relayout();
     new ResizeObserver(() => this.resize()).observe(canvas);
@@ -272,14 +279,27 @@ export class Timeline extends EventTarget {
     this.canvas.width = Math.round(clientWidth * ratio);
     this.canvas.height = Math.round(clientHeight * ratio);
     this.image = null;
+    this.stale = true;
     this.scrollBy(0);
     this.draw(); // at once: a resized canvas is blank until painted
   }
 
   changed(what) {
     this.dispatchEvent(new CustomEvent("change", { detail: what }));
+    if (!OVERLAY_ONLY.has(what)) this.stale = true;
+    if (MOVING.has(what)) this.move();
     if (this.pending) return;
     this.pending = requestAnimationFrame(() => this.draw());
+  }
+
+  // Zooming and panning may leave warps out to keep up with the hand; a moment after the last move all are painted.
+  move() {
+    this.moving = true;
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => {
+      this.moving = false;
+      if (this.painted !== 1) this.changed("settle");
+    }, SETTLE_MS);
   }
 
   draw() {
@@ -287,11 +307,19 @@ export class Timeline extends EventTarget {
     this.pending = 0;
     if (!this.theme || !this.width) return;
     const began = performance.now();
-    this.paintRows();
+    if (this.stale) this.paintRows();
+    this.stale = false;
+    this.context.putImageData(this.image, Math.round(GUTTER * this.ratio), Math.round(RULER * this.ratio));
     this.context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     drawOverlay(this, this.context);
-    this.frameTimes.push(performance.now() - began);
+    this.keepUp(performance.now() - began);
+  }
+
+  keepUp(took) {
+    this.frameTimes.push(took);
     if (this.frameTimes.length > 240) this.frameTimes.shift();
+    if (took > SLOW_MS && this.stride === this.painted) this.stride = Math.min(this.stride * 2, 16);
+    else if (took < QUICK_MS && this.moving && this.stride > 1) this.stride /= 2;
   }
 
   // Everything that has a colour of a region goes through here, as pixels.
@@ -299,9 +327,9 @@ export class Timeline extends EventTarget {
     const { ratio } = this;
     const left = Math.round(GUTTER * ratio);
     const top = Math.round(RULER * ratio);
-    const width = this.canvas.width - left;
-    const height = this.canvas.height - top;
-    if (width < 1 || height < 1) return;
+    const width = Math.max(this.canvas.width - left, 1);
+    const height = Math.max(this.canvas.height - top, 1);
+    this.painted = this.moving ? this.stride : 1;
     if (!this.image || this.image.width !== width || this.image.height !== height) {
       this.image = this.context.createImageData(width, height);
       this.pixels = new Uint32Array(this.image.data.buffer);
@@ -318,7 +346,6 @@ export class Timeline extends EventTarget {
       if (back !== this.plain) this.fillRows(y0, y0 + row.height * ratio, back);
       this.paintRow(row, y0, view, back);
     }
-    this.context.putImageData(this.image, left, top);
   }
 
   paintRow(row, y0, view, back) {
@@ -338,16 +365,18 @@ export class Timeline extends EventTarget {
     const slots = this.tree.slots(row);
     const room = Math.max(Math.round((row.height - 2 * row.pad - 0.5) * ratio), 1);
     const stripes = Math.min(slots.length, room);
-    for (let s = 0; s < stripes; s++) {
+    for (let s = 0; s < stripes; s += this.painted) {
       this.stripe.set(back);
-      const [from, to] = [Math.floor((s * slots.length) / stripes), Math.floor(((s + 1) * slots.length) / stripes)];
+      const next = Math.min(s + this.painted, stripes);
+      const from = Math.floor((s * slots.length) / stripes);
+      const to = this.painted > 1 ? from + 1 : Math.floor((next * slots.length) / stripes);
       for (let slot = from; slot < to; slot++) {
         for (const track of slots[slot]) {
           if (trace.tracks.end[track] < this.begin || trace.tracks.begin[track] > this.end) continue;
           this.painter.paint(this.stripe, view, this.innermost, track, trace.region, this.colours, this.faded, this.match);
         }
       }
-      this.copyStripe(padded + (s * room) / stripes, padded + ((s + 1) * room) / stripes);
+      this.copyStripe(padded + (s * room) / stripes, padded + (next * room) / stripes);
     }
   }
 

@@ -1,0 +1,100 @@
+"""`warplens view`: a trace in the Perfetto UI, or in the terminal."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import webbrowser
+from pathlib import Path
+
+import click
+
+from warplens.commands.common import read_trace, stderr, stdout, working
+from warplens.commands.trust import warnings_of
+from warplens.errors import UsageError, WarplensError
+from warplens.trace.model import Trace
+
+
+@click.command("view")
+@click.argument("trace")
+@click.option("--terminal", is_flag=True, help="A static timeline and histograms, right here.")
+@click.option("--width", type=click.IntRange(min=40, max=1000), default=None, help="Columns of the terminal view.")
+@click.option("--rows", type=click.IntRange(min=1), default=48, show_default=True, help="Rows of the terminal view.")
+@click.option("--region", "regions", multiple=True, help="Only these regions in the terminal (repeatable).")
+@click.option("--sm", type=click.IntRange(min=0), default=None, help="Only this SM in the terminal, warp by warp.")
+@click.option(
+    "--block", type=click.IntRange(min=0), default=None, help="Only this block in the terminal, warp by warp."
+)
+@click.option("--browser/--no-browser", default=True, help="Open the Perfetto UI in a browser.")
+@click.option("--timeout", type=click.FloatRange(min=0), default=600, show_default=True, help="Seconds to wait for it.")
+def command(
+    trace: str,
+    terminal: bool,
+    width: int | None,
+    rows: int,
+    regions: tuple[str, ...],
+    sm: int | None,
+    block: int | None,
+    browser: bool,
+    timeout: float,
+) -> None:
+    """Open TRACE in the Perfetto UI (through 127.0.0.1:9001), or show it in the terminal."""
+    if terminal:
+        _in_terminal(read_trace(trace), width, rows, regions, sm, block)
+        return
+    if regions or sm is not None or block is not None or width is not None:
+        raise UsageError("--region, --sm, --block and --width go with --terminal; the Perfetto UI has its own filters")
+    _in_perfetto(trace, browser, timeout)
+
+
+def _in_terminal(
+    trace: Trace, width: int | None, rows: int, regions: tuple[str, ...], sm: int | None, block: int | None
+) -> None:
+    from warplens.view import terminal
+
+    part = trace.select(region=list(regions) or None, sm=sm, block=block)
+    if not len(part):
+        where = " and ".join(f"{name} {value}" for name, value in (("SM", sm), ("block", block)) if value is not None)
+        raise WarplensError(f"nothing was recorded on {where or 'any warp'}; `warplens info` says what the trace holds")
+    console = stdout()
+    columns = width or min(console.width, 200)
+    console.width = columns
+    by = "sm" if sm is None and block is None else "warp"
+    console.print(terminal.timeline(part, by=by, width=columns, most=rows))
+    console.print()
+    console.print(terminal.spreads(part))
+    for line in warnings_of(trace):
+        console.print(line, style="yellow", markup=False)
+
+
+def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
+    from warplens.export import export
+    from warplens.view.serve import Server, tunnel_command
+
+    console = stderr()
+    with tempfile.TemporaryDirectory(prefix="warplens-") as folder:
+        file = Path(folder) / f"{Path(trace).stem}.pftrace"
+        try:
+            server = Server(file)
+        except WarplensError as error:
+            raise WarplensError(str(error).replace("TRACE", trace)) from None
+        with server:
+            loaded = read_trace(trace)
+            with working(f"writing {file.name}"):
+                export(loaded, file)
+            remote = os.environ.get("SSH_CONNECTION", "")
+            if remote:
+                console.print("this is a remote machine; on your own, run", markup=False)
+                console.print(f"  {tunnel_command(remote, server.port)}", soft_wrap=True, markup=False)
+                console.print("and open", markup=False)
+            else:
+                console.print("open", markup=False)
+            console.print(f"  {server.ui_url}", soft_wrap=True, markup=False)
+            if browser and not remote:
+                webbrowser.open(server.ui_url)
+            console.print("waiting for the Perfetto UI to fetch it; Ctrl-C ends", markup=False)
+            if not server.wait(timeout):
+                raise WarplensError(
+                    f"nobody fetched it within {timeout:g} s; `warplens report {trace}` needs no server"
+                )
+            console.print("fetched; the trace is in your browser now", markup=False)

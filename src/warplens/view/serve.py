@@ -1,0 +1,131 @@
+"""The Perfetto view: one file on 127.0.0.1:9001 for the Perfetto UI, and for nobody else, until it has been fetched."""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import os
+import secrets
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+from warplens.errors import WarplensError
+
+UI = "https://ui.perfetto.dev"
+PORT = 9001
+"""The only port that the Perfetto UI's content security policy lets it fetch from."""
+
+_CHUNK = 1 << 20
+
+
+class Server:
+    """Serves `path` under an unguessable name, so that other users of the machine cannot read it by asking."""
+
+    def __init__(self, path: Path, port: int = PORT) -> None:
+        self.path = path
+        self.done = threading.Event()
+        self._name = f"/{secrets.token_urlsafe(12)}/{quote(path.name)}"
+        handler = type("Handler", (_Handler,), {"file": path, "name": self._name, "done": self.done})
+        try:
+            self._http = _Quiet(("127.0.0.1", port), handler)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise WarplensError(
+                f"port {port} on 127.0.0.1 is busy, and the Perfetto UI fetches from no other; end what uses it, or "
+                "make a page that needs no server: warplens report TRACE -o report.html"
+            ) from None
+        self._http.origin_port = self.port
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._http.server_address[1])
+
+    @property
+    def file_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{self._name}"
+
+    @property
+    def ui_url(self) -> str:
+        return f"{UI}/#!/?url={quote(self.file_url, safe=':/')}"
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        return self
+
+    def wait(self, timeout: float | None) -> bool:
+        """Until the file was fetched whole; False when nobody came in time."""
+        return self.done.wait(timeout)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = False  # closing waits for an answer under way
+    allow_reuse_address = True
+    origin_port = PORT
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that closes a connection early is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD of one path, from this machine, asked for by its loopback name."""
+
+    server: _Quiet
+    file: Path
+    name: str
+    done: threading.Event
+    server_version = "warplens"
+    sys_version = ""
+    timeout = 30
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def _answer(self, body: bool) -> None:
+        # A page elsewhere may point a name of its own at 127.0.0.1; its requests carry that name as Host.
+        port = self.server.origin_port
+        known = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        if not self.client_address[0].startswith("127.") or self.headers.get("Host") not in known:
+            return self.send_error(HTTPStatus.FORBIDDEN)
+        if self.path != self.name:
+            return self.send_error(HTTPStatus.NOT_FOUND)
+        with self.file.open("rb") as source:
+            size = os.fstat(source.fileno()).st_size
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(size))
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("Access-Control-Allow-Origin", UI)
+            self.end_headers()
+            if not body:
+                return None
+            while chunk := source.read(_CHUNK):
+                self.wfile.write(chunk)
+        self.wfile.flush()
+        self.done.set()
+        return None
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not news either."""
+
+
+def tunnel_command(connection: str, port: int = PORT, user: str | None = None) -> str:
+    """The `ssh -L` line to run on the user's own machine, from what SSH_CONNECTION says of this one."""
+    fields = connection.split()
+    host, ssh_port = (fields[2], fields[3]) if len(fields) == 4 else ("THIS-MACHINE", "22")
+    other = f" -p {ssh_port}" if ssh_port != "22" else ""
+    return f"ssh -N -L {port}:127.0.0.1:{port}{other} {user or getpass.getuser()}@{host}"

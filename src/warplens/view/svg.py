@@ -1,0 +1,61 @@
+"""A small static timeline as inline SVG: no script, so that it shows wherever HTML is shown."""
+
+from __future__ import annotations
+
+from markupsafe import escape
+
+from warplens.analyse.finding import duration
+from warplens.analyse.timeline import strips
+from warplens.trace.model import Trace
+from warplens.view.palette import colours
+
+_LABEL = 64
+_AXIS = 18
+_MOST_ROWS = 40
+
+
+def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300, most: int = _MOST_ROWS) -> str:
+    """Rows against time; each cell shows the region that most of the row's warps were in."""
+    found = strips(trace, by, bins)
+    rows = min(len(found.rows.labels), most)
+    height = 12 if rows <= 12 else 7 if rows <= 24 else 5
+    palette = colours(len(found.regions))
+    each = (width - _LABEL) / bins
+    total = rows * (height + 1) + _AXIS
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" width="100%" role="img" '
+        f'style="max-width:{width}px" aria-label="Timeline of {len(trace):,} spans" '
+        'font-family="system-ui, sans-serif" font-size="10">'
+    ]
+    for row in range(rows):
+        y = row * (height + 1)
+        if height >= 10 or row % 2 == 0:
+            parts.append(
+                f'<text x="0" y="{y + height - 1}" fill="#808080">{escape(found.rows.labels[row][-11:])}</text>'
+            )
+        for begin, end, code in _runs(found.dominant[row].tolist()):
+            x, wide = _LABEL + begin * each, (end - begin) * each
+            title = escape(f"{found.regions[code]}, {duration(found.begin + begin * found.bin_ns)}")
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{height}" fill="{palette[code]}">'
+                f"<title>{title}</title></rect>"
+            )
+    for at in range(5):
+        x = _LABEL + (width - _LABEL) * at / 4
+        anchor = ("start", "middle", "middle", "middle", "end")[at]
+        time = duration(found.begin + (found.end - found.begin) * at / 4)
+        parts.append(f'<text x="{x:.0f}" y="{total - 4}" fill="#808080" text-anchor="{anchor}">{time}</text>')
+    return "".join([*parts, "</svg>"])
+
+
+def _runs(codes: list[int]) -> list[tuple[int, int, int]]:
+    """Neighbouring cells of one region as (begin, end, region)."""
+    runs: list[tuple[int, int, int]] = []
+    for at, code in enumerate(codes):
+        if code < 0:
+            continue
+        if runs and runs[-1][1] == at and runs[-1][2] == code:
+            runs[-1] = (runs[-1][0], at + 1, code)
+        else:
+            runs.append((at, at + 1, code))
+    return runs

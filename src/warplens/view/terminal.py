@@ -1,0 +1,108 @@
+"""A trace in the terminal: a static timeline and histograms that survive SSH, pipes and NO_COLOR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from warplens.analyse.finding import duration
+from warplens.analyse.histogram import Histogram, histograms
+from warplens.analyse.timeline import Strips, rows_of, strips
+from warplens.trace.model import Trace
+from warplens.view.palette import colours, ink
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_MOST_ROWS = 48
+_HISTOGRAM = 40
+
+
+def timeline(trace: Trace, *, by: str = "sm", width: int = 120, most: int = _MOST_ROWS) -> RenderableType:
+    """Rows against time: each cell shows the letter of the region that most warps of the row were in."""
+    label_width = max((len(label) for label in rows_of(trace, by).labels), default=0)
+    found = strips(trace, by, bins=max(width - label_width - 1, 10))
+    palette = colours(len(found.regions))
+    marks = letters(found.regions)
+    shown = list(range(len(found.rows.labels)))[:most]
+    lines = [_ruler(found, label_width), *(_row(found, at, label_width, palette, marks) for at in shown)]
+    left = len(found.rows.labels) - len(shown)
+    if left:
+        lines.append(
+            Text(f"{left:,} more rows; narrow it down with --sm N or --block N, or --rows {left + most}", "dim")
+        )
+    return Group(*lines, Text(), _legend(found, palette, marks))
+
+
+def letters(names: Sequence[str]) -> list[str]:
+    """A letter per region, from its own name where one is free, so that they can be read without colours."""
+    taken: dict[str, str] = {}
+    for name in names:
+        wanted = [letter for letter in name + name.upper() if letter.isascii() and letter.isalnum()]
+        free = next((letter for letter in (*wanted, *_LETTERS) if letter not in taken.values()), "#")
+        taken[name] = free
+    return list(taken.values())
+
+
+def _row(found: Strips, at: int, label_width: int, palette: list[str], marks: list[str]) -> Text:
+    line = Text(found.rows.labels[at].rjust(label_width) + " ", no_wrap=True, overflow="crop")
+    for code in found.dominant[at].tolist():
+        if code < 0:
+            line.append(" ")
+        else:
+            line.append(marks[code], Style(color=ink(palette[code]), bgcolor=palette[code]))
+    return line
+
+
+def _ruler(found: Strips, label_width: int) -> Text:
+    step = 16
+    marks = [duration(found.begin + at * found.bin_ns) for at in range(0, found.bins, step)]
+    text = "".join(f"│{mark}"[:step].ljust(step) for mark in marks)[: found.bins]
+    return Text(" " * (label_width + 1) + text, "dim", no_wrap=True, overflow="crop")
+
+
+def _legend(found: Strips, palette: list[str], marks: list[str]) -> Text:
+    used = [code for code in range(len(found.regions)) if found.time[:, code].any()]
+    legend = Text()
+    for code in used:
+        legend.append(f" {marks[code]} ", Style(color=ink(palette[code]), bgcolor=palette[code]))
+        legend.append(f" {found.regions[code]}   ")
+    legend.append(f"one cell is {duration(found.bin_ns)}", "dim")
+    return legend
+
+
+def spreads(trace: Trace) -> RenderableType:
+    """Each region's durations as a small histogram, with its percentiles."""
+    made = {name: found[0] for name, found in histograms(trace, bins=_HISTOGRAM).items()}
+    palette = colours(len(trace.regions))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("region", no_wrap=True)
+    for name in ("count", "min"):
+        table.add_column(name, justify="right")
+    table.add_column("how its durations are spread", no_wrap=True)
+    for name in ("max", "p50", "p95", "p99"):
+        table.add_column(name, justify="right")
+    for row in trace.stats():
+        found = made.get(row.region)
+        if found is None:
+            continue
+        table.add_row(
+            Text(row.region),
+            f"{row.count:,}",
+            f"{row.min:,}",
+            Text(_bars(found), Style(color=palette[trace.regions.index(row.region)])),
+            f"{row.max:,}",
+            *(f"{row[name]:,.0f}" for name in ("p50", "p95", "p99")),
+        )
+    table.caption = "durations in cycles"
+    table.caption_justify = "left"
+    return table
+
+
+def _bars(found: Histogram) -> str:
+    """One character per bin, as tall as its count; one span is always visible."""
+    most = max(found.counts, default=0) or 1
+    return "".join(_LEVELS[-(-count * (len(_LEVELS) - 1) // most)] for count in found.counts)
