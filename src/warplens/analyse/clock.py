@@ -89,7 +89,7 @@ def _medians(lives: Lives, trace: Trace) -> dict[str, dict[str, float]]:
     order = np.argsort(code, kind="stable")
     keys, starts = np.unique(code[order], return_index=True)
     out: dict[str, dict[str, float]] = {}
-    for key, part in zip(keys.tolist(), np.split(rows[order], starts[1:]), strict=True):
+    for key, part in zip(keys.tolist(), np.split(rows[order], starts[1:])[: len(keys)], strict=True):
         kernel, region = kernels[key // len(lives.regions)], lives.regions[key % len(lives.regions)]
         out.setdefault(kernel, {})[region] = float(np.median(ns[part]))
     return out

@@ -77,7 +77,7 @@ def modes(trace: Trace) -> PerKernel[Shapes]:
             order = rows[order]
         shapes = [
             _shape(lives, lives.regions[code], part, first)
-            for code, part in zip(codes.tolist(), np.split(order, starts[1:]), strict=True)
+            for code, part in zip(codes.tolist(), np.split(order, starts[1:])[: len(codes)], strict=True)
         ]
         answers[kernel] = Shapes(tuple(sorted(shapes, key=lambda shape: -shape.count * shape.p50)))
     return PerKernel(answers)

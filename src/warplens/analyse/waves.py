@@ -76,7 +76,7 @@ def _of_launch(lives: Lives, at: int) -> Waves:
     unused = (launch.sms - len(sms)) / launch.sms
     ramp = float((first - launch.begin_ns).sum() / whole)
     tail = float((launch.end_ns - last).sum() / whole)
-    slots = int(deepest(begin, end, place, len(sms)).max())
+    slots = max(int(deepest(begin, end, place, len(sms)).max()), 1)
     return Waves(
         blocks=launch.blocks,
         sms=launch.sms,

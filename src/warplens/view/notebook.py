@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from typing import Any
 
 from markupsafe import Markup, escape
 
 from warplens.analyse.finding import duration, percent
 from warplens.commands.trust import clock_line, warnings_of
-from warplens.errors import UsageError
+from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 from warplens.view import svg
 from warplens.view.palette import colours
@@ -81,8 +82,15 @@ def load_ipython_extension(shell: Any) -> None:
         from warplens.session import profile
 
         chosen = _parser().parse_args(shlex.split(line))
-        with profile(chosen.output, full=chosen.full, records_per_warp=chosen.records_per_warp) as prof:
-            outcome = shell.run_cell(cell)
+        outcome = None
+        prof = profile(chosen.output, full=chosen.full, records_per_warp=chosen.records_per_warp)
+        try:
+            with prof:
+                outcome = shell.run_cell(cell)
+        except WarplensError as error:
+            if outcome is None or outcome.success:  # else the cell's own error has been shown and is the cause
+                print(f"warplens: {error}", file=sys.stderr)
+            return None
         shell.user_ns[chosen.name] = prof
         if not outcome.success or not prof.enabled:
             return None
