@@ -58,6 +58,12 @@ class Profile:
         """Called by a front end for each launch it made."""
         self._pending.append(pending)
 
+    def join(self, hook: Callable[[Profile], Callable[[], None] | None]) -> None:
+        """Let a front end that was imported inside the block take part in the rest of it."""
+        close = hook(self)
+        if close is not None:
+            self._opened.append(close)
+
     def __enter__(self) -> Profile:
         if active() is not None:
             raise WarplensError("a profile is already running; end it before starting another")

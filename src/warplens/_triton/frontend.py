@@ -100,4 +100,4 @@ def attach() -> None:
     session.hooks.append(start)
     running = session.active()
     if running is not None:
-        running._opened.append(start(running))
+        running.join(start)

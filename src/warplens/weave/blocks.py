@@ -55,6 +55,8 @@ class Block:
     in_loop: bool = False
     tail: int = 0
     """Instructions between the last mark and the block's end."""
+    inside: list[Instruction] = field(default_factory=list)
+    """Instructions after the first mark."""
 
     @property
     def slots(self) -> int:
@@ -81,14 +83,15 @@ def outline(function: Function, files: dict[str, str]) -> Outline:
     labels: dict[str, int] = {}
     jumps: list[tuple[int, str]] = []
     open_sites: list[MarkSite] = []
+    inside: list[Instruction] = []
     first = since = 0
     location = ""
 
     def close(place: Place) -> None:
-        nonlocal open_sites
+        nonlocal open_sites, inside
         if open_sites:
-            result.blocks.append(Block(open_sites, place, first, tail=since))
-            open_sites = []
+            result.blocks.append(Block(open_sites, place, first, tail=since, inside=inside))
+            open_sites, inside = [], []
 
     for order, (place, following) in enumerate(_places(function.body or [])):
         node = place.node
@@ -107,6 +110,8 @@ def outline(function: Function, files: dict[str, str]) -> Outline:
                     jumps += [(order, word) for word in _LABEL.findall(node.arguments)]
             elif not _is_placeholder(node, following):
                 since += 1
+                if open_sites:
+                    inside.append(node)
         elif isinstance(node, Directive) and node.name == "loc":
             location = _location(node.arguments, files) or location
         elif isinstance(node, Comment):

@@ -74,7 +74,8 @@ class Weaving:
     """How to record. `store` says when a record's store is issued (see weaver.py); `keep` how many record words stay
     in registers instead of being rebuilt at each mark; `fuse` lets marks with nothing between them share a clock;
     `pair` writes two neighbouring records with one 16-byte store where their alignment is certain; `pin` keeps
-    the pointer's words in one place, which spares a copy per block and may cost a register."""
+    the pointer's words in one place, which spares a copy per block and may cost a register; `constants` builds what a
+    region's fmas multiply by before the region begins (see constants.py)."""
 
     full: str = "stop"
     store: str = "auto"
@@ -82,6 +83,7 @@ class Weaving:
     fuse: bool = True
     pair: bool = True
     pin: bool = True
+    constants: bool = True
     select: Selection = field(default_factory=Selection)
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 from warplens.record.layout import MAX_REGION, Kind, ValueType, word0
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, outline
 from warplens.weave.calls import Calls
+from warplens.weave.constants import build_constants
 from warplens.weave.marks import WOVEN, Mark
 from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label, Module, Raw, Scope, parse
@@ -203,6 +204,9 @@ class _FunctionWeaver:
 
     def _keep_words(self) -> None:
         """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
+        # Accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant costs nothing.
+        if any(node.opcode == "mma" for node in self.function.instructions()):
+            return
         for block in self.sketch.blocks:
             for site in block.sites if block.in_loop else []:
                 word = self._word(site.mark)
@@ -243,6 +247,10 @@ class _FunctionWeaver:
                 records.append(_Record(left, word, clock, number, payload))
                 left -= site.mark.slots
         before, tail = self._place(block, records, at_mark)
+        if self.weaver.how.constants and self.function.is_entry:
+            built, registers = build_constants(block, f"%wl_i{block.order}")
+            before[0] += built
+            self.registers += registers
         for number, group in enumerate(groups):
             group[0].place.after(Raw.of("\n".join(before[number] + at_mark[number])))
         if tail:
