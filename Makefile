@@ -9,8 +9,10 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: $(VENV)/core.stamp
 	@$(BIN)/warplens demo --output demo-output --force
 
-test: $(VENV)/dev.stamp
+# The whole suite with the oldest supported Triton, then what touches Triton with the newest.
+test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal --ignore tests/gpu $(TEST_ARGS)
+	PYTHONPATH=$(VENV)/triton-newest $(BIN)/python -m pytest tests/unit -k triton -n 2 --dist worksteal $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check src tests benchmarks examples
@@ -38,6 +40,10 @@ $(BIN)/python:
 
 $(VENV)/core.stamp: pyproject.toml | $(BIN)/python
 	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/triton-newest.stamp: Makefile | $(VENV)/dev.stamp
+	$(PIP) --no-deps --upgrade --target $(VENV)/triton-newest 'triton==3.9.0'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

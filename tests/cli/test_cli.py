@@ -155,3 +155,21 @@ def test_names_are_text_not_markup(tmp_path: Path, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "[bold]a" in out
     assert "k[red]x[/]" in out
+
+
+def test_the_demo_runs_says_where_and_leaves_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "demo"
+    assert main(["demo", "-o", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(("no GPU here: running woven PTX in the interpreter", "running woven PTX on the GPU"))
+    for word in ("tiles", "load", "multiply", "nothing was lost", "next", "warplens stats"):
+        assert word in out
+    assert sorted(path.name for path in folder.iterdir()) == ["demo.html", "demo.pftrace", "demo.warplens"]
+    trace = wl.load(folder / "demo.warplens")
+    assert trace.meta.losses.clean
+    assert trace.stats()["multiply"].count == trace.stats()["load"].count
+    assert trace.meta.locations["load"] == "matmul.cu:15"
+    assert main(["demo", "-o", str(folder)]) == 1
+    assert "already exists" in capsys.readouterr().err
+    assert main(["demo", "-o", str(folder), "--force", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["spans"] == len(trace)

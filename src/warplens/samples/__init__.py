@@ -1,58 +1,129 @@
-"""The demo's kernel, and how it runs where there is no GPU."""
+"""The demo's kernel, on a GPU where there is one, in the PTX interpreter where there is none."""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import Capture, Device, Launch
+from warplens._cuda.driver import Driver, driver
+from warplens.capture import Capture, Device, Dim3, Launch
+from warplens.errors import WarplensError
 from warplens.weave import simulate
-from warplens.weave.options import SymbolBuffer, capacity_of, shift_for
-from warplens.weave.weaver import weave
+from warplens.weave.options import ParamBuffer, capacity_of, shift_for
+from warplens.weave.weaver import Woven, weave
 
 KERNEL = "matmul"
 TILE = 16
 _CLOCK = simulate.Clock(sms=16, blocks_per_sm=2)
-_RECORDS_PER_WARP = 512
+_RECORDS_PER_WARP = 240
 
 Matrix = npt.NDArray[np.float32]
 
 
-def source(suffix: str) -> str:
-    """The sample's text: `.cu` or `.ptx`."""
-    return files(__package__).joinpath(KERNEL + suffix).read_text()
+@dataclass(frozen=True)
+class Run:
+    """What a run of the sample brought home: its records, and the product it computed of its operands."""
+
+    capture: Capture
+    operands: tuple[Matrix, Matrix]
+    product: Matrix
+
+    @property
+    def error(self) -> float:
+        """The largest distance of the product from a double-precision one."""
+        a, b = (operand.astype(np.float64) for operand in self.operands)
+        return float(np.abs(self.product - a @ b).max())
 
 
-def operands(n: int) -> tuple[Matrix, Matrix]:
+def gpu() -> Driver | None:
+    """The GPU's driver, None where there is no GPU."""
+    try:
+        return driver()
+    except WarplensError:
+        return None
+
+
+def on_gpu(device: Driver, n: int = 256) -> Run:
+    """Launch the woven sample; the driver compiles its PTX for the GPU at hand."""
+    woven, shape = _woven(), _Shape.of(n)
+    function = device.function(device.load(woven.text.encode()), KERNEL) or 0
+    operands = _operands(n)
+    a, b, c = (device.allocate(4 * n * n) for _ in range(3))
+    for address, operand in zip((a, b), operands, strict=True):
+        device.upload(address, operand.tobytes(), 0)
+    size = shape.tracks << shape.shift(woven)
+    allocation = device.allocate(size + (1 << shape.shift(woven)))
+    buffer = -(-allocation >> shape.shift(woven)) << shape.shift(woven)
+    device.clear(buffer, size, 0)
+    for profile in (0, buffer | shape.shift(woven)):  # the first launch warms up and records nothing
+        arguments = [struct.pack("<Q", value) for value in (a, b, c)] + [
+            struct.pack("<i", n),
+            struct.pack("<Q", profile),
+        ]
+        device.launch(function, shape.grid, shape.block, arguments, 0, 0)
+    device.synchronize()
+    launch = _launch(woven, shape, np.frombuffer(device.download(buffer, size), np.uint8), "gpu")
+    product = np.frombuffer(device.download(c, 4 * n * n), np.float32).reshape(n, n)
+    for address in (a, b, c, allocation):
+        device.free(address)
+    return Run(Capture([launch], device.device()), operands, product)
+
+
+def simulated(n: int = 128) -> Run:
+    """Run the woven sample in the PTX interpreter."""
+    woven, shape = _woven(), _Shape.of(n)
+    operands = _operands(n)
+    memory = simulate.Memory()
+    a, b, c = memory.alloc(operands[0]), memory.alloc(operands[1]), memory.alloc(4 * n * n)
+    size = shape.tracks << shape.shift(woven)
+    buffer = memory.alloc(size, align=1 << shape.shift(woven))
+    arguments: Sequence[object] = [a, b, c, n, buffer | shape.shift(woven)]
+    simulate.run(woven.text, KERNEL, shape.grid, shape.block, arguments, memory=memory, clock=_CLOCK)
+    launch = _launch(woven, shape, memory.read(buffer, np.uint8, size), "simulated")
+    device = Device("PTX interpreter (CPU)", sm_count=_CLOCK.sms, clock_mhz=_CLOCK.mhz)
+    return Run(Capture([launch], device), operands, memory.read(c, np.float32, n * n).reshape(n, n))
+
+
+@dataclass(frozen=True)
+class _Shape:
+    grid: Dim3
+    block: Dim3 = (TILE, TILE, 1)
+
+    @classmethod
+    def of(cls, n: int) -> _Shape:
+        return cls((n // TILE, n // TILE, 1))
+
+    @property
+    def tracks(self) -> int:
+        return self.grid[0] * self.grid[1] * (TILE * TILE // 32)
+
+    def shift(self, woven: Woven) -> int:
+        return shift_for(_RECORDS_PER_WARP, woven.full, woven.slack)
+
+
+def _woven() -> Woven:
+    return weave(files(__package__).joinpath(f"{KERNEL}.ptx").read_text(), buffer=ParamBuffer())
+
+
+def _operands(n: int) -> tuple[Matrix, Matrix]:
     rng = np.random.default_rng(0)
     return rng.standard_normal((n, n), dtype=np.float32), rng.standard_normal((n, n), dtype=np.float32)
 
 
-def simulated(n: int = 128) -> tuple[Capture, Matrix]:
-    """Weave the sample and run it in the PTX interpreter: its records, and the product it computed."""
-    woven = weave(source(".ptx"), buffer=SymbolBuffer())
-    grid, block = (n // TILE, n // TILE, 1), (TILE, TILE, 1)
-    shift = shift_for(_RECORDS_PER_WARP, woven.full, woven.slack)
-    size = grid[0] * grid[1] * (TILE * TILE // 32) << shift
-    memory = simulate.Memory()
-    a, b, c = memory.alloc(operands(n)[0]), memory.alloc(operands(n)[1]), memory.alloc(4 * n * n)
-    buffer = memory.alloc(size, align=1 << shift)
-    simulate.run(
-        woven.text, KERNEL, grid, block, [a, b, c, n],
-        memory=memory, clock=_CLOCK, symbols={"warplens_buffer": np.uint64(buffer | shift)},
-    )  # fmt: skip
-    launch = Launch(
+def _launch(woven: Woven, shape: _Shape, raw: npt.NDArray[np.uint8], clock: str) -> Launch:
+    return Launch(
         kernel=KERNEL,
-        grid=grid,
-        block=block,
+        grid=shape.grid,
+        block=shape.block,
         regions=woven.regions,
-        capacity=capacity_of(shift, woven.full, woven.slack),
-        raw=memory.read(buffer, np.uint8, size),
-        clock="simulated",
-        stride=1 << shift,
+        capacity=capacity_of(shape.shift(woven), woven.full, woven.slack),
+        raw=raw,
+        clock=clock,
+        stride=1 << shape.shift(woven),
         locations=woven.locations,
     )
-    device = Device("PTX interpreter (CPU)", sm_count=_CLOCK.sms, clock_mhz=_CLOCK.mhz)
-    return Capture([launch], device), memory.read(c, np.float32, n * n).reshape(n, n)
