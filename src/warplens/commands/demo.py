@@ -28,9 +28,7 @@ def command(output: str, force: bool, as_json: bool) -> None:
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise WarplensError(f"{folder}: is a file; name a folder with --output")
-    targets = [
-        folder / f"demo{suffix}" for suffix in (".warplens", ".pftrace", ".html") if suffix in (".warplens", *FORMATS)
-    ]
+    targets = [folder / f"demo{suffix}" for suffix in (".warplens", ".pftrace", ".html")]
     for target in targets:
         if target.exists() and not force:
             check_writable(target)

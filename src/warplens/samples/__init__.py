@@ -61,10 +61,7 @@ def on_gpu(device: Driver, n: int = 256) -> Run:
     buffer = -(-allocation >> shape.shift(woven)) << shape.shift(woven)
     device.clear(buffer, size, 0)
     for profile in (0, buffer | shape.shift(woven)):  # the first launch warms up and records nothing
-        arguments = [struct.pack("<Q", value) for value in (a, b, c)] + [
-            struct.pack("<i", n),
-            struct.pack("<Q", profile),
-        ]
+        arguments = [struct.pack(kind, value) for kind, value in zip("QQQiQ", (a, b, c, n, profile), strict=True)]
         device.launch(function, shape.grid, shape.block, arguments, 0, 0)
     device.synchronize()
     launch = _launch(woven, shape, np.frombuffer(device.download(buffer, size), np.uint8), "gpu")
