@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from warplens.errors import UsageError, did_you_mean
-from warplens.record.layout import MAX_SLOTS
+from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
 
 _CHOICES = {
     "full": ("stop", "ring"),
@@ -23,23 +23,25 @@ class Options:
     """The options of `wl.profile`.
 
     records_per_warp  slots of each track; None lets the front end choose
+    bytes_per_block   the same wish as bytes shared by a block's tracks; of shared memory with buffer="shared"
     full              `stop` keeps a track's first records, `ring` its latest
     clock             bits of the clock in each record
     buffer            where records go while the kernel runs
     granularity       one track per warp, warpgroup or block
     kernels           a regular expression; other kernels run unmarked
-    warps, blocks, sms  record only these (None: all)
+    warps, blocks, sms  record only these (None: all); blocks also takes a count or a slice
     every             profile every n-th launch of a kernel
     """
 
     records_per_warp: int | None = None
+    bytes_per_block: int | None = None
     full: str = "stop"
     clock: str = "32"
     buffer: str = "global"
     granularity: str = "warp"
     kernels: str | None = None
     warps: Collection[int] | None = None
-    blocks: Collection[int] | None = None
+    blocks: Collection[int] | int | slice | None = None
     sms: Collection[int] | None = None
     every: int = 1
 
@@ -50,10 +52,17 @@ class Options:
         records = self.records_per_warp
         if records is not None and not 0 <= records <= MAX_SLOTS:
             raise UsageError(f"records_per_warp={records}: must be within 0..{MAX_SLOTS}")
+        if self.bytes_per_block is not None:
+            if records is not None:
+                raise UsageError("records_per_warp= and bytes_per_block= exclude each other: give one of them")
+            if self.bytes_per_block < SLOT_BYTES:
+                raise UsageError(f"bytes_per_block={self.bytes_per_block}: must be at least {SLOT_BYTES}, one record")
         if self.every < 1:
             raise UsageError(f"every={self.every}: must be at least 1 (1 profiles every launch)")
         for name in ("warps", "blocks", "sms"):
             chosen = getattr(self, name)
+            if name == "blocks" and isinstance(chosen, int | slice):
+                chosen = [chosen - 1] if isinstance(chosen, int) else None
             if chosen is not None and (not chosen or any(number < 0 for number in chosen)):
                 raise UsageError(f"{name}={chosen!r}: name at least one, none below 0; None records all")
         if self.kernels is not None:

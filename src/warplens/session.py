@@ -65,6 +65,11 @@ class Profile:
             self._opened.append(close)
 
     def __enter__(self) -> Profile:
+        self.resume()
+        return self
+
+    def resume(self) -> None:
+        """Record the launches that follow; `__enter__` does it first, and it undoes `pause`."""
         if active() is not None:
             raise WarplensError("a profile is already running; end it before starting another")
         _stack.append(self)
@@ -73,12 +78,16 @@ class Profile:
         except BaseException:
             _stack.remove(self)
             raise
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        _stack.remove(self)
+    def pause(self) -> None:
+        """Leave the launches that follow alone, until `resume` or the block's end; what ran stays in the profile."""
+        if self in _stack:
+            _stack.remove(self)
         while self._opened:
             self._opened.pop()()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.pause()
         if not self.enabled:
             self._trace = Trace(empty_table())
             return

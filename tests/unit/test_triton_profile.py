@@ -171,6 +171,9 @@ def test_every_skips_launches_and_kernels_picks_by_name(gpu: FakeGpu) -> None:
         ({"granularity": "warpgroup"}, {(block, 0) for block in range(3)}),
         ({"blocks": [0, 2]}, {(0, 0), (0, 1), (2, 0), (2, 1)}),
         ({"blocks": range(1, 9), "warps": [0]}, {(1, 0), (2, 0)}),
+        ({"blocks": [1, 2, 9, 11], "warps": [1]}, {(1, 1), (2, 1)}),
+        ({"blocks": 2, "warps": [0]}, {(0, 0), (1, 0)}),
+        ({"blocks": slice(1, None), "warps": [0]}, {(1, 0), (2, 0)}),
     ],
 )
 def test_only_what_is_selected_leaves_tracks(

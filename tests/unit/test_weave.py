@@ -11,7 +11,7 @@ import pytest
 from warplens.errors import UsageError
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
 from warplens.weave import simulate
-from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, parse_blocks, shift_for
+from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
 from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import Woven, weave
 
@@ -390,8 +390,9 @@ def test_a_bad_mark_is_named_by_its_line(mark: str, problem: str) -> None:
 def test_options_refuse_what_does_not_go_together() -> None:
     with pytest.raises(UsageError, match="exclude each other"):
         Selection(warps=(1,), granularity="block")
-    with pytest.raises(UsageError, match="evenly spaced"):
-        parse_blocks([1, 2, 5])
-    assert parse_blocks([3, 5, 7]) == (3, 8, 2)
-    assert parse_blocks(4) == (0, 4, 1)
-    assert parse_blocks(slice(2, None)) == (2, (1 << 31) - 1, 1)
+    with pytest.raises(UsageError, match="name 1 to 64 blocks"):
+        Selection(**select_blocks([*range(0, 300, 2), 301]))
+    assert select_blocks([1, 2, 5]) == {"listed": (1, 2, 5)}
+    assert select_blocks([3, 5, 7]) == {"blocks": (3, 8, 2)}
+    assert select_blocks(4) == {"blocks": (0, 4, 1)}
+    assert select_blocks(slice(2, None)) == {"blocks": (2, (1 << 31) - 1, 1)}

@@ -14,7 +14,7 @@ from warplens._triton.launch import LaunchHook
 from warplens.errors import UsageError, WarplensError
 from warplens.options import Options
 from warplens.session import Profile
-from warplens.weave.options import Selection, Weaving, parse_blocks
+from warplens.weave.options import Selection, Weaving, select_blocks
 
 override: Weaving | None = None
 """A weaving that benchmarks and tests put in place of the one the options ask for."""
@@ -70,8 +70,8 @@ def recipe(options: Options) -> Recipe:
     select = Selection(
         granularity=options.granularity,
         warps=None if options.warps is None else tuple(options.warps),
-        blocks=parse_blocks(options.blocks),
         sms=None if options.sms is None else tuple(options.sms),
+        **select_blocks(options.blocks),  # type: ignore[arg-type]
     )
     if options.buffer == "shared":
         raise UsageError("buffer='shared' is not there for Triton kernels; use buffer='global'")

@@ -112,7 +112,7 @@ class TritonLaunch:
             raw.reshape(-1),
             full=kernel.full,
             locations=kernel.locations,
-            cost={"wait_s": waited, "copy_s": time.perf_counter() - start},
+            cost={"wait_ns": waited * 1e9, "finalize_ns": (time.perf_counter() - start) * 1e9},
             extra={"store": kernel.store, "track_bytes": stride, "capacity": capacity, "most_written": written},
         )
 
@@ -202,6 +202,12 @@ class LaunchHook:
 
     def _shift(self, kernel: WovenKernel, tracks: int) -> int:
         records = self.profile.options.records_per_warp
+        wish = self.profile.options.bytes_per_block
+        if wish is not None:
+            # A budget is not exceeded: the largest ring, or the most slots, that fit it.
+            records = wish // SLOT_BYTES // kernel.select.tracks_per_block(kernel.warps)
+            if kernel.full == "ring":
+                records = 1 << max(0, records.bit_length() - 1)
         if records is not None:
             return min(MAX_SHIFT, shift_for(records, kernel.full, kernel.slack))
         low, high = DEFAULT_SHIFTS

@@ -19,6 +19,8 @@ def launch_facts(entry: LaunchOnSm, meta: Meta) -> dict[str, Any]:
         facts["grid"] = _sizes(entry.info.grid)
         facts["block"] = _sizes(entry.info.block)
         facts["clock"] = entry.info.clock
+        if "finalize_ns" in entry.info.cost:
+            facts["finalize_ns"] = float(entry.info.cost["finalize_ns"])
     if meta.clock.anchors:
         facts["clock_error_p99_ns"] = float(meta.clock.residual_p99_ns)
         facts["mhz_mean"] = float(meta.clock.mhz_mean)

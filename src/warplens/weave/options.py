@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ POLICIES = ("auto", "now", "late", "end", "defer")
 SHIFT_MASK = 63
 """The low bits of the buffer pointer that carry log2(stride): a track's alignment keeps them free."""
 MIN_SHIFT, MAX_SHIFT = 9, 28
+MAX_LISTED = 64
+"""Blocks that may be named one by one: each costs a comparison in every block's prologue."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,13 @@ class SymbolBuffer:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which warps of which blocks leave a track. `blocks` is (start, stop, step) over the linear block index."""
+    """Which warps of which blocks leave a track. `blocks` is (start, stop, step) over the linear block index, `listed`
+    names blocks one by one; at most one of the two is given."""
 
     granularity: str = "warp"
     warps: tuple[int, ...] | None = None
     blocks: tuple[int, int, int] | None = None
+    listed: tuple[int, ...] | None = None
     sms: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -52,6 +57,12 @@ class Selection:
             start, stop, step = self.blocks
             if start < 0 or stop <= start or step < 1:
                 raise UsageError(f"blocks={self.blocks}: needs 0 <= start < stop and a step of at least 1")
+        if self.listed is not None:
+            object.__setattr__(self, "listed", tuple(sorted(set(self.listed))))
+            if not 1 <= len(self.listed) <= MAX_LISTED or self.listed[0] < 0 or self.blocks is not None:
+                raise UsageError(
+                    f"blocks={list(self.listed)[:8]}: name 1 to {MAX_LISTED} blocks, or use a range, a slice or a count"
+                )
         if self.sms is not None and not self.sms:
             raise UsageError("sms=[]: name at least one SM")
 
@@ -63,6 +74,8 @@ class Selection:
 
     def blocks_of(self, blocks: int) -> int:
         """How many of `blocks` blocks leave tracks."""
+        if self.listed is not None:
+            return bisect.bisect_left(self.listed, blocks)
         if self.blocks is None:
             return blocks
         start, stop, step = self.blocks
@@ -108,19 +121,19 @@ def capacity_of(shift: int, full: str, slack: int) -> int:
     return ((1 << shift) - HEADER_BYTES) // SLOT_BYTES - slack
 
 
-def parse_blocks(blocks: Collection[int] | int | slice | None) -> tuple[int, int, int] | None:
-    """`blocks=` as users write it (a count, a range, a slice, an evenly spaced list) as (start, stop, step)."""
+def select_blocks(blocks: Collection[int] | int | slice | None) -> dict[str, tuple[int, ...]]:
+    """`blocks=` as users write it (a count, a range, a slice, a list) as the field of `Selection` that says it."""
     if blocks is None:
-        return None
+        return {}
     limit = (1 << 31) - 1
     if isinstance(blocks, int):
-        return 0, blocks, 1
+        return {"blocks": (0, blocks, 1)}
     if isinstance(blocks, slice):
-        return blocks.start or 0, limit if blocks.stop is None else blocks.stop, blocks.step or 1
+        return {"blocks": (blocks.start or 0, limit if blocks.stop is None else blocks.stop, blocks.step or 1)}
     values = sorted(set(blocks))
     if not values:
         raise UsageError("blocks=[]: name at least one block")
     step = values[1] - values[0] if len(values) > 1 else 1
     if any(b - a != step for a, b in itertools.pairwise(values)):
-        raise UsageError(f"blocks={values[:8]}: must be evenly spaced; use a range, a slice or a count")
-    return values[0], values[-1] + 1, step
+        return {"listed": tuple(values)}
+    return {"blocks": (values[0], values[-1] + 1, step)}

@@ -75,6 +75,11 @@ class Track:
             "mov.u32 %wl_t, %nctaid.x; mov.u32 %wl_v, %ctaid.x;",
             "mad.lo.u32 %wl_x, %wl_u, %wl_t, %wl_v;",
         ]
+        if self.select.listed is not None:
+            lines.append("mov.b32 %wl_u, -1;")
+            for place, block in enumerate(self.select.listed):
+                lines.append(f"setp.eq.u32 %wl_q, %wl_x, {block}; selp.b32 %wl_u, {place}, %wl_u, %wl_q;")
+            return [*lines, "setp.ne.and.s32 %wl_p, %wl_u, -1, %wl_p;"]
         if self.select.blocks is None:
             return [*lines, "mov.b32 %wl_u, %wl_x;"]
         start, stop, step = self.select.blocks

@@ -1,0 +1,133 @@
+"""Proton's instrumentation modes, as objects and as strings, and what each asks of `wl.profile`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from warplens.errors import UsageError, did_you_mean
+from warplens.record.layout import SLOT_BYTES
+
+METRIC_TYPES = ("cycle",)
+BUFFER_STRATEGIES = ("circular", "flush")
+BUFFER_TYPES = {"": "global", "global": "global", "shared": "shared", "shared_mem": "shared"}
+SAMPLING_STRATEGIES = ("none", "selective")
+GRANULARITIES = {"cta": "block", "warp": "warp", "warp_4": "warpgroup", "warp_group": "warpgroup"}
+OPTIMIZATIONS = ("clock32", "time_shift", "sched_stores", "sched_barriers")
+
+
+@dataclass(frozen=True)
+class BaseMode:
+    """What every mode has."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class InstrumentationMode(BaseMode):
+    """The settings of Proton's instrumentation backend. `buffer_size` counts bytes per block, 0 lets warplens choose;
+    without a `buffer_type` records go to global memory, where all of them are kept."""
+
+    metric_type: str = "cycle"
+    sampling_strategy: str = "none"
+    sampling_options: str = ""
+    granularity: str = "warp"
+    buffer_strategy: str = "circular"
+    buffer_type: str = ""
+    buffer_size: int = 0
+    optimizations: Any = ()
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("metric_type", METRIC_TYPES),
+            ("sampling_strategy", SAMPLING_STRATEGIES),
+            ("granularity", GRANULARITIES),
+            ("buffer_strategy", BUFFER_STRATEGIES),
+            ("buffer_type", BUFFER_TYPES),
+        ):
+            # Proton's own enumerations are accepted by their names.
+            value = getattr(self, name)
+            value = value if isinstance(value, str) else getattr(value, "name", str(value)).lower()
+            object.__setattr__(self, name, value)
+            if value not in allowed:
+                raise UsageError(f"proton mode: {name}={value!r}: allowed are {_listed(allowed)}")
+        chosen = self.optimizations.split(",") if isinstance(self.optimizations, str) else self.optimizations
+        names = tuple(word for word in (str(item).strip() for item in chosen) if word)
+        for word in names:
+            if word not in OPTIMIZATIONS:
+                raise UsageError(f"proton mode: unknown optimization {word!r}{did_you_mean(word, OPTIMIZATIONS)}")
+        object.__setattr__(self, "optimizations", names)
+        if self.buffer_size < 0:
+            raise UsageError(f"proton mode: buffer_size={self.buffer_size}: must be a number of bytes, or 0")
+        self._warps()
+
+    def __str__(self) -> str:
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"}
+        values["optimizations"] = ",".join(self.optimizations)
+        return ":".join([self.name, *(f"{name}={value}" for name, value in values.items())])
+
+    def options(self) -> dict[str, Any]:
+        """The same wishes as options of `wl.profile`."""
+        wishes: dict[str, Any] = {"granularity": GRANULARITIES[self.granularity]}
+        warps = self._warps()
+        if warps is not None:
+            wishes |= {"granularity": "warp", "warps": warps}
+        if BUFFER_TYPES[self.buffer_type] == "shared":
+            wishes |= {"buffer": "shared"}
+        if self.buffer_size:
+            wishes |= {"bytes_per_block": max(self.buffer_size, SLOT_BYTES)}
+        if self.buffer_strategy == "circular" and (self.buffer_size or BUFFER_TYPES[self.buffer_type] == "shared"):
+            wishes |= {"full": "ring"}
+        return wishes
+
+    def _warps(self) -> list[int] | None:
+        words = [word.strip() for word in self.sampling_options.split(",") if word.strip()]
+        if self.sampling_strategy == "none" or not words:
+            return None
+        if not all(word.isdigit() for word in words):
+            raise UsageError(
+                f"proton mode: sampling_options={self.sampling_options!r}: give warp numbers, such as '0,1,2,3'"
+            )
+        if self.granularity != "warp":
+            raise UsageError(
+                f"proton mode: sampling_options={self.sampling_options!r} with granularity={self.granularity!r}: "
+                "warps are sampled at granularity 'warp' only"
+            )
+        return sorted({int(word) for word in words})
+
+
+@dataclass(frozen=True)
+class Default(InstrumentationMode):
+    """The default mode."""
+
+    name: str = field(default="default", init=False)
+
+
+def parse(mode: str | BaseMode | None) -> InstrumentationMode:
+    """A mode from what `proton.start(mode=...)` takes: None, an object, or `default:key=value:...`."""
+    if isinstance(mode, InstrumentationMode):
+        return mode
+    if mode is not None and not isinstance(mode, str):
+        # An object made by Proton itself: its text says the same.
+        if not hasattr(mode, "sampling_options"):
+            raise UsageError(f"proton mode {mode!r} is not one of the instrumentation backend; use mode.Default(...)")
+        return Default(**{f.name: getattr(mode, f.name) for f in fields(InstrumentationMode) if f.name != "name"})
+    name, *pairs = (mode or "default").split(":")
+    if name != "default":
+        raise UsageError(f"proton mode {name!r}: the instrumentation backend of warplens knows 'default'")
+    known = [f.name for f in fields(InstrumentationMode) if f.name != "name"]
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or key not in known:
+            raise UsageError(f"proton mode: {pair!r} is not key=value with a known key{did_you_mean(key, known)}")
+        given[key] = value
+    if "buffer_size" in given:
+        if not given["buffer_size"].isdigit():
+            raise UsageError(f"proton mode: buffer_size={given['buffer_size']!r}: must be a number of bytes")
+        given["buffer_size"] = int(given["buffer_size"])
+    return Default(**given)
+
+
+def _listed(allowed: Any) -> str:
+    return ", ".join(repr(name) for name in allowed if name)

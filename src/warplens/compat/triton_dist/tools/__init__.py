@@ -1,0 +1,1 @@
+"""The path triton_dist has its profiler under."""
