@@ -16,7 +16,9 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,16 +138,18 @@ PROTON_MODES = {
 
 
 def variants(ablation: bool) -> dict[str, Weaving]:
+    """The default weaving and, for the ablation, the default with one thing changed at a time."""
     found = {"warplens": Weaving()}
     if ablation:
-        for store in ("now", "late", "end", "defer"):
-            for keep in (0, 4):
-                for pin in (False, True):
-                    for pair in (False, True) if store in ("end", "defer") else (False,):
-                        name = f"{store} keep={keep} pin={int(pin)} pair={int(pair)}"
-                        found[name] = Weaving(store=store, keep=keep, pin=pin, pair=pair)
-        found["defer keep=4 pin=1 pair=0 fuse=0"] = Weaving(store="defer", pair=False, fuse=False)
-        found["ring"] = Weaving(full="ring")
+        found |= {f"store={store}": Weaving(store=store) for store in ("now", "late", "end", "defer")}
+        found |= {
+            "constants off": Weaving(constants=False),
+            "keep=0": Weaving(keep=0),
+            "pin off": Weaving(pin=False),
+            "pair off": Weaving(pair=False),
+            "fuse off": Weaving(fuse=False),
+            "ring": Weaving(full="ring"),
+        }
     return found
 
 
@@ -172,7 +176,7 @@ class Woven:
 
 
 class Proton:
-    most = 5
+    most = 4
     """Launches per turn: Proton decodes every launch in finalize()."""
 
     def __init__(self, options: dict[str, Any], folder: str) -> None:
@@ -182,7 +186,22 @@ class Proton:
         proton.start(self.path, backend="instrumentation", data="tree", mode=pmode.Default(**self.options))
         for _ in range(count):
             launch(2)
-        proton.finalize()
+        with _without_stderr():
+            proton.finalize()
+
+
+@contextmanager
+def _without_stderr() -> Iterator[None]:
+    """Proton warns once per warp whose buffer was too small, from C++: hundreds of thousands of lines."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 class Plain:
@@ -196,14 +215,19 @@ class Plain:
             launch(self.mark)
 
 
-def measure(kernel: Kernel, modes: dict[str, Any], repeats: int, launches: int) -> dict[str, list[float]]:
-    """Median kernel time in microseconds of every mode, per repeat."""
+def measure(
+    kernel: Kernel, modes: dict[str, Any], repeats: int, launches: int, seconds: float
+) -> dict[str, list[float]]:
+    """Median kernel time in microseconds of every mode, per repeat; no new repeat after `seconds`, but at least 3."""
     for mode in modes.values():
         mode(kernel.launch, 2)
     torch.cuda.synchronize()
     times: dict[str, list[float]] = {name: [] for name in modes}
     names = list(modes)
+    start = time.monotonic()
     for repeat in range(repeats):
+        if repeat >= 3 and time.monotonic() - start > seconds:
+            break
         turn = repeat * len(names) // repeats
         order = names[turn:] + names[:turn]
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
@@ -248,6 +272,7 @@ def main() -> None:
     parser.add_argument("--ablation", action="store_true", help="measure every variant of the weaver")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--launches", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=60, help="per kernel, after which no repeat is begun")
     parser.add_argument("--kernel", help="only kernels whose label contains this")
     parser.add_argument("--no-proton", action="store_true")
     options = parser.parse_args()
@@ -278,8 +303,9 @@ def _row(kernel: Kernel, options: argparse.Namespace, folder: str) -> dict[str, 
     if not options.no_proton:
         modes |= {name: Proton(mode, folder) for name, mode in PROTON_MODES.items()}
     modes |= woven
-    times = measure(kernel, modes, options.repeats, options.launches)
-    row: dict[str, Any] = {"base_us": statistics.median(times["unmarked"]), "slowdown": {}, "woven": {}}
+    times = measure(kernel, modes, options.repeats, options.launches, options.seconds)
+    base = times["unmarked"]
+    row: dict[str, Any] = {"base_us": statistics.median(base), "repeats": len(base), "slowdown": {}, "woven": {}}
     for name, values in times.items():
         ratios = sorted(value / base for value, base in zip(values, times["unmarked"], strict=True))
         row["slowdown"][name] = [round(statistics.median(ratios), 4), round(ratios[0], 4), round(ratios[-1], 4)]

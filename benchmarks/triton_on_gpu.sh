@@ -1,0 +1,29 @@
+#!/bin/bash
+# Everything about Triton that needs a GPU, in one command: benchmarks/triton_on_gpu.sh OUT
+# Tests and the sanitizer run first and together, the overhead benchmark alone.
+out=$1
+here=$(cd "$(dirname "$0")/.." && pwd)
+cd "$here" || exit 1
+export PYTHONPATH=$here/src:$here TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$(mktemp -d)}
+mkdir -p "$out"
+sanitize() {
+    compute-sanitizer --tool memcheck --error-exitcode 9 python3 "examples/triton/$1.py" "$(mktemp -d)/t.warplens" \
+        >"$out/sanitizer_$1.txt" 2>&1
+    echo "exit $?" >>"$out/sanitizer_$1.txt"
+}
+sanitize vector_add &
+sanitize softmax &
+timeout 110 python3 -m pytest tests/gpu/test_triton_kernels.py -q --tb=short --durations=12 >"$out/tests.txt" 2>&1
+tail -3 "$out/tests.txt"
+wait
+tail -2 "$out"/sanitizer_*.txt
+timeout 60 python3 tests/golden/make_triton_capture.py "$out" 2>&1 | tail -2
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >"$out/device.txt"
+# GEMMs drift with the power limit and need the repeats; the fma chains repeat to the third digit.
+measure() {
+    timeout "${BENCH_SECONDS:-200}" python3 benchmarks/triton_overhead.py --ablation --kernel "$1" --repeats "$2" \
+        --seconds "$3" >"$out/overhead_$1.json" 2>"$out/overhead_$1.txt"
+    grep -v Warn "$out/overhead_$1.txt" | tail -60
+}
+measure gemm 9 25
+measure fma 3 10
