@@ -318,7 +318,7 @@ def test_two_traces_are_compared_in_one_report(show: Show, trace: Trace) -> None
     other = gemm(tiles=40, steps=6, sms=12, slow=1.5, seed=3)
     page = show(trace, other)
     assert page.run("warplens.timelines.length") == 2
-    cells = "[r.cells[0].textContent.trim(), r.cells[1].dataset.sort, r.cells[2].dataset.sort]"
+    cells = "[r.cells[0].textContent.trim(), r.cells[6].dataset.sort, r.cells[7].dataset.sort]"
     rows = page.run(f"[...document.querySelectorAll('#comparison tbody tr')].map((r) => {cells})")
     a, b = trace.stats(), other.stats()
     assert {name: (float(x), float(y)) for name, x, y in rows} == {
@@ -419,3 +419,17 @@ def test_a_million_spans_stay_small_and_smooth(show: Show, tmp_path: Path) -> No
     assert size < 12_000_000
     assert times["median"] < 1000 / 30
     page.wait_for("!warplens.timelines[0].moving && warplens.timelines[0].painted === 1", 5)
+
+
+def test_launches_far_apart_begin_with_the_longest(show: Show) -> None:
+    spans = [
+        Span("a", 10**6 * n + i, 5, launch=n, warp=i % 2) for n in range(3) for i in range(0, 60 + 30 * (n == 1), 10)
+    ]
+    page = show(make_trace(spans))
+    assert page.run("document.querySelector('select[aria-label=Launch]').selectedOptions[0].textContent").startswith(
+        "kernel #1"
+    )
+    begin, end = window(page)
+    assert 10**6 - 10 < begin < end < 10**6 + 110
+    choose(page, "document.querySelector('select[aria-label=Launch]')", "")
+    assert window(page)[1] - window(page)[0] > 2 * 10**6

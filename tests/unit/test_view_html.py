@@ -177,7 +177,7 @@ def test_the_command_writes_beside_the_trace_and_refuses_nonsense(
     assert "--force" in capsys.readouterr().err
     assert main(["report", saved, other, "-o", str(tmp_path / "two.html"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["spans"] == [6, 6]
-    assert ">gone<" in (tmp_path / "two.html").read_text()
+    assert ">GONE<" in (tmp_path / "two.html").read_text()
     assert main(["report", saved, "-o", str(tmp_path / "t.pdf")]) == 2
     assert main(["report", saved, "--source", str(tmp_path / "nowhere"), "--force"]) == 2
     assert main(["report"]) == 2

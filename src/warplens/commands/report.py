@@ -39,7 +39,7 @@ def command(
     options = html.Options(
         limit=html.LIMIT if limit is None else limit,
         sources=[*folders, Path.cwd(), *(Path(path).resolve().parent for path in traces)],
-        labels=traces,
+        labels=[Path(path).name for path in traces],  # a report is passed on; folders are nobody's business
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
     )
     with working(f"writing {target}"):

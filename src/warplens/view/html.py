@@ -26,6 +26,7 @@ from warplens.files import atomic_write
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.view import bundle, sections
+from warplens.view.comparison import comparison
 from warplens.view.palette import colours, ink, union
 from warplens.view.payload import Packer, pack_spans
 from warplens.view.source import listing
@@ -96,7 +97,7 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
             for part in parts
         ],
         "findings": sections.finding_groups(traces),
-        "comparison": sections.comparison(parts[0].stats, parts[1].stats, places, palette) if len(parts) > 1 else None,
+        "comparison": comparison(traces, [part.stats for part in parts], places, palette) if len(parts) > 1 else None,
         "statistics": {
             "note": f"of closed spans; shares of {duration(sum(part.stats.busy_ns for part in parts))} of warp time",
             "tables": [

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import escape
 
 from warplens.analyse.finding import duration, percent
 from warplens.commands.trust import clock_line, warnings_of
@@ -23,22 +23,16 @@ def trace_html(trace: Trace) -> str:
     """Static HTML without a script: it also shows in notebooks that are not trusted, and on web sites."""
     if not len(trace):
         return f"<p>{escape(repr(trace))}</p>"
-    launches = trace.meta.launches
-    lengths = [info.end_ns - info.begin_ns for info in launches]
-    head = f"<b>{escape(', '.join(trace.kernels[:3]))}</b> · {len(trace):,} spans · {len(launches):,} launches"
+    lengths = [info.end_ns - info.begin_ns for info in trace.meta.launches]
+    head = f"<b>{escape(', '.join(trace.kernels[:3]))}</b> · {len(trace):,} spans"
     if lengths:
+        head += f" · {len(lengths):,} launch{'es' if len(lengths) > 1 else ''}"
         head += f" · {duration(max(lengths))}{' at most' if len(lengths) > 1 else ''}"
     notes = [*warnings_of(trace), clock_line(trace)]
     small = "".join(f'<div style="color:#808080;font-size:12px">{escape(note)}</div>' for note in notes)
     by = "warp" if len({*trace.numpy("track").tolist()[:100_000]}) <= 24 else "sm"
-    return Markup("").join(
-        [
-            Markup(f'<div style="font:13px system-ui,sans-serif;max-width:880px"><div>{head}</div>'),
-            Markup(svg.timeline(trace, by=by)),
-            Markup(_table(trace)),
-            Markup(f"{small}</div>"),
-        ]
-    )
+    top = f'<div style="font:13px system-ui,sans-serif;max-width:880px"><div>{head}</div>'
+    return f"{top}{svg.timeline(trace, by=by)}{_table(trace)}{small}</div>"
 
 
 def _table(trace: Trace) -> str:

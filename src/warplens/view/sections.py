@@ -16,7 +16,7 @@ from warplens.analyse.findings import findings
 from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
 from warplens.analyse.overlap import overlap
-from warplens.analyse.statistics import Row, Statistics
+from warplens.analyse.statistics import Statistics
 from warplens.commands.trust import clock_line, warnings_of
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
@@ -71,7 +71,7 @@ def summary(trace: Trace) -> list[Fact]:
             else f"{len(trace.regions)} regions",
         ),
         Fact("lost", lost if losses.records_lost or clean else "see below", _kept(trace), "good" if clean else "warn"),
-        Fact("clock error", _clock_error(trace), clock_line(trace)),
+        Fact("clock error", *_clock_error(trace)),
         Fact("cost of profiling", *_cost(trace)),
     ]
 
@@ -95,9 +95,12 @@ def _kept(trace: Trace) -> str:
     return f"{losses.records_kept:,} of {losses.records_written:,} records kept" if losses.records_written else ""
 
 
-def _clock_error(trace: Trace) -> str:
+def _clock_error(trace: Trace) -> tuple[str, str]:
     clock = trace.meta.clock
-    return f"± {clock.residual_p99_ns:.0f} ns" if clock.anchors else "unknown"
+    if not clock.anchors:
+        return "unknown", clock_line(trace)
+    rates = f"{clock.mhz_min:,.0f} to {clock.mhz_max:,.0f} MHz"
+    return f"± {clock.residual_p99_ns:.0f} ns", f"p99; at most {clock.residual_max_ns:.0f} ns; clock {rates}"
 
 
 def _cost(trace: Trace) -> tuple[str, str]:
@@ -272,41 +275,6 @@ def paths(
             stretches += [[one.launch, step.block, step.warp, step.start_ns, step.end_ns] for step in one.steps]
         outlines.append(stretches)
     return tables, outlines
-
-
-def comparison(a: Statistics, b: Statistics, places: dict[str, int], colours: Sequence[str]) -> dict[str, Any]:
-    """Both traces' regions side by side, the largest change of total time first."""
-    left, right = ({row.region: row for row in stats} for stats in (a, b))
-    rows = []
-    for region in dict.fromkeys([*left, *right]):
-        one, two = left.get(region), right.get(region)
-        change = (two.p50 - one.p50) / one.p50 if one and two and one.p50 else math.nan
-        word = (
-            "new"
-            if one is None
-            else "gone"
-            if two is None
-            else f"{100 * change:+.1f} %"
-            if not math.isnan(change)
-            else ""
-        )
-        rows.append(
-            {
-                "region": region,
-                "colour": colours[places[region]],
-                "change": 0.0 if math.isnan(change) else change,
-                "change_text": word,
-                "tone": "" if abs(change) < 0.01 or math.isnan(change) else "slower" if change > 0 else "faster",
-                **_side("a", one),
-                **_side("b", two),
-            }
-        )
-    rows.sort(key=lambda row: -abs((row["b_total"] or 0) - (row["a_total"] or 0)))
-    return {"rows": rows, "note": "in cycles; change is that of the median", "verdicts": False}
-
-
-def _side(letter: str, row: Row | None) -> dict[str, Any]:
-    return {f"{letter}_{name}": row[name] if row else None for name in ("p50", "p95", "total", "count")}
 
 
 def _letters(traces: Sequence[Trace]) -> list[str]:

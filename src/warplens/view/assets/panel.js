@@ -45,6 +45,7 @@ class Panel {
       clear: () => this.clear(),
     });
     this.timeline.addEventListener("change", (event) => this.update(event.detail));
+    this.startWithOneLaunch();
     this.fitHeight();
     this.update("select");
     this.update("filter");
@@ -106,6 +107,17 @@ class Panel {
     return this.picker("Launch", [[`all ${launches.length}`, ""], ...launches.map((each, at) => [name(each), at])], (value) => {
       this.timeline.setFilter({ launch: value === "" ? null : launches[Number(value)] });
     });
+  }
+
+  // Launches far apart would be slivers in a void: then the longest is shown first.
+  startWithOneLaunch() {
+    const { launches } = this.info;
+    const lengths = launches.map((each) => each.end_ns - each.begin_ns);
+    const busy = lengths.reduce((sum, length) => sum + length, 0);
+    if (launches.length < 2 || busy > 0.3 * (this.trace.end - this.trace.begin)) return;
+    const select = this.root.querySelector("select[aria-label=Launch]");
+    select.value = String(lengths.indexOf(Math.max(...lengths)));
+    select.dispatchEvent(new Event("change"));
   }
 
   smFilter() {
@@ -193,6 +205,7 @@ class Panel {
   toggleCritical() {
     const on = !this.timeline.critical;
     this.timeline.critical = on ? this.criticalStretches() : null;
+    if (on && this.timeline.critical.length) this.timeline.scrollToTrack(this.timeline.critical[0].track);
     this.criticalButton.setAttribute("aria-pressed", String(on));
     this.timeline.changed("critical");
   }

@@ -72,7 +72,8 @@ export class RowTree {
       if (node.open) for (const child of node.children) visit(child, level + 1);
     };
     for (const root of this.roots) visit(root, 0);
-    return { rows, height: top, lane: size.lane, label: size.label };
+    const rowOf = new Map(rows.map((row) => [row.node, row]));
+    return { rows, rowOf, height: top, lane: size.lane, label: size.label };
   }
 
   // After a filter changed which tracks a row holds.
@@ -102,5 +103,5 @@ export class RowTree {
 export function rowOfTrack(tree, layout, track) {
   let node = tree.leaf[track];
   for (let up = node.parent; up; up = up.parent) if (!up.open) node = up;
-  return layout.rows.find((row) => row.node === node);
+  return layout.rowOf.get(node);
 }

@@ -48,6 +48,8 @@ function compare(a, b) {
   return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
 }
 
+const ROUND = [...Array(15).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power)); // whole steps only
+
 // Steps, not bars: bins of a long tail grow with the duration, and an area is still read right.
 class HistogramChart {
   constructor(root, report, getTheme) {
@@ -77,7 +79,7 @@ class HistogramChart {
       paths: window.uPlot.paths.stepped({ align: 1 }),
       value: (_, value) => (value == null ? "–" : whole(value)),
     }));
-    const axis = { stroke: theme.muted, grid: { stroke: theme.grid, width: 1 }, ticks: { stroke: theme.grid, width: 1 }, font: "11px system-ui, sans-serif" };
+    const axis = { incrs: ROUND, stroke: theme.muted, grid: { stroke: theme.grid, width: 1 }, ticks: { stroke: theme.grid, width: 1 }, font: "11px system-ui, sans-serif" };
     this.root.append(element("h3", { text: `${region.name}: how long its spans take` }));
     this.chart = new window.uPlot(
       {

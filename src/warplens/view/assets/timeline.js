@@ -163,15 +163,19 @@ export class Timeline extends EventTarget {
     const leaf = tree.leaf[trace.track[row]];
     leaf.parent.open = leaf.parent.parent.open = true;
     this.relayout();
-    const at = rowOfTrack(tree, this.layout, trace.track[row]);
-    if (at && (at.top < this.scroll || at.top + at.height > this.scroll + this.plotHeight)) {
-      this.scrollBy(at.top - this.plotHeight / 3 - this.scroll);
-    }
+    this.scrollToTrack(trace.track[row]);
     const [from, to] = [trace.start[row], trace.start[row] + trace.dur[row]];
     const wide = (to - from) / this.perPixel;
     if (wide < 12 || wide > this.plotWidth || from < this.begin || to > this.end) {
       const room = Math.max((to - from) * 4, SHORTEST_VIEW * 10);
       this.setWindow((from + to) / 2 - room, (from + to) / 2 + room);
+    }
+  }
+
+  scrollToTrack(track) {
+    const at = rowOfTrack(this.tree, this.layout, track);
+    if (at && (at.top < this.scroll || at.top + at.height > this.scroll + this.plotHeight)) {
+      this.scrollBy(at.top - this.plotHeight / 3 - this.scroll);
     }
   }
 

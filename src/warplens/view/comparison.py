@@ -1,0 +1,90 @@
+"""The comparison of two traces as rows of a table, with the verdicts of the diff where there can be any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from warplens.analyse.diff import Difference, KernelChange, Verdict, diff
+from warplens.analyse.finding import duration
+from warplens.analyse.resample import Interval
+from warplens.analyse.statistics import Row, Statistics
+from warplens.errors import WarplensError
+from warplens.trace.model import Trace
+
+_TONES = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower"}
+_METRICS = ("mean", "p50", "p95", "total", "count")
+
+
+def comparison(
+    traces: Sequence[Trace], stats: Sequence[Statistics], places: dict[str, int], colours: Sequence[str]
+) -> dict[str, Any]:
+    """Both traces' regions side by side, those first that explain most of the kernel's change."""
+    try:
+        found = diff(*traces)
+    except WarplensError as error:
+        return {"kernels": [], "rows": _unjudged(stats, places, colours), "note": f"no verdict: {error}"}
+    several = len(found.kernels) > 1
+    rows = [
+        {
+            "region": f"{one.kernel}: {one.region}" if several else one.region,
+            "colour": colours[places[one.region]],
+            "verdict": one.verdict.value,
+            "tone": _TONES.get(one.verdict, ""),
+            **_change(one.changes.get("mean")),
+            "explains": one.explains,
+            "note": one.note,
+            **_side("a", one.before),
+            **_side("b", one.after),
+        }
+        for one in found.regions
+    ]
+    return {"kernels": [_kernel(one) for one in found.kernels], "rows": rows, "note": _note(found)}
+
+
+def _note(found: Difference) -> str:
+    sure = f"{100 * found.confidence:g} % confidence for all regions together"
+    return f"cycles per span; change of the mean with its interval ({sure}); up to {100 * found.margin:g} % is the same"
+
+
+def _kernel(one: KernelChange) -> dict[str, Any]:
+    return {
+        "name": one.kernel,
+        "text": f"{duration(one.before_ns)} → {duration(one.after_ns)}",
+        "change": _change(one.interval)["change_text"],
+        "verdict": one.verdict.value,
+        "tone": _TONES.get(one.verdict, ""),
+        "more": f"{one.launches[0]} and {one.launches[1]} launches, {one.mhz[0]:,.0f} and {one.mhz[1]:,.0f} MHz",
+    }
+
+
+def _unjudged(stats: Sequence[Statistics], places: dict[str, int], colours: Sequence[str]) -> list[dict[str, Any]]:
+    sides = [{row.region: row for row in each} for each in stats]
+    return [
+        {
+            "region": region,
+            "colour": colours[places[region]],
+            "verdict": "",
+            "tone": "",
+            **_change(None),
+            "explains": None,
+            "note": "",
+            **_side("a", sides[0].get(region)),
+            **_side("b", sides[1].get(region)),
+        }
+        for region in dict.fromkeys(name for side in sides for name in side)
+    ]
+
+
+def _change(interval: Interval | None) -> dict[str, Any]:
+    if interval is None or not math.isfinite(interval.change):
+        return {"change": 0.0, "change_text": ""}
+    text = f"{100 * interval.change:+.1f} %"
+    if math.isfinite(interval.low) and math.isfinite(interval.high):
+        text += f" [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+    return {"change": interval.change, "change_text": text}
+
+
+def _side(letter: str, row: Row | None) -> dict[str, Any]:
+    return {f"{letter}_{name}": row[name] if row else None for name in _METRICS}
