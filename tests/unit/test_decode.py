@@ -28,6 +28,7 @@ class Program:
     capacity: int
     full: str = "stop"
     start: int = 1000
+    wide: bool = False
     steps: list[tuple[str, int, int]] = field(default_factory=list)
 
 
@@ -36,7 +37,7 @@ def ns_of(clock: int) -> int:
 
 
 def write(program: Program, *, block: int = 0, warp: int = 0, sm: int = 0, exits: bool = True) -> np.ndarray:
-    writer = TrackWriter(program.capacity, block=block, warp=warp, sm=sm, full=program.full)
+    writer = TrackWriter(program.capacity, block=block, warp=warp, sm=sm, full=program.full, wide=program.wide)
     clock = program.start
     writer.start(clock, ns_of(clock))
     stack: list[int] = []
@@ -162,6 +163,64 @@ def test_a_program_decodes_to_what_it_meant(program: Program) -> None:
     total = sum(2 if what in ("value", "anchor") else 1 for what, _, _ in program.steps)
     assert trace.meta.losses.records_written == total
     assert trace.meta.losses.records_lost == total - _kept(program)
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs(), st.lists(st.integers(0, 1 << 44), min_size=40, max_size=40))
+def test_wide_records_survive_gaps_of_any_length(program: Program, gaps: list[int]) -> None:
+    steps = [step for step in program.steps if step[0] != "anchor"]
+    program.steps = [(what, region, gap) for (what, region, _), gap in zip(steps, gaps, strict=False)]
+    program.steps = program.steps[: _balanced(program.steps)]
+    program.wide = True
+    cut, program.capacity = program.capacity, 256
+    trace = both(capture_of([write(program)], 256, program.full))
+    assert rows_of(trace) == expected(program)
+    assert trace.meta.losses.clock_ambiguous == trace.meta.losses.clock_backward == 0
+    program.capacity = cut
+    assert len(both(capture_of([write(program)], cut, program.full))) <= cut
+
+
+def _balanced(steps: list[tuple[str, int, int]]) -> int:
+    """How many of `steps` may be taken before an end would lack its begin."""
+    depth = 0
+    for count, (what, _, _) in enumerate(steps):
+        depth += {"begin": 1, "end": -1}.get(what, 0)
+        if depth < 0:
+            return count
+    return len(steps)
+
+
+def test_wide_records_of_every_kind_and_anchors_between_them() -> None:
+    writer = TrackWriter(64, wide=True)
+    writer.start(0, ns_of(0))
+    far = 9 << 32
+    writer.record(Kind.ASYNC_BEGIN, 1, 10, tag=3)
+    writer.record(Kind.BEGIN, 2, far)
+    writer.anchor(far + 5, ns_of(far + 5))
+    writer.record(Kind.ASYNC_END, 1, 2 * far, tag=3)
+    writer.value(7, 2 * far + 1, 42)
+    writer.record(Kind.END, 2, 3 * far)
+    writer.exit(5 * far, ns_of(5 * far))
+    trace = both(capture_of([writer.to_bytes()], 64))
+    assert [(row[0], row[4], row[5], row[6]) for row in rows_of(trace)] == [
+        ("load", 10, 2 * far - 10, None),
+        ("mma", far, 2 * far, None),
+        ("wait", 2 * far + 1, 0, 42.0),
+    ]
+    assert trace.meta.losses.clock_ambiguous == 0
+    assert trace.meta.losses.torn_payloads == 0
+
+
+def test_a_wide_record_with_a_garbage_clock_falls_back_to_its_low_word() -> None:
+    track = TrackWriter(8, wide=True)
+    track.start(0, ns_of(0))
+    track.record(Kind.INSTANT, 1, 100)
+    track.exit(1000, ns_of(1000))
+    raw = track.to_bytes()
+    raw[HEADER_BYTES : HEADER_BYTES + 8] = 0xFF
+    trace = both(capture_of([raw], 8))
+    assert rows_of(trace)[0][4] == 100
+    assert trace.meta.losses.torn_payloads == 1
 
 
 @settings(max_examples=40, deadline=None)

@@ -16,7 +16,17 @@ from warplens.capture import Launch
 from warplens.decode.rows import INSTANT, MAX_DETAILS, SPAN, VALUE, Counter, Detail, Plan, RegionTable, Rows
 from warplens.decode.walk import walk
 from warplens.decode.windows import Windows
-from warplens.record.layout import KIND_BITS, MAX_REGION, REGION_SHIFT, SLOT_BYTES, TAG_SHIFT, Kind, ValueType
+from warplens.record.layout import (
+    CLOCK_BITS,
+    KIND_BITS,
+    MAX_REGION,
+    REGION_SHIFT,
+    SLOT_BYTES,
+    TAG_SHIFT,
+    WIDE_KINDS,
+    Kind,
+    ValueType,
+)
 
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -25,13 +35,18 @@ _BACKWARD = 0xFFFF0000
 _WRAP = 1 << 32
 _DEEP = 200
 _CHUNK = 1 << 16
-_ROW_KIND = np.full(1 << KIND_BITS, -1, np.int8)
+_CLOCK = 1 << KIND_BITS
+"""The kind of an anchor that only gives the 64-bit clock of the record after it."""
+_ROW_KIND = np.full(_CLOCK + 1, -1, np.int8)
 _ROW_KIND[[Kind.BEGIN, Kind.ASYNC_BEGIN, Kind.INSTANT, Kind.VALUE]] = SPAN, SPAN, INSTANT, VALUE
 
 
 @dataclass(frozen=True)
 class Records:
-    """The records of all tracks of a launch, payloads resolved: which track, slot, kind and clock each has."""
+    """The records of all tracks of a launch, payloads resolved: which track, slot, kind and clock each has.
+
+    `wide` records should have a 64-bit clock, `exact` is that clock, or -1.
+    """
 
     track: Int64
     slot: Int64
@@ -41,6 +56,8 @@ class Records:
     low: Int64
     payload: npt.NDArray[np.uint64]
     has_payload: Bool
+    wide: Bool
+    exact: Int64
     empty: int
 
 
@@ -58,7 +75,7 @@ class NumpyDecoder:
             rows.append(np.bincount(records.track[_ROW_KIND[records.kind] >= 0], minlength=tracks))
             is_anchor = records.kind == Kind.ANCHOR
             anchors.append(np.bincount(records.track[is_anchor], minlength=tracks))
-            paid = is_anchor | (records.kind == Kind.VALUE)
+            paid = is_anchor | records.wide | (records.kind == Kind.VALUE)
             with_payload.append(np.bincount(records.track[paid], minlength=tracks) > 0)
         return Plan(
             np.cumsum(np.concatenate(rows)).astype(np.int64),
@@ -143,15 +160,22 @@ def read(launch: Launch, windows: Windows) -> Records:
     real = ~is_payload & (kind != Kind.EMPTY)
     owner = np.flatnonzero(real)
     before = np.maximum(owner - 1, 0)
+    payload = words[before] if len(words) else words
+    has_payload = is_payload[before] & (owner > 0) if len(words) else is_payload
+    tag = word0[real] >> TAG_SHIFT
+    wide = (kind[real] == Kind.ANCHOR) & np.isin(tag, (*WIDE_KINDS, Kind.ANCHOR))
+    exact = wide & has_payload & (payload < np.uint64(1 << CLOCK_BITS))
     return Records(
         track=track[real],
         slot=slot[real],
-        kind=kind[real],
+        kind=np.where(wide, np.where(tag == Kind.ANCHOR, _CLOCK, tag), kind[real]),
         region=(word0[real] >> REGION_SHIFT) & MAX_REGION,
-        tag=word0[real] >> TAG_SHIFT,
+        tag=tag,
         low=(words[real] >> np.uint64(32)).astype(np.int64),
-        payload=words[before] if len(words) else words,
-        has_payload=is_payload[before] & (owner > 0) if len(words) else is_payload,
+        payload=payload,
+        has_payload=has_payload,
+        wide=wide,
+        exact=np.where(exact, payload, np.uint64(0)).astype(np.int64) - ~exact,
         empty=int((~is_payload & (kind == Kind.EMPTY)).sum()),
     )
 
@@ -178,7 +202,7 @@ def _unwrap(records: Records, windows: Windows, plan: Plan, out: Rows) -> Int64:
     before = np.where(first & windows.from_exit[records.track], records.low, before)
     delta = (records.low - before) & (_WRAP - 1)
     backward = delta >= _BACKWARD
-    out.counters[Counter.CLOCK_BACKWARD] += int(backward.sum())
+    out.counters[Counter.CLOCK_BACKWARD] += int((backward & (records.exact < 0)).sum())
     delta = np.where(backward, delta - _WRAP, delta)
     total = np.cumsum(delta)
     heads = np.flatnonzero(first)
@@ -191,8 +215,19 @@ def _unwrap(records: Records, windows: Windows, plan: Plan, out: Rows) -> Int64:
         from_exit = windows.exit_clock[records.track[tails]] - rest - total[tails]
         origin = np.where(windows.from_exit[records.track[heads]], from_exit, origin)
     clock: Int64 = total + np.repeat(origin, lengths)
+    _settle_exact(records, clock, np.repeat(heads, lengths), out)
     _settle_anchors(records, clock, windows, plan, out)
     return clock
+
+
+def _settle_exact(records: Records, clock: Int64, head: Int64, out: Rows) -> None:
+    """Go on from each 64-bit clock until the next one of its track."""
+    out.counters[Counter.TORN_PAYLOADS] += int((records.wide & (records.exact < 0)).sum())
+    if not records.wide.any():
+        return
+    latest = np.maximum.accumulate(np.where(records.exact >= 0, np.arange(len(clock)), -1))
+    known = latest >= head
+    clock[known] += (records.exact - clock)[latest[known]]
 
 
 def _settle_anchors(records: Records, clock: Int64, windows: Windows, plan: Plan, out: Rows) -> None:
@@ -200,6 +235,7 @@ def _settle_anchors(records: Records, clock: Int64, windows: Windows, plan: Plan
     anchors = np.flatnonzero(records.kind == Kind.ANCHOR)
     out.counters[Counter.TORN_PAYLOADS] += int((~records.has_payload[anchors]).sum())
     ends = np.searchsorted(records.track, np.arange(len(windows)), side="right")
+    exact = np.append(np.flatnonzero(records.exact >= 0), len(clock))
     place = plan.anchor_start.copy()
     for i in anchors:
         track = records.track[i]
@@ -208,7 +244,8 @@ def _settle_anchors(records: Records, clock: Int64, windows: Windows, plan: Plan
             expected = float(ns - windows.start_ns[track]) * windows.rate[track]
             wraps = np.rint((expected - float(clock[i] - windows.start_clock[track])) / 4294967296.0)
             if 0 < wraps < 1048576.0:
-                clock[i : ends[track]] += int(wraps) * _WRAP
+                stop = min(int(ends[track]), int(exact[np.searchsorted(exact, i)]))
+                clock[i:stop] += int(wraps) * _WRAP
             out.anchor_clock[place[track]] = clock[i]
             out.anchor_ns[place[track]] = ns
         place[track] += 1
@@ -239,11 +276,13 @@ def _last_clock(records: Records, clock: Int64, windows: Windows, out: Rows) -> 
     last = windows.start_clock.copy()
     tails = np.flatnonzero(np.append(records.track[1:] != records.track[:-1], True)) if len(clock) else np.empty(0, int)
     last[records.track[tails]] = clock[tails]
+    vague = np.ones(len(windows), bool)
+    vague[records.track[tails]] = records.exact[tails] < 0
     whole = windows.exited & ~windows.lossy
     # A track with no record has nothing to unwrap, but a ring that lost everything starts at its exit.
     empty = np.bincount(records.track, minlength=len(windows)) == 0
     last = np.where(empty & windows.from_exit, windows.exit_clock, last)
-    out.counters[Counter.CLOCK_AMBIGUOUS] += int((whole & (windows.exit_clock - last >= _WRAP)).sum())
+    out.counters[Counter.CLOCK_AMBIGUOUS] += int((whole & vague & (windows.exit_clock - last >= _WRAP)).sum())
     return np.where(whole, np.maximum(windows.exit_clock, last), last)
 
 

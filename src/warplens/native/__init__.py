@@ -66,7 +66,7 @@ def _cache_folder() -> Path:
 
 
 def _definitions() -> dict[str, int]:
-    names = ("SLOT_BYTES", "REGION_SHIFT", "TAG_SHIFT", "MAX_REGION")
+    names = ("SLOT_BYTES", "REGION_SHIFT", "TAG_SHIFT", "MAX_REGION", "CLOCK_BITS")
     kinds = {f"KIND_{kind.name}": int(kind) for kind in layout.Kind}
     types = {f"VALUE_{kind.name}": int(kind) for kind in layout.ValueType}
     return {name: getattr(layout, name) for name in names} | kinds | types

@@ -31,6 +31,16 @@ static inline record_t slot_at(const window_t *w, int64_t i) {
 
 static inline uint32_t kind_of(record_t r) { return r.word0 & ((1u << WL_REGION_SHIFT) - 1); }
 static inline uint32_t region_of(record_t r) { return (r.word0 >> WL_REGION_SHIFT) & WL_MAX_REGION; }
+static inline uint32_t tag_of(record_t r) { return r.word0 >> WL_TAG_SHIFT; }
+
+/* What a record says. An anchor whose tag names a kind is a record of that kind with its 64-bit clock as payload. */
+enum { KIND_CLOCK = 8 };
+static inline uint32_t meaning_of(record_t r) {
+    uint32_t kind = kind_of(r), tag = tag_of(r);
+    if (kind != WL_KIND_ANCHOR) return kind;
+    if (tag == WL_KIND_BEGIN || tag == WL_KIND_END || tag == WL_KIND_INSTANT) return tag;
+    return tag == WL_KIND_ANCHOR ? KIND_CLOCK : WL_KIND_ANCHOR;
+}
 static inline int has_payload(uint32_t kind) { return kind == WL_KIND_VALUE || kind == WL_KIND_ANCHOR; }
 
 /* Payload slots hold arbitrary bits, so only a walk back from the newest record can tell them from records. */
@@ -49,7 +59,7 @@ static int any_payload(const window_t *w) {
 /* Rows and anchors each track will give. Returns 0, or -1 when memory ran out. */
 int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const int64_t *first, const int64_t *slots,
              int64_t begin, int64_t end, int64_t *rows, int64_t *anchors, uint8_t *with_payload) {
-    static const uint8_t gives_row[8] = {[WL_KIND_BEGIN] = 1, [WL_KIND_INSTANT] = 1, [WL_KIND_VALUE] = 1,
+    static const uint8_t gives_row[KIND_CLOCK + 1] = {[WL_KIND_BEGIN] = 1, [WL_KIND_INSTANT] = 1, [WL_KIND_VALUE] = 1,
                                          [WL_KIND_ASYNC_BEGIN] = 1};
     uint8_t *is_payload = NULL;
     int64_t room = 0;
@@ -66,7 +76,7 @@ int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const 
             find_payloads(&w, is_payload);
             for (int64_t i = 0; i < w.slots; i++) {
                 if (is_payload[i]) continue;
-                uint32_t kind = kind_of(slot_at(&w, i));
+                uint32_t kind = meaning_of(slot_at(&w, i));
                 n += gives_row[kind];
                 a += kind == WL_KIND_ANCHOR;
             }
@@ -141,6 +151,17 @@ static inline int64_t step(uint32_t from, uint32_t to, int64_t *counters) {
     return delta;
 }
 
+/* The 64-bit clock of the wide record at slot i, or -1 where its payload is missing or garbage. */
+static int64_t exact_clock(const window_t *w, const uint8_t *payload, int64_t i, int64_t *counters) {
+    if (i && payload[i - 1]) {
+        record_t r = slot_at(w, i - 1);
+        uint64_t clock = (uint64_t)r.clock << 32 | r.word0;
+        if (clock < (uint64_t)1 << WL_CLOCK_BITS) return (int64_t)clock;
+    }
+    counters[TORN_PAYLOADS]++;
+    return -1;
+}
+
 /* A ring that lost its oldest records is unwrapped back from its exit: the clock at its first surviving record. */
 static int64_t clock_before_first(const window_t *w, const uint8_t *is_payload, int64_t exit_clock) {
     int64_t ignored[COUNTERS] = {0}, clock = exit_clock;
@@ -178,16 +199,18 @@ static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *t
     int64_t clock = tracks->start_clock[t];
     if (tracks->from_exit[t]) clock = clock_before_first(&w, payload, tracks->exit_clock[t]);
     uint32_t low = (uint32_t)clock;
+    int64_t exact = -1;
 
     for (int64_t i = 0; i < w.slots; i++) {
         if (payload && payload[i]) continue;
         record_t r = slot_at(&w, i);
-        uint32_t kind = kind_of(r), id = region_of(r), tag = r.word0 >> WL_TAG_SHIFT;
+        uint32_t kind = meaning_of(r), id = region_of(r), tag = tag_of(r);
         if (kind == WL_KIND_EMPTY) {
             counters[EMPTY_SLOTS]++;
             continue;
         }
-        clock += step(low, r.clock, counters);
+        exact = kind != kind_of(r) ? exact_clock(&w, payload, i, counters) : -1;
+        clock = exact < 0 ? clock + step(low, r.clock, counters) : exact;
         low = r.clock;
         switch (kind) {
         case WL_KIND_BEGIN:
@@ -260,7 +283,7 @@ static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *t
         }
         }
     }
-    if (tracks->exited[t] && !tracks->lossy[t] && tracks->exit_clock[t] - clock >= (int64_t)1 << WRAP_BITS)
+    if (tracks->exited[t] && !tracks->lossy[t] && exact < 0 && tracks->exit_clock[t] - clock >= (int64_t)1 << WRAP_BITS)
         counters[CLOCK_AMBIGUOUS]++;
     int64_t last = tracks->exited[t] && !tracks->lossy[t] && tracks->exit_clock[t] > clock ? tracks->exit_clock[t] : clock;
     counters[OPEN_SPANS] += height + flights;

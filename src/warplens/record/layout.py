@@ -10,6 +10,10 @@ anchor fills two: its 8-byte payload comes first and its record second, because 
 slot and only a backward walk from the newest record can then tell payloads from records. At the end of a track
 that stops when full, such a pair is written whole or not at all (both slots still count as written), so that the
 last slot kept is never a lone payload.
+
+An anchor's payload is the globaltimer, or, if its tag names a kind of WIDE_KINDS, the mark's own 64-bit clock: it then
+is a record of that kind, for tracks with gaps longer than the 32-bit clock. Tag ANCHOR gives the clock alone, ahead of
+a record whose own payload or tag leaves no room for it.
 """
 
 from __future__ import annotations
@@ -50,6 +54,11 @@ class Kind(IntEnum):
     ANCHOR = 5
     ASYNC_BEGIN = 6
     ASYNC_END = 7
+
+
+WIDE_KINDS = (Kind.BEGIN, Kind.END, Kind.INSTANT)
+CLOCK_BITS = 62
+"""A 64-bit clock that needs more bits is garbage."""
 
 
 class TrackState(IntEnum):

@@ -12,6 +12,7 @@ from warplens.record.layout import (
     HEADER_BYTES,
     SLOT_BYTES,
     TRACK_MAGIC,
+    WIDE_KINDS,
     Kind,
     TrackState,
     ValueType,
@@ -23,15 +24,24 @@ _MASK32 = 0xFFFFFFFF
 
 
 class TrackWriter:
-    """Records of one warp. Clocks are full 64-bit cycle counts; only their low words reach the records."""
+    """Records of one warp. Clocks are full 64-bit cycle counts; only `wide` records keep more than their low words."""
 
     def __init__(
-        self, capacity: int, *, block: int = 0, warp: int = 0, sm: int = 0, lane: int = 0, full: str = "stop"
+        self,
+        capacity: int,
+        *,
+        block: int = 0,
+        warp: int = 0,
+        sm: int = 0,
+        lane: int = 0,
+        full: str = "stop",
+        wide: bool = False,
     ) -> None:
         self._slots = np.zeros(capacity, np.uint64)
         self._header = np.zeros((), HEADER)
         self._ring = full == "ring"
         self._written = 0
+        self._wide = wide
         for name, value in {"magic": TRACK_MAGIC, "block": block, "warp": warp, "sm": sm, "lane": lane}.items():
             self._header[name] = value
 
@@ -44,16 +54,25 @@ class TrackWriter:
         self._header["written"] = self._written
 
     def record(self, kind: Kind, region: int, clock: int, tag: int = 0) -> None:
+        if self._wide and kind in WIDE_KINDS:
+            self._put(clock, word0(Kind.ANCHOR, region, kind) | (clock & _MASK32) << 32)
+            return
+        self._clock(clock)
         self._put(word0(kind, region, tag) | (clock & _MASK32) << 32)
 
     def value(self, region: int, clock: int, value: float | int) -> None:
         real = isinstance(value, float)
         bits = struct.unpack("<Q", struct.pack("<d" if real else "<q", value))[0]
         kind = ValueType.F64 if real else ValueType.I64
+        self._clock(clock)
         self._put(bits, word0(Kind.VALUE, region, kind) | (clock & _MASK32) << 32)
 
     def anchor(self, clock: int, ns: int) -> None:
         self._put(ns, word0(Kind.ANCHOR) | (clock & _MASK32) << 32)
+
+    def _clock(self, clock: int) -> None:
+        if self._wide:
+            self._put(clock, word0(Kind.ANCHOR, tag=Kind.ANCHOR) | (clock & _MASK32) << 32)
 
     def _put(self, *slots: int) -> None:
         capacity = len(self._slots)
