@@ -59,12 +59,8 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
 extern "C" char __executable_start, edata;
 namespace shim {
 // The program's own data stands for the module's, where the names of the regions lie.
-inline int address_range(unsigned long long* base, std::size_t* size, unsigned long long) {
-  *base = reinterpret_cast<unsigned long long>(&__executable_start);
-  *size = static_cast<std::size_t>(&edata - &__executable_start);
-  return 0;
+inline std::vector<unsigned char> module_data(unsigned long long, unsigned long long) {
+  const auto* at = reinterpret_cast<const unsigned char*>(&__executable_start);
+  return {at, reinterpret_cast<const unsigned char*>(&edata)};
 }
 }  // namespace shim
-inline cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** entry, unsigned, unsigned long long, void*) {
-  return *entry = reinterpret_cast<void*>(&shim::address_range), cudaSuccess;
-}

@@ -7,6 +7,7 @@ import importlib.util
 import re
 import shutil
 import site
+import struct
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from warplens.cuda import compile as compile_cuda
 from warplens.cuda import flags
 from warplens.errors import UsageError, WarplensError
 from warplens.record.header import PATH
+from warplens.record.names import scan
 
 SHIM = Path(__file__).resolve().parent.parent / "shim"
 KERNELS = (SHIM / "kernels.cu").read_text()
@@ -65,17 +67,43 @@ def opcodes(instructions: list[str]) -> Counter[str]:
     return Counter(re.sub(r"^@!?U?P\d+\s+", "", line).split()[0] for line in instructions)
 
 
+def between_the_sentinels(cubin: bytes) -> dict[int, str]:
+    """The names that a reader of the module's memory finds: those between warplens' first and last variable."""
+    (sections,) = struct.unpack_from("<Q", cubin, 0x28)
+    count, names = struct.unpack_from("<HH", cubin, 0x3C)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, sections + 64 * i) for i in range(count)]
+
+    def text(table: int, at: int) -> str:
+        start = headers[table][4] + at
+        return cubin[start : cubin.index(b"\0", start)].decode()
+
+    data = next(number for number, header in enumerate(headers) if text(names, header[0]) == ".nv.global.init")
+    _, _, _, _, offset, size, strings, *_ = next(header for header in headers if header[1] == 2)
+    symbols = [struct.unpack_from("<IBBHQQ", cubin, at) for at in range(offset, offset + size, 24)]
+    where = {
+        sentinel: [
+            value for name, _, _, section, value, _ in symbols if section == data and sentinel in text(strings, name)
+        ]
+        for sentinel in ("names_first_", "names_last_")
+    }
+    found: dict[int, str] = {}
+    for first, last in zip(sorted(where["names_first_"]), sorted(where["names_last_"]), strict=True):
+        assert first < last
+        found |= scan(cubin[headers[data][4] + first : headers[data][4] + last]).regions
+    return found
+
+
 def _libraries() -> dict[str, Path]:
     """Every NVRTC that pip installed: CUDA 12 and 13 can be there side by side."""
     folders = [Path(folder) for folder in site.getsitepackages() if Path(folder, "nvidia").is_dir()]
     return {path.name: path for folder in folders for path in folder.glob("nvidia/*/lib/libnvrtc.so.1[23]")}
 
 
-def _compile_log(library: Path, arch: str, options: Sequence[str]) -> str:
-    """What NVRTC says of the kernels: nothing, when all is well."""
+def _compile(library: Path, arch: str, options: Sequence[str], source: str = KERNELS) -> tuple[str, bytes]:
+    """What NVRTC says of the source (nothing, when all is well) and what it makes of it."""
     nvrtc = ctypes.CDLL(str(library))
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), KERNELS.encode(), b"kernels.cu", 0, None, None)
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None)
     flags = [f"--gpu-architecture={arch}", "--std=c++17", f"-I{PATH.parent}", *options]
     status = nvrtc.nvrtcCompileProgram(
         program, len(flags), (ctypes.c_char_p * len(flags))(*(f.encode() for f in flags))
@@ -83,8 +111,13 @@ def _compile_log(library: Path, arch: str, options: Sequence[str]) -> str:
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetProgramLog(program, log)
+    cubin = ctypes.create_string_buffer(0)
+    if not status:
+        nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        cubin = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetCUBIN(program, cubin)
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return (f"error {status}: " if status else "") + log.value.decode()
+    return (f"error {status}: " if status else "") + log.value.decode(), cubin.raw
 
 
 @pytest.mark.skipif(not _libraries(), reason="needs nvidia-cuda-nvrtc or nvidia-cuda-nvrtc-cu12")
@@ -94,9 +127,12 @@ def test_nvrtc_compiles_without_a_warning(arch: str, library: Path) -> None:
     if arch == "sm_70" and library.name.endswith("13"):
         pytest.skip("CUDA 13 has no Volta")
     for options in (ON, RING, OFF):
-        log = _compile_log(library, arch, options)
+        log, cubin = _compile(library, arch, options)
         deprecated = arch == "sm_70" and "deprecated" in log and "error" not in log
         assert not log or deprecated, log
+        if options != OFF:
+            assert between_the_sentinels(cubin) == scan(cubin).regions
+            assert "inner" in scan(cubin).regions.values()
 
 
 @pytest.mark.slow
@@ -112,6 +148,47 @@ def test_nvcc_compiles_device_and_host_code_without_a_warning(tmp_path: Path, op
     command = ["nvcc", "-std=c++17", "-arch=sm_90a", f"-I{PATH.parent}", *strict, *options]
     done = subprocess.run([*command, "-c", source, "-o", tmp_path / "k.o"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+OTHER_DATA = """
+struct alignas(16) Quad { float x, y, z, w; };
+__device__ int one = 5;
+__device__ char byte = 'c';
+__device__ double real = 2.0;
+__device__ float table[3000] = {1.0f};
+__device__ double doubles[9] = {1.0};
+__device__ Quad quads[20] = {{1, 2, 3, 4}};
+extern "C" __global__ void user(double* out) { *out += one + byte + real + table[one] + doubles[1] + quads[2].y; }
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("options", [("-cubin",), ("-cubin", "-G"), ("-cubin", "-rdc=true", "-dlink")])
+def test_names_are_found_in_a_modules_memory_among_the_users_own_data(tmp_path: Path, options: tuple[str, ...]) -> None:
+    for number, source in enumerate((KERNELS + OTHER_DATA, MICRO.replace("MARKS", 'WL_INSTANT("other file");'))):
+        (tmp_path / f"{number}.cu").write_text(source)
+    command = ["nvcc", "-std=c++17", "-arch=sm_90", f"-I{PATH.parent}"]
+    files = [str(tmp_path / "0.cu")]
+    if "-dlink" in options:
+        files = [str(tmp_path / f"{number}.o") for number in range(2)]
+        for file in files:
+            subprocess.run([*command, "-rdc=true", "-c", file.replace(".o", ".cu"), "-o", file], check=True)
+    subprocess.run([*command, *options, *files, "-o", tmp_path / "all.cubin"], check=True)
+    cubin = (tmp_path / "all.cubin").read_bytes()
+    found = between_the_sentinels(cubin)
+    assert found == scan(cubin).regions
+    assert {"step", "lane 0", "round"} <= set(found.values())
+    assert ("other file" in found.values()) == ("-dlink" in options)
+
+
+@pytest.mark.skipif(not _libraries(), reason="needs nvidia-cuda-nvrtc")
+def test_nvrtc_takes_two_regions_in_one_scope() -> None:
+    source = MICRO.replace("MARKS", 'WL_REGION("a");\nWL_REGION("b");\nv += 1;')
+    for library in _libraries().values():
+        log, cubin = _compile(library, "sm_90", ON, source)
+        assert not log
+        assert set(between_the_sentinels(cubin).values()) == {"a", "b"}
 
 
 MICRO = """

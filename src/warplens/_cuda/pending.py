@@ -13,8 +13,6 @@ from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, Plan, ring_
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
 from warplens.record.names import Names, scan
 
-_scanned: dict[int, Names] = {}
-
 
 class DeviceBuffer:
     """Allocated and cleared when made; `collect` waits for the GPU, copies what was written and frees it."""
@@ -70,7 +68,7 @@ class DeviceBuffer:
         kept = replace(plan, capacity=capacity) if running else trimmed(plan, capacity, most, full)
         width = HEADER_BYTES + kept.capacity * SLOT_BYTES
         raw = self._driver.download_rows(tracks, plan.stride, width, plan.tracks, kept.stride)
-        names = self._names if self._names is not None else self._names_on_device(int(head["names"]))
+        names = self._names if self._names is not None else self._names_on_device(head)
         return Launch(
             kernel=self.kernel,
             grid=self.grid,
@@ -84,9 +82,6 @@ class DeviceBuffer:
             extra={"records_per_warp": capacity, "records_needed": most},
         )
 
-    def _names_on_device(self, root: int) -> Names:
-        if not root:
-            return Names()
-        if root not in _scanned:
-            _scanned[root] = scan(self._driver.surroundings(root))
-        return _scanned[root]
+    def _names_on_device(self, head: np.void) -> Names:
+        # Not kept from launch to launch: another module may have come to lie where this one was.
+        return scan(self._driver.download_module(int(head["names"]), int(head["names_end"])))

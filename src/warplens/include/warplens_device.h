@@ -17,6 +17,7 @@ namespace detail {
 // One object per mark in the module's data, never read by device code; warplens finds it by its magic.
 template <unsigned NameSize, unsigned FileSize>
 struct Name {
+  static_assert(WL_NAME_BYTES + NameSize + FileSize < WL_MAX_NAME - 8, "a region's name and its file's path are too long");
   unsigned long long magic;
   unsigned id, line;
   unsigned short name_size, file_size;
@@ -75,7 +76,8 @@ __device__ __forceinline__ Track find_track(Buffer buffer, const Place& p, Leade
     return Track{0, 0};
   }
   if (track == 0) {
-    store64(buffer.address + WL_BUFFER_NAMES_AT, address_of(&names_root_));
+    store64(buffer.address + WL_BUFFER_NAMES_AT, address_of(&names_first_));
+    store64(buffer.address + WL_BUFFER_NAMES_END_AT, address_of(&names_last_));
     store32(buffer.address + WL_BUFFER_MODE_AT, WARPLENS_RING ? WL_MODE_RING : WL_MODE_STOP);
   }
   const unsigned long long base = buffer.address + WL_BUFFER_BYTES;
@@ -211,7 +213,11 @@ struct Callee {
 #define WL_REGION_(text, n)                \
   WL_NAME_(text, WL_CAT_(wl_name_, n));    \
   const ::wl::detail::Region<::wl::region_id(text)> WL_CAT_(wl_region_, n)
+#ifdef __COUNTER__
 #define WL_REGION(name) WL_REGION_(name, __COUNTER__)
+#else  // NVRTC
+#define WL_REGION(name) WL_REGION_(name, __LINE__)
+#endif
 #define WL_BEGIN(name) WL_MARK_(WL_KIND_BEGIN, name, ::wl::detail::record<wl_word_>())
 #define WL_END(name) WL_MARK_(WL_KIND_END, name, ::wl::detail::record<wl_word_>())
 #define WL_INSTANT(name) WL_MARK_(WL_KIND_INSTANT, name, ::wl::detail::record<wl_word_>())

@@ -23,6 +23,7 @@
 
 #include "warplens.cuh"
 #include "warplens_chrome.h"
+#include "warplens_reader.h"
 
 #ifndef WL_CLOCK_NAME_
 #define WL_CLOCK_NAME_ "gpu"
@@ -79,21 +80,49 @@ inline void scan_names(const std::vector<unsigned char>& data, std::map<unsigned
   }
 }
 
-// The module's data around one of its objects: the allocation it lies in.
-inline std::vector<unsigned char> module_data(unsigned long long inside) {
-  using Range = int (*)(unsigned long long*, std::size_t*, unsigned long long);
+#if !defined(WARPLENS_SHIM)
+// A function of the driver, found through the runtime so that a program needs no -lcuda.
+template <class Function>
+Function* driver(const char* name) {
   void* entry = nullptr;
 #if CUDART_VERSION >= 13000
-  check(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000, cudaEnableDefault, nullptr), "names");
+  check(cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, nullptr), name);
 #else
-  check(cudaGetDriverEntryPoint("cuMemGetAddressRange", &entry, cudaEnableDefault), "names");
+  check(cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault), name);
 #endif
-  unsigned long long base = 0;
-  std::size_t size = 0;
-  if (!entry || reinterpret_cast<Range>(entry)(&base, &size, inside) != 0 || size > (64u << 20)) return {};
-  std::vector<unsigned char> data(size);
-  check(cudaMemcpy(data.data(), reinterpret_cast<const void*>(base), size, cudaMemcpyDeviceToHost), "copying the names");
+  return reinterpret_cast<Function*>(entry);
+}
+#endif
+
+// A module's data from `first` to `last`, two of its variables; see warplens_reader.h.
+inline std::vector<unsigned char> module_data(unsigned long long first, unsigned long long last) {
+  if (last <= first || last - first > (64u << 20)) return {};
+#if defined(WARPLENS_SHIM)
+  return shim::module_data(first, last);
+#else
+  const auto load = driver<int(void**, const void*)>("cuModuleLoadData");
+  const auto find = driver<int(void**, void*, const char*)>("cuModuleGetFunction");
+  const auto run = driver<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                              void**)>("cuLaunchKernel");
+  const auto unload = driver<int(void*)>("cuModuleUnload");
+  const std::size_t size = last - first;
+  unsigned long long words = size / 8;
+  void *module = nullptr, *kernel = nullptr, *copy = nullptr;
+  void* arguments[] = {&first, &copy, &words};
+  if (load(&module, wl_reader_ptx_) != 0)
+    throw std::runtime_error("warplens: the driver cannot compile PTX, so the regions' names cannot be read");
+  check(cudaMalloc(&copy, size), "room for the names");
+  const unsigned blocks = static_cast<unsigned>((words + WL_READER_BLOCK - 1) / WL_READER_BLOCK);
+  std::vector<unsigned char> data;
+  if (find(&kernel, module, "warplens_copy") == 0 &&
+      run(kernel, blocks, 1, 1, WL_READER_BLOCK, 1, 1, 0, nullptr, arguments, nullptr) == 0) {
+    data.resize(size);
+    check(cudaMemcpy(data.data(), copy, size, cudaMemcpyDeviceToHost), "copying the names");
+  }
+  cudaFree(copy);
+  unload(module);
   return data;
+#endif
 }
 
 }  // namespace host
@@ -155,8 +184,9 @@ class Capture {
       l.raw.assign(all.begin() + WL_BUFFER_BYTES, all.end());
       l.ring = host::read<std::uint32_t>(l.header.data(), WL_BUFFER_MODE_AT) == WL_MODE_RING;
       while (l.ring && (l.capacity & (l.capacity - 1))) l.capacity &= l.capacity - 1;  // the ring the device used
-      const auto root = host::read<std::uint64_t>(l.header.data(), WL_BUFFER_NAMES_AT);
-      if (root && modules_.insert(root).second) host::scan_names(host::module_data(root), names_);
+      const auto first = host::read<std::uint64_t>(l.header.data(), WL_BUFFER_NAMES_AT);
+      const auto last = host::read<std::uint64_t>(l.header.data(), WL_BUFFER_NAMES_END_AT);
+      if (first && modules_.insert(first).second) host::scan_names(host::module_data(first, last), names_);
     }
   }
 

@@ -26,15 +26,15 @@ BUFFER = np.dtype(
     {
         "names": [
             "magic", "version", "capacity", "stride", "tracks", "per_block",
-            "names", "mode", "refused",
+            "names", "mode", "refused", "names_end",
         ],
-        "formats": ["<u4"] * 6 + ["<u8", "<u4", "<u4"],
-        "offsets": [0, 4, 16, 20, 24, 28, 64, 72, 76],
+        "formats": ["<u4"] * 6 + ["<u8", "<u4", "<u4", "<u8"],
+        "offsets": [0, 4, 16, 20, 24, 28, 64, 72, 76, 80],
         "itemsize": BUFFER_BYTES,
     }
 )  # fmt: skip
-"""The launch header. The host writes the first line, the device the second: the address of the module's region
-names, how it was compiled, and whether a warp found no track for itself."""
+"""The launch header. The host writes the first line, the device the second: between which addresses the module's
+region names lie, how it was compiled, and whether a warp found no track for itself."""
 
 DEFAULT_BYTES = 64 << 20
 DEFAULT_SLOTS = (256, 65536)

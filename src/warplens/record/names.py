@@ -17,6 +17,8 @@ NAME_MAGIC = 0x9F1D5A3C574C4E31
 _FIXED = struct.Struct("<QIIHH")
 NAME_BYTES = _FIXED.size
 """Bytes before the text."""
+MAX_NAME = 1024
+"""Bytes that no object of a name reaches: the size of the one that marks their end in a module's data."""
 
 
 @dataclass(frozen=True)
