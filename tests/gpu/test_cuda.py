@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -198,11 +200,15 @@ def test_a_warp_that_exits_in_the_middle_of_a_region(specialised: Module) -> Non
     assert trace.meta.losses.tracks_without_exit == 1
 
 
-def test_a_launch_larger_than_its_buffer_is_refused_not_written(kernels: Module) -> None:
-    with pytest.raises(WarplensError, match="more warps than its buffer"), wl.profile():
+def test_a_launch_larger_than_its_buffer_is_refused_not_written(
+    kernels: Module, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with wl.profile() as prof:
         address = wlcu.buffer(1, 32, kernel="by_block")
         function, sizes = kernels["by_block"]._function(driver(), "stop")
         driver().launch(function, (4, 1, 1), (64, 1, 1), pack("by_block", (address,), sizes), 0, 0)
+    assert "more warps than its buffer" in capsys.readouterr().err
+    assert len(prof.trace) == 0
 
 
 def test_many_launches_need_no_wait_between_them(kernels: Module) -> None:
@@ -270,49 +276,74 @@ def test_cuda_core() -> None:
     assert set(prof.trace.regions) == {"saxpy", "load"}
 
 
-@needs["torch"]
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("ninja") is None or shutil.which("nvcc") is None, reason="needs ninja and nvcc")
-def test_torch_load_inline(tmp_path: Path) -> None:
+EXTENSION = """
+#include <torch/extension.h>
+#include "sm_profiler.h"
+__global__ void seed(uint64_t* buffer) {
+  const bool leader = sm_profiler_get_lane_id() == 0;
+  sm_profiler_event_start(buffer, 0, leader);
+  sm_profiler_event_instant(buffer, 1, leader);
+  sm_profiler_event_end(buffer, 0, leader);
+}
+void run_seed(torch::Tensor buffer) { seed<<<4, 64>>>(reinterpret_cast<uint64_t*>(buffer.data_ptr<int64_t>())); }
+void run_saxpy(torch::Tensor x, torch::Tensor y, double a, int64_t prof) {
+  saxpy<<<8, 128>>>(a, x.data_ptr<float>(), y.data_ptr<float>(), x.numel(), wl::Buffer{(unsigned long long)prof});
+}"""
+
+
+def _load_inline(folder: Path) -> Any:
     import torch
     from torch.utils.cpp_extension import load_inline
 
-    launcher = """
-    #include <torch/extension.h>
-    void run(torch::Tensor x, torch::Tensor y, double a, int64_t prof) {
-      saxpy<<<8, 128>>>(a, x.data_ptr<float>(), y.data_ptr<float>(), x.numel(), wl::Buffer{(unsigned long long)prof});
-    }"""
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "{}.{}".format(*torch.cuda.get_device_capability()))
-    extension = load_inline(
-        "wl_saxpy", cpp_sources="void run(torch::Tensor x, torch::Tensor y, double a, int64_t prof);",
-        cuda_sources=SAXPY + launcher, functions=["run"], extra_cuda_cflags=list(wlcu.flags()),
-        build_directory=str(tmp_path),
+    declarations = """void run_seed(torch::Tensor buffer);
+    void run_saxpy(torch::Tensor x, torch::Tensor y, double a, int64_t prof);"""
+    return load_inline(
+        "wl_extension", cpp_sources=declarations, cuda_sources=SAXPY + EXTENSION, functions=["run_seed", "run_saxpy"],
+        extra_cuda_cflags=list(wlcu.flags()), build_directory=str(folder),
     )  # fmt: skip
-    x, y = torch.arange(1000, dtype=torch.float32, device="cuda"), torch.ones(1000, device="cuda")
-    with wl.profile() as prof:
-        extension.run(x, y, 2.0, int(wlcu.buffer(8, 128, kernel="saxpy")))
-    assert y[10].item() == 21.0
-    assert set(prof.trace.regions) == {"saxpy", "load"}
 
 
-def nvcc(source: Path, out: Path, *options: str) -> Path:
-    if shutil.which("nvcc") is None:
-        pytest.skip("needs nvcc")
-    arch = "sm_" + driver().device().capability.replace(".", "")
-    command = ["nvcc", "-std=c++17", "-O2", f"-arch={arch}", f"-I{wlcu.include_dir()}", *options, source, "-o", out]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return out
+@pytest.fixture(scope="session", autouse=True)
+def building(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[Any] | None]:
+    """The torch extension takes a minute to build, so that starts before the first test."""
+    if not all((importlib.util.find_spec("torch"), shutil.which("ninja"), shutil.which("nvcc"))):
+        yield None
+        return
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(_load_inline, tmp_path_factory.mktemp("extension"))
+
+
+@pytest.fixture
+def extension(building: Future[Any] | None) -> Any:
+    if building is None:
+        pytest.skip("needs torch, ninja and nvcc")
+    return building.result()
+
+
+def in_parallel(commands: Sequence[Sequence[str | Path]]) -> list[subprocess.CompletedProcess[str]]:
+    def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
+
+    with ThreadPoolExecutor(len(commands)) as pool:
+        return list(pool.map(run, commands))
 
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
     folder = tmp_path_factory.mktemp("programs")
-    result = {
-        mode: nvcc(HERE / "program.cu", folder / mode, f"-DWARPLENS_RING={mode == 'ring':d}")
-        for mode in ("stop", "ring")
+    arch = "sm_" + driver().device().capability.replace(".", "")
+    common = ["nvcc", "-std=c++17", "-O2", f"-arch={arch}", f"-I{wlcu.include_dir()}"]
+    builds = {
+        "stop": [HERE / "program.cu"],
+        "ring": [HERE / "program.cu", "-DWARPLENS_RING=1"],
+        "quick start": [SHIM / "quick_start.cu"],
     }
-    return {**result, "quick start": nvcc(SHIM / "quick_start.cu", folder / "quick_start")}
+    for done in in_parallel([[*common, *what, "-o", folder / name] for name, what in builds.items()]):
+        assert done.returncode == 0, done.stderr
+    return {name: folder / name for name in builds}
 
 
 def test_a_program_without_python(programs: dict[str, Path], tmp_path: Path) -> None:
@@ -342,77 +373,28 @@ def test_the_sm_profiler_quick_start(programs: dict[str, Path], tmp_path: Path) 
     assert done.returncode == 0
 
 
-@needs["torch"]
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("ninja") is None or shutil.which("nvcc") is None, reason="needs ninja and nvcc")
-def test_sm_profiler_from_python(tmp_path: Path) -> None:
-    import torch
-    from torch.utils.cpp_extension import load_inline
-
-    from warplens.compat.sm_profiler import SmProfiler
-
-    source = """
-    #include <torch/extension.h>
-    #include "sm_profiler.h"
-    __global__ void kernel(uint64_t* buffer) {
-      const bool leader = sm_profiler_get_lane_id() == 0;
-      sm_profiler_event_start(buffer, 0, leader);
-      sm_profiler_event_instant(buffer, 1, leader);
-      sm_profiler_event_end(buffer, 0, leader);
-    }
-    void run(torch::Tensor buffer) { kernel<<<4, 64>>>(reinterpret_cast<uint64_t*>(buffer.data_ptr<int64_t>())); }"""
-    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "{}.{}".format(*torch.cuda.get_device_capability()))
-    extension = load_inline(
-        "wl_sm_profiler", cpp_sources="void run(torch::Tensor buffer);", cuda_sources=source, functions=["run"],
-        extra_cuda_cflags=list(wlcu.flags()), build_directory=str(tmp_path),
-    )  # fmt: skip
-    profiler = SmProfiler(num_blocks=4, num_groups=2, max_events_per_group=10)
-    profiler.register_event(0, "compute")
-    profiler.register_event(1, "tick")
-    extension.run(profiler.get_buffer())
-    torch.cuda.synchronize()
-    trace = profiler.trace()
-    assert len(trace) == 16
-    assert set(trace.regions) == {"compute", "tick"}
-    profiler.export(tmp_path / "trace.json")
-    profiler.print_stats()
-    profiler.init_buffer()
-    extension.run(profiler.get_buffer())
-    assert len(profiler.trace()) == 16
-    off = SmProfiler(num_blocks=4, num_groups=2, max_events_per_group=10, enabled=False)
-    extension.run(off.get_buffer())
-    torch.cuda.synchronize()
+SANITIZERS = ("memcheck", "racecheck", "initcheck")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="needs compute-sanitizer")
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck"])
-@pytest.mark.parametrize("mode", ["stop", "ring"])
-@pytest.mark.parametrize("records", [0, 32, 33])
-def test_compute_sanitizer(programs: dict[str, Path], tmp_path: Path, mode: str, tool: str, records: int) -> None:
-    out = tmp_path / "c.wlcap"
-    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", programs[mode], "all", str(records), out]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    assert len(read_capture(out).launches) == 10
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="needs compute-sanitizer")
-def test_compute_sanitizer_on_the_sm_profiler(programs: dict[str, Path], tmp_path: Path) -> None:
-    for shape in (("4", "4", "100", "1"), ("2", "3", "3", "1"), ("4", "4", "100", "0")):
-        command = [
-            "compute-sanitizer",
-            "--tool",
-            "memcheck",
-            "--error-exitcode",
-            "9",
-            programs["quick start"],
-            tmp_path / "t.json",
-            *shape,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout[-3000:]
+def test_compute_sanitizer_finds_nothing(programs: dict[str, Path], tmp_path: Path) -> None:
+    """All kernels with no room, one record too little, exactly enough and to spare; the seed's API likewise."""
+    commands: dict[str, list[str | Path]] = {}
+    for mode in ("stop", "ring"):
+        for tool in SANITIZERS:
+            out = tmp_path / f"{mode}-{tool}.wlcap"
+            commands[f"{tool} {mode}"] = ["--tool", tool, programs[mode], "all", "0,32,33,200", out]
+    for number, shape in enumerate(("4 4 100 1", "2 3 3 1", "4 4 100 0")):
+        out = tmp_path / f"{number}.json"
+        commands[f"seed {shape}"] = ["--tool", "memcheck", programs["quick start"], out, *shape.split()]
+    sanitizer = ["compute-sanitizer", "--error-exitcode", "9"]
+    results = in_parallel([[*sanitizer, *command] for command in commands.values()])
+    for name, done in zip(commands, results, strict=True):
+        assert done.returncode == 0, f"{name}: {done.stdout[-3000:]}{done.stderr[-1000:]}"
+        assert "ERROR SUMMARY: 0 errors" in done.stdout or "RACECHECK SUMMARY: 0 hazards" in done.stdout, name
+    for mode in ("stop", "ring"):
+        assert len(read_capture(tmp_path / f"{mode}-memcheck.wlcap").launches) == 40
 
 
 def test_the_command_line_reads_a_cpp_capture(programs: dict[str, Path], tmp_path: Path) -> None:
@@ -421,3 +403,35 @@ def test_the_command_line_reads_a_cpp_capture(programs: dict[str, Path], tmp_pat
     done = subprocess.run([sys.executable, "-m", "warplens", "stats", out, "--json"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "inner" in done.stdout
+
+
+def test_torch_load_inline(extension: Any) -> None:
+    import torch
+
+    x, y = torch.arange(1000, dtype=torch.float32, device="cuda"), torch.ones(1000, device="cuda")
+    with wl.profile() as prof:
+        extension.run_saxpy(x, y, 2.0, int(wlcu.buffer(8, 128, kernel="saxpy")))
+    assert y[10].item() == 21.0
+    assert set(prof.trace.regions) == {"saxpy", "load"}
+
+
+def test_sm_profiler_from_python(extension: Any, tmp_path: Path) -> None:
+    import torch
+
+    from warplens.compat.sm_profiler import SmProfiler
+
+    profiler = SmProfiler(num_blocks=4, num_groups=2, max_events_per_group=10)
+    profiler.register_event(0, "compute")
+    profiler.register_event(1, "tick")
+    extension.run_seed(profiler.get_buffer())
+    torch.cuda.synchronize()
+    trace = profiler.trace()
+    assert trace.spans["region"].to_pylist() == ["compute", "tick"] * 8
+    profiler.export(tmp_path / "trace.json")
+    profiler.print_stats()
+    profiler.init_buffer()
+    extension.run_seed(profiler.get_buffer())
+    assert len(profiler.trace()) == 16
+    off = SmProfiler(num_blocks=4, num_groups=2, max_events_per_group=10, enabled=False)
+    extension.run_seed(off.get_buffer())
+    torch.cuda.synchronize()
