@@ -22,6 +22,7 @@ from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 import warplens as wl  # noqa: E402
 import warplens.triton as wlt  # noqa: E402
 from warplens.errors import WarplensError  # noqa: E402
+from warplens.weave.simulate import clock as simulate_clock  # noqa: E402
 
 
 @triton.jit
@@ -183,6 +184,44 @@ def test_only_what_is_selected_leaves_tracks(
         source, target = run(gpu)
     assert {(row["block"], row["warp"]) for row in rows(profile.trace)} == expected
     np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 3)
+
+
+@triton.jit
+def divides(data, n):
+    with wlt.region("long"):
+        wlt.value("n", n)
+        tl.store(data, tl.load(data) // n)
+    wlt.async_begin("copy", 3)
+    wlt.async_end("copy", 3)
+
+
+@pytest.mark.parametrize("full", ["stop", "ring"])
+def test_64_bit_clocks_measure_what_32_bits_cannot(gpu: FakeGpu, full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(simulate_clock._COST, "div", 5 << 32)
+    lengths = {}
+    for bits in ("64", "32"):
+        data = gpu.tensor(np.array([91], np.int32))
+        with wl.profile(clock=bits, full=full) as profile:
+            divides[(2,)](data, 7, num_warps=1)
+        found = {(row["region"], row["value"]): row for row in rows(profile.trace)}
+        assert set(found) == {("long", None), ("n", 7.0), ("copy", None)}
+        lengths[bits] = found["long", None]["dur_cycles"]
+        assert profile.trace.meta.losses.clock_ambiguous == (0 if bits == "64" else 2)
+    assert 5 << 32 < lengths["64"] < (5 << 32) + 10000
+    assert lengths["32"] < 10000
+    divides.device_caches.clear()
+
+
+@pytest.mark.parametrize("full", ["stop", "ring"])
+def test_64_bit_clocks_change_nothing_else(gpu: FakeGpu, full: str) -> None:
+    seen = []
+    for bits in ("32", "64"):
+        with wl.profile(clock=bits, full=full, records_per_warp=256) as profile:
+            source, target = run(gpu, steps=6)
+        np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 5)
+        names = ("launch", "block", "warp", "region", "kind", "depth", "parent", "value", "open")
+        seen.append(sorted(tuple(str(row[name]) for name in names) for row in rows(profile.trace)))
+    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("full", ["stop", "ring"])

@@ -75,7 +75,7 @@ def recipe(options: Options) -> Recipe:
     )
     if options.buffer == "shared":
         raise UsageError("buffer='shared' is not there for Triton kernels; use buffer='global'")
-    return Recipe(override or Weaving(full=options.full, select=select), options.kernels)
+    return Recipe(override or Weaving(full=options.full, clock=options.clock, select=select), options.kernels)
 
 
 def _refuse_others() -> None:

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from warplens.record.layout import MAX_TAG, Kind
+from warplens.record.layout import MAX_TAG, WIDE_KINDS, Kind
 from warplens.weave.syntax import WeaveError
 
 PREFIX = "@warplens "
@@ -37,17 +37,21 @@ _REGISTER = re.compile(r"%[\w$]+|-?\d+|0[xfd][0-9A-Fa-f]+|-?[\d.]+(?:e[-+]?\d+)?
 
 @dataclass(frozen=True)
 class Mark:
-    """One mark of the kernel: what it records, and the operand a value or an async tag reads."""
+    """One mark of the kernel: what it records, the operand a value or an async tag reads, and whether its record carries
+    a 64-bit clock."""
 
     kind: Kind
     name: str
     line: int
     operand: str = ""
     type: str = ""
+    wide: bool = False
 
     @property
     def slots(self) -> int:
-        return 2 if self.kind is Kind.VALUE else 1
+        own = 2 if self.kind is Kind.VALUE else 1
+        # The clock is the payload of the record itself, or of a pair ahead of one that has no room for it.
+        return own + (0 if not self.wide else 1 if self.kind in WIDE_KINDS else 2)
 
 
 def encode_name(name: str) -> str:

@@ -84,13 +84,14 @@ class Selection:
 
 @dataclass(frozen=True)
 class Weaving:
-    """How to record. `store` says when a record's store is issued (see weaver.py); `keep` how many record words stay
+    """How to record. `clock` is the bits of a record's clock; `store` says when a record's store is issued (see weaver.py); `keep` how many record words stay
     in registers instead of being rebuilt at each mark; `fuse` lets marks with nothing between them share a clock;
     `pair` writes two neighbouring records with one 16-byte store where their alignment is certain; `pin` keeps
     the pointer's words in one place, which spares a copy per block and may cost a register; `constants` builds what a
     region's fmas multiply by before the region begins (see constants.py)."""
 
     full: str = "stop"
+    clock: str = "32"
     store: str = "auto"
     keep: int = 4
     fuse: bool = True
@@ -102,6 +103,8 @@ class Weaving:
     def __post_init__(self) -> None:
         if self.full not in ("stop", "ring"):
             raise UsageError(f"full={self.full!r}: allowed are 'stop' (keep the first) and 'ring' (keep the latest)")
+        if self.clock not in ("32", "64"):
+            raise UsageError(f"clock={self.clock!r}: allowed are '32' and '64'")
         if self.store not in POLICIES:
             raise UsageError(f"store={self.store!r}: allowed are {', '.join(POLICIES)}")
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from warplens.record.layout import MAX_REGION, Kind, ValueType, word0
+from warplens.record.layout import MAX_REGION, WIDE_KINDS, Kind, ValueType, word0
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, outline
 from warplens.weave.calls import Calls
 from warplens.weave.constants import build_constants
@@ -107,6 +107,7 @@ class _Weaver:
         self.locations: dict[int, str] = {}
         for sketch in self.outlines.values():
             for site in sketch.sites:
+                site.mark = replace(site.mark, wide=how.clock == "64")
                 self._region(site)
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
         self.slack = 1 + max((block.slots for block in blocks), default=0)
@@ -144,8 +145,10 @@ class _Weaver:
         policy = self.how.store
         if policy == "auto":
             policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "mixed"
-        # A ring cuts anywhere and a call hands its state over, so neither keeps a record back in registers.
-        if policy == "defer" and (self.how.full == "ring" or self.calls.has_stateful_functions):
+        # A ring cuts anywhere, a call hands its state over and a 64-bit clock is a payload of its own: none of them
+        # keeps a record back in registers.
+        whole = self.how.full == "ring" or self.how.clock == "64" or self.calls.has_stateful_functions
+        if policy == "defer" and whole:
             policy = "mixed"
         return policy
 
@@ -219,6 +222,8 @@ class _FunctionWeaver:
         return name
 
     def _word(self, mark: Mark) -> int:
+        if mark.wide and mark.kind in WIDE_KINDS:
+            return word0(Kind.ANCHOR, self.weaver.ids[mark.name], mark.kind)
         tag = int(_VALUE_TAG[mark.type]) if mark.kind is Kind.VALUE else 0
         if mark.operand.isdigit() and mark.kind in (Kind.ASYNC_BEGIN, Kind.ASYNC_END):
             tag = int(mark.operand)
@@ -237,15 +242,24 @@ class _FunctionWeaver:
             # predicate that differs between lanes keeps it on the fast one.
             guard = "@%wl_p " if clock == "%wl_pc" else ""
             at_mark.append([f"\t{guard}mov.u32 {clock}, %clock;"])
+            full = ""
+            if group[0].mark.wide:
+                full = self._new("%wl_v6")
+                at_mark[-1] = [f"\tmov.u64 {full}, %clock64; cvt.u32.u64 {clock}, {full};"]
             for site in group:
                 word, text = self._word_register(site.mark)
                 at_mark[-1] += text
                 payload = ""
+                if full and site.mark.kind in WIDE_KINDS:
+                    payload = full
+                elif full:
+                    records.append(_Record(left, str(word0(Kind.ANCHOR, tag=Kind.ANCHOR)), clock, number, full))
+                    left -= 2
                 if site.mark.kind is Kind.VALUE:
                     payload, text = self._payload(site.mark)
                     at_mark[-1] += text
                 records.append(_Record(left, word, clock, number, payload))
-                left -= site.mark.slots
+                left -= 2 if payload else 1
         before, tail = self._place(block, records, at_mark)
         if self.weaver.how.constants and self.function.is_entry:
             built, registers = build_constants(block, f"%wl_i{block.order}")
