@@ -250,3 +250,43 @@ def test_shares_of_the_outermost_regions_stay_within_the_whole(spans: int, warps
 def test_importing_warplens_is_light() -> None:
     code = "import sys, warplens; print(sorted({'torch', 'triton', 'pyarrow', 'numpy'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_nothing_needs_pandas(tmp_path: Path) -> None:
+    """pyarrow's own conversions import pandas, which is slow where it is installed and absent from a core install."""
+    code = f"""
+import sys
+class NoPandas:
+    def find_spec(self, name, *_):
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+sys.meta_path.insert(0, NoPandas())
+import warplens as wl
+from benchmarks.synthetic import make_capture
+from warplens.decode import decode
+trace = decode(make_capture(400, blocks=4))
+trace.save({str(tmp_path / "t.warplens")!r})
+loaded = wl.load({str(tmp_path / "t.warplens")!r})
+assert loaded.spans.equals(trace.spans)
+loaded.select(region="load").stats()
+for suffix in (".pftrace", ".json", ".hatchet", ".csv", ".parquet"):
+    trace.export({str(tmp_path / "t")!r} + suffix)
+"""
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "float64", "bool"])
+def test_arrays_cross_to_arrow_and_back(dtype: str) -> None:
+    from warplens.trace.arrays import to_arrow, to_numpy
+
+    values = np.array([0, 1, 1, 0, 1, 0, 0, 1, 1, 1]).astype(dtype)
+    arrow = to_arrow(values)
+    assert arrow.to_pylist() == values.tolist()
+    assert to_numpy(arrow).tolist() == values.tolist()
+    assert to_numpy(arrow[3:8]).tolist() == values[3:8].tolist()
+    missing = np.arange(10) % 3 == 0
+    assert to_arrow(values, missing).null_count == 4
+    if dtype == "float64":
+        assert np.isnan(to_numpy(to_arrow(values, missing))).tolist() == missing.tolist()

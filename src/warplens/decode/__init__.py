@@ -20,6 +20,7 @@ from warplens.decode.windows import Windows, windows
 from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record import clock
+from warplens.trace.arrays import coded, numpy_dtype, to_arrow
 from warplens.trace.columns import LazyColumns
 from warplens.trace.model import Trace
 from warplens.trace.schema import COLUMNS, KINDS, ClockFit, LaunchInfo, Meta
@@ -207,14 +208,13 @@ def _columns(
     counts = np.diff(tracks.row_start)
 
     def constant(name: str, value: int) -> pa.Array:
-        return pa.array(np.full(n, value, COLUMNS[name].to_pandas_dtype()))
+        return to_arrow(np.full(n, value, numpy_dtype(COLUMNS[name])))
 
     def spread(name: str, values: Int64) -> pa.Array:
-        return pa.array(np.repeat(values.astype(COLUMNS[name].to_pandas_dtype()), counts))
+        return to_arrow(np.repeat(values.astype(numpy_dtype(COLUMNS[name])), counts))
 
     def named(name: str, codes: npt.NDArray[np.integer], words: list[str] | tuple[str, ...]) -> pa.Array:
-        index = codes.astype(COLUMNS[name].index_type.to_pandas_dtype(), copy=False)
-        return pa.DictionaryArray.from_arrays(pa.array(index), pa.array(words, pa.string()))
+        return coded(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
 
     def taken(values: Int64) -> Callable[[Int64], Int64]:
         return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]
@@ -228,7 +228,7 @@ def _columns(
     def value() -> pa.Array:
         if not len(rows.value):
             return pa.nulls(n, pa.float64())
-        return pa.array(rows.value, mask=rows.has_value == 0)
+        return to_arrow(rows.value, missing=rows.has_value == 0)
 
     return LazyColumns(
         n,
@@ -238,14 +238,14 @@ def _columns(
             "kernel": lambda: named("kernel", np.repeat(tracks.kernel, counts), kernels),
             "region": lambda: named("region", rows.region, names),
             "kind": lambda: named("kind", rows.kind, KINDS),
-            "depth": lambda: pa.array(rows.depth),
-            "parent": lambda: pa.array(rows.parent),
-            "start_ns": lambda: pa.array(start_ns),
-            "dur_ns": lambda: pa.array(dur_ns),
-            "start_cycle": lambda: pa.array(rows.start),
-            "dur_cycles": lambda: pa.array(rows.duration),
+            "depth": lambda: to_arrow(rows.depth),
+            "parent": lambda: to_arrow(rows.parent),
+            "start_ns": lambda: to_arrow(start_ns),
+            "dur_ns": lambda: to_arrow(dur_ns),
+            "start_cycle": lambda: to_arrow(rows.start),
+            "dur_cycles": lambda: to_arrow(rows.duration),
             "value": value,
-            "open": lambda: pa.array(rows.open.view(bool)),
+            "open": lambda: to_arrow(rows.open.view(bool)),
         },
         takers,
     )

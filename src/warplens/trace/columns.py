@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError
+from warplens.trace.arrays import numpy_dtype, to_arrow
 from warplens.trace.schema import COLUMNS
-
 
 Array = npt.NDArray[Any]
 
@@ -76,7 +76,7 @@ class ParquetColumns:
             problem = f"cannot be read ({str(error).splitlines()[0][:120]})"
             raise CaptureError(self._path, f"columns {', '.join(stored)}", problem, "copy or make it again") from None
         for name in set(names) - set(stored):
-            found[name] = pa.array(np.full(self.rows, self._fixed[name], COLUMNS[name].to_pandas_dtype()))
+            found[name] = to_arrow(np.full(self.rows, self._fixed[name], numpy_dtype(COLUMNS[name])))
         return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pyarrow as pa
 
+from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace, empty_table
 from warplens.trace.schema import ClockFit, LaunchInfo, Losses, Meta
 
@@ -40,7 +41,7 @@ def merge(traces: Sequence[Trace]) -> Trace:
 
 def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
     for name, values in columns.items():
-        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+        table = table.set_column(table.schema.get_field_index(name), name, to_arrow(values))
     return table
 
 

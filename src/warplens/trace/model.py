@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.trace.arrays import coded, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
 from warplens.trace.schema import COLUMNS, KINDS, Meta
 
@@ -54,7 +55,7 @@ class Trace:
         array = self.column(name)
         if pa.types.is_dictionary(array.type):
             raise TypeError(f"{name} holds names; use codes({name!r})")
-        return np.asarray(array.to_numpy(zero_copy_only=False))
+        return to_numpy(array)
 
     def at(self, name: str, rows: Array) -> Array:
         """Numbers, or codes of names, at some rows only: cheap for what is constant along a track."""
@@ -66,7 +67,7 @@ class Trace:
     def codes(self, name: str) -> tuple[Array, list[str]]:
         """A column of names as integer codes and the names they index."""
         array = self.column(name)
-        return np.asarray(array.indices.to_numpy(zero_copy_only=False)), array.dictionary.to_pylist()
+        return to_numpy(array.indices), array.dictionary.to_pylist()
 
     def of_kind(self, kind: str) -> npt.NDArray[np.bool_]:
         """A mask of the rows of one kind: span, instant or value."""
@@ -132,6 +133,6 @@ class Trace:
 
 def empty_table() -> pa.Table:
     """A table of no spans with every column."""
-    arrays = {name: pa.array([], type=kind) for name, kind in COLUMNS.items()}
-    arrays["kind"] = pa.DictionaryArray.from_arrays(pa.array([], pa.int8()), pa.array(KINDS))
-    return pa.table(arrays)
+    words = {"kernel": (), "region": (), "kind": KINDS}
+    columns = {name: np.empty(0, numpy_dtype(kind)) for name, kind in COLUMNS.items()}
+    return pa.table({name: coded(v, words[name]) if name in words else to_arrow(v) for name, v in columns.items()})

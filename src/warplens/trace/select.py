@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.errors import UsageError, did_you_mean
+from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace
 
 Mask = npt.NDArray[np.bool_]
@@ -58,11 +59,11 @@ def _by_number(trace: Trace, name: str, wanted: Any) -> Mask:
 def _take(trace: Trace, keep: Mask) -> Trace:
     if keep.all():
         return trace
-    table = trace.spans.filter(pa.array(keep))
+    table = trace.spans.filter(to_arrow(keep))
     row = np.cumsum(keep) - 1
     parent = trace.numpy("parent")[keep]
     moved = np.where((parent >= 0) & keep[parent], row[parent], -1).astype(np.int32)
-    table = table.set_column(table.schema.get_field_index("parent"), "parent", pa.array(moved))
+    table = table.set_column(table.schema.get_field_index("parent"), "parent", to_arrow(moved))
     launches = _launches(table)
     kept = tuple(info for info in trace.meta.launches if (info.rank, info.launch) in launches)
     return Trace(table, replace(trace.meta, launches=kept))

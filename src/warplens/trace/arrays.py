@@ -1,0 +1,60 @@
+"""Between numpy and Arrow without a copy, and without the pandas import that pyarrow's own conversions bring along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Array = npt.NDArray[Any]
+
+
+def to_arrow(values: Array, missing: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """An Arrow array over the memory of a plain numpy one; rows where `missing` is true are null."""
+    validity = None if missing is None else _bits(~missing)
+    data = _bits(values) if values.dtype == bool else pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [validity, data])
+
+
+def to_numpy(array: pa.Array) -> Array:
+    """The numbers of an Arrow array; NaN where a double is null."""
+    kind, (validity, data) = array.type, array.buffers()
+    end = array.offset + len(array)
+    if pa.types.is_boolean(kind):
+        return _unpacked(data, array.offset, end)
+    values = (
+        np.frombuffer(data, numpy_dtype(kind))[array.offset : end] if data else np.zeros(len(array), numpy_dtype(kind))
+    )
+    if array.null_count and pa.types.is_floating(kind):
+        return np.where(_unpacked(validity, array.offset, end), values, np.nan)
+    return values
+
+
+def names(words: Sequence[str]) -> pa.Array:
+    """An Arrow array of strings."""
+    encoded = [word.encode() for word in words]
+    offsets = np.zeros(len(words) + 1, np.int32)
+    offsets[1:] = np.cumsum([len(text) for text in encoded])
+    return pa.StringArray.from_buffers(len(words), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
+
+
+def coded(codes: Array, words: Sequence[str]) -> pa.Array:
+    """Names as codes and the words they index."""
+    return pa.DictionaryArray.from_arrays(to_arrow(codes), names(words))
+
+
+def numpy_dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """The numpy type of a plain Arrow type; of a dictionary, that of its codes."""
+    return np.dtype(str(kind.index_type if pa.types.is_dictionary(kind) else kind).replace("double", "float64"))
+
+
+def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def _unpacked(data: pa.Buffer, begin: int, end: int) -> npt.NDArray[np.bool_]:
+    packed = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+    return np.unpackbits(packed, count=end, bitorder="little")[begin:].view(bool)
