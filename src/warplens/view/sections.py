@@ -196,12 +196,13 @@ def warp_matrix(trace: Trace) -> dict[str, Any] | None:
     if not 2 <= len(found.rows.labels) <= _MATRIX_ROWS or not len(found.regions):
         return None
     entered = np.flatnonzero(~np.isnan(found.mean).all(axis=0))[:24]
-    low, high = np.nanmin(found.mean[:, entered], axis=0), np.nanmax(found.mean[:, entered], axis=0)
+    usual = np.nanmean(found.mean[:, entered], axis=0)
     rows = []
     for label, values in zip(found.rows.labels, found.mean[:, entered], strict=True):
+        # A quarter more or less than usual is the whole range of colours, so that noise stays grey.
         cells = [
-            {"text": ""} if math.isnan(value) else shaded(f"{value:,.0f}", (value - a) / (b - a) if b > a else 0.5)
-            for value, a, b in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
+            {"text": ""} if math.isnan(value) else shaded(f"{value:,.0f}", 0.5 + 2 * (value - mean) / (mean or 1.0))
+            for value, mean in zip(values.tolist(), usual.tolist(), strict=True)
         ]
         rows.append({"name": label, "cells": cells})
     return {"columns": [found.regions[at] for at in entered.tolist()], "rows": rows}

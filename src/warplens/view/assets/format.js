@@ -14,10 +14,6 @@ export function timeNs(value, digits = 3) {
   return `${trim(value, size < 10 && value % 1 ? 2 : 0)} ns`;
 }
 
-export function percentOf(share) {
-  return `${(100 * share).toFixed(1)} %`;
-}
-
 function trim(value, digits) {
   return value.toLocaleString("en-US", { maximumFractionDigits: digits });
 }
@@ -30,10 +26,12 @@ export function tickStep(perPixel, gap = 90) {
   return power * 10;
 }
 
-// A time on an axis whose ticks are `step` apart: as many digits as tell two ticks apart, in one unit.
+const UNITS = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
+
+// A time on an axis whose ticks are `step` apart: in the largest unit that tells two ticks apart with few digits.
 export function tickLabel(value, step, largest) {
   if (Math.abs(value) < step / 2) return "0";
-  const [unit, size] = largest >= 1e9 ? ["s", 1e9] : largest >= 1e6 ? ["ms", 1e6] : largest >= 1e3 ? ["µs", 1e3] : ["ns", 1];
+  const [unit, size] = UNITS.find(([, each]) => largest >= each && step >= each / 1000) ?? UNITS[3];
   const digits = Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9));
   return `${(value / size).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${unit}`;
 }

@@ -106,7 +106,7 @@ export class OverTimeMap {
     context.textBaseline = "middle";
     const each = (height - BOTTOM) / labels.length;
     const step = Math.max(1, Math.ceil(14 / each));
-    for (let row = 0; row < labels.length; row += step) context.fillText(labels[row].slice(-10), 4, (row + 0.5) * each);
+    for (let row = 0; row < labels.length; row += step) context.fillText(labels[row].slice(-10), 4, Math.max((row + 0.5) * each, 6));
     for (let at = 0; at <= 4; at++) {
       const x = LEFT + ((width - LEFT) * at) / 4;
       context.textAlign = at === 4 ? "right" : at ? "center" : "left";

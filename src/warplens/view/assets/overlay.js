@@ -230,7 +230,7 @@ function drawGutter(timeline, context) {
       context.font = `11px ${FONT}`;
       context.fillStyle = theme.muted;
       context.textAlign = "right";
-      const blocks = row.node.children.length;
+      const blocks = row.node.children.filter((block) => block.tracks.some((track) => timeline.keeps(track))).length;
       context.fillText(`${blocks} block${blocks === 1 ? "" : "s"}`, GUTTER - 8, middle);
       context.textAlign = "left";
     }

@@ -106,6 +106,7 @@ class HistogramChart {
     context.save();
     context.font = `${11 * ratio}px system-ui, sans-serif`;
     context.textBaseline = "top";
+    context.textAlign = "left";
     let lane = 0;
     for (const [name, value] of percentiles) {
       const x = chart.valToPos(value, "x", true);
