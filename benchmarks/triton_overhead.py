@@ -17,8 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +28,7 @@ import triton.language as tl
 import triton.profiler as proton
 import triton.profiler.language as pl
 import triton.profiler.mode as pmode
+from triton.profiler.hooks.instrumentation import InstrumentationHook
 
 import warplens.triton as wlt
 from warplens._triton import frontend
@@ -156,8 +156,6 @@ def variants(ablation: bool) -> dict[str, Weaving]:
 class Woven:
     """Runs launches under one weaving, and keeps the last launch's records."""
 
-    most = 1000
-
     def __init__(self, how: Weaving, records: int) -> None:
         self.how, self.records = how, records
         self.last: Any = None
@@ -176,37 +174,22 @@ class Woven:
 
 
 class Proton:
-    most = 4
-    """Launches per turn: Proton decodes every launch in finalize()."""
+    """Runs launches under one of Proton's modes. Its decoding, minutes of host time per kernel, is left out: it is no
+    part of a kernel's time."""
 
     def __init__(self, options: dict[str, Any], folder: str) -> None:
         self.options, self.path = options, os.path.join(folder, "peer")
+        InstrumentationHook.enter = InstrumentationHook.exit = lambda self, metadata: None
 
     def __call__(self, launch: Callable[[int], object], count: int) -> None:
         proton.start(self.path, backend="instrumentation", data="tree", mode=pmode.Default(**self.options))
         for _ in range(count):
             launch(2)
-        with _without_stderr():
-            proton.finalize()
-
-
-@contextmanager
-def _without_stderr() -> Iterator[None]:
-    """Proton warns once per warp whose buffer was too small, from C++: hundreds of thousands of lines."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        torch.cuda.synchronize()
+        proton.finalize()
 
 
 class Plain:
-    most = 1000
-
     def __init__(self, mark: int) -> None:
         self.mark = mark
 
@@ -231,16 +214,15 @@ def measure(
         turn = repeat * len(names) // repeats
         order = names[turn:] + names[:turn]
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-            counts = [min(launches, modes[name].most) for name in order]
-            for name, count in zip(order, counts, strict=True):
-                modes[name](kernel.launch, count)
+            for name in order:
+                modes[name](kernel.launch, launches)
             torch.cuda.synchronize()
         events = [event for event in profiler.events() if event.name.startswith(kernel.name)]
         events.sort(key=lambda event: event.time_range.start)
-        if len(events) != sum(counts):
-            raise SystemExit(f"{kernel.label}: {len(events)} kernel events for {sum(counts)} launches")
-        for name, count in zip(order, counts, strict=True):
-            mine, events = events[:count], events[count:]
+        if len(events) != launches * len(order):
+            raise SystemExit(f"{kernel.label}: {len(events)} kernel events for {launches * len(order)} launches")
+        for name in order:
+            mine, events = events[:launches], events[launches:]
             times[name].append(statistics.median(event.device_time for event in mine))
     return times
 
@@ -273,14 +255,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--launches", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=60, help="per kernel, after which no repeat is begun")
-    parser.add_argument("--kernel", help="only kernels whose label contains this")
+    parser.add_argument(
+        "--kernel", nargs="*", default=[], help="only kernels whose label contains one of these, in this order"
+    )
     parser.add_argument("--no-proton", action="store_true")
     options = parser.parse_args()
     report: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for kernel in kernels():
-            if options.kernel and options.kernel not in kernel.label:
-                continue
+        for kernel in _chosen(options.kernel):
             report[kernel.label] = _row(kernel, options, folder)
             _progress(kernel.label, report[kernel.label])
     print(json.dumps({
@@ -292,6 +274,12 @@ def main() -> None:
         "launches": options.launches,
         "kernels": report,
     }, indent=1))  # fmt: skip
+
+
+def _chosen(parts: list[str]) -> list[Kernel]:
+    """The kernels whose label contains a part, in the order of the parts; all without any."""
+    found = kernels()
+    return [kernel for part in parts for kernel in found if part in kernel.label] if parts else found
 
 
 def _row(kernel: Kernel, options: argparse.Namespace, folder: str) -> dict[str, Any]:

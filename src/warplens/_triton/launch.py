@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import warnings
@@ -153,6 +154,28 @@ class LaunchHook:
             launcher.__init__, launcher.__call__ = original_init, original_call
 
         self._undo.append(restore)
+        self._leave_out_tuning()
+
+    def _leave_out_tuning(self) -> None:
+        """An autotuner launches each candidate hundreds of times; only the launch the user asked for is recorded."""
+        from triton.runtime.autotuner import Autotuner
+
+        original, hook = Autotuner._bench, self
+
+        @functools.wraps(original)
+        def bench(self: Any, *arguments: Any, **options: Any) -> Any:
+            hook._local.tuning = True
+            try:
+                return original(self, *arguments, **options)
+            finally:
+                hook._local.tuning = False
+
+        Autotuner._bench = bench
+
+        def restore() -> None:
+            Autotuner._bench = original
+
+        self._undo.append(restore)
 
     def remove(self) -> None:
         while self._undo:
@@ -166,6 +189,8 @@ class LaunchHook:
                 "a kernel asks for profile scratch that warplens did not weave: it was compiled by another profiler, "
                 "or outside this process's profiles; compile it again inside wl.profile"
             )
+        if getattr(self._local, "tuning", False):
+            return None
         number = self._count.get(kernel.name, 0)
         self._count[kernel.name] = number + 1
         if number % self.profile.options.every:
