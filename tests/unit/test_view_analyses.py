@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from warplens.analyse.heatmap import OTHER, by_region, over_time
 from warplens.analyse.histogram import histograms
-from warplens.analyse.timeline import innermost, lanes, rows_of, strips
+from warplens.analyse.timeline import innermost, lanes, rows_of, strips, thinned
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
 
@@ -115,6 +115,18 @@ def test_no_two_spans_share_a_line_at_one_time(seed: int) -> None:
 def test_nested_spans_keep_their_depth_as_their_line() -> None:
     trace = random_trace(3)
     assert (lanes(trace) == trace.numpy("depth")).all()
+
+
+def test_thinning_keeps_whole_blocks_of_every_sm_while_it_can() -> None:
+    spans = [Span("a", 10 * i, 9, block=b, warp=w, sm=b % 6) for b in range(24) for w in range(2) for i in range(5)]
+    trace = make_trace(spans)
+    assert thinned(trace, 0).trace is thinned(trace, 240).trace is trace
+    for most in (239, 120, 60, 25, 10):
+        part = thinned(trace, most)
+        blocks = set(part.trace.numpy("block").tolist())
+        assert len(part.trace) == 10 * len(blocks) <= most, "only whole blocks"
+        assert (part.kept, part.blocks) == (len(blocks), 24)
+        assert len({block % 6 for block in blocks}) == min(6, most // 10), "as many SMs as fit"
 
 
 def test_histograms_count_every_closed_span_once_over_common_edges() -> None:

@@ -121,12 +121,12 @@ def test_unusual_traces_make_a_report(trace: Trace) -> None:
 
 
 def test_large_traces_are_thinned_by_whole_blocks_and_the_page_says_so() -> None:
-    trace = make_trace([Span("a", 10 * i, 9, block=b) for b in range(40) for i in range(25)])
+    trace = make_trace([Span("a", 10 * i, 9, block=b, sm=b % 10) for b in range(40) for i in range(25)])
     text = report([trace], Options(limit=300))
     document = json.loads(re.search(r'id="report">(.*?)</script>', text, re.DOTALL).group(1))
     info = document["traces"][0]
     assert (info["spans"], info["shown"]) == (1000, 250)
-    assert "one block in 4" in info["sampling"]
+    assert "10 of 40 blocks" in info["sampling"]
     assert ">1,000</td>" in text, "statistics still cover everything"
 
 

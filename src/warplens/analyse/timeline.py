@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from warplens.analyse.lives import Lives, unique_rows
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 
@@ -237,13 +238,41 @@ def lanes(trace: Trace) -> npt.NDArray[np.int16]:
     return lane
 
 
-def thinned(trace: Trace, most: int) -> tuple[Trace, int]:
-    """One block in every n, with n as small as brings the trace to `most` rows; and that n. `most` 0 keeps all."""
+@dataclass(frozen=True)
+class Thinned:
+    """Part of a trace that a timeline can hold: `kept` of its `blocks` blocks, all their spans."""
+
+    trace: Trace
+    kept: int
+    blocks: int
+
+
+def thinned(trace: Trace, most: int) -> Thinned:
+    """Whole blocks, as many as stay within `most` rows: every n-th of each SM, and of only some SMs if need be.
+
+    Taking every n-th block of the grid instead would show only some SMs, since blocks go round the SMs in turn.
+    """
+    lives = Lives.of(trace)
+    rows = np.bincount(lives.block, weights=lives.counts, minlength=len(lives.blocks))
     if not most or len(trace) <= most:
-        return trace, 1
-    block = trace.numpy("block")
-    blocks, counts = np.unique(block, return_counts=True)
-    every = 1
-    while every < len(blocks) and counts[::every].sum() > most:
-        every += 1
-    return trace.select(block=blocks[::every].tolist()), every
+        return Thinned(trace, len(rows), len(rows))
+    rank = np.array([launch.rank for launch in lives.launches], np.int64)[lives.blocks.launch]
+    _, _, place = unique_rows(rank, lives.blocks.sm)
+    order = np.lexsort((lives.blocks.begin_ns, place))
+    first = np.append(True, place[order][1:] != place[order][:-1])
+    turn = np.empty(len(rows), np.int64)
+    turn[order] = np.arange(len(rows)) - np.repeat(
+        np.flatnonzero(first), np.diff(np.append(np.flatnonzero(first), len(rows)))
+    )
+    for every in range(2, int(turn.max()) + 2):
+        keep = turn % every == 0
+        if rows[keep].sum() <= most:
+            break
+    else:
+        alone = turn == 0
+        every = 1
+        while rows[alone & (place % every == 0)].sum() > most and every <= int(place.max()):
+            every += 1
+        keep = alone & (place % every == 0)
+    tracks = trace.numpy("track")[lives.first][keep[lives.block]]
+    return Thinned(trace.select(track=tracks.tolist()), int(keep.sum()), len(rows))

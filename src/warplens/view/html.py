@@ -20,7 +20,7 @@ from warplens.analyse.lines import lines
 from warplens.analyse.lives import Lives
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.statistics import Statistics
-from warplens.analyse.timeline import innermost, thinned
+from warplens.analyse.timeline import Thinned, innermost, thinned
 from warplens.errors import UsageError
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
@@ -54,8 +54,7 @@ class _Part:
     """One trace of a report: what is in its payload, and what the page is told about it."""
 
     trace: Trace
-    shown: Trace
-    every: int
+    shown: Thinned
     letter: str
     label: str
     stats: Statistics
@@ -171,14 +170,14 @@ def _render(context: dict[str, Any]) -> str:
 
 
 def _part(trace: Trace, at: int, options: Options) -> _Part:
-    shown, every = thinned(trace, options.limit)
+    shown = thinned(trace, options.limit)
     label = options.labels[at] if at < len(options.labels) else "AB"[at]
-    return _Part(trace, shown, every, "AB"[at], label, trace.stats())
+    return _Part(trace, shown, "AB"[at], label, trace.stats())
 
 
 def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> dict[str, Any]:
     """What the page's script is told of one trace; fills the part's payload on the way."""
-    trace, packer = part.shown, part.packer
+    trace, packer = part.shown.trace, part.packer
     codes = np.array([places[name] for name in trace.regions], np.int64)
     pack_spans(trace, packer, codes)
     roles = warp_roles(Lives.of(trace))[0]
@@ -189,7 +188,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
         "payload": f"payload-{at}",
         "spans": len(part.trace),
         "shown": len(trace),
-        "sampling": f"one block in {part.every}; --limit 0 keeps all" if part.every > 1 else "",
+        "sampling": f"{part.shown.kept:,} of {part.shown.blocks:,} blocks; --limit 0 keeps all",
         "kernels": trace.kernels,
         "launches": [_launch(launch) for launch in trace.meta.launches],
         "clock": asdict(part.trace.meta.clock),
