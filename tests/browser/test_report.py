@@ -13,6 +13,8 @@ import pytest
 from builders import Span, make_trace
 from scene import gemm
 
+from warplens.analyse.critical import critical_path
+from warplens.analyse.heatmap import over_time
 from warplens.analyse.timeline import strips
 from warplens.trace.model import Trace
 
@@ -433,3 +435,44 @@ def test_launches_far_apart_begin_with_the_longest(show: Show) -> None:
     assert 10**6 - 10 < begin < end < 10**6 + 110
     choose(page, "document.querySelector('select[aria-label=Launch]')", "")
     assert window(page)[1] - window(page)[0] > 2 * 10**6
+
+
+def test_the_critical_path_is_outlined_where_the_analysis_says(show: Show, trace: Trace) -> None:
+    page = show(trace)
+    page.run("[...document.querySelectorAll('.toolbar button')].find((b) => b.textContent === 'Critical path').click()")
+    script = """(({critical, trace: {tracks}}) => critical.map(({track, begin, end}) =>
+      [tracks.launch[track], tracks.block[track], tracks.warp[track], begin, end]))(warplens.timelines[0])"""
+    drawn = page.run(script)
+    found = critical_path(trace)["pipelined_gemm"]
+    assert drawn == [[found.launch, step.block, step.warp, step.start_ns, step.end_ns] for step in found.steps]
+    assert page.run("warplens.timelines[0].boxOfTrack(warplens.timelines[0].critical[0].track).top") > 0
+
+
+def test_heat_maps_hold_the_analysis_numbers_and_lead_to_the_timeline(show: Show, trace: Trace) -> None:
+    page = show(trace)
+    found = over_time(trace, "sm", 240)
+    info = page.run("warplens.report.traces[0].over_time[0]")
+    assert info["labels"] == list(found.rows.labels)
+    assert (info["begin"], info["end"]) == (found.begin, found.end)
+    cells = page.run("Array.from(warplens.panels[0].columns.raw('over_time.sm'))")
+    assert np.allclose(np.array(cells) / 255 * info["peak"], found.warps.reshape(-1), atol=info["peak"] / 500)
+    page.run("document.querySelector('canvas.heat').scrollIntoView({behavior: 'instant', block: 'center'})")
+    page.frame()
+    box = page.run("document.querySelector('canvas.heat').getBoundingClientRect().toJSON()")
+    x, y = box["left"] + 64 + (box["width"] - 64) * 0.5, box["top"] + (box["height"] - 22) * 5.5 / 12
+    page.mouse("mouseMoved", x, y)
+    assert page.run("document.querySelector('.tip').textContent").startswith("SM 5, ")
+    page.click(x, y)
+    begin, end = window(page)
+    assert begin < (found.begin + found.end) / 2 < end
+    assert end - begin < (found.end - found.begin) / 20
+    assert page.run("warplens.timelines[0].tree.roots[5].open") is True
+
+
+def test_a_double_click_zooms_to_the_span(show: Show, trace: Trace) -> None:
+    page = show(trace)
+    row = trace.column("region").to_pylist().index("epilogue")
+    page.click(*place(page, row), count=2)
+    begin, end = window(page)
+    start, length = int(trace.numpy("start_ns")[row]), int(trace.numpy("dur_ns")[row])
+    assert (begin, end) == pytest.approx((start - length / 4, start + length * 1.25))

@@ -24,7 +24,7 @@ from warplens.files import check_writable
 def command(
     trace: str, output: str | None, option_output: str | None, annotate: bool | None, force: bool, as_json: bool
 ) -> None:
-    """Write TRACE as OUTPUT: .pftrace .json .json.gz .hatchet .csv .parquet"""
+    """Write TRACE as OUTPUT: .pftrace .json .json.gz .hatchet .csv .parquet .html .png .svg"""
     target = option_output or output
     if target is None:
         raise UsageError("name the file to write, for example: warplens export t.warplens -o t.pftrace")

@@ -14,18 +14,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import warplens
 from warplens.analyse.finding import duration, percent
-from warplens.analyse.heatmap import by_block, over_time
 from warplens.analyse.histogram import histograms
 from warplens.analyse.lines import lines
 from warplens.analyse.lives import Lives
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.statistics import Statistics
-from warplens.analyse.timeline import Thinned, innermost, thinned
+from warplens.analyse.timeline import Thinned, thinned
 from warplens.errors import UsageError
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
-from warplens.view import bundle, sections
+from warplens.view import bundle, maps, sections
 from warplens.view.comparison import comparison
 from warplens.view.palette import colours, ink, union
 from warplens.view.payload import Packer, pack_spans
@@ -33,10 +32,6 @@ from warplens.view.source import listing
 
 LIMIT = 2_000_000
 """Spans that a report's timeline holds unless told otherwise; statistics and heat maps always cover all of them."""
-
-_MINIMAP_BINS = 600
-_HEAT_BINS = 240
-_MOST_WARP_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -113,10 +108,9 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
                 for at, part in enumerate(parts)
             ],
         },
-        "heat_note": _heat_note(parts),
+        "heat_note": maps.note(parts[0].trace),
         "overlaps": sections.overlaps(traces),
         "paths": tables,
-        "rooflines": [],
         "sources": listing([line for part in parts for line in lines(part.trace, part.stats)], chosen.sources),
         "traces": [
             {
@@ -125,7 +119,7 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
                 "shown": info["shown"],
                 "payload": info["payload"],
                 "text": part.packer.text,
-                "matrix": sections.warp_matrix(_focus(part.trace)[0]),
+                "matrix": sections.warp_matrix(maps.focus(part.trace)[0]),
             }
             for part, info in zip(parts, infos, strict=True)
         ],
@@ -197,9 +191,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
         ],
         "regions": used,
         "critical": outline,
-        "minimap": _minimap(part.trace, packer, places),
-        "over_time": _over_time(part.trace, packer, places),
-        "blocks": _blocks(part.trace, packer, places),
+        **maps.pack_maps(part.trace, packer, places),
     }
     return info | {"columns": packer.manifest}
 
@@ -207,79 +199,6 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
 def _launch(info: LaunchInfo) -> dict[str, Any]:
     names = ("launch", "rank", "device", "kernel", "grid", "block", "begin_ns", "end_ns")
     return {name: getattr(info, name) for name in names}
-
-
-def _minimap(trace: Trace, packer: Packer, places: dict[str, int]) -> dict[str, Any]:
-    found = over_time(trace, "warp_index", _MINIMAP_BINS)
-    warps = found.warps.sum(axis=1)
-    most = warps.sum(axis=0).max(initial=0.0) or 1.0
-    packer.octets("minimap", np.round(255 * warps / most))
-    return {"bins": _MINIMAP_BINS, "regions": [places.get(name, -1) for name in found.regions]}
-
-
-def _focus(trace: Trace) -> tuple[Trace, LaunchInfo | None]:
-    """The longest launch: heat maps over several would mostly show the time between them."""
-    launches = trace.meta.launches
-    if len(launches) < 2:
-        return trace, launches[0] if launches else None
-    longest = max(launches, key=lambda info: info.end_ns - info.begin_ns)
-    return trace.select(launch=longest.launch, rank=longest.rank), longest
-
-
-def _heat_note(parts: Sequence[_Part]) -> str:
-    launch = _focus(parts[0].trace)[1]
-    if launch is None or len(parts[0].trace.meta.launches) < 2:
-        return "a cell's strength is the mean number of warps at work in it"
-    return f"of the longest launch, {launch.kernel} #{launch.launch}; strength is the mean number of warps at work"
-
-
-def _over_time(trace: Trace, packer: Packer, places: dict[str, int]) -> list[dict[str, Any]]:
-    focus = _focus(trace)[0]
-    if not len(focus):
-        return []
-    segments = innermost(focus)
-    made = []
-    for by, title in (("sm", "SM by time"), ("warp_index", "Warp of a block by time")):
-        found = over_time(focus, by, _HEAT_BINS, segments=segments)
-        if by == "warp_index" and not 2 <= len(found.rows.labels) <= _MOST_WARP_ROWS:
-            continue
-        peak = float(found.warps.sum(axis=0).max(initial=0.0)) or 1.0
-        packer.octets(f"over_time.{by}", np.round(255 * found.warps / peak))
-        made.append(
-            {
-                "by": by,
-                "title": title,
-                "column": f"over_time.{by}",
-                "labels": list(found.rows.labels),
-                "regions": [places.get(name, -1) for name in found.regions],
-                "begin": found.begin,
-                "end": found.end,
-                "bins": _HEAT_BINS,
-                "peak": peak,
-            }
-        )
-    return made
-
-
-def _blocks(trace: Trace, packer: Packer, places: dict[str, int]) -> dict[str, Any] | None:
-    focus, launch = _focus(trace)
-    found = by_block(focus)
-    if found.blocks < 2:
-        return None
-    entered = np.flatnonzero(~np.isnan(found.mean).all(axis=0))
-    if not len(entered):
-        return None
-    packer.floats("blocks", found.mean[:, entered].reshape(-1))
-    across = launch.grid[0] if launch and found.each == 1 and launch.grid[1] * launch.grid[2] > 1 else 0
-    cells = len(found.mean)
-    return {
-        "title": "Block by region: mean cycles" + (f", {found.each} blocks a cell" if found.each > 1 else ""),
-        "column": "blocks",
-        "cells": cells,
-        "each": found.each,
-        "across": min(max(across or int(np.ceil(np.sqrt(cells * 4))), 1), cells),
-        "regions": [places[found.regions[at]] for at in entered.tolist()],
-    }
 
 
 def _histograms(spread: dict[str, Any], parts: Sequence[_Part], places: dict[str, int]) -> dict[int, Any]:
