@@ -241,6 +241,94 @@ def test_a_full_track_loses_exactly_what_does_not_fit(gpu: FakeGpu, full: str) -
         assert max(halves) < 10
 
 
+NAMES = ("launch", "block", "warp", "region", "kind", "depth", "value", "open")
+
+
+@pytest.mark.parametrize("clock", ["32", "64"])
+@pytest.mark.parametrize("granularity", ["warp", "block"])
+def test_records_that_wait_in_shared_memory_all_arrive(gpu: FakeGpu, clock: str, granularity: str) -> None:
+    """287 slots per warp (572 with 64-bit clocks) go through 32 in shared memory: they spill several times."""
+    seen = []
+    for options in ({}, {"buffer": "shared", "bytes_per_block": 2 * 32 * 8, "records_per_warp": None}):
+        with wl.profile(clock=clock, granularity=granularity, **options) as profile:
+            source, target = run(gpu, steps=40)
+        np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 39)
+        assert profile.trace.meta.losses.clean, profile.trace.meta.losses
+        seen.append([tuple(str(row[name]) for name in NAMES) for row in rows(profile.trace)])
+    assert "st.shared" in gpu.fired[-1].ptx
+    assert seen[0] == seen[1]
+    launch = profile.trace.meta.launches[0]
+    assert launch.cost["flush_cycles"] > 0
+    assert launch.extra["shared_bytes"] == 512
+
+
+@triton.jit
+def padded(steps, PAD: tl.constexpr):
+    for _ in tl.static_range(PAD):
+        wlt.instant("pad")
+    for step in range(steps):
+        wlt.value("half", step * 0.5)
+        wlt.instant("tick")
+
+
+@pytest.mark.parametrize("clock", ["32", "64"])
+@pytest.mark.parametrize("pad", range(6))
+def test_a_spilling_track_that_fills_up_loses_exactly_what_does_not_fit(gpu: FakeGpu, pad: int, clock: str) -> None:
+    """The cut may fall between a value and its record: then the value's slot is lost as well."""
+    with wl.profile(buffer="shared", records_per_warp=64, bytes_per_block=None, clock=clock) as profile:
+        padded[(2,)](100, PAD=pad, num_warps=1)
+    losses = profile.trace.meta.losses
+    width = 1 if clock == "32" else 2
+    assert losses.records_written == 2 * (pad * width + 100 * (3 * width))
+    assert losses.records_kept + losses.records_lost == losses.records_written
+    assert losses.empty_slots == losses.torn_payloads == losses.unknown_regions == 0
+    capacity = profile.trace.meta.launches[0].extra["capacity"]
+    assert 0 <= capacity - losses.records_kept // 2 <= 1
+    values = [row["value"] for row in rows(profile.trace) if row["region"] == "half" and row["block"] == 0]
+    assert values == [step / 2 for step in range(len(values))]
+    assert len(values) >= (capacity - pad * width - 3) // (3 * width)
+    padded.device_caches.clear()
+
+
+@pytest.mark.parametrize("steps", [2, 40])
+def test_a_ring_in_shared_memory_keeps_the_latest(gpu: FakeGpu, steps: int) -> None:
+    seen = []
+    for options in ({"buffer": "shared", "bytes_per_block": 2 * 64 * 8}, {"records_per_warp": 64}):
+        with wl.profile(full="ring", **options) as profile:
+            run(gpu, steps=steps)
+        losses = profile.trace.meta.losses
+        assert losses.records_kept == min(64, 4 + 7 * steps) * 6
+        assert losses.records_written == (4 + 7 * steps) * 6
+        seen.append([tuple(str(row[name]) for name in NAMES) for row in rows(profile.trace)])
+    assert seen[0] == seen[1]
+
+
+def test_shared_memory_that_is_not_there_is_refused(gpu: FakeGpu) -> None:
+    with (
+        pytest.raises(WarplensError, match="a track needs at least 256"),
+        wl.profile(buffer="shared", bytes_per_block=256),
+    ):
+        run(gpu)
+    with pytest.raises(WarplensError, match="bytes_per_block="):
+        wl.profile(buffer="shared", full="ring", records_per_warp=64).__enter__()
+
+
+def test_shared_memory_is_taken_only_where_occupancy_does_not_suffer() -> None:
+    from warplens._triton.room import free_bytes
+
+    for capability, per_sm in ((80, 164 << 10), (90, 228 << 10), (89, 100 << 10)):
+        for threads in (32, 128, 256, 1024):
+            for shared in (0, 1024, 30_000, 48 << 10, 90_000):
+                extra = free_bytes(capability, shared, threads)
+                most = min(2048 // threads, 32)
+
+                def fit(used: int, most: int = most, per_sm: int = per_sm) -> int:
+                    return min(most, per_sm // (used + 1024))
+
+                if capability != 89:
+                    assert fit(shared + extra) == fit(shared)
+
+
 def test_a_captured_launch_is_not_recorded_and_says_so(gpu: FakeGpu) -> None:
     with wl.profile() as profile:
         run(gpu)
@@ -259,6 +347,37 @@ def test_buffers_come_home_before_they_fill_the_device(gpu: FakeGpu) -> None:
             run(gpu, blocks=1)
         assert [launch.nbytes > 0 for launch in profile._pending] == [False, False, True]
     assert len({row["launch"] for row in rows(profile.trace)}) == 3
+
+
+def test_of_an_autotuner_only_the_launch_that_was_asked_for_is_recorded(gpu: FakeGpu) -> None:
+    def bench(call: Any, quantiles: Any) -> list[float]:
+        for _ in range(3):
+            call()
+        return [1.0] * 3
+
+    configs = [triton.Config({"BLOCK": block}, num_warps=2) for block in (64, 128)]
+    tuned = triton.autotune(configs, key=[], do_bench=bench)(plain)
+    data = gpu.tensor(np.zeros(128, np.float32))
+    marked = triton.autotune(configs, key=["steps"], do_bench=bench)(stepped)
+    source = gpu.tensor(np.arange(128, dtype=np.float32))
+    with wl.profile() as profile:
+        tuned[(1,)](data, data)
+        marked[(1,)](source, data, 2)
+    assert [bool(fired.scratch) for fired in gpu.fired if fired.name == "stepped"] == [False] * 6 + [True]
+    assert {row["launch"] for row in rows(profile.trace)} == {0}
+    with wl.profile() as again:
+        marked[(1,)](source, data, 2)
+    assert len(again.trace) == len(profile.trace)
+
+
+def test_a_front_end_may_join_a_profile_that_runs(gpu: FakeGpu) -> None:
+    ended = []
+    with wl.profile() as profile:
+        profile.join(lambda joined: lambda: ended.append(joined))
+        profile.join(lambda joined: None)
+        assert not ended
+        run(gpu)
+    assert ended == [profile]
 
 
 def test_another_profiler_is_refused_by_name(gpu: FakeGpu) -> None:

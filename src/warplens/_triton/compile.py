@@ -10,13 +10,15 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from warplens._triton.extra import triton_version
+from warplens._triton.room import shared_buffer
 from warplens.errors import WarplensError
-from warplens.record.layout import LAYOUT_VERSION
+from warplens.record.layout import LAYOUT_VERSION, SLOT_BYTES
+from warplens.weave.marks import PREFIX
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.weaver import weave
 
@@ -31,11 +33,13 @@ class Recipe:
 
     how: Weaving
     kernels: str | None = None
+    shared_bytes: int | None = None
+    """Bytes of shared memory that records wait in, 0 for a default; None lets them go to global memory at once."""
 
     @functools.cached_property
     def key(self) -> str:
         """A cache key that differs whenever the woven text could."""
-        text = f"{LAYOUT_VERSION} {_weaver_digest()} {self.how!r} {self.kernels!r}"
+        text = f"{LAYOUT_VERSION} {_weaver_digest()} {self.how!r} {self.kernels!r} {self.shared_bytes!r}"
         return "warplens-" + hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def wants(self, kernel: str) -> bool:
@@ -85,7 +89,10 @@ class CompileHook:
         name = str(metadata.get("name", ""))
         if not self.recipe.wants(name):
             return text
-        woven = weave(text, buffer=ParamBuffer(-1), how=self.recipe.how)
+        how = self.recipe.how
+        if self.recipe.shared_bytes is not None and PREFIX in text:
+            how = replace(how, shared=shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes))
+        woven = weave(text, buffer=ParamBuffer(-1), how=how)
         if not woven.entries:
             return text
         if metadata.get("profile_scratch_size"):
@@ -94,7 +101,12 @@ class CompileHook:
             )
         metadata["profile_scratch_size"] = SCRATCH_BYTES
         metadata["profile_scratch_align"] = SCRATCH_BYTES
-        metadata[METADATA] = {**woven.describe(), "select": asdict(self.recipe.how.select)}
+        metadata[METADATA] = {**woven.describe(), "select": asdict(how.select)}
+        if how.shared is not None:
+            warps = -(-woven.threads[name] // 32)
+            used = how.shared.slots * SLOT_BYTES * how.select.tracks_per_block(warps)
+            metadata["shared"] = how.shared.offset + used
+            metadata[METADATA] |= {"shared_slots": how.shared.slots, "shared_bytes": used}
         return woven.text
 
 

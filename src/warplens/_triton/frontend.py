@@ -73,9 +73,12 @@ def recipe(options: Options) -> Recipe:
         sms=None if options.sms is None else tuple(options.sms),
         **select_blocks(options.blocks),  # type: ignore[arg-type]
     )
+    shared = None
     if options.buffer == "shared":
-        raise UsageError("buffer='shared' is not there for Triton kernels; use buffer='global'")
-    return Recipe(override or Weaving(full=options.full, clock=options.clock, select=select), options.kernels)
+        shared = options.bytes_per_block or 0
+        if options.full == "ring" and options.records_per_warp is not None:
+            raise UsageError("buffer='shared' with full='ring': give its size with bytes_per_block=")
+    return Recipe(override or Weaving(full=options.full, clock=options.clock, select=select), options.kernels, shared)
 
 
 def _refuse_others() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from warplens._triton import memory
 from warplens._triton.compile import METADATA
@@ -38,6 +39,8 @@ class WovenKernel:
     full: str
     store: str
     select: Selection
+    shared_slots: int = 0
+    shared_bytes: int = 0
 
     @staticmethod
     def of(metadata: Any) -> WovenKernel | None:
@@ -56,6 +59,8 @@ class WovenKernel:
             document["full"],
             document["store"],
             Selection(**select),
+            document.get("shared_slots", 0),
+            document.get("shared_bytes", 0),
         )
 
 
@@ -113,9 +118,22 @@ class TritonLaunch:
             raw.reshape(-1),
             full=kernel.full,
             locations=kernel.locations,
-            cost={"wait_ns": waited * 1e9, "finalize_ns": (time.perf_counter() - start) * 1e9},
-            extra={"store": kernel.store, "track_bytes": stride, "capacity": capacity, "most_written": written},
+            cost=self._cost(fields, waited, start),
+            extra={
+                "store": kernel.store,
+                "track_bytes": stride,
+                "capacity": capacity,
+                "most_written": written,
+                "shared_bytes": kernel.shared_bytes,
+            },
         )
+
+    def _cost(self, headers: npt.NDArray[np.void], waited: float, start: float) -> dict[str, float]:
+        """Waiting for the launch, copying its buffer out, and what a warp spent on emptying shared memory."""
+        cost = {"wait_ns": waited * 1e9, "finalize_ns": (time.perf_counter() - start) * 1e9}
+        if self.kernel.shared_slots and len(headers):
+            cost["flush_cycles"] = float(headers["flush"].mean())
+        return cost
 
 
 class LaunchHook:
@@ -228,7 +246,10 @@ class LaunchHook:
     def _shift(self, kernel: WovenKernel, tracks: int) -> int:
         records = self.profile.options.records_per_warp
         wish = self.profile.options.bytes_per_block
-        if wish is not None:
+        if kernel.shared_slots:
+            # The wish was for shared memory; a ring there and its copy in global memory have the same size.
+            records = kernel.shared_slots if kernel.full == "ring" else records
+        elif wish is not None:
             # A budget is not exceeded: the largest ring, or the most slots, that fit it.
             records = wish // SLOT_BYTES // kernel.select.tracks_per_block(kernel.warps)
             if kernel.full == "ring":

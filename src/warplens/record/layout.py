@@ -71,15 +71,16 @@ class TrackState(IntEnum):
 HEADER = np.dtype(
     {
         "names": [
-            "magic", "block", "warp", "lane", "sm", "written", "state",
+            "magic", "block", "warp", "lane", "sm", "written", "state", "flush",
             "start_clock", "start_ns", "exit_clock", "exit_ns",
         ],
-        "formats": ["<u4", "<u4", "<u2", "<u2", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8"],
-        "offsets": [0, 4, 8, 10, 12, 16, 20, 32, 40, 48, 56],
+        "formats": ["<u4", "<u4", "<u2", "<u2", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8"],
+        "offsets": [0, 4, 8, 10, 12, 16, 20, 24, 32, 40, 48, 56],
         "itemsize": HEADER_BYTES,
     }
 )  # fmt: skip
-"""The track header. `written` counts slots, also those that did not fit."""
+"""The track header. `written` counts slots, also those that did not fit; `flush` the cycles that copying a buffer in
+shared memory to the track took after the exit."""
 
 RECORD = np.dtype([("word0", "<u4"), ("clock", "<u4")])
 

@@ -37,8 +37,8 @@ _REGISTER = re.compile(r"%[\w$]+|-?\d+|0[xfd][0-9A-Fa-f]+|-?[\d.]+(?:e[-+]?\d+)?
 
 @dataclass(frozen=True)
 class Mark:
-    """One mark of the kernel: what it records, the operand a value or an async tag reads, and whether its record carries
-    a 64-bit clock."""
+    """One mark of the kernel: what it records, the operand a value or an async tag reads, and whether its record has a
+    64-bit clock."""
 
     kind: Kind
     name: str

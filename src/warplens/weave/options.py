@@ -83,8 +83,18 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class SharedBuffer:
+    """Records wait in shared memory: `slots` of them per track (a power of two), at `symbol + offset`."""
+
+    slots: int
+    offset: int = 0
+    symbol: str = "global_smem"
+
+
+@dataclass(frozen=True)
 class Weaving:
-    """How to record. `clock` is the bits of a record's clock; `store` says when a record's store is issued (see weaver.py); `keep` how many record words stay
+    """How to record. `clock` is the bits of a record's clock; `store` says when a record's store is issued (see
+    weaver.py); `keep` how many record words stay
     in registers instead of being rebuilt at each mark; `fuse` lets marks with nothing between them share a clock;
     `pair` writes two neighbouring records with one 16-byte store where their alignment is certain; `pin` keeps
     the pointer's words in one place, which spares a copy per block and may cost a register; `constants` builds what a
@@ -99,6 +109,7 @@ class Weaving:
     pin: bool = True
     constants: bool = True
     select: Selection = field(default_factory=Selection)
+    shared: SharedBuffer | None = None
 
     def __post_init__(self) -> None:
         if self.full not in ("stop", "ring"):

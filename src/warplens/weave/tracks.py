@@ -16,7 +16,7 @@ from warplens.weave.options import GRANULARITY, MIN_SHIFT, SHIFT_MASK, ParamBuff
 from warplens.weave.ptx import Function
 from warplens.weave.syntax import WeaveError
 
-_FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
+FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
 
 DECLARATIONS = """\
 	.reg .b64 %wl_a, %wl_b, %wl_d;
@@ -29,6 +29,8 @@ ZERO = "%wl_z"
 
 class Track:
     """Text for one function's track; `slack` is how many slots past the capacity a block may write."""
+
+    declarations = DECLARATIONS
 
     def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, how: Weaving, slack: int) -> None:
         self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack
@@ -51,7 +53,7 @@ class Track:
             "mov.b64 {%wl_lo, %wl_hi}, %wl_a;",
         ]
         lines += self._header()
-        return _text(lines + self._start())
+        return text_of(lines + self._start())
 
     def _pointer(self) -> str:
         if isinstance(self.buffer, SymbolBuffer):
@@ -143,7 +145,7 @@ class Track:
             f"mov.b32 %wl_v, {TRACK_MAGIC};",
             "@%wl_p st.global.v4.b32 [%wl_a], {%wl_v, %wl_x, %wl_t, %wl_u};",
             "mov.u64 %wl_b, %clock64; mov.u64 %wl_d, %globaltimer;",
-            f"@%wl_p st.global.v2.b64 [%wl_a+{_FIELD['start_clock']}], {{%wl_b, %wl_d}};",
+            f"@%wl_p st.global.v2.b64 [%wl_a+{FIELD['start_clock']}], {{%wl_b, %wl_d}};",
         ]
         return lines
 
@@ -162,7 +164,7 @@ class Track:
 
     def step(self, slots: int) -> str:
         """Claim `slots` slots; `store` then counts back from the new end."""
-        return _text([
+        return text_of([
             "setp.le.and.u32 %wl_p, %wl_lo, %wl_lim, %wl_p;",
             f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};",
             "mov.b64 %wl_a, {%wl_lo, %wl_hi};",
@@ -170,12 +172,12 @@ class Track:
 
     def store(self, back: int, value: str) -> str:
         """Put `value` (`{word0, clock}` or a .b64 register) into the slot `back` slots before the end."""
-        return _text([f"@%wl_p st.global.{_vector(value)} [%wl_a+{-back * SLOT_BYTES}], {value};"])
+        return text_of([f"@%wl_p st.global.{vector_of(value)} [%wl_a+{-back * SLOT_BYTES}], {value};"])
 
     def epilogue(self, pending: str) -> str:
         """Store the deferred record, if there is one, then the header's exit half."""
         lines = [self.step(0), self.store(1, pending)] if pending else []
-        return "\n".join([*lines, _text([*self._exit_header(), *self._exit_fields()])])
+        return "\n".join([*lines, text_of([*self._exit_header(), *self._exit_fields()])])
 
     def _exit_header(self) -> list[str]:
         """%wl_a: the header; %wl_s: slots written."""
@@ -191,8 +193,8 @@ class Track:
         return [
             f"mov.b32 %wl_t, {int(TrackState.EXITED)};",
             "mov.u64 %wl_b, %clock64; mov.u64 %wl_d, %globaltimer;",
-            f"@%wl_q st.global.v2.b32 [%wl_a+{_FIELD['written']}], {{%wl_s, %wl_t}};",
-            f"@%wl_q st.global.v2.b64 [%wl_a+{_FIELD['exit_clock']}], {{%wl_b, %wl_d}};",
+            f"@%wl_q st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
+            f"@%wl_q st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_b, %wl_d}};",
         ]
 
 
@@ -208,13 +210,13 @@ class RingTrack(Track):
         ]
 
     def step(self, slots: int) -> str:
-        return _text([f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};"])
+        return text_of([f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};"])
 
     def store(self, back: int, value: str) -> str:
-        return _text([
+        return text_of([
             f"add.u32 %wl_t, %wl_lo, {-back * SLOT_BYTES}; and.b32 %wl_t, %wl_t, %wl_mask;",
             "or.b32 %wl_t, %wl_t, %wl_lim; mov.b64 %wl_a, {%wl_t, %wl_hi};",
-            f"@%wl_p st.global.{_vector(value)} [%wl_a], {value};",
+            f"@%wl_p st.global.{vector_of(value)} [%wl_a], {value};",
         ])  # fmt: skip
 
     def _exit_header(self) -> list[str]:
@@ -224,9 +226,11 @@ class RingTrack(Track):
         ]
 
 
-def _vector(value: str) -> str:
+def vector_of(value: str) -> str:
+    """The type of a store of `value`."""
     return f"v{value.count(',') + 1}.b32" if value.startswith("{") else "b64"
 
 
-def _text(lines: list[str]) -> str:
+def text_of(lines: list[str]) -> str:
+    """Lines as they stand in a function's body."""
     return "\n".join(line if line.startswith("\t") else "\t" + line for line in lines)

@@ -23,6 +23,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from warplens.errors import UsageError
 from warplens.record.layout import MAX_REGION, WIDE_KINDS, Kind, ValueType, word0
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, outline
 from warplens.weave.calls import Calls
@@ -30,8 +31,9 @@ from warplens.weave.constants import build_constants
 from warplens.weave.marks import WOVEN, Mark
 from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label, Module, Raw, Scope, parse
+from warplens.weave.shared import SharedRing, SharedTrack, smallest
 from warplens.weave.syntax import WeaveError
-from warplens.weave.tracks import DECLARATIONS, ZERO, RingTrack, Track
+from warplens.weave.tracks import ZERO, RingTrack, Track
 
 TIGHT = 8
 """A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""
@@ -112,7 +114,13 @@ class _Weaver:
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
         self.slack = 1 + max((block.slots for block in blocks), default=0)
         self.store = self._store_policy(blocks)
-        self.pair = self.how.pair and self.how.full == "stop" and all(block.slots % 2 == 0 for block in blocks)
+        self._check_shared()
+        self.pair = (
+            self.how.pair
+            and self.how.full == "stop"
+            and not self.how.shared
+            and all(block.slots % 2 == 0 for block in blocks)
+        )
 
     def weave(self) -> Woven:
         entries: dict[str, int] = {}
@@ -127,12 +135,30 @@ class _Weaver:
             _FunctionWeaver(self, function, self.outlines[function.name]).weave()
         self.calls.rewrite_headers()
         if isinstance(self.buffer, SymbolBuffer) and entries:
-            first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))
-            self.module.items.insert(first, Raw.of(f".visible .const .align 8 .b64 {self.buffer.name};"))
+            self._declare(f".visible .const .align 8 .b64 {self.buffer.name};")
+        if self.how.shared and entries and f" {self.how.shared.symbol}[]" not in self.module.text():
+            self._declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
         regions = {number: name for name, number in self.ids.items()}
         woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, self.store)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
         return Woven.restore(header + self.module.text(), woven.describe())
+
+    def _declare(self, text: str) -> None:
+        first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))
+        self.module.items.insert(first, Raw.of(text))
+
+    def _check_shared(self) -> None:
+        if self.how.shared is None:
+            return
+        function = next((f for f in self.module.functions if not f.is_entry and f.name in self.calls.stateful), None)
+        if function is not None:
+            problem = "marks in a function that is not inlined cannot wait in shared memory"
+            raise WeaveError(function.line, function.header, problem, "use buffer='global'", function.name)
+        if self.how.shared.slots < smallest(self.slack):
+            raise UsageError(
+                f"buffer='shared' with {self.how.shared.slots} records per warp is too small for this kernel: "
+                f"ask for at least {smallest(self.slack)}, or use buffer='global'"
+            )
 
     def _region(self, site: MarkSite) -> None:
         number = self.ids.setdefault(site.mark.name, len(self.ids) + 1)
@@ -147,7 +173,9 @@ class _Weaver:
             policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "mixed"
         # A ring cuts anywhere, a call hands its state over and a 64-bit clock is a payload of its own: none of them
         # keeps a record back in registers.
-        whole = self.how.full == "ring" or self.how.clock == "64" or self.calls.has_stateful_functions
+        whole = (
+            self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.has_stateful_functions
+        )
         if policy == "defer" and whole:
             policy = "mixed"
         return policy
@@ -173,7 +201,8 @@ class _FunctionWeaver:
 
     def __init__(self, weaver: _Weaver, function: Function, sketch: Outline) -> None:
         self.weaver, self.function, self.sketch = weaver, function, sketch
-        kind = RingTrack if weaver.how.full == "ring" else Track
+        kinds = (SharedTrack, SharedRing) if weaver.how.shared else (Track, RingTrack)
+        kind: type[Track] = kinds[weaver.how.full == "ring"]
         self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
         self.defer = weaver.store == "defer"
         self.registers: list[str] = []
@@ -201,7 +230,9 @@ class _FunctionWeaver:
         else:
             opening = [self.weaver.calls.open(self.function, self.weaver.how.full == "ring")]
             opening += [f"\tmov.b32 {register}, {word};" for word, register in self.kept.items()]
-        declared = [DECLARATIONS] + [f"\t.reg .b32 {name};" for name in self.registers if not name.startswith("%wl_v6")]
+        declared = [self.track.declarations] + [
+            f"\t.reg .b32 {name};" for name in self.registers if not name.startswith("%wl_v6")
+        ]
         declared += [f"\t.reg .b64 {name};" for name in self.registers if name.startswith("%wl_v6")]
         self._insert_opening("\n".join(text for text in declared + opening if text))
 
