@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("triton", reason="triton is not installed")
+triton = pytest.importorskip("triton", reason="triton is not installed")
 
-from triton_examples import Job, assemble, jobs
+import triton.language as tl  # noqa: E402
+from triton_examples import Job, assemble, jobs  # noqa: E402
 
-from warplens._triton.extra import triton_version
-from warplens.weave.options import Selection, Weaving
-from warplens.weave.weaver import weave
+import warplens.triton as wlt  # noqa: E402
+from warplens._triton.extra import triton_version  # noqa: E402
+from warplens.weave.options import Selection, Weaving  # noqa: E402
+from warplens.weave.weaver import weave  # noqa: E402
 
 CAPABILITIES = (80, 90, 100)
+SPARE = {(3, 9, 80): 8, (3, 9, 100): 8}
+"""Where ptxas has registers to spare (no step costs occupancy there) it takes up to one step more than it needs."""
 PIPELINE = ("async_copy_global_to_local", "async_wait", "warp_group_dot", "tc_gen5_mma", "tt.dot", "local_load")
 
 
@@ -48,8 +53,9 @@ def test_ptxas_takes_the_woven_kernel_without_spills_or_new_warnings(capability:
         assert made.spills <= plain.spills
         assert made.warnings == plain.warnings
         # Reading the clock at all, and doing nothing with it, already changes what ptxas does: that is the floor.
-        # It hands out registers in steps of 8 and uses what a step leaves free.
-        assert made.registers <= max(40, floor.registers + 24, plain.registers + 4)
+        # ptxas hands out registers in steps of 8 and uses what a step leaves free.
+        allowed = _step(max(plain.registers, floor.registers) + 4)
+        assert made.registers <= allowed + (16 if how.full == "ring" else SPARE.get((*triton_version(), capability), 0))
 
 
 @pytest.mark.parametrize("name", ["matmul", "attention"])
@@ -82,6 +88,55 @@ def test_marks_leave_the_pipeliner_alone(name: str, capability: int, tmp_path: P
     assert _stages(marked["ttgir"]) == _stages(bare["ttgir"])
     registers = [assemble(asm["ptx"], capability) for asm in (marked, bare)]
     assert registers[0].spills == registers[1].spills == 0
+
+
+@triton.jit
+def fma_chain(x, y, n_iter, LENGTH: tl.constexpr):
+    offsets = tl.program_id(0) * 128 + tl.arange(0, 128)
+    acc = tl.load(x + offsets)
+    for _ in range(n_iter):
+        with wlt.region("work"):
+            for _ in tl.static_range(LENGTH):
+                acc = acc * 1.0001 + 0.5
+    tl.store(y + offsets, acc)
+
+
+@pytest.mark.parametrize("length", [16, 64, 256])
+def test_dependent_fmas_stand_4_cycles_each_between_their_clock_reads(length: int) -> None:
+    """ptxas fixes when each instruction of such a region issues: the stall counts in SASS add up to what is read."""
+    job = Job(fma_chain, {"x": "*fp32", "y": "*fp32", "n_iter": "i32"}, {"LENGTH": length}, {"num_warps": 4})
+    text = job.compile(90).asm["ptx"]
+    cycles = {}
+    for constants in (True, False):
+        made = assemble(weave(text, how=Weaving(constants=constants)).text, 90, disassemble=True)
+        issued = _issued(made.sass)
+        first = next(index for index, (text, _) in enumerate(issued) if "FFMA" in text)
+        clocks = [index for index, (text, _) in enumerate(issued) if "SR_CLOCKLO" in text]
+        begin, end = max(i for i in clocks if i < first), min(i for i in clocks if i > first)
+        assert sum("FFMA" in text for text, _ in issued[begin:end]) == length
+        cycles[constants] = sum(stall for _, stall in issued[begin:end])
+    assert 4 * length <= cycles[True] <= 4 * length + 3
+    assert cycles[False] > cycles[True], "left to ptxas, the constant is built inside the region"
+
+
+def _issued(sass: str) -> list[tuple[str, int]]:
+    """Each instruction and its stall count: bits 41 to 44 of the second word, which has a line of its own."""
+    pairs = re.findall(r"\*/ +(.*?);? +/\* 0x[0-9a-f]{16} \*/\n\s*/\* (0x[0-9a-f]{16}) \*/", sass)
+    return [(text, int(word, 16) >> 41 & 15) for text, word in pairs]
+
+
+@pytest.mark.parametrize("name", ["vector_add", "matmul"])
+def test_clusters_are_woven_like_blocks(name: str) -> None:
+    job = next(job for job in jobs(90) if job.name == name)
+    text = replace(job, options={**job.options, "num_ctas": 2}).compile(90).asm["ptx"]
+    assert ".reqnctapercluster" in text
+    plain, made = assemble(text, 90), assemble(weave(text).text, 90)
+    assert made.spills == plain.spills
+    assert made.warnings == plain.warnings
+
+
+def _step(registers: int) -> int:
+    return -(-registers // 8) * 8
 
 
 def _clocks_only(text: str) -> str:

@@ -111,7 +111,7 @@ def assemble(text: str, capability: int, *, disassemble: bool = False) -> Assemb
         sass = ""
         if disassemble:
             tool = knobs.nvidia.nvdisasm.path
-            sass = subprocess.run([tool, "-c", cubin], capture_output=True, text=True, check=True).stdout
+            sass = subprocess.run([tool, "-hex", "-c", cubin], capture_output=True, text=True, check=True).stdout
     log = done.stderr
     return Assembled(
         max(int(count) for count in re.findall(r"Used (\d+) registers", log)),

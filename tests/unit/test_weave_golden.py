@@ -1,0 +1,145 @@
+"""Real PTX of every producer with marks sprinkled over it: what is woven still assembles and computes the same."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from warplens.record.layout import HEADER, HEADER_BYTES, Kind
+from warplens.weave import ptx, simulate
+from warplens.weave.options import SymbolBuffer, Weaving, capacity_of, shift_for
+from warplens.weave.weaver import Woven, weave
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
+NVCC = ("nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug")
+GRID, SLOTS = 5, 4000
+
+
+def sprinkle(text: str, every: int = 5) -> str:
+    """A begin and an end, in turn, after every few instructions of every function."""
+    module = ptx.parse(text)
+    count = 0
+
+    def walk(body: list[ptx.Node]) -> None:
+        nonlocal count
+        for node in list(body):
+            if isinstance(node, ptx.Scope):
+                walk(node.body)
+            elif isinstance(node, ptx.Instruction) and node.opcode not in ("ret", "exit", "bra", "brx", "trap"):
+                count += 1
+                if count % every == 0:
+                    letter = "BE"[count // every % 2]
+                    at = next(i for i, other in enumerate(body) if other is node)
+                    body.insert(at + 1, ptx.Raw.of(f"\t// @warplens {letter} part\n"))
+
+    for function in module.functions:
+        walk(function.body or [])
+    return module.text()
+
+
+def _ptxas() -> str:
+    if found := shutil.which("ptxas"):
+        return found
+    pytest.importorskip("triton", reason="no ptxas here")
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    return str(get_ptxas(90).path)
+
+
+@pytest.mark.parametrize("full", ["stop", "ring"])
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.ptx")), ids=lambda path: path.stem)
+def test_ptxas_takes_every_producers_woven_ptx(path: Path, full: str, tmp_path: Path) -> None:
+    text = sprinkle(path.read_text())
+    woven = weave(text, buffer=SymbolBuffer(), how=Weaving(full=full))
+    assert sum(woven.entries.values()) >= text.count("// @warplens ") - 10, "all but what no kernel reaches"
+    assert weave(woven.text, buffer=SymbolBuffer()) == woven
+    target = re.findall(r"^\.target\s+(\w+)", text, re.M)[0]
+    messages = []
+    for name, content in (("plain", path.read_text()), ("woven", woven.text)):
+        source = tmp_path / f"{name}.ptx"
+        source.write_text(content.rstrip("\0"))  # the CuTe DSL ends its text with one, ptxas refuses it
+        command = [_ptxas(), f"--gpu-name={target}", "-v", str(source), "-o", str(tmp_path / "out.cubin")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "Unsupported .version" in done.stderr:
+            pytest.skip(f"this ptxas is older than {path.stem}")
+        assert done.returncode == 0, done.stderr
+        messages.append([line for line in done.stderr.splitlines() if "warning" in line.lower()])
+    assert len(messages[1]) <= len(messages[0])
+
+
+def run_vector_add(run: Callable[..., None], memory: simulate.Memory) -> int:
+    a = np.arange(GRID * 64, dtype=np.float32)
+    arguments = [memory.alloc(a), memory.alloc(a * 2), memory.alloc(a.nbytes)]
+    run("vector_add", GRID, 64, [*arguments, a.size - 7])
+    return arguments[2]
+
+
+def run_softmax(run: Callable[..., None], memory: simulate.Memory) -> int:
+    a = np.sin(np.arange(GRID * 200, dtype=np.float32))
+    arguments = [memory.alloc(a), memory.alloc(a.nbytes)]
+    run("softmax", GRID, 256, [*arguments, 200])
+    return arguments[1]
+
+
+def run_divergent(run: Callable[..., None], memory: simulate.Memory) -> int:
+    a = (np.arange(GRID * 64, dtype=np.int32) * 7) % 23
+    arguments = [memory.alloc(a), memory.alloc(a.nbytes)]
+    run("divergent", GRID, 64, [*arguments, a.size])
+    return arguments[1]
+
+
+def run_reduce(run: Callable[..., None], memory: simulate.Memory) -> int:
+    a = np.ones(GRID * 64, np.float32)
+    arguments = [memory.alloc(a), memory.alloc(4)]
+    run("reduce", GRID, 64, [*arguments, a.size], shared=512)
+    return arguments[1]
+
+
+CASES = {"vector_add": (run_vector_add, 2), "softmax": (run_softmax, 8), "divergent": (run_divergent, 2),
+         "reduce": (run_reduce, 2)}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", NVCC)
+def test_nvcc_kernels_compute_the_same_and_record_alike_under_every_policy(name: str, case: str) -> None:
+    launch, warps = CASES[case]
+    text = (GOLDEN / f"{name}.ptx").read_text()
+    plain = simulate.Memory()
+    result = launch(lambda *a, **k: simulate.run(text, *a, memory=plain, **k), plain)
+    expected = plain.read(result, np.uint32, 64 if case != "reduce" else 1)
+    seen = []
+    for store in ("now", "late", "end", "defer"):
+        woven = weave(sprinkle(text), buffer=SymbolBuffer(), how=Weaving(store=store))
+        memory = simulate.Memory(64 << 20)
+        shift = shift_for(SLOTS, "stop", woven.slack)
+        buffer = memory.alloc(GRID * warps << shift, align=1 << shift)
+        symbols = {"warplens_buffer": buffer | shift}
+
+        def run(*a: object, woven: Woven = woven, **k: object) -> None:
+            simulate.run(woven.text, *a, memory=memory, symbols=symbols, **k)  # noqa: B023
+
+        result = launch(run, memory)
+        np.testing.assert_array_equal(memory.read(result, np.uint32, expected.size), expected)
+        raw = memory.read(buffer, np.uint8, GRID * warps << shift).reshape(GRID * warps, -1)
+        seen.append([_records(row, capacity_of(shift, "stop", woven.slack)) for row in raw])
+    assert all(records == seen[0] for records in seen[1:])
+    assert all(seen[0]), "every warp recorded"
+
+
+def _records(row: np.ndarray, capacity: int) -> list[int]:
+    """The first words of a track whose clocks run forward from its start to its exit."""
+    header = row[:HEADER_BYTES].view(HEADER)[0]
+    assert header["state"] == 1
+    assert header["written"] <= capacity
+    slots = row[HEADER_BYTES : HEADER_BYTES + int(header["written"]) * 8].view(np.uint32).reshape(-1, 2)
+    assert set(np.unique(slots[:, 0] & 7)) <= {int(Kind.BEGIN), int(Kind.END)}
+    start = int(header["start_clock"])
+    clocks = [0, *[(int(clock) - start) % 2**32 for clock in slots[:, 1]], int(header["exit_clock"]) - start]
+    assert clocks == sorted(clocks)
+    return [int(word) for word in slots[:, 0]]
