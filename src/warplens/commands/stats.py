@@ -82,7 +82,7 @@ def command(
             tables.print_findings(console, found)
     for name in show:
         answer = _analysis(name)(part, waits)
-        document[name] = answer.to_json()
+        document.setdefault("analyses", {})[name] = answer.to_json()
         if not as_json:
             for kernel, one in answer.kernels.items():
                 console.print(getattr(tables, f"{name}_table")(escape(kernel), one))

@@ -1,0 +1,282 @@
+"""What changed between two traces: region by region, with how sure one can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from warplens.analyse.lives import Float, Lives
+from warplens.analyse.names import Purpose, purpose_of
+from warplens.analyse.resample import METRICS, TRIMMED, Interval, Sample, clusters_of, compare, interval_of_means
+from warplens.analyse.statistics import Row, statistics
+from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.trace.model import Trace
+
+MARGIN = 0.02
+CONFIDENCE = 0.99
+_FEWEST_CYCLES = 2.0
+_RESOLVED = 2.5
+_OWN_UNIT = {Purpose.WORK: ("cycles",), Purpose.MEMORY: ("ns",)}
+"""What a region's time is made of stays the same in this unit when only the clock changes."""
+
+
+class Verdict(Enum):
+    """FASTER and SLOWER are beyond the margin for certain, in cycles and in ns; SAME is within it; NEW and GONE are
+    regions of one trace only; UNSURE is everything that the noise does not let one say."""
+
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    SAME = "SAME"
+    UNSURE = "UNSURE"
+    NEW = "NEW"
+    GONE = "GONE"
+
+
+@dataclass(frozen=True)
+class RegionChange:
+    """One region. `before` and `after` are its statistics (None where it does not exist); `changes` the relative
+    changes of `mean`, `p50`, `p95`, `p99` and the same with `_ns`, with intervals; `count_change` that of its number
+    per launch; `explains` its share of the change of the kernel's warp time (None when that hardly changed)."""
+
+    region: str
+    kernel: str
+    verdict: Verdict
+    before: Row | None
+    after: Row | None
+    changes: Mapping[str, Interval]
+    count_change: float
+    explains: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """A kernel's time per launch in ns, before and after."""
+
+    kernel: str
+    before_ns: float
+    after_ns: float
+    interval: Interval
+    verdict: Verdict
+    launches: tuple[int, int]
+    mhz: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """All kernels and regions that either trace has. The overall verdict is the worst one of any kernel or region."""
+
+    kernels: tuple[KernelChange, ...]
+    regions: tuple[RegionChange, ...]
+    margin: float
+    confidence: float
+
+    def __iter__(self) -> Iterator[RegionChange]:
+        return iter(self.regions)
+
+    def __getitem__(self, region: str) -> RegionChange:
+        for one in self.regions:
+            if one.region == region:
+                return one
+        raise UsageError(f"no region named {region!r}{did_you_mean(region, (one.region for one in self.regions))}")
+
+    @property
+    def verdict(self) -> Verdict:
+        seen = {one.verdict for one in self.kernels} | {one.verdict for one in self.regions}
+        for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.UNSURE, Verdict.NEW, Verdict.GONE):
+            if verdict in seen:
+                return verdict
+        return Verdict.SAME
+
+    def to_json(self) -> dict[str, Any]:
+        return {"verdict": self.verdict.value, **_plain(asdict(self))}
+
+
+def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: float = CONFIDENCE) -> Difference:
+    """Compare two traces.
+
+    A region is SLOWER or FASTER when its mean duration (or its mean without the longest outliers) changed by more than
+    `margin` in cycles and in ns, with `confidence` shared among all regions, and by more than two cycles. Both units,
+    because a different clock alone changes the ns of what computes and the cycles of what waits for memory, and
+    neither is the code's doing.
+    """
+    if not 0 < confidence < 1 or margin < 0:
+        raise UsageError(f"margin={margin}, confidence={confidence}: expected a share of at least 0 and one below 1")
+    pairs = _pairs(before, after)
+    changes: list[RegionChange] = []
+    kernels = []
+    for old, new in pairs:
+        inside = _regions(before, after, old, new, margin, confidence)
+        kernels.append(_kernel(before, after, old, new, margin, confidence, inside))
+        changes += inside
+    order = sorted(changes, key=lambda one: -abs(one.explains or 0.0))
+    return Difference(tuple(kernels), tuple(order), margin, confidence)
+
+
+def _pairs(before: Trace, after: Trace) -> list[tuple[str, str]]:
+    """Kernels of the same name; two traces of one kernel each are compared whatever their names."""
+    old, new = list(Lives.of(before).kernels), list(Lives.of(after).kernels)
+    if not old or not new:
+        raise WarplensError(f"{'A' if not old else 'B'} holds no spans: there is nothing to compare")
+    if len(old) == len(new) == 1:
+        return [(old[0], new[0])]
+    common = [(name, name) for name in old if name in new]
+    if not common:
+        raise WarplensError(f"no kernel is in both: A has {', '.join(old[:5])}, B has {', '.join(new[:5])}")
+    return common
+
+
+def _kernel(
+    before: Trace, after: Trace, old: str, new: str, margin: float, confidence: float, inside: list[RegionChange]
+) -> KernelChange:
+    ns, cycles = zip(*(_durations(Lives.of(trace), name) for trace, name in ((before, old), (after, new))), strict=True)
+    interval = interval_of_means(ns[0], ns[1], confidence)
+    in_cycles = interval_of_means(cycles[0], cycles[1], confidence)
+    verdict = _verdict([in_cycles, interval], margin)
+    unchanged = all(one.verdict is Verdict.SAME and abs(one.count_change) < 1e-9 for one in inside)
+    if verdict is Verdict.UNSURE and unchanged and in_cycles.low <= 0 <= in_cycles.high:
+        verdict = Verdict.SAME  # nothing in it changed, and its own time differs by no more than its noise
+    return KernelChange(
+        kernel=new if old == new else f"{old} -> {new}",
+        before_ns=float(ns[0].mean()),
+        after_ns=float(ns[1].mean()),
+        interval=interval,
+        verdict=verdict,
+        launches=(len(ns[0]), len(ns[1])),
+        mhz=(float(1000 * cycles[0].sum() / ns[0].sum()), float(1000 * cycles[1].sum() / ns[1].sum())),
+    )
+
+
+def _durations(lives: Lives, kernel: str) -> tuple[Float, Float]:
+    """Each launch's time in ns and, by the clock its warps saw, in cycles."""
+    at = lives.kernels[kernel]
+    ns = np.array([lives.launches[number].duration_ns for number in at], np.float64)
+    lived = np.bincount(lives.launch, weights=lives.finish - lives.begin, minlength=len(lives.launches))[at]
+    lived_ns = np.bincount(lives.launch, weights=lives.finish_ns - lives.begin_ns, minlength=len(lives.launches))[at]
+    return ns, ns * lived / np.maximum(lived_ns, 1)
+
+
+def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, confidence: float) -> list[RegionChange]:
+    parts = [_part(trace, name) for trace, name in ((before, old), (after, new))]
+    rows = [{row.region: row for row in statistics(part)} for part, _ in parts]
+    samples = [_samples(trace, name) for trace, name in ((before, old), (after, new))]
+    names = list(dict.fromkeys([*rows[0], *rows[1]]))
+    shared = [name for name in names if name in samples[0] and name in samples[1]]
+    # Each of many regions, by either mean, gets its part of the error allowed in all, or some would always differ.
+    each = 1 - (1 - confidence) / max(2 * len(shared), 1)
+    explained = _explained(rows, [launches for _, launches in parts])
+    real = [all(info.clock == "gpu" for info in trace.meta.launches) for trace in (before, after)]
+    out = []
+    for name in names:
+        first, second = rows[0].get(name), rows[1].get(name)
+        if first is None or second is None or name not in shared:
+            verdict = Verdict.NEW if second is not None and second.count else Verdict.GONE
+            out.append(RegionChange(name, new, verdict, first, second, {}, 0.0, explained.get(name)))
+            continue
+        found = compare(samples[0][name], samples[1][name], each)
+        units = ("cycles", "ns") if all(real) else ("cycles",)
+        own = _OWN_UNIT.get(purpose_of(name), units) if all(real) else units
+        verdict = _judge(found, units, own, margin)
+        note = ""
+        if verdict in (Verdict.FASTER, Verdict.SLOWER) and abs(second.mean - first.mean) <= _FEWEST_CYCLES:
+            verdict, note = Verdict.SAME, f"the change is at most {_FEWEST_CYCLES:.0f} cycles"
+        if verdict is Verdict.UNSURE:
+            note = _why(found, margin)
+        per_launch = [row.count / launches for row, (_, launches) in zip((first, second), parts, strict=True)]
+        changes = {metric: found[metric, "cycles"] for metric in METRICS}
+        changes |= {f"{metric}_ns": found[metric, "ns"] for metric in METRICS}
+        count = per_launch[1] / per_launch[0] - 1
+        out.append(RegionChange(name, new, verdict, first, second, changes, count, explained.get(name), note))
+    return out
+
+
+def _part(trace: Trace, kernel: str) -> tuple[Trace, int]:
+    launches = len(Lives.of(trace).kernels[kernel])
+    return (trace if len(trace.kernels) == 1 else trace.select(kernel=kernel)), launches
+
+
+def _samples(trace: Trace, kernel: str) -> dict[str, Sample]:
+    """Each region's measured spans with their clusters."""
+    lives = Lives.of(trace)
+    cluster, clusters = clusters_of(lives, kernel)
+    rows = lives.spans_of(kernel, measured=True)
+    region = lives.region[rows]
+    order = np.argsort(region, kind="stable")
+    count = np.bincount(region, minlength=len(lives.regions))
+    bounds = np.append(0, np.cumsum(count))
+    chosen = order if isinstance(rows, slice) else rows[order]
+    ns = trace.numpy("dur_ns")
+    out = {}
+    for code in np.flatnonzero(count).tolist():
+        part = chosen[bounds[code] : bounds[code + 1]]
+        out[lives.regions[code]] = Sample(lives.duration[part], ns[part], cluster[lives.of_row[part]], clusters)
+    return out
+
+
+def _judge(
+    found: Mapping[tuple[str, str], Interval], units: tuple[str, ...], own: tuple[str, ...], margin: float
+) -> Verdict:
+    """By the mean and by the trimmed mean: either may show a change, and neither may contradict that it is the same."""
+    plain, trimmed = (
+        _verdict([found[metric, unit] for unit in units], margin, [found[metric, unit] for unit in own])
+        for metric in ("mean", TRIMMED)
+    )
+    certain = [verdict for verdict in (trimmed, plain) if verdict in (Verdict.FASTER, Verdict.SLOWER)]
+    if certain:
+        return certain[0] if len(set(certain)) == 1 else Verdict.UNSURE
+    doubt = all(found["mean", unit].low > 0 or found["mean", unit].high < 0 for unit in own)
+    if trimmed is Verdict.SAME and (plain is Verdict.SAME or not doubt):
+        return Verdict.SAME
+    return plain
+
+
+def _verdict(intervals: list[Interval], margin: float, own: list[Interval] | None = None) -> Verdict:
+    """A change must show in every unit; to be the same, one of the units that are the region's own is enough."""
+    if all(one.low > margin for one in intervals):
+        return Verdict.SLOWER
+    if all(one.high < -margin for one in intervals):
+        return Verdict.FASTER
+    return Verdict.SAME if any(_within(one, margin) for one in own or intervals) else Verdict.UNSURE
+
+
+def _within(one: Interval, margin: float) -> bool:
+    """Within the margin, and known well enough to say so; where nothing was repeated, the value has to do."""
+    wide = _RESOLVED * max(margin, 1e-3)
+    return abs(one.change) <= margin and (not np.isfinite(one.low) or (one.low >= -wide and one.high <= wide))
+
+
+def _why(found: Mapping[tuple[str, str], Interval], margin: float) -> str:
+    cycles, ns = found["mean", "cycles"], found["mean", "ns"]
+    if not np.isfinite(cycles.low):
+        return "one block only: profile several launches or blocks to know the noise"
+    if (cycles.low > margin) != (ns.low > margin) or (cycles.high < -margin) != (ns.high < -margin):
+        return "cycles and ns disagree: the clock changed between the two"
+    return "the noise is as large as the change: profile more launches"
+
+
+def _explained(rows: list[dict[str, Row]], launches: list[int]) -> dict[str, float | None]:
+    """Each region's own time per launch, after less before, as a share of the whole change."""
+    own = [{name: row.exclusive_ns / launches[side] for name, row in rows[side].items()} for side in (0, 1)]
+    names = {*own[0], *own[1]}
+    change = {name: own[1].get(name, 0.0) - own[0].get(name, 0.0) for name in names}
+    total = sum(change.values())
+    if abs(total) < 0.005 * max(sum(own[0].values()), 1.0):
+        return dict.fromkeys(names)
+    return {name: value / total for name, value in change.items()}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity and no enums."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

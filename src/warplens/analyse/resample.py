@@ -1,0 +1,158 @@
+"""How sure a mean or percentile is: bootstrap over whole blocks or launches, since spans of one block move together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from warplens.analyse.lives import Array, Float, Int, Lives
+
+MOST_CLUSTERS = 256
+FEW_LAUNCHES = 5
+_BINS = 128
+_REPEATS = 1000
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+METRICS = ("mean", *_QUANTILES)
+TRIMMED = "trimmed"
+_CAP = 0.98
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A relative change with its confidence interval; infinite where nothing was repeated."""
+
+    change: float
+    low: float
+    high: float
+
+
+class Sample:
+    """The spans of one region, by cluster: launches where there are several, blocks otherwise."""
+
+    def __init__(self, cycles: Int, ns: Int, cluster: Int, clusters: int) -> None:
+        self.values: dict[str, Array] = {"cycles": cycles, "ns": ns}
+        self.cluster, self.clusters = cluster, clusters
+        self.present = int((np.bincount(cluster, minlength=clusters) > 0).sum())
+
+    def point(self, metric: str, unit: str, cap: float) -> float:
+        """The value over all spans."""
+        values = self.values[unit]
+        if metric == TRIMMED:
+            return float(np.minimum(values, cap).mean())
+        return float(values.mean()) if metric == "mean" else float(np.quantile(values, _QUANTILES[metric]))
+
+
+def clusters_of(lives: Lives, kernel: str) -> tuple[Int, int]:
+    """The cluster of each track of a kernel (-1 for other tracks) and how many there are.
+
+    Whole launches are the honest unit, since noise is shared within one; with fewer than five there are too few of
+    them, and blocks serve (joined into at most 256 groups).
+    """
+    launches = lives.kernels[kernel]
+    mine = lives.tracks_of(kernel)
+    if len(launches) >= FEW_LAUNCHES:
+        number = np.searchsorted(launches, lives.launch)
+        groups = min(len(launches), MOST_CLUSTERS)
+    else:
+        blocks = np.unique(lives.block[mine])
+        number = np.searchsorted(blocks, lives.block)
+        groups = min(len(blocks), MOST_CLUSTERS)
+    return np.where(mine, number % max(groups, 1), -1), groups
+
+
+def compare(before: Sample, after: Sample, confidence: float, seed: int = 0) -> dict[tuple[str, str], Interval]:
+    """The relative change of each metric in each unit, with its interval.
+
+    `trimmed` is the mean with the longest two of a hundred spans cut to the length of the next: a few outliers make
+    a plain mean too uncertain to see a small change of all the others.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = [_weights(rng, one) for one in (before, after)]
+    out = {}
+    for unit in ("cycles", "ns"):
+        both = np.concatenate([before.values[unit], after.values[unit]])
+        edges, cap = _edges(both), float(np.quantile(both, _CAP))
+        pairs = zip((before, after), drawn, strict=True)
+        replicas = [_replicas(one, unit, weights, edges, cap) for one, weights in pairs]
+        for metric in (*METRICS, TRIMMED):
+            old, new = before.point(metric, unit, cap), after.point(metric, unit, cap)
+            change = new / old - 1 if old else 0.0
+            with np.errstate(divide="ignore", invalid="ignore"):
+                spread = replicas[1][metric] / replicas[0][metric] - 1
+            out[metric, unit] = _interval(change, spread, min(before.present, after.present), confidence)
+    return out
+
+
+def interval_of_means(before: Float, after: Float, confidence: float, seed: int = 0) -> Interval:
+    """The relative change of a mean of independent numbers, such as launch durations."""
+    change = float(after.mean() / before.mean() - 1) if before.mean() else 0.0
+    rng = np.random.default_rng(seed)
+    means = [rng.choice(one, (_REPEATS, len(one))).mean(axis=1) for one in (before, after)]
+    return _interval(change, means[1] / np.maximum(means[0], 1e-9) - 1, min(len(before), len(after)), confidence)
+
+
+def _weights(rng: np.random.Generator, sample: Sample) -> Float:
+    """How often each cluster is drawn in each repeat."""
+    n = sample.clusters
+    drawn = rng.integers(0, n, (_REPEATS, n)) + n * np.arange(_REPEATS)[:, None]
+    return np.bincount(drawn.ravel(), minlength=n * _REPEATS).reshape(_REPEATS, n).astype(np.float64)
+
+
+def _edges(values: Array) -> Float:
+    """Bin edges that follow the data, so that each bin holds about as many spans."""
+    sample = values[:: max(len(values) // 100_000, 1)]
+    edges = np.unique(np.quantile(sample, np.linspace(0, 1, _BINS + 1)))
+    return np.concatenate([[min(edges[0], values.min()) - 0.5], edges + 0.5, [max(edges[-1], values.max()) + 1.0]])
+
+
+def _replicas(sample: Sample, unit: str, weights: Float, edges: Float, cap: float) -> dict[str, Float]:
+    values = sample.values[unit]
+    count = np.bincount(sample.cluster, minlength=sample.clusters)
+    drawn_count = weights @ count
+    out = {}
+    for name, counted in (("mean", values), (TRIMMED, np.minimum(values, cap))):
+        total = np.bincount(sample.cluster, weights=counted, minlength=sample.clusters)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            out[name] = np.asarray((weights @ total) / drawn_count)
+    bins = len(edges) - 1
+    at = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, bins - 1)
+    heaps = np.bincount(sample.cluster * bins + at, minlength=sample.clusters * bins).reshape(sample.clusters, bins)
+    drawn = np.cumsum(weights @ heaps, axis=1)
+    for name, share in _QUANTILES.items():
+        out[name] = _quantile(drawn, edges, share)
+    return out
+
+
+def _quantile(drawn: Float, edges: Float, share: float) -> Float:
+    """Where each cumulative histogram reaches a share, straight inside the bin."""
+    want = share * drawn[:, -1]
+    at = np.minimum((drawn < want[:, None]).sum(axis=1), drawn.shape[1] - 1)
+    rows = np.arange(len(drawn))
+    below = np.where(at > 0, drawn[rows, at - 1], 0.0)
+    inside = np.maximum(drawn[rows, at] - below, 1e-12)
+    return np.asarray(edges[at] + (edges[at + 1] - edges[at]) * (want - below) / inside)
+
+
+def _interval(change: float, spread: Float, clusters: int, confidence: float) -> Interval:
+    spread = spread[np.isfinite(spread)]
+    if clusters < 2 or len(spread) < 10:
+        return Interval(change, -np.inf, np.inf)
+    low, high = np.quantile(spread, [(1 - confidence) / 2, (1 + confidence) / 2])
+    wider = _few(clusters, confidence)
+    return Interval(change, change - wider * max(change - low, 0.0), change + wider * max(high - change, 0.0))
+
+
+def _few(clusters: int, confidence: float) -> float:
+    """How much too narrow a bootstrap over few clusters is: Student's t over the normal, and n over n - 1."""
+    z = _normal(confidence)
+    n = clusters - 1
+    t = z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+    return t / z * sqrt(clusters / n)
+
+
+def _normal(confidence: float) -> float:
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf((1 + confidence) / 2)

@@ -1,0 +1,125 @@
+"""`warplens diff`: what changed between two traces, and whether it may."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+
+import click
+from rich.markup import escape
+
+from warplens.analyse.diff import CONFIDENCE, MARGIN, Difference, KernelChange, RegionChange, Verdict, diff
+from warplens.analyse.resample import Interval
+from warplens.analyse.thresholds import Crossing, Threshold, check
+from warplens.commands.common import (
+    cycles,
+    json_option,
+    percent,
+    print_json,
+    read_trace,
+    stdout,
+    table,
+    time_ns,
+    working,
+)
+from warplens.errors import ThresholdCrossed
+
+_COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow", "NEW": "cyan", "GONE": "cyan"}
+
+
+@click.command("diff")
+@click.argument("before")
+@click.argument("after")
+@click.option("--fail-on", multiple=True, metavar="REGION.METRIC:LIMIT", help="Exit with 3 beyond this: load.p50:+5%")
+@click.option("--margin", default=100 * MARGIN, metavar="PERCENT", show_default=True, help="What counts as the same.")
+@click.option("--confidence", default=100 * CONFIDENCE, metavar="PERCENT", show_default=True, help="Of the intervals.")
+@json_option
+def command(
+    before: str, after: str, fail_on: tuple[str, ...], margin: float, confidence: float, as_json: bool
+) -> None:
+    """Compare trace BEFORE with trace AFTER, region by region, with confidence intervals and a verdict."""
+    thresholds = [Threshold.parse(text) for text in fail_on]
+    old, new = read_trace(before), read_trace(after)
+    with working("comparing"):
+        result = diff(old, new, margin=margin / 100, confidence=confidence / 100)
+        crossings = check(result, thresholds)
+    crossed = [one for one in crossings if one.crossed]
+    if as_json:
+        document = result.to_json() | {
+            "before": before,
+            "after": after,
+            "thresholds": [_crossing(one) for one in crossings],
+            "crossed": bool(crossed),
+        }
+        print_json(document)
+    else:
+        _print(result, crossings)
+    if crossed:
+        raise ThresholdCrossed("; ".join(one.text for one in crossed))
+
+
+def _crossing(one: Crossing) -> dict[str, object]:
+    return asdict(one) | {"threshold": one.threshold.text}
+
+
+def _print(result: Difference, crossings: tuple[Crossing, ...]) -> None:
+    console = stdout()
+    for kernel in result.kernels:
+        console.print(_kernel_line(kernel))
+    console.print(_region_table(result))
+    for change in result:
+        if change.note:
+            console.print(f"[dim]{escape(change.region)}: {escape(change.note)}[/]")
+    for one in crossings:
+        mark = "[red]crossed[/]" if one.crossed else "[green]held[/]"
+        console.print(f"{mark} {escape(one.text)}")
+
+
+def _kernel_line(one: KernelChange) -> str:
+    runs = f"{one.launches[0]} and {one.launches[1]} launches"
+    clock = f"; clock {one.mhz[0]:,.0f} -> {one.mhz[1]:,.0f} MHz"
+    return (
+        f"[bold]{escape(one.kernel)}[/]: {time_ns(one.before_ns)} -> {time_ns(one.after_ns)} {_change(one.interval)} "
+        f"{_verdict(one.verdict)} ({runs}{clock})"
+    )
+
+
+def _region_table(result: Difference) -> object:
+    several = len(result.kernels) > 1
+    columns = [
+        ("region", lambda one: escape(f"{one.kernel}: {one.region}" if several else one.region)),
+        ("verdict", lambda one: _verdict(one.verdict)),
+        ("mean before", lambda one: cycles(one.before.mean) if one.before else "-"),
+        ("after", lambda one: cycles(one.after.mean) if one.after else "-"),
+        ("change", lambda one: _change(one.changes.get("mean"))),
+        ("p50", lambda one: _point(one.changes.get("p50"))),
+        ("p95", lambda one: _point(one.changes.get("p95"))),
+        ("in ns", lambda one: _point(one.changes.get("mean_ns"))),
+        ("count", _count),
+        ("explains", lambda one: percent(one.explains) if one.explains is not None else "-"),
+    ]
+    wide = percent(result.confidence)
+    title = f"cycles per span; intervals hold for all regions together with {wide}; margin {percent(result.margin)}"
+    return table(title, columns, result.regions)
+
+
+def _verdict(verdict: Verdict) -> str:
+    return f"[{_COLOURS[verdict.value]}]{verdict.value}[/]"
+
+
+def _count(one: RegionChange) -> str:
+    if one.before is None or one.after is None:
+        return "-"
+    return "=" if abs(one.count_change) < 1e-9 else f"{100 * one.count_change:+.1f} %"
+
+
+def _point(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{100 * interval.change:+.1f} %"
+
+
+def _change(interval: Interval | None) -> str:
+    if interval is None:
+        return "-"
+    if not math.isfinite(interval.low):
+        return f"{100 * interval.change:+.1f} %"
+    return rf"{100 * interval.change:+.1f} % \[{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
