@@ -80,6 +80,14 @@ class Options:
                 raise UsageError(f"profile() has no option {name!r}{did_you_mean(name, known)}")
         return cls(**given)
 
+    def refuse(self, front_end: str, *names: str) -> None:
+        """Say so where a front end does not know an option, rather than leave it without effect."""
+        for field in fields(self):
+            if field.name in names and getattr(self, field.name) != field.default:
+                raise UsageError(
+                    f"{field.name}={getattr(self, field.name)!r} is not there for {front_end}; leave it out"
+                )
+
     def wants_kernel(self, name: str) -> bool:
         """Whether this kernel is to be profiled."""
         return self.kernels is None or re.search(self.kernels, name) is not None

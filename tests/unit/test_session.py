@@ -8,6 +8,7 @@ import pytest
 
 import warplens as wl
 from warplens.capture import Launch
+from warplens.errors import UsageError
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
 from warplens.session import active
@@ -125,3 +126,30 @@ def test_wrong_options_are_refused_at_once(options: dict, message: str) -> None:
 def test_a_folder_that_does_not_exist_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(wl.WarplensError, match="does not exist; create it first"):
         wl.profile(tmp_path / "no" / "t.warplens")
+
+
+def test_a_front_end_refuses_what_it_does_not_know_and_says_which() -> None:
+    options = wl.profile(clock="64", buffer="shared").options
+    with pytest.raises(UsageError, match="clock='64' is not there for CUDA kernels"):
+        options.refuse("CUDA kernels", "clock", "buffer")
+    options.refuse("CUDA kernels", "full")
+    with pytest.raises(UsageError, match="exclude each other"):
+        wl.profile(records_per_warp=4, bytes_per_block=64)
+    with pytest.raises(UsageError, match="bytes_per_block=4"):
+        wl.profile(bytes_per_block=4)
+
+
+def test_a_paused_profile_leaves_launches_to_others() -> None:
+    profile = wl.profile()
+    with profile:
+        profile.add(Ran())
+        profile.pause()
+        assert active() is None
+        with wl.profile() as other:
+            other.add(Ran())
+        profile.resume()
+        assert active() is profile
+        profile.add(Ran())
+        profile.pause()
+    assert len(profile.trace.meta.launches) == 2
+    assert active() is None

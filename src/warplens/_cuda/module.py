@@ -41,6 +41,7 @@ def new_buffer(
     if profile.device.name == "unknown":
         profile.device = lib.device()
     options = profile.options
+    options.refuse("CUDA kernels", "clock", "buffer", "bytes_per_block")
     sizes = plan(grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread)
     buffer = DeviceBuffer(lib, kernel, grid, block, sizes, full=options.full, stream=stream, names=names)
     profile.add(buffer)

@@ -14,11 +14,11 @@ from warplens.weave.options import ParamBuffer, SharedBuffer, SymbolBuffer, Weav
 from warplens.weave.ptx import Function
 from warplens.weave.tracks import FIELD, RingTrack, Track, text_of, vector_of
 
-_CHUNK = 8
+_CHUNK = 4
 """Slots copied per round: their loads are all in flight before the first store."""
 _DECLARATIONS = """
 	.reg .b32 %wl_sh, %wl_sp, %wl_n, %wl_r;
-	.reg .b64 %wl_y<8>, %wl_ec, %wl_en;
+	.reg .b64 %wl_y<4>, %wl_ec, %wl_en;
 	.reg .pred %wl_o, %wl_e;"""
 
 
@@ -43,7 +43,7 @@ def _base(shared: SharedBuffer) -> list[str]:
 
 
 def _copy(labels: _Labels, target: str, count: str = "%wl_r") -> list[str]:
-    """Copy `count` bytes from %wl_sh to the address in `target`; changes both, %wl_t, %wl_e and the eight %wl_y."""
+    """Copy `count` bytes from %wl_sh to the address in `target`; changes both, %wl_t, %wl_e and the %wl_y."""
     loop, done = labels.new(), labels.new()
     lines = [f"mov.b32 %wl_t, %wl_sh; setp.eq.u32 %wl_e, {count}, 0; @%wl_e bra {done};", f"{loop}:"]
     lines += [f"ld.shared.b64 %wl_y{i}, [%wl_t+{i * SLOT_BYTES}];" for i in range(_CHUNK)]
