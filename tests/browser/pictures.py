@@ -36,7 +36,8 @@ def main(folder: Path, trace_path: str | None) -> None:
         page.screenshot(folder / "report-timeline.png")
         page.run("document.getElementById('theme').click()")
         page.run("warplens.timelines[0].zoom(1 / 3, warplens.timelines[0].begin)")
-        page.run("warplens.panels[0].choose(warplens.timelines[0].trace.tracks.first[1] + 4)")
+        first = "warplens.timelines[0].layout.rows.filter((row) => row.node.kind === 'warp')[1].tracks[0]"
+        page.run(f"warplens.panels[0].choose(warplens.timelines[0].trace.tracks.first[{first}] + 4)")
         settle(page)
         page.screenshot(folder / "report-dark.png")
         page.run("document.getElementById('theme').click()")

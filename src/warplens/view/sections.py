@@ -112,8 +112,16 @@ def _cost(trace: Trace) -> tuple[str, str]:
     if not costs:
         return "not measured", ""
     slowdown = costs.pop("slowdown", None)
-    rest = ", ".join(f"{name.replace('_', ' ')} {value:,.4g}" for name, value in costs.items())
-    return (f"{100 * (slowdown - 1):+.1f} %" if slowdown is not None else "see detail"), rest
+    rest = ", ".join(_measured(name, value) for name, value in costs.items())
+    return (f"{100 * (slowdown - 1):+.1f} %" if slowdown is not None else "slowdown not measured"), rest
+
+
+def _measured(name: str, value: float) -> str:
+    """A cost with its unit, which is the end of its name."""
+    for suffix, ns in (("_ns", 1.0), ("_us", 1e3), ("_ms", 1e6), ("_s", 1e9)):
+        if name.endswith(suffix):
+            return f"{name.removesuffix(suffix).replace('_', ' ')} {duration(value * ns)}"
+    return f"{name.replace('_', ' ')} {value:,.4g}"
 
 
 def warnings(trace: Trace) -> list[str]:

@@ -40,7 +40,7 @@ export function describe(timeline, row) {
   add("depth", String(trace.depth[row]));
   if (trace.kind[row]) add("kind", KIND_NAMES[trace.kind[row]]);
   const { location } = regions[trace.region[row]];
-  if (location) add("source", location);
+  if (location) add("source", location.split("/").pop()); // the whole path is in the Source section
   return facts;
 }
 

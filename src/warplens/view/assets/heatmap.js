@@ -24,7 +24,7 @@ export class OverTimeMap {
     this.canvas = element("canvas", { class: "heat", role: "img", "aria-label": `${map.title}: ${map.labels.length} rows over ${timeNs(map.end - map.begin)}` });
     this.tip = element("p", { class: "tip", text: " " });
     root.append(element("div", { class: "heat-head" }, element("h3", { text: map.title }), element("label", {}, "Show ", select)), this.canvas, this.tip);
-    this.canvas.style.height = `${Math.min(Math.max(map.labels.length * (map.labels.length > 40 ? 3 : 12), 60), 420) + BOTTOM}px`;
+    this.canvas.style.height = `${Math.min(Math.max(map.labels.length * (map.labels.length > 40 ? 3 : map.labels.length > 8 ? 22 : 16), 60), 420) + BOTTOM}px`;
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => (this.tip.textContent = " "));
     if (goTo) {

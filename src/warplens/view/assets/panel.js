@@ -118,6 +118,9 @@ class Panel {
     const select = this.root.querySelector("select[aria-label=Launch]");
     select.value = String(lengths.indexOf(Math.max(...lengths)));
     select.dispatchEvent(new Event("change"));
+    this.timeline.tree.openAll(false);
+    this.timeline.tree.openFirst((track) => this.timeline.keeps(track));
+    this.timeline.relayout();
   }
 
   smFilter() {

@@ -42,11 +42,14 @@ export class RowTree {
   }
 
   // Few tracks are all opened; of many, one SM and one block show that there is more inside.
-  openFirst(most = 24) {
+  openFirst(keep = () => true, most = 24) {
+    const kept = (node) => node.tracks.some(keep);
     const all = this.trace.tracks.count <= most;
-    for (const sm of all ? this.roots : this.roots.slice(0, 1)) {
+    const sms = this.roots.filter(kept);
+    for (const sm of all ? sms : sms.slice(0, 1)) {
+      const blocks = sm.children.filter(kept);
       sm.open = true;
-      for (const block of all ? sm.children : sm.children.slice(0, 1)) block.open = true;
+      for (const block of all ? blocks : blocks.slice(0, 1)) block.open = true;
     }
   }
 
