@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.synthetic import make_capture
 from warplens.analyse.clock import clock
 from warplens.analyse.critical import critical_path
+from warplens.analyse.diff import diff
 from warplens.analyse.findings import findings
 from warplens.analyse.imbalance import imbalance
 from warplens.analyse.modes import modes
@@ -35,7 +36,8 @@ ANALYSES: dict[str, Callable[..., Any]] = {
 
 
 def seconds_per_analysis(spans: int = 5_000_000) -> dict[str, float]:
-    """Seconds of each analysis by itself, on a trace fresh from the decoder, and of all findings together.
+    """Seconds of each analysis by itself, on a trace fresh from the decoder, and of all findings together; `diff` is
+    of two such traces.
 
     The third region counts as a wait, so that matching waits to producers has work to do.
     """
@@ -44,6 +46,8 @@ def seconds_per_analysis(spans: int = 5_000_000) -> dict[str, float]:
     for name, analyse in ANALYSES.items():
         options = {"waits": "^inner$"} if name not in ("waves", "modes", "clock") else {}
         out[name] = _timed(lambda trace, a=analyse, o=options: a(trace, **o), decode(capture))
+    other = decode(make_capture(spans, seed=1))
+    out["diff"] = _timed(lambda trace: diff(trace, other), decode(capture))
     out["findings"] = _timed(lambda trace: findings(trace, waits_like="^inner$"), decode(capture))
     return out
 

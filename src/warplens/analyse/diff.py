@@ -163,7 +163,7 @@ def _durations(lives: Lives, kernel: str) -> tuple[Float, Float]:
 def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, confidence: float) -> list[RegionChange]:
     parts = [_part(trace, name) for trace, name in ((before, old), (after, new))]
     rows = [{row.region: row for row in statistics(part)} for part, _ in parts]
-    samples = [_samples(trace, name) for trace, name in ((before, old), (after, new))]
+    samples = [_samples(*given) for given in ((before, old, rows[0]), (after, new, rows[1]))]
     names = list(dict.fromkeys([*rows[0], *rows[1]]))
     shared = [name for name in names if name in samples[0] and name in samples[1]]
     # Each of many regions, by either mean, gets its part of the error allowed in all, or some would always differ.
@@ -199,13 +199,13 @@ def _part(trace: Trace, kernel: str) -> tuple[Trace, int]:
     return (trace if len(trace.kernels) == 1 else trace.select(kernel=kernel)), launches
 
 
-def _samples(trace: Trace, kernel: str) -> dict[str, Sample]:
+def _samples(trace: Trace, kernel: str, known: Mapping[str, Row]) -> dict[str, Sample]:
     """Each region's measured spans with their clusters."""
     lives = Lives.of(trace)
     cluster, clusters = clusters_of(lives, kernel)
     rows = lives.spans_of(kernel, measured=True)
     region = lives.region[rows]
-    order = np.argsort(region, kind="stable")
+    order = np.argsort(region.astype(np.uint16 if len(lives.regions) < 1 << 16 else np.int32), kind="stable")
     count = np.bincount(region, minlength=len(lives.regions))
     bounds = np.append(0, np.cumsum(count))
     chosen = order if isinstance(rows, slice) else rows[order]
@@ -213,7 +213,8 @@ def _samples(trace: Trace, kernel: str) -> dict[str, Sample]:
     out = {}
     for code in np.flatnonzero(count).tolist():
         part = chosen[bounds[code] : bounds[code + 1]]
-        out[lives.regions[code]] = Sample(lives.duration[part], ns[part], cluster[lives.of_row[part]], clusters)
+        name = lives.regions[code]
+        out[name] = Sample(known[name], lives.duration[part], ns[part], cluster[lives.of_row[part]], clusters)
     return out
 
 

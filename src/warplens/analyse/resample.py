@@ -8,11 +8,13 @@ from math import sqrt
 import numpy as np
 
 from warplens.analyse.lives import Array, Float, Int, Lives
+from warplens.analyse.statistics import Row
 
 MOST_CLUSTERS = 256
 FEW_LAUNCHES = 5
 _BINS = 128
 _REPEATS = 1000
+_MOST_SPANS = 200_000
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 METRICS = ("mean", *_QUANTILES)
 TRIMMED = "trimmed"
@@ -31,17 +33,23 @@ class Interval:
 class Sample:
     """The spans of one region, by cluster: launches where there are several, blocks otherwise."""
 
-    def __init__(self, cycles: Int, ns: Int, cluster: Int, clusters: int) -> None:
+    def __init__(self, row: Row, cycles: Int, ns: Int, cluster: Int, clusters: int) -> None:
+        self.row = row
         self.values: dict[str, Array] = {"cycles": cycles, "ns": ns}
         self.cluster, self.clusters = cluster, clusters
-        self.present = int((np.bincount(cluster, minlength=clusters) > 0).sum())
+        self.count = np.bincount(cluster, minlength=clusters)
+        self.present = int((self.count > 0).sum())
+        self.step = max(len(cycles) // _MOST_SPANS, 1)
+
+    def some(self, unit: str) -> Array:
+        """The durations, or every n-th where there are very many: enough for the shape of their distribution."""
+        return self.values[unit][:: self.step]
 
     def point(self, metric: str, unit: str, cap: float) -> float:
         """The value over all spans."""
-        values = self.values[unit]
         if metric == TRIMMED:
-            return float(np.minimum(values, cap).mean())
-        return float(values.mean()) if metric == "mean" else float(np.quantile(values, _QUANTILES[metric]))
+            return float(np.minimum(self.values[unit], cap).mean())
+        return float(self.row[metric if unit == "cycles" else f"{metric}_ns"])
 
 
 def clusters_of(lives: Lives, kernel: str) -> tuple[Int, int]:
@@ -72,7 +80,7 @@ def compare(before: Sample, after: Sample, confidence: float, seed: int = 0) -> 
     drawn = [_weights(rng, one) for one in (before, after)]
     out = {}
     for unit in ("cycles", "ns"):
-        both = np.concatenate([before.values[unit], after.values[unit]])
+        both = np.concatenate([before.some(unit), after.some(unit)])
         edges, cap = _edges(both), float(np.quantile(both, _CAP))
         pairs = zip((before, after), drawn, strict=True)
         replicas = [_replicas(one, unit, weights, edges, cap) for one, weights in pairs]
@@ -102,23 +110,22 @@ def _weights(rng: np.random.Generator, sample: Sample) -> Float:
 
 def _edges(values: Array) -> Float:
     """Bin edges that follow the data, so that each bin holds about as many spans."""
-    sample = values[:: max(len(values) // 100_000, 1)]
-    edges = np.unique(np.quantile(sample, np.linspace(0, 1, _BINS + 1)))
-    return np.concatenate([[min(edges[0], values.min()) - 0.5], edges + 0.5, [max(edges[-1], values.max()) + 1.0]])
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)))
+    return np.concatenate([[edges[0] - 0.5], edges + 0.5])
 
 
 def _replicas(sample: Sample, unit: str, weights: Float, edges: Float, cap: float) -> dict[str, Float]:
     values = sample.values[unit]
-    count = np.bincount(sample.cluster, minlength=sample.clusters)
-    drawn_count = weights @ count
+    drawn_count = weights @ sample.count
     out = {}
     for name, counted in (("mean", values), (TRIMMED, np.minimum(values, cap))):
         total = np.bincount(sample.cluster, weights=counted, minlength=sample.clusters)
         with np.errstate(divide="ignore", invalid="ignore"):
             out[name] = np.asarray((weights @ total) / drawn_count)
     bins = len(edges) - 1
-    at = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, bins - 1)
-    heaps = np.bincount(sample.cluster * bins + at, minlength=sample.clusters * bins).reshape(sample.clusters, bins)
+    at = np.clip(np.searchsorted(edges, sample.some(unit), side="right") - 1, 0, bins - 1)
+    key = sample.cluster[:: sample.step] * bins + at
+    heaps = np.bincount(key, minlength=sample.clusters * bins).reshape(sample.clusters, bins)
     drawn = np.cumsum(weights @ heaps, axis=1)
     for name, share in _QUANTILES.items():
         out[name] = _quantile(drawn, edges, share)
