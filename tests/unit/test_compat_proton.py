@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +129,75 @@ def test_a_buffer_size_keeps_the_latest_records_of_each_warp(gpu: FakeGpu) -> No
     assert trace is not None
     assert {name for _, _, name in spans(trace)} == set(SCOPES), "32 slots a warp hold all eight records"
     assert trace.meta.launches[0].extra["capacity"] == 32
+
+
+@pytest.mark.parametrize("kind", ["shared", "shared_mem"])
+def test_a_buffer_in_shared_memory_holds_the_bytes_it_was_given(gpu: FakeGpu, kind: str) -> None:
+    mode = proton.mode.Default(buffer_type=kind, buffer_size=1024, optimizations="clock32,sched_stores")
+    proton.start("shared", backend="instrumentation", data="trace", mode=mode)
+    run(gpu)
+    trace = proton.finalize()
+    assert trace is not None
+    assert {name for _, _, name in spans(trace)} == set(SCOPES)
+    launch = trace.meta.launches[0]
+    assert launch.extra["shared_bytes"] == 1024
+    assert launch.extra["capacity"] == 32
+    assert "st.shared" in gpu.fired[-1].ptx
+
+
+def test_scopes_in_gluon_kernels_are_marks_too(gpu: FakeGpu) -> None:
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+
+    @gluon.jit
+    def doubled(x, LAYOUT: gl.constexpr):
+        with pl.scope("load"):
+            offsets = gl.arange(0, 128, LAYOUT)
+            values = gl.load(x + offsets)
+        pl.enter_scope("store")
+        gl.store(x + offsets, values * 2)
+        pl.exit_scope("store")
+
+    x = gpu.tensor(np.arange(128, dtype=np.float32))
+    proton.start("gluon", backend="instrumentation")
+    doubled[(1,)](x, gl.BlockedLayout([1], [32], [4], [0]), num_warps=4)
+    assert {name for _, _, name in spans(proton.finalize())} == {"load", "store"}
+    np.testing.assert_array_equal(x.numpy(), np.arange(128) * 2)
+
+
+def test_the_interpreter_records_scopes_as_well(tmp_path: Path) -> None:
+    program = textwrap.dedent(
+        """
+        import sys, triton, triton.language as tl
+        import warplens.compat.proton as proton, warplens.compat.proton.language as pl
+
+        @triton.jit
+        def kernel(N: tl.constexpr):
+            with pl.scope("outer"):
+                for i in range(N):
+                    pl.enter_scope("inner")
+                    tl.arange(0, 8) + i
+                    pl.exit_scope("inner")
+
+        proton.start(sys.argv[1], backend="instrumentation", data="trace")
+        kernel[(2,)](3)
+        assert len(proton.finalize()) == 2 * 4
+        """
+    )
+    script = tmp_path / "interpreted.py"
+    script.write_text(program)
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, str(script), str(tmp_path / "cpu")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "cpu.chrome_trace").exists()
+
+
+def test_what_proton_has_on_the_host_is_refused_by_name() -> None:
+    with pytest.raises(AttributeError, match="marks inside kernels"):
+        _ = proton.scope
+    with pytest.raises(UsageError, match="no switch per language"):
+        pl.disable_semantic("triton")
 
 
 def test_deactivated_launches_are_left_alone(gpu: FakeGpu) -> None:

@@ -106,6 +106,25 @@ def finalize(session: int | None = None, output_format: str | None = "") -> Trac
     return trace
 
 
+def __getattr__(name: str) -> object:
+    if name in (
+        "scope",
+        "cpu_timed_scope",
+        "enter_scope",
+        "exit_scope",
+        "state",
+        "profile",
+        "context",
+        "specs",
+        "hooks",
+    ):
+        raise AttributeError(
+            f"warplens.compat.proton has no {name!r}: it covers proton's marks inside kernels (proton.language) with "
+            "start, activate, deactivate, finalize and mode; for scopes on the host keep triton.profiler"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _path(name: str, form: str) -> Path:
     return Path(f"{name}.{form}").expanduser()
 
