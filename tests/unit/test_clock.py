@@ -104,3 +104,25 @@ def test_a_very_short_kernel_is_not_misled_by_the_timer_step() -> None:
 def test_no_anchors_is_no_fit() -> None:
     none = np.empty(0, np.int64)
     assert fit(none, none, none, none).method == "none"
+
+
+def test_late_reads_in_a_short_kernel_do_not_look_like_another_clock() -> None:
+    """Six microseconds on an H200: a few anchors per SM, some read late. All SMs ran at one rate."""
+    rng = np.random.default_rng(5)
+    unit = np.repeat(np.arange(16), 8)
+    clock = np.sort(rng.integers(0, 10_600, (16, 8)), axis=1) + rng.integers(0, 3_400_000, (16, 1))
+    ns = anchors(lambda c: c / 1.797, clock - clock[:, :1])
+    ns[rng.random(ns.shape) < 0.2] += 32
+    lines = fit(unit, np.zeros_like(unit), clock.ravel(), ns.ravel(), nominal_mhz=1980)
+    slowest, _, fastest = lines.mhz()
+    assert fastest / slowest < 1.005
+
+
+def test_an_sm_with_a_rate_of_its_own_gets_it() -> None:
+    clock = np.tile(np.linspace(0, 1_000_000, 50).astype(np.int64), 4)
+    unit = np.repeat(np.arange(4), 50)
+    rate = np.where(unit == 3, 1.5, 1.98)
+    lines = fit(unit, np.zeros_like(unit), clock, BASE + (clock / rate // 32 * 32).astype(np.int64))
+    assert lines.mhz()[0] == pytest.approx(1500, rel=0.002)
+    assert lines.mhz()[2] == pytest.approx(1980, rel=0.002)
+    assert lines.residual_ns.max() < 40

@@ -74,7 +74,3 @@ def time_ns(value: float) -> str:
 
 def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

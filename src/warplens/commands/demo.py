@@ -8,9 +8,9 @@ import click
 from rich.markup import escape
 
 from warplens import samples
-from warplens.commands.common import force_option, json_option, plural, print_json, stdout
+from warplens.analyse.trust import clock_line, plural, warnings_of
+from warplens.commands.common import force_option, json_option, print_json, stdout
 from warplens.commands.stats import statistics_table
-from warplens.commands.trust import clock_line, warnings_of
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.files import check_writable

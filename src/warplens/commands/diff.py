@@ -34,9 +34,7 @@ _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow
 @click.option("--margin", default=100 * MARGIN, metavar="PERCENT", show_default=True, help="What counts as the same.")
 @click.option("--confidence", default=100 * CONFIDENCE, metavar="PERCENT", show_default=True, help="Of the intervals.")
 @json_option
-def command(
-    before: str, after: str, fail_on: tuple[str, ...], margin: float, confidence: float, as_json: bool
-) -> None:
+def command(before: str, after: str, fail_on: tuple[str, ...], margin: float, confidence: float, as_json: bool) -> None:
     """Compare trace BEFORE with trace AFTER, region by region, with confidence intervals and a verdict."""
     thresholds = [Threshold.parse(text) for text in fail_on]
     old, new = read_trace(before), read_trace(after)

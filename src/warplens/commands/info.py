@@ -8,8 +8,8 @@ import click
 from rich.markup import escape
 
 import warplens
-from warplens.commands.common import json_option, plural, print_json, read_trace, stdout, table, time_ns
-from warplens.commands.trust import clock_line, warnings_of
+from warplens.analyse.trust import clock_line, plural, warnings_of
+from warplens.commands.common import json_option, print_json, read_trace, stdout, table, time_ns
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
 

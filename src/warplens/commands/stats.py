@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from warplens.analyse.statistics import GROUPS, Statistics
 from warplens.analyse.tree import pruned, tree
+from warplens.analyse.trust import warnings_of
 from warplens.commands import tables
 from warplens.commands.common import (
     cycles,
@@ -22,7 +23,6 @@ from warplens.commands.common import (
     time_ns,
     working,
 )
-from warplens.commands.trust import warnings_of
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 

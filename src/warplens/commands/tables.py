@@ -12,7 +12,8 @@ from rich.tree import Tree
 
 from warplens.analyse.finding import Finding
 from warplens.analyse.tree import Node
-from warplens.commands.common import cycles, percent, plural, table, time_ns
+from warplens.analyse.trust import plural
+from warplens.commands.common import cycles, percent, table, time_ns
 
 
 def print_findings(console: Console, found: Iterable[Finding]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from warplens.analyse.trust import warnings_of
 from warplens.commands.common import read_trace, stderr, stdout, working
-from warplens.commands.trust import warnings_of
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 

@@ -17,11 +17,15 @@ from warplens.record.knots import piecewise
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
+Piece = tuple[Float64, Float64, Float64]
+"""Knots, their times, and the slope after each."""
 
 _RATE_SPREAD = 2e-4
 """Relative spread of the SMs' rates that is believed without evidence: they are one clock domain."""
 _NOMINAL_SPREAD = 0.15
 """Relative distance of the real rate from the nominal one that is believed without evidence."""
+_BENT, _OWN_RATE = 0.6, 2.0
+"""Root mean square residual, in timer steps, from which an SM may get knots, and from which a rate of its own."""
 _TOO_COARSE_NS = 4096.0
 _ROUNDS = 4
 
@@ -90,19 +94,24 @@ def fit(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float =
         weight = np.minimum(1.0, scale / np.maximum(np.abs(residual), 1e-9)) ** 2
 
     square = np.bincount(member, np.minimum(np.abs(residual), 1e9) ** 2, n) / np.bincount(member, minlength=n)
-    bent = np.sqrt(square) > 0.6 * max(step, 2.0)
-    knots = [(np.zeros(1), offset[u : u + 1], slope[u : u + 1]) for u in range(n)] if bent.any() else None
-    if knots is not None:
-        order = np.argsort(member, kind="stable")
-        bounds = np.searchsorted(member[order], np.arange(n + 1))
-        for u in np.flatnonzero(bent):
-            of = order[bounds[u] : bounds[u + 1]]
-            knots[u] = piecewise(x[of], y[of], max(step, 2.0), float(slope[u]))
-            residual[of] = y[of] - _evaluate(knots[u], x[of])
-        count = np.array([len(k[0]) for k in knots], np.int64)
-        xs, offset, slope = (np.concatenate([k[i] for k in knots]) for i in range(3))
-    else:
-        count, xs = np.ones(n, np.int64), np.zeros(n)
+    misfit = np.sqrt(square) / max(step, 2.0)
+    pieces: dict[int, Piece] = {}
+    order = np.argsort(member, kind="stable")
+    bounds = np.searchsorted(member[order], np.arange(n + 1))
+    for u in np.flatnonzero(misfit > _BENT).tolist():
+        of = order[bounds[u] : bounds[u + 1]]
+        piece = piecewise(x[of], y[of], max(step, 2.0), float(slope[u]))
+        left = y[of] - _evaluate(piece, x[of])
+        # Knots must earn their place, and a rate of its own needs more than a few late reads: one clock domain.
+        explains = np.sqrt(np.mean(left**2)) < 0.5 * np.sqrt(square[u])
+        if explains and (len(piece[0]) > 1 or misfit[u] > _OWN_RATE):
+            pieces[u] = piece
+            residual[of] = left
+    lines = [pieces.get(u, (np.zeros(1), offset[u : u + 1], slope[u : u + 1])) for u in range(n)] if pieces else []
+    count = np.array([len(line[0]) for line in lines], np.int64) if pieces else np.ones(n, np.int64)
+    xs = np.zeros(n)
+    if pieces:
+        xs, offset, slope = (np.concatenate([line[i] for line in lines]) for i in range(3))
     return Lines(
         unit=units,
         first=np.cumsum(count) - count,
@@ -113,7 +122,7 @@ def fit(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float =
         base_ns=base_ns,
         residual_ns=np.abs(residual),
         step_ns=step,
-        method=measured if knots is None else "piecewise",
+        method="piecewise" if pieces else measured,
     )
 
 
@@ -153,7 +162,7 @@ def _lines(
     return slope, mean_y - slope * mean_x, method
 
 
-def _evaluate(line: tuple[Float64, Float64, Float64], x: Float64) -> Float64:
+def _evaluate(line: Piece, x: Float64) -> Float64:
     xs, ys, slopes = line
     at = np.maximum(np.searchsorted(xs, x, side="right") - 1, 0)
     return ys[at] + (x - xs[at]) * slopes[at]

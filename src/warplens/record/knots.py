@@ -10,7 +10,7 @@ import numpy.typing as npt
 Float64 = npt.NDArray[np.float64]
 
 _MOST_SEGMENTS = 64
-_FEWEST_POINTS = 4
+_FEWEST_POINTS = 5
 _GOOD_ENOUGH = 0.4
 """Root mean square in timer steps at which a line explains its points: the step alone gives 0.29."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import escape
 
 from warplens.analyse.finding import duration, percent
-from warplens.commands.trust import clock_line, warnings_of
+from warplens.analyse.trust import clock_line, warnings_of
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 from warplens.view import svg

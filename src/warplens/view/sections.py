@@ -17,7 +17,7 @@ from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
 from warplens.analyse.overlap import overlap
 from warplens.analyse.statistics import Statistics
-from warplens.commands.trust import clock_line, warnings_of
+from warplens.analyse.trust import clock_line, warnings_of
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.view.palette import ink, rgb

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from warplens.commands.common import plural
 from warplens.trace.model import Trace
 
 _WORDS = {
@@ -29,6 +28,11 @@ _NOUNS = {
     "clock_backward": "clock read",
     "clock_ambiguous": "track",
 }
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 warp`, `2 warps`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def warnings_of(trace: Trace) -> list[str]:
