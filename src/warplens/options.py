@@ -15,6 +15,7 @@ _CHOICES = {
     "clock": ("32", "64"),
     "buffer": ("global", "shared"),
     "granularity": ("warp", "warpgroup", "block"),
+    "store": ("auto", "now"),
 }
 
 
@@ -31,6 +32,8 @@ class Options:
     kernels           a regular expression; other kernels run unmarked
     warps, blocks, sms  record only these (None: all); blocks also takes a count or a slice
     every             profile every n-th launch of a kernel
+    store             `now` stores each record of a woven kernel at its mark, so that a kernel that traps or hangs leaves
+                      all of them; `auto` may hold a block's records back in registers, which costs the kernel less
     """
 
     records_per_warp: int | None = None
@@ -44,6 +47,7 @@ class Options:
     blocks: Collection[int] | int | slice | None = None
     sms: Collection[int] | None = None
     every: int = 1
+    store: str = "auto"
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from warplens.errors import UsageError
+from warplens.errors import UsageError, WarplensError
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
 from warplens.weave import simulate
 from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
@@ -198,6 +198,40 @@ def test_a_ring_keeps_the_latest() -> None:
     whole = expected(0, 0, 60, early=False)
     assert header["written"] == len(whole) + 1
     assert [record[:4] for record in records] == whole[-32:]
+
+
+DIES = HEAD + """\
+.visible .entry dies(.param .u64 scratch)
+{
+	.reg .b32 %r<4>;
+	.reg .b64 %rd<2>;
+	mov.u64 %rd1, 1;
+	// @warplens B one
+	mov.u32 %r1, %tid.x;
+	// @warplens B two
+	ld.global.u32 %r2, [%rd1];
+	// @warplens E two
+	ret;
+}
+"""  # fmt: skip
+
+
+@pytest.mark.parametrize(("store", "kept"), [("now", 2), ("defer", 0)])
+def test_of_a_kernel_that_dies_only_what_was_stored_is_left(store: str, kept: int) -> None:
+    """`now` leaves every record up to the fault; what other policies still hold in registers dies with the kernel."""
+    woven = weave(DIES, how=Weaving(store=store))
+    memory = simulate.Memory()
+    shift = shift_for(8, "stop", woven.slack)
+    base = memory.alloc(1 << shift, align=1 << shift)
+    with pytest.raises(WarplensError, match="address 0x1"):
+        simulate.run(woven.text, "dies", 1, 32, [base | shift], memory=memory)
+    row = memory.read(base, np.uint8, 1 << shift)
+    assert row[:HEADER_BYTES].view(HEADER)[0]["state"] == 0, "the exit was not reached"
+    words = row[HEADER_BYTES:].view(np.uint64)
+    found = [split_word0(int(word) & 0xFFFFFFFF) for word in words[words != 0]]
+    assert [(kind, woven.regions[region]) for kind, region, _ in found] == [
+        (Kind.BEGIN, "one"), (Kind.BEGIN, "two")
+    ][:kept]  # fmt: skip
 
 
 @pytest.mark.parametrize("pointer", [0, 4096])

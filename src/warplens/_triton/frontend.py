@@ -78,7 +78,8 @@ def recipe(options: Options) -> Recipe:
         shared = options.bytes_per_block or 0
         if options.full == "ring" and options.records_per_warp is not None:
             raise UsageError("buffer='shared' with full='ring': give its size with bytes_per_block=")
-    return Recipe(override or Weaving(full=options.full, clock=options.clock, select=select), options.kernels, shared)
+    how = Weaving(full=options.full, clock=options.clock, store=options.store, select=select)
+    return Recipe(override or how, options.kernels, shared)
 
 
 def _refuse_others() -> None:
