@@ -283,6 +283,7 @@ def _chosen(parts: list[str]) -> list[Kernel]:
 
 
 def _row(kernel: Kernel, options: argparse.Namespace, folder: str) -> dict[str, Any]:
+    kernel.output.zero_()
     kernel.launch(0)
     torch.cuda.synchronize()
     expected = kernel.output.clone()

@@ -32,7 +32,7 @@ class Options:
     kernels           a regular expression; other kernels run unmarked
     warps, blocks, sms  record only these (None: all); blocks also takes a count or a slice
     every             profile every n-th launch of a kernel
-    store             `now` stores each record of a woven kernel at its mark, so that a kernel that traps or hangs leaves
+    store             `now` stores each record of a woven kernel at its mark, so that one that traps or hangs leaves
                       all of them; `auto` may hold a block's records back in registers, which costs the kernel less
     """
 
