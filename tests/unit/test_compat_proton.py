@@ -145,6 +145,18 @@ def test_a_buffer_in_shared_memory_holds_the_bytes_it_was_given(gpu: FakeGpu, ki
     assert "st.shared" in gpu.fired[-1].ptx
 
 
+def test_modes_become_options_of_a_profile() -> None:
+    parse = proton.mode.parse
+    assert parse(None).options() == {"granularity": "warp"}, "global memory, nothing is lost"
+    assert parse("default:buffer_type=shared").options() == {"granularity": "warp", "buffer": "shared", "full": "ring"}
+    spilling = parse("default:buffer_type=shared:buffer_strategy=flush:buffer_size=4096").options()
+    assert spilling == {"granularity": "warp", "buffer": "shared", "bytes_per_block": 4096}
+    mode = proton.mode.Default(
+        sampling_strategy="selective", sampling_options="3,1", optimizations="clock32,time_shift"
+    )
+    assert parse(str(mode)) == mode
+
+
 def test_scopes_in_gluon_kernels_are_marks_too(gpu: FakeGpu) -> None:
     from triton.experimental import gluon
     from triton.experimental.gluon import language as gl
