@@ -114,7 +114,8 @@ def main(path: str | None = None) -> None:
     with wl.profile(path) as profile:
         run(a, b, c)
     torch.testing.assert_close(c, a @ b, rtol=1e-2, atol=1e-1)
-    print(profile.trace.stats())
+    for row in profile.trace.stats():
+        print(f"{row.region:16} {row.count:10,} times, {row.p50_ns:10,.0f} ns")
 
 
 if __name__ == "__main__":

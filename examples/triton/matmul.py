@@ -67,7 +67,8 @@ def main(path: str | None = None) -> None:
         matmul[(n // tile, n // tile)](a, b, c, n, n, n, tile, tile, 64, num_warps=4, num_stages=3)
         persistent_matmul[(programs,)](a, b, d, n, n, n, programs, tile, tile, 64, num_warps=4, num_stages=3)
     torch.testing.assert_close(c, d)
-    print(profile.trace.stats())
+    for row in profile.trace.stats():
+        print(f"{row.region:16} {row.count:10,} times, {row.p50_ns:10,.0f} ns")
 
 
 if __name__ == "__main__":
