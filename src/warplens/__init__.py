@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from warplens.analyse.roofline import roofline as roofline
     from warplens.errors import WarplensError as WarplensError
     from warplens.session import profile as profile
     from warplens.trace.io import load as load
@@ -16,11 +17,12 @@ __version__ = "0.1.0"
 _LAZY = {
     "profile": "warplens.session",
     "load": "warplens.trace.io",
+    "roofline": "warplens.analyse.roofline",
     "Trace": "warplens.trace.model",
     "WarplensError": "warplens.errors",
     "load_ipython_extension": "warplens.view.notebook",
 }
-__all__ = ["Trace", "WarplensError", "__version__", "load", "profile"]
+__all__ = ["Trace", "WarplensError", "__version__", "load", "profile", "roofline"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from warplens.analyse.imbalance import imbalance, imbalance_findings
 from warplens.analyse.lives import Lives
 from warplens.analyse.modes import mode_findings, modes
 from warplens.analyse.names import purposes
+from warplens.analyse.occupancy import achieved, occupancy_findings
 from warplens.analyse.overlap import overlap, overlap_findings
 from warplens.analyse.producers import match_waits
 from warplens.analyse.ramp import ramp, ramp_findings
@@ -61,6 +62,7 @@ def findings(trace: Trace, *, waits_like: str | None = None, extra: Iterable[Fin
         *ramp_findings(ramp(trace, waits=waits_like)),
         *mode_findings(modes(trace), _Speedups(paths)),
         *clock_findings(clock(trace)),
+        *occupancy_findings(achieved(trace)),
         *extra,
     ]
     return ranked(trace, found)

@@ -26,7 +26,7 @@ from warplens.commands.common import (
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 
-_SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "clock")
+_SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "clock", "occupancy")
 
 
 @click.command("stats")
@@ -112,10 +112,15 @@ def _findings(trace: Trace, waits: str | None, ncu: str | None) -> Any:
 
 def _analysis(name: str) -> Callable[[Trace, str | None], Any]:
     """One analysis by its name on the command line."""
-    if name in ("waves", "modes", "clock"):
-        from warplens.analyse import clock, modes, waves
+    if name in ("waves", "modes", "clock", "occupancy"):
+        from warplens.analyse import clock, modes, occupancy, waves
 
-        plain = {"waves": waves.waves, "modes": modes.modes, "clock": clock.clock}
+        plain: dict[str, Callable[..., Any]] = {
+            "waves": waves.waves,
+            "modes": modes.modes,
+            "clock": clock.clock,
+            "occupancy": occupancy.achieved,
+        }
         return lambda trace, _: plain[name](trace)
     from warplens.analyse import critical, imbalance, overlap, ramp
     from warplens.analyse import waits as waiting

@@ -192,3 +192,13 @@ def clock_table(kernel: str, one: Any) -> object:
             ("regions shorter than that", ", ".join(one.blurred[:6]) or "none"),
         ],
     )
+
+
+def occupancy_table(kernel: str, one: Any) -> object:
+    share = f" ({percent(one.share)} of the slots)" if one.share else ""
+    pairs = [("warps alive per SM", f"{one.warps:.1f}{share}")]
+    if one.theoretical:
+        could = f"{one.theoretical.warps} ({percent(one.theoretical.share)}), limited by"
+        pairs.append(("could be", f"{could} {' and '.join(one.theoretical.limiters)}"))
+        pairs.append(("to lift it", one.theoretical.lift))
+    return _facts(f"{kernel}: occupancy", pairs)

@@ -1,0 +1,197 @@
+"""Where a kernel or region stands against what the device can do: memory bound, compute bound, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from warplens.analyse.devices import DTYPES, find_peak, peak_of
+from warplens.analyse.finding import percent
+from warplens.analyse.intervals import length, union
+from warplens.analyse.lives import Lives
+from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.trace.model import Trace
+
+_CLOSE = 0.6
+"""Below this share of the roof something else than the roof is the limit; Nsight Compute draws the line there too."""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The roof: GB/s and TFLOP/s of one type, and where they come from."""
+
+    device: str
+    bandwidth: float
+    tflops: float
+    dtype: str
+    source: str
+    measured: bool = False
+
+    @property
+    def ridge(self) -> float:
+        """FLOP per byte at which memory and compute take equally long."""
+        return 1000 * self.tflops / self.bandwidth
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """One point. Rates and shares are None where the bytes or FLOPs were not given.
+
+    `bound` is memory, compute, or neither: when below 60 % of the roof, latency, occupancy or waiting is the limit.
+    `of_roof` is the achieved share of the roof at this intensity, `times` how much faster the roof would be.
+    """
+
+    what: str
+    time_ns: float
+    flops: float | None
+    bytes: float | None
+    intensity: float | None
+    tflops: float | None
+    bandwidth: float | None
+    roof: str
+    bound: str
+    of_roof: float
+    times: float
+    advice: str
+    ceilings: Ceilings
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"ridge": self.ceilings.ridge}
+
+
+def ceilings(device: str, dtype: str = "fp16", measured: Mapping[str, float] | None = None) -> Ceilings:
+    """The roof of a device: measured numbers (`bandwidth` and types by name) where given, listed ones otherwise."""
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype {dtype!r} is not known{did_you_mean(dtype, DTYPES)}")
+    if measured and "bandwidth" in measured and dtype in measured:
+        return Ceilings(device, measured["bandwidth"], measured[dtype], dtype, "measured on this device", True)
+    peak = peak_of(device)
+    if dtype not in peak.tflops:
+        raise UsageError(f"{peak.name} has no listed rate for {dtype!r} (listed: {', '.join(peak.tflops)})")
+    return Ceilings(peak.name, peak.bandwidth, peak.tflops[dtype], dtype, peak.source)
+
+
+def roofline(
+    trace: Trace | None = None,
+    *,
+    flops: float | None = None,
+    bytes: float | None = None,
+    kernel: str | None = None,
+    region: str | None = None,
+    per_span: bool = False,
+    dtype: str = "fp16",
+    device: str | None = None,
+    time_ns: float | None = None,
+    measured: Mapping[str, float] | None = None,
+) -> Roofline:
+    """Place a kernel, or one region of it, under the roof of its device.
+
+    `flops` and `bytes` are per launch, or with `per_span` per instance of the region. A region's time is how long it
+    was active on an SM, averaged over the SMs: the rate it would reach if it ran all the time. Without a trace, give
+    `time_ns` and `device`.
+    """
+    if not flops and not bytes:
+        raise UsageError("give flops, bytes or both: a trace does not know them")
+    if min(flops or 0, bytes or 0) < 0:
+        raise UsageError(f"flops={flops}, bytes={bytes}: must not be negative")
+    what, count = region or kernel or "kernel", 1.0
+    if trace is not None:
+        lives = Lives.of(trace)
+        kernel = _kernel(lives, kernel)
+        device = device or _device(trace)
+        what = f"{kernel}: {region}" if region else kernel
+        if region is None:
+            time_ns = time_ns or lives.kernel_ns(kernel)
+        else:
+            time_ns, count = _region_time(lives, kernel, region)
+    if not time_ns or time_ns <= 0:
+        raise UsageError(f"time_ns={time_ns}: give a trace, or a positive time")
+    if not device:
+        raise UsageError("the trace does not say which device it ran on: name it with device=")
+    roof = ceilings(device, dtype, measured)
+    scale = count if per_span else 1.0
+    return place(what, time_ns, _times(flops, scale), _times(bytes, scale), roof)
+
+
+def place(what: str, time_ns: float, flops: float | None, moved: float | None, roof: Ceilings) -> Roofline:
+    """One point under a roof."""
+    tflops = flops / time_ns / 1000 if flops else None
+    bandwidth = moved / time_ns if moved else None
+    compute = tflops / roof.tflops if tflops else 0.0
+    memory = bandwidth / roof.bandwidth if bandwidth else 0.0
+    over = "memory" if memory >= compute else "compute"
+    reached = max(memory, compute)
+    bound = over if reached >= _CLOSE else "neither"
+    return Roofline(
+        what=what,
+        time_ns=time_ns,
+        flops=flops,
+        bytes=moved,
+        intensity=flops / moved if flops and moved else None,
+        tflops=tflops,
+        bandwidth=bandwidth,
+        roof=over,
+        bound=bound,
+        of_roof=reached,
+        times=1 / reached,
+        advice=_advice(bound, over, reached, flops and moved and flops / moved, roof),
+        ceilings=roof,
+    )
+
+
+def _advice(bound: str, over: str, reached: float, intensity: float | None, roof: Ceilings) -> str:
+    if reached > 1.02:
+        return "Above the roof: check the bytes, FLOPs and type given (data from L2 counts as no bytes), or measure."
+    if bound == "memory":
+        return "Memory bound: only fewer bytes help (reuse in registers and shared memory, fusion, smaller types)."
+    if bound == "compute":
+        return "Compute bound: use a faster type or unit, or fewer operations; memory has room."
+    where = f"its roof there is {over}"
+    if intensity is not None:
+        side = "left" if intensity < roof.ridge else "right"
+        where = f"at {intensity:.3g} FLOP/byte, {side} of the ridge at {roof.ridge:.3g}, its roof is {over}"
+    return (
+        f"Neither: at {percent(reached)} of the roof ({where}) it is latency, waiting, imbalance or too few warps that "
+        f"limits; see `warplens stats --findings`."
+    )
+
+
+def _times(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+def _kernel(lives: Lives, kernel: str | None) -> str:
+    names = list(lives.kernels)
+    if kernel is None and len(names) == 1:
+        return names[0]
+    if not names:
+        raise WarplensError("the trace holds no spans: there is nothing to place")
+    if kernel not in names:
+        asked = f"no kernel named {kernel!r}" if kernel else "several kernels: name one"
+        raise UsageError(f"{asked}{did_you_mean(kernel or '', names)}")
+    return kernel
+
+
+def _device(trace: Trace) -> str:
+    names = [str(device.get("name", "")) for device in trace.meta.devices.values()]
+    return next((name for name in names if find_peak(name)), names[0] if names else "")
+
+
+def _region_time(lives: Lives, kernel: str, region: str) -> tuple[float, float]:
+    """ns per launch during which a region was active, averaged over the device's SMs, and its instances per launch."""
+    if region not in lives.regions:
+        raise UsageError(f"no region named {region!r}{did_you_mean(region, lives.regions)}")
+    rows = np.flatnonzero(lives.is_span & (lives.region == lives.regions.index(region)))
+    rows = rows[lives.tracks_of(kernel)[lives.of_row[rows]]]
+    if not len(rows):
+        raise UsageError(f"kernel {kernel!r} has no region {region!r}")
+    start = lives.trace.numpy("start_ns")[rows]
+    whole = int((start + lives.trace.numpy("dur_ns")[rows]).max()) + 1
+    axis = lives.place[lives.of_row[rows]] * whole
+    active = length(*union(axis + start, axis + start + lives.trace.numpy("dur_ns")[rows]))
+    launches = lives.kernels[kernel]
+    sms = float(np.mean([lives.launches[at].sms for at in launches]))
+    return active / len(launches) / sms, len(rows) / len(launches)
