@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from builders import Span, make_trace
 
 from warplens.analyse.findings import findings
 from warplens.analyse.ncu import ncu_findings, parse_ncu
+from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
 from warplens.ncu import ncu_command, read_ncu
 
@@ -122,3 +124,21 @@ def test_ncu_runs_with_the_clock_left_alone(tmp_path: Path, monkeypatch: pytest.
     assert command[-2:] == ["python", "train.py"]
     assert "--clock-control none" in " ".join(command)
     assert "--kernel-name regex:attn.*" in " ".join(command)
+
+
+def test_info_describes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "r.csv").write_text(raw_page())
+    assert main(["info", "--ncu", str(tmp_path / "r.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "memory dependency 60.0 %" in out
+    assert "registers" in out
+    assert main(["info", "--ncu", str(tmp_path / "r.csv"), "--json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert (kernel["bound"], kernel["limiter"]) == ("memory", "registers")
+
+
+def test_stats_merges_a_report_into_the_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "r.csv").write_text(raw_page())
+    make_trace([Span("work", 0, 100_000, kernel="gemm")]).save(tmp_path / "t.warplens")
+    assert main(["stats", str(tmp_path / "t.warplens"), "--ncu", str(tmp_path / "r.csv"), "--json"]) == 0
+    assert "stalls" in {one["kind"] for one in json.loads(capsys.readouterr().out)["findings"]}

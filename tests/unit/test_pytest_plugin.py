@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 import pytest
+from builders import Span, make_trace
 
 # Loaded here once: pytester forgets what an inner run imports, and numpy cannot be loaded twice.
 import warplens.analyse.statistics
@@ -12,6 +13,13 @@ import warplens.decode
 import warplens.pytest_plugin  # noqa: F401
 
 pytest_plugins = "pytester"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _everything_loaded() -> None:
+    """The same for what the first statistics load, which takes a second each time."""
+    make_trace([Span("x", 0, 10)]).stats()
+
 
 HELPER = """
     from warplens.capture import Launch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -24,12 +25,17 @@ def include_dir() -> Path:
 @click.command("info")
 @click.argument("trace", required=False)
 @click.option("--include-dir", "show_include", is_flag=True, help="Print the folder of warplens.cuh and exit.")
+@click.option("--ncu", default=None, metavar="REPORT", help="Describe a report of Nsight Compute (.csv or .ncu-rep).")
 @json_option
-def command(trace: str | None, show_include: bool, as_json: bool) -> None:
+def command(trace: str | None, show_include: bool, ncu: str | None, as_json: bool) -> None:
     """Describe TRACE: device, launches, clock error, losses and cost."""
     if show_include:
         click.echo(include_dir())
         return
+    if ncu is not None:
+        _describe_ncu(ncu, as_json)
+        if trace is None or as_json:
+            return
     if trace is None:
         raise UsageError("name a trace (warplens info t.warplens), or ask for --include-dir")
     loaded = read_trace(trace)
@@ -42,6 +48,18 @@ def command(trace: str | None, show_include: bool, as_json: bool) -> None:
     console.print(_launch_table(loaded))
     for line in warnings_of(loaded) or ["nothing was lost"]:
         console.print(escape(line))
+
+
+def _describe_ncu(path: str, as_json: bool) -> None:
+    from warplens.commands.tables import ncu_table
+    from warplens.ncu import read_ncu
+
+    kernels = read_ncu(path)
+    if as_json:
+        listed = [asdict(one) | {"bound": one.bound, "stalls": one.groups} for one in kernels]
+        print_json({"file": path, "kernels": listed})
+    else:
+        stdout().print(ncu_table(kernels))
 
 
 def _document(path: str, trace: Trace) -> dict[str, object]:

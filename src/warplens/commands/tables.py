@@ -202,3 +202,25 @@ def occupancy_table(kernel: str, one: Any) -> object:
         pairs.append(("could be", f"{could} {' and '.join(one.theoretical.limiters)}"))
         pairs.append(("to lift it", one.theoretical.lift))
     return _facts(f"{kernel}: occupancy", pairs)
+
+
+def ncu_table(kernels: Iterable[Any]) -> object:
+    """What Nsight Compute measured, one line per kernel."""
+
+    def share(name: str) -> Callable[[Any], str]:
+        return lambda one: "-" if getattr(one, name) is None else percent(getattr(one, name))
+
+    def stalls(one: Any) -> str:
+        return ", ".join(f"{name} {percent(part)}" for name, part in list(one.groups.items())[:3] if part) or "-"
+
+    columns = [
+        ("kernel", lambda one: _text(one.kernel[:40])),
+        ("bound", lambda one: one.bound),
+        ("memory", share("memory")),
+        ("compute", share("compute")),
+        ("occupancy", share("achieved")),
+        ("of possible", share("theoretical")),
+        ("limiter", lambda one: one.limiter or "-"),
+        ("stalls", stalls),
+    ]
+    return table("Nsight Compute: shares of peak, warp slots and stalled cycles", columns, list(kernels))
