@@ -22,6 +22,7 @@ from warplens.record.layout import (
     MAX_REGION,
     REGION_SHIFT,
     SLOT_BYTES,
+    TAG_BITS,
     TAG_SHIFT,
     WIDE_KINDS,
     Kind,
@@ -37,6 +38,8 @@ _DEEP = 200
 _CHUNK = 1 << 16
 _CLOCK = 1 << KIND_BITS
 """The kind of an anchor that only gives the 64-bit clock of the record after it."""
+_WIDE_TAG = np.zeros(1 << TAG_BITS, bool)
+_WIDE_TAG[[*WIDE_KINDS, Kind.ANCHOR]] = True
 _ROW_KIND = np.full(_CLOCK + 1, -1, np.int8)
 _ROW_KIND[[Kind.BEGIN, Kind.ASYNC_BEGIN, Kind.INSTANT, Kind.VALUE]] = SPAN, SPAN, INSTANT, VALUE
 
@@ -163,12 +166,17 @@ def read(launch: Launch, windows: Windows) -> Records:
     payload = words[before] if len(words) else words
     has_payload = is_payload[before] & (owner > 0) if len(words) else is_payload
     tag = word0[real] >> TAG_SHIFT
-    wide = (kind[real] == Kind.ANCHOR) & np.isin(tag, (*WIDE_KINDS, Kind.ANCHOR))
-    exact = wide & has_payload & (payload < np.uint64(1 << CLOCK_BITS))
+    kinds = kind[real]
+    wide = kinds == Kind.ANCHOR
+    exact = np.zeros(len(wide), bool)
+    if wide.any():
+        wide &= _WIDE_TAG[tag]
+        exact = wide & has_payload & (payload < np.uint64(1 << CLOCK_BITS))
+        kinds = np.where(wide, np.where(tag == Kind.ANCHOR, _CLOCK, tag), kinds)
     return Records(
         track=track[real],
         slot=slot[real],
-        kind=np.where(wide, np.where(tag == Kind.ANCHOR, _CLOCK, tag), kind[real]),
+        kind=kinds,
         region=(word0[real] >> REGION_SHIFT) & MAX_REGION,
         tag=tag,
         low=(words[real] >> np.uint64(32)).astype(np.int64),
