@@ -22,14 +22,15 @@ from typing import Any
 import numpy as np
 
 from warplens._cuda.arguments import dim3, stream_handle
+from warplens._cuda.calibrate import Calibration, measure
 from warplens._cuda.driver import driver
-from warplens._cuda.module import Kernel, Module, new_buffer, running_profile
+from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, running_profile
 from warplens._cuda.nvrtc import INCLUDE
 from warplens.errors import UsageError, WarplensError
 
 _ZERO: np.uint64 = np.uint64(0)
 
-__all__ = ["Kernel", "Module", "buffer", "compile", "flags", "include_dir"]
+__all__ = ["Calibration", "Kernel", "Module", "buffer", "calibrate", "compile", "flags", "include_dir"]
 
 
 def compile(
@@ -40,13 +41,18 @@ def compile(
     Outside a profile the kernels run without marks; inside, the module is compiled again with them.
     """
     text, title = _source(source)
-    if arch is None:
-        capability = driver().device().capability
-        arch = "sm_" + capability.replace(".", "") + ("a" if capability >= "9" or len(capability) > 3 else "")
-    module = Module(text, name or title, arch, options)
+    module = Module(text, name or title, arch or _arch_here(), options)
     profile = running_profile()
     module.cubin(profile.options.full if profile is not None else "off")
     return module
+
+
+def calibrate(full: str = "stop") -> Calibration:
+    """Measure what marks cost on this GPU; launches profiled from here on carry it, for `Trace.time_shift`."""
+    flags(full)
+    result = measure(driver(), _arch_here(), full)
+    calibrations[result.device, full] = result.cost
+    return result
 
 
 def include_dir() -> str:
@@ -87,6 +93,11 @@ def buffer(
         driver().destroy_stream(own)
     handle_bits: np.uint64 = np.uint64(address)
     return handle_bits
+
+
+def _arch_here() -> str:
+    capability = driver().device().capability
+    return "sm_" + capability.replace(".", "") + ("a" if capability >= "9" or len(capability) > 3 else "")
 
 
 def _source(source: str | os.PathLike[str]) -> tuple[str, str]:

@@ -55,12 +55,3 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   p->minor = 0;
   return cudaSuccess;
 }
-
-extern "C" char __executable_start, edata;
-namespace shim {
-// The program's own data stands for the module's, where the names of the regions lie.
-inline std::vector<unsigned char> module_data(unsigned long long, unsigned long long) {
-  const auto* at = reinterpret_cast<const unsigned char*>(&__executable_start);
-  return {at, reinterpret_cast<const unsigned char*>(&edata)};
-}
-}  // namespace shim

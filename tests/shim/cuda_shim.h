@@ -13,6 +13,7 @@
 
 #define __global__
 #define __device__
+#define __constant__
 #define __host__
 #define __shared__ static
 #define __noinline__ __attribute__((noinline))

@@ -8,6 +8,8 @@
 
 #define WL_CLOCK_NAME_ "cpu"
 
+extern "C" char __executable_start, edata;
+
 namespace wl {
 namespace detail {
 
@@ -51,7 +53,24 @@ inline unsigned long long double_bits(double v) {
   std::memcpy(&bits, &v, 8);
   return bits;
 }
-inline unsigned long long address_of(const void* p) { return reinterpret_cast<unsigned long long>(p); }
+// The program's own data stands for the module's constants, but no linker orders it: the names are picked out of it.
+inline void send_names(Buffer buffer) {
+  unsigned long long to;
+  std::memcpy(&to, reinterpret_cast<const void*>(buffer.address + WL_BUFFER_NAMES_AT), 8);
+  if (!to) return;
+  const unsigned long long magic = WL_NAME_MAGIC, end = reinterpret_cast<unsigned long long>(&edata);
+  unsigned size = 0;
+  for (auto at = reinterpret_cast<unsigned long long>(&__executable_start); at + WL_MAX_NAME <= end; at += 8) {
+    unsigned short length;
+    if (std::memcmp(reinterpret_cast<const void*>(at), &magic, 8) != 0) continue;
+    std::memcpy(&length, reinterpret_cast<const void*>(at + 16), 2);
+    const unsigned whole = (WL_NAME_BYTES + length + 7) / 8 * 8;
+    if (length == 0 || size + whole > WL_NAMES_BYTES || whole > WL_MAX_NAME) continue;
+    put(to + size, reinterpret_cast<const void*>(at), whole);
+    size += whole;
+  }
+  store32(buffer.address + WL_BUFFER_NAMES_SIZE_AT, size);
+}
 
 inline void declare() {}
 inline State save() { return state; }

@@ -67,8 +67,8 @@ def opcodes(instructions: list[str]) -> Counter[str]:
     return Counter(re.sub(r"^@!?U?P\d+\s+", "", line).split()[0] for line in instructions)
 
 
-def between_the_sentinels(cubin: bytes) -> dict[int, str]:
-    """The names that a reader of the module's memory finds: those between warplens' first and last variable."""
+def names_sent(cubin: bytes) -> dict[int, str]:
+    """The names that a kernel sends: those in its module's constants up to the last `names_end_`."""
     (sections,) = struct.unpack_from("<Q", cubin, 0x28)
     count, names = struct.unpack_from("<HH", cubin, 0x3C)
     headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, sections + 64 * i) for i in range(count)]
@@ -77,20 +77,12 @@ def between_the_sentinels(cubin: bytes) -> dict[int, str]:
         start = headers[table][4] + at
         return cubin[start : cubin.index(b"\0", start)].decode()
 
-    data = next(number for number, header in enumerate(headers) if text(names, header[0]) == ".nv.global.init")
+    data = next(number for number, header in enumerate(headers) if text(names, header[0]) == ".nv.constant3")
     _, _, _, _, offset, size, strings, *_ = next(header for header in headers if header[1] == 2)
     symbols = [struct.unpack_from("<IBBHQQ", cubin, at) for at in range(offset, offset + size, 24)]
-    where = {
-        sentinel: [
-            value for name, _, _, section, value, _ in symbols if section == data and sentinel in text(strings, name)
-        ]
-        for sentinel in ("names_first_", "names_last_")
-    }
-    found: dict[int, str] = {}
-    for first, last in zip(sorted(where["names_first_"]), sorted(where["names_last_"]), strict=True):
-        assert first < last
-        found |= scan(cubin[headers[data][4] + first : headers[data][4] + last]).regions
-    return found
+    ends = [entry[4] for entry in symbols if entry[3] == data and "names_end_" in text(strings, entry[0])]
+    start = headers[data][4]
+    return dict(scan(cubin[start : start + max(ends)]).regions)
 
 
 def _libraries() -> dict[str, Path]:
@@ -131,7 +123,7 @@ def test_nvrtc_compiles_without_a_warning(arch: str, library: Path) -> None:
         deprecated = arch == "sm_70" and "deprecated" in log and "error" not in log
         assert not log or deprecated, log
         if options != OFF:
-            assert between_the_sentinels(cubin) == scan(cubin).regions
+            assert names_sent(cubin) == scan(cubin).regions
             assert "inner" in scan(cubin).regions.values()
 
 
@@ -158,14 +150,20 @@ __device__ double real = 2.0;
 __device__ float table[3000] = {1.0f};
 __device__ double doubles[9] = {1.0};
 __device__ Quad quads[20] = {{1, 2, 3, 4}};
-extern "C" __global__ void user(double* out) { *out += one + byte + real + table[one] + doubles[1] + quads[2].y; }
+__constant__ int constant = 5;
+__constant__ double reals[50] = {2.0};
+__constant__ Quad quad = {1, 2, 3, 4};
+__constant__ float coefficients[4000] = {1.0f};
+__device__ double more(int i) { return constant + reals[i] + quad.y + coefficients[i]; }
+extern "C" __global__ void user(double* out) { *out += one + byte + real + table[1] + doubles[1] + quads[2].y; }
+extern "C" __global__ void further(double* out) { *out += more(one); }
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("options", [("-cubin",), ("-cubin", "-G"), ("-cubin", "-rdc=true", "-dlink")])
-def test_names_are_found_in_a_modules_memory_among_the_users_own_data(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_names_lie_together_among_the_users_own_constants(tmp_path: Path, options: tuple[str, ...]) -> None:
     for number, source in enumerate((KERNELS + OTHER_DATA, MICRO.replace("MARKS", 'WL_INSTANT("other file");'))):
         (tmp_path / f"{number}.cu").write_text(source)
     command = ["nvcc", "-std=c++17", "-arch=sm_90", f"-I{PATH.parent}"]
@@ -176,7 +174,7 @@ def test_names_are_found_in_a_modules_memory_among_the_users_own_data(tmp_path: 
             subprocess.run([*command, "-rdc=true", "-c", file.replace(".o", ".cu"), "-o", file], check=True)
     subprocess.run([*command, *options, *files, "-o", tmp_path / "all.cubin"], check=True)
     cubin = (tmp_path / "all.cubin").read_bytes()
-    found = between_the_sentinels(cubin)
+    found = names_sent(cubin)
     assert found == scan(cubin).regions
     assert {"step", "lane 0", "round"} <= set(found.values())
     assert ("other file" in found.values()) == ("-dlink" in options)
@@ -188,7 +186,7 @@ def test_nvrtc_takes_two_regions_in_one_scope() -> None:
     for library in _libraries().values():
         log, cubin = _compile(library, "sm_90", ON, source)
         assert not log
-        assert set(between_the_sentinels(cubin).values()) == {"a", "b"}
+        assert set(names_sent(cubin).values()) == {"a", "b"}
 
 
 MICRO = """

@@ -60,10 +60,6 @@ class FakeDriver:
             out[row, :width] = np.frombuffer(self.download(address + row * pitch, width), np.uint8)
         return out.reshape(-1)
 
-    def download_module(self, first: int, last: int) -> bytes:
-        assert (first, last) == (1234, 5678)
-        return b"\0" * 64 + NAME
-
     def synchronize(self) -> None:
         self.waits += 1
 
@@ -107,7 +103,10 @@ def records(
 
     def run(address: int, grid: Sequence[int], block: Sequence[int]) -> None:
         head = np.frombuffer((ctypes.c_char * BUFFER_BYTES).from_address(address), BUFFER)[0]
-        head["mode"], head["names"], head["names_end"], head["refused"] = mode, 1234, 5678, refused
+        head["mode"], head["refused"] = mode, refused
+        if head["names"]:
+            ctypes.memmove(int(head["names"]), b"\0" * 64 + NAME, 64 + len(NAME))
+            head["names_size"] = 64 + len(NAME)
         capacity, stride, tracks, per_block = (
             int(head[name]) for name in ("capacity", "stride", "tracks", "per_block")
         )

@@ -10,14 +10,11 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 import numpy as np
 import numpy.typing as npt
 
-from warplens._cuda.nvrtc import INCLUDE
 from warplens.capture import Device
 from warplens.errors import WarplensError
 
 _CLOCK_KHZ, _SM_COUNT, _MAJOR, _MINOR = 13, 16, 75, 76
 _HOST, _DEVICE = 1, 2
-_READER_BLOCK = 128
-_MOST_NAMES = (64 << 20) // 8
 
 
 class _Memcpy2D(ctypes.Structure):
@@ -30,17 +27,10 @@ class _Memcpy2D(ctypes.Structure):
     )  # fmt: skip
 
 
-def _reader_ptx() -> bytes:
-    """The PTX in warplens_reader.h."""
-    text = (INCLUDE / "warplens_reader.h").read_text()
-    return text[text.index('R"(') + 3 : text.index(')";')].encode()
-
-
 class Driver:
     """One process's CUDA driver, with a current context."""
 
     def __init__(self) -> None:
-        self._reader: int | None = None
         try:
             self._lib = ctypes.CDLL("libcuda.so.1")
         except OSError:
@@ -121,25 +111,6 @@ class Driver:
         )  # fmt: skip
         self._call("cuMemcpy2DUnaligned", byref(job))
         return out
-
-    def download_module(self, first: int, last: int) -> bytes:
-        """A module's data from `first` to `last`, two of its variables.
-
-        A kernel copies it: the driver's own copies take one variable at a time and refuse what lies between two.
-        """
-        words = (last - first) // 8
-        if not 0 < words <= _MOST_NAMES:
-            return b""
-        if self._reader is None:
-            self._reader = self.function(self.load(_reader_ptx()), "warplens_copy")
-        assert self._reader is not None
-        copy = self.allocate(8 * words)
-        try:
-            arguments = [value.to_bytes(8, "little") for value in (first, copy, words)]
-            self.launch(self._reader, (-(-words // _READER_BLOCK), 1, 1), (_READER_BLOCK, 1, 1), arguments, 0, 0)
-            return self.download(copy, 8 * words)
-        finally:
-            self.free(copy)
 
     def synchronize(self) -> None:
         self._call("cuCtxSynchronize")

@@ -20,6 +20,10 @@ from warplens.record.names import Names, scan
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
 
+calibrations: dict[tuple[str, str], dict[str, float]] = {}
+"""What marks cost, by device and by what happens when a track is full; see `warplens.cuda.calibrate`."""
+
+
 def running_profile() -> session.Profile | None:
     """The profile that wants records, if any."""
     profile = session.active()
@@ -43,7 +47,8 @@ def new_buffer(
     options = profile.options
     options.refuse("CUDA kernels", "clock", "buffer", "bytes_per_block")
     sizes = plan(grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread)
-    buffer = DeviceBuffer(lib, kernel, grid, block, sizes, full=options.full, stream=stream, names=names)
+    known = calibrations.get((profile.device.name, options.full), {})
+    buffer = DeviceBuffer(lib, kernel, grid, block, sizes, full=options.full, stream=stream, names=names, cost=known)
     profile.add(buffer)
     return buffer.address
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from warplens.capture import Dim3, Launch
 from warplens.errors import WarplensError
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, Plan, ring_slots, trimmed
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
-from warplens.record.names import Names, scan
+from warplens.record.names import NAMES_BYTES, Names, scan
 
 
 class DeviceBuffer:
@@ -28,13 +29,16 @@ class DeviceBuffer:
         full: str,
         stream: int,
         names: Names | None,
+        cost: Mapping[str, float] | None = None,
     ) -> None:
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
-        self.kernel, self.grid, self.block = kernel, grid, block
+        self.kernel, self.grid, self.block, self._cost = kernel, grid, block, dict(cost or {})
         self._allocation = driver.allocate(plan.allocation)
         self.address = plan.place(self._allocation)
+        # Where a kernel whose cubin is not known leaves its names.
+        self._names_at = driver.allocate(NAMES_BYTES) if names is None else 0
         driver.clear(self.address, plan.size, stream)
-        driver.upload(self.address, plan.header(), stream)
+        driver.upload(self.address, plan.header(self._names_at), stream)
 
     def collect(self) -> Launch:
         """The launch as the capture keeps it. The first of several collects does the waiting for all."""
@@ -42,7 +46,13 @@ class DeviceBuffer:
             self._driver.synchronize()
             return self._bring_home()
         finally:
-            self._driver.free(self._allocation)
+            self.free()
+
+    def free(self) -> None:
+        """Give the memory back; what was recorded in it is lost."""
+        self._driver.free(self._allocation)
+        if self._names_at:
+            self._driver.free(self._names_at)
 
     def _bring_home(self) -> Launch:
         head = np.frombuffer(self._driver.download(self.address, BUFFER_BYTES), BUFFER)[0]
@@ -79,9 +89,10 @@ class DeviceBuffer:
             stride=kept.stride,
             raw=raw,
             full=full,
+            cost=self._cost,
             extra={"records_per_warp": capacity, "records_needed": most},
         )
 
     def _names_on_device(self, head: np.void) -> Names:
-        # Not kept from launch to launch: another module may have come to lie where this one was.
-        return scan(self._driver.download_module(int(head["names"]), int(head["names_end"])))
+        size = min(int(head["names_size"]), NAMES_BYTES)
+        return scan(self._driver.download(self._names_at, size)) if size else Names()

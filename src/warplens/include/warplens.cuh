@@ -62,10 +62,9 @@ WL_BOTH_ constexpr OneWarp warp(unsigned index) { return OneWarp{index}; }
 WL_BOTH_ constexpr OneLane lane(unsigned index) { return OneLane{index}; }
 
 #if WARPLENS && (defined(__CUDACC__) || defined(WARPLENS_SHIM))
-// The marks' names lie between these two when there is no cubin to look into: within one alignment the compilers
-// order a module's data by size, and no name is smaller than the first or as large as the last.
-static __device__ __attribute__((used)) const unsigned long long names_first_ = WL_NAME_MAGIC;
-static __device__ __attribute__((used)) const unsigned long long names_last_[WL_MAX_NAME / 8] = {WL_NAME_MAGIC};
+// The marks' names lie before this in the module's constant memory, whether the compiler orders that as written (locals
+// come first) or by size (no name is as large).
+static __constant__ __attribute__((used)) const unsigned long long names_end_[WL_MAX_NAME / 8] = {WL_NAME_MAGIC};
 #endif
 
 }  // namespace wl

@@ -14,7 +14,7 @@ __device__ __forceinline__ When when(bool condition) { return When{condition}; }
 
 namespace detail {
 
-// One object per mark in the module's data, never read by device code; warplens finds it by its magic.
+// One object per mark in the module's constants; the host finds it in the cubin by its magic, or has send_names bring it.
 template <unsigned NameSize, unsigned FileSize>
 struct Name {
   static_assert(WL_NAME_BYTES + NameSize + FileSize < WL_MAX_NAME - 8, "a region's name and its file's path are too long");
@@ -75,11 +75,7 @@ __device__ __forceinline__ Track find_track(Buffer buffer, const Place& p, Leade
     store32(buffer.address + WL_BUFFER_REFUSED_AT, 1);
     return Track{0, 0};
   }
-  if (track == 0) {
-    store64(buffer.address + WL_BUFFER_NAMES_AT, address_of(&names_first_));
-    store64(buffer.address + WL_BUFFER_NAMES_END_AT, address_of(&names_last_));
-    store32(buffer.address + WL_BUFFER_MODE_AT, WARPLENS_RING ? WL_MODE_RING : WL_MODE_STOP);
-  }
+  if (track == 0) store32(buffer.address + WL_BUFFER_MODE_AT, WARPLENS_RING ? WL_MODE_RING : WL_MODE_STOP);
   const unsigned long long base = buffer.address + WL_BUFFER_BYTES;
   return Track{base + static_cast<unsigned long long>(track) * sizes.stride, sizes.capacity};
 }
@@ -157,6 +153,7 @@ struct Kernel {
     if (!scribing(leader_)) return;
     const detail::Cursor cursor = detail::cursor(buffer_);
     detail::write_exit(cursor.slots - WL_HEADER_BYTES, detail::leading() ? cursor.written : 0);
+    if (cursor.slots == buffer_.address + WL_BUFFER_BYTES + WL_HEADER_BYTES) detail::send_names(buffer_);
   }
 
   Kernel(const Kernel&) = delete;
@@ -201,7 +198,7 @@ struct Callee {
 #define WL_CAT2_(a, b) a##b
 #define WL_CAT_(a, b) WL_CAT2_(a, b)
 #define WL_NAME_(text, symbol)                                                                                  \
-  static __device__ __attribute__((used)) const ::wl::detail::Name<sizeof("" text), sizeof(__FILE__)> symbol = { \
+  static __constant__ __attribute__((used)) const ::wl::detail::Name<sizeof("" text), sizeof(__FILE__)> symbol = { \
       WL_NAME_MAGIC, ::wl::region_id(text), __LINE__, sizeof("" text), sizeof(__FILE__), text, __FILE__}
 #define WL_MARK_(kind, text, ...)                                        \
   do {                                                                   \

@@ -23,7 +23,6 @@
 
 #include "warplens.cuh"
 #include "warplens_chrome.h"
-#include "warplens_reader.h"
 
 #ifndef WL_CLOCK_NAME_
 #define WL_CLOCK_NAME_ "gpu"
@@ -80,51 +79,6 @@ inline void scan_names(const std::vector<unsigned char>& data, std::map<unsigned
   }
 }
 
-#if !defined(WARPLENS_SHIM)
-// A function of the driver, found through the runtime so that a program needs no -lcuda.
-template <class Function>
-Function* driver(const char* name) {
-  void* entry = nullptr;
-#if CUDART_VERSION >= 13000
-  check(cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, nullptr), name);
-#else
-  check(cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault), name);
-#endif
-  return reinterpret_cast<Function*>(entry);
-}
-#endif
-
-// A module's data from `first` to `last`, two of its variables; see warplens_reader.h.
-inline std::vector<unsigned char> module_data(unsigned long long first, unsigned long long last) {
-  if (last <= first || last - first > (64u << 20)) return {};
-#if defined(WARPLENS_SHIM)
-  return shim::module_data(first, last);
-#else
-  const auto load = driver<int(void**, const void*)>("cuModuleLoadData");
-  const auto find = driver<int(void**, void*, const char*)>("cuModuleGetFunction");
-  const auto run = driver<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
-                              void**)>("cuLaunchKernel");
-  const auto unload = driver<int(void*)>("cuModuleUnload");
-  const std::size_t size = last - first;
-  unsigned long long words = size / 8;
-  void *module = nullptr, *kernel = nullptr, *copy = nullptr;
-  void* arguments[] = {&first, &copy, &words};
-  if (load(&module, wl_reader_ptx_) != 0)
-    throw std::runtime_error("warplens: the driver cannot compile PTX, so the regions' names cannot be read");
-  check(cudaMalloc(&copy, size), "room for the names");
-  const unsigned blocks = static_cast<unsigned>((words + WL_READER_BLOCK - 1) / WL_READER_BLOCK);
-  std::vector<unsigned char> data;
-  if (find(&kernel, module, "warplens_copy") == 0 &&
-      run(kernel, blocks, 1, 1, WL_READER_BLOCK, 1, 1, 0, nullptr, arguments, nullptr) == 0) {
-    data.resize(size);
-    check(cudaMemcpy(data.data(), copy, size, cudaMemcpyDeviceToHost), "copying the names");
-  }
-  cudaFree(copy);
-  unload(module);
-  return data;
-#endif
-}
-
 }  // namespace host
 
 // The launches of one run. Construct it once, ask it for a buffer per launch, write it at the end.
@@ -154,8 +108,9 @@ class Capture {
       throw std::runtime_error("warplens: " + kernel + ": " + std::to_string(tracks) + " tracks of " +
                                std::to_string(l.capacity) + " records need more than 4 GiB; ask for fewer records");
     l.stride = static_cast<unsigned>(stride);
-    host::check(cudaMalloc(&l.allocation, l.size + stride), "allocating the buffer");
+    host::check(cudaMalloc(&l.allocation, l.size + stride + WL_NAMES_BYTES), "allocating the buffer");
     l.address = place(reinterpret_cast<unsigned long long>(l.allocation), tracks, stride);
+    l.names = (l.address + l.size + WL_HEADER_BYTES - 1) / WL_HEADER_BYTES * WL_HEADER_BYTES;
     l.header.resize(WL_BUFFER_BYTES);
     put(l.header, WL_BUFFER_MAGIC_AT, WL_BUFFER_MAGIC);
     put(l.header, WL_BUFFER_VERSION_AT, WL_LAYOUT_VERSION);
@@ -163,6 +118,7 @@ class Capture {
     put(l.header, WL_BUFFER_STRIDE_AT, l.stride);
     put(l.header, WL_BUFFER_TRACKS_AT, static_cast<unsigned>(tracks));
     put(l.header, WL_BUFFER_PER_BLOCK_AT, static_cast<unsigned>(per_block));
+    put(l.header, WL_BUFFER_NAMES_AT, l.names);
     void* at = reinterpret_cast<void*>(l.address);
     host::check(cudaMemsetAsync(at, 0, l.size, stream), "clearing the buffer");
     host::check(cudaMemcpyAsync(at, l.header.data(), l.header.size(), cudaMemcpyHostToDevice, stream), "starting");
@@ -184,9 +140,10 @@ class Capture {
       l.raw.assign(all.begin() + WL_BUFFER_BYTES, all.end());
       l.ring = host::read<std::uint32_t>(l.header.data(), WL_BUFFER_MODE_AT) == WL_MODE_RING;
       while (l.ring && (l.capacity & (l.capacity - 1))) l.capacity &= l.capacity - 1;  // the ring the device used
-      const auto first = host::read<std::uint64_t>(l.header.data(), WL_BUFFER_NAMES_AT);
-      const auto last = host::read<std::uint64_t>(l.header.data(), WL_BUFFER_NAMES_END_AT);
-      if (first && modules_.insert(first).second) host::scan_names(host::module_data(first, last), names_);
+      std::vector<unsigned char> names(host::read<std::uint32_t>(l.header.data(), WL_BUFFER_NAMES_SIZE_AT));
+      const void* from = reinterpret_cast<const void*>(l.names);
+      host::check(cudaMemcpy(names.data(), from, names.size(), cudaMemcpyDeviceToHost), "copying the names");
+      host::scan_names(names, names_);
     }
   }
 
@@ -237,7 +194,7 @@ class Capture {
     unsigned capacity, stride;
     bool ring;
     void* allocation;
-    unsigned long long address, size;
+    unsigned long long address, size, names;
     std::vector<unsigned char> header, raw;
   };
 
@@ -281,7 +238,6 @@ class Capture {
 
   std::vector<Launch> launches_;
   std::map<unsigned, std::string> names_;
-  std::set<unsigned long long> modules_;
 };
 
 }  // namespace wl

@@ -15,6 +15,7 @@
 #define WL_BUFFER_BYTES 128u
 #define WL_NAME_BYTES 20u
 #define WL_MAX_NAME 1024u
+#define WL_NAMES_BYTES 65792u
 #define WL_MODE_STOP 1u
 #define WL_MODE_RING 2u
 #define WL_KIND_EMPTY 0u
@@ -51,6 +52,6 @@
 #define WL_BUFFER_NAMES_AT 64u
 #define WL_BUFFER_MODE_AT 72u
 #define WL_BUFFER_REFUSED_AT 76u
-#define WL_BUFFER_NAMES_END_AT 80u
+#define WL_BUFFER_NAMES_SIZE_AT 80u
 #define WL_NAME_MAGIC 0x9f1d5a3c574c4e31ull
 #endif

@@ -61,8 +61,21 @@ __device__ __forceinline__ unsigned ring_slots(unsigned capacity) { return capac
 __device__ __forceinline__ unsigned long long double_bits(double v) {
   return static_cast<unsigned long long>(__double_as_longlong(v));
 }
-__device__ __forceinline__ unsigned long long address_of(const void* p) {
-  return reinterpret_cast<unsigned long long>(p);
+// Copies the names to where the host asked for them, if it did: the first track does it after its exit. The host cannot:
+// drivers place every variable of a module apart, and copy none of unknown extent. Constants are one piece, from 0 on.
+__device__ __forceinline__ void send_names(Buffer buffer) {
+  unsigned long long to, end;
+  asm volatile("ld.global.u64 %0, [%1];" : "=l"(to) : "l"(buffer.address + WL_BUFFER_NAMES_AT) : "memory");
+  if (!to) return;
+  asm("cvta.to.const.u64 %0, %1;" : "=l"(end) : "l"(&names_end_));
+  store32(buffer.address + WL_BUFFER_NAMES_SIZE_AT, static_cast<unsigned>(end));
+  for (unsigned from = 0; from < static_cast<unsigned>(end); from += 64, to += 64) {
+    unsigned long long word[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) asm("ld.const.u64 %0, [%1];" : "=l"(word[i]) : "l"(from + 8ull * i));
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) store128(to + 8 * i, word[i], word[i + 1]);
+  }
 }
 
 // The registers of this function's recording.

@@ -26,15 +26,15 @@ BUFFER = np.dtype(
     {
         "names": [
             "magic", "version", "capacity", "stride", "tracks", "per_block",
-            "names", "mode", "refused", "names_end",
+            "names", "mode", "refused", "names_size",
         ],
-        "formats": ["<u4"] * 6 + ["<u8", "<u4", "<u4", "<u8"],
+        "formats": ["<u4"] * 6 + ["<u8", "<u4", "<u4", "<u4"],
         "offsets": [0, 4, 16, 20, 24, 28, 64, 72, 76, 80],
         "itemsize": BUFFER_BYTES,
     }
 )  # fmt: skip
-"""The launch header. The host writes the first line, the device the second: between which addresses the module's
-region names lie, how it was compiled, and whether a warp found no track for itself."""
+"""The launch header. The host writes the first line and `names`, where the module's region names shall be copied to
+(0: nowhere); the device how many bytes they are, how it was compiled, and whether a warp found no track for itself."""
 
 DEFAULT_BYTES = 64 << 20
 DEFAULT_SLOTS = (256, 65536)
@@ -67,10 +67,10 @@ class Plan:
             return address
         return address + to_boundary % self.stride
 
-    def header(self) -> bytes:
-        """The launch header as the device expects it."""
+    def header(self, names: int = 0) -> bytes:
+        """The launch header as the device expects it; `names` is where the region names shall go."""
         head = np.zeros((), BUFFER)
-        head["magic"], head["version"] = BUFFER_MAGIC, LAYOUT_VERSION
+        head["magic"], head["version"], head["names"] = BUFFER_MAGIC, LAYOUT_VERSION, names
         for name in ("capacity", "stride", "tracks", "per_block"):
             head[name] = getattr(self, name)
         return head.tobytes()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from warplens.record import buffer, layout
-from warplens.record.names import MAX_NAME, NAME_BYTES, NAME_MAGIC
+from warplens.record.names import MAX_NAME, NAME_BYTES, NAME_MAGIC, NAMES_BYTES
 
 PATH = Path(__file__).resolve().parent.parent / "include" / "warplens_layout.h"
 
@@ -35,6 +35,7 @@ def text() -> str:
         "BUFFER_BYTES": buffer.BUFFER_BYTES,
         "NAME_BYTES": NAME_BYTES,
         "MAX_NAME": MAX_NAME,
+        "NAMES_BYTES": NAMES_BYTES,
         "MODE_STOP": buffer.FULL_MODES.index("stop"),
         "MODE_RING": buffer.FULL_MODES.index("ring"),
     }

@@ -1,6 +1,6 @@
-"""Region names as a CUDA module carries them: found by scanning its bytes, on disk or in device memory.
+"""Region names as a CUDA module carries them: found by scanning its bytes, in the cubin or as a kernel copied them.
 
-Each mark leaves one read-only object in the module's data: `{magic, id, line, name length, file length, name, file}`.
+Each mark leaves one object in the module's constants: `{magic, id, line, name length, file length, name, file}`.
 The id is a hash of the name, so an object proves itself, and a kernel needs no table kept by hand.
 """
 
@@ -18,7 +18,9 @@ _FIXED = struct.Struct("<QIIHH")
 NAME_BYTES = _FIXED.size
 """Bytes before the text."""
 MAX_NAME = 1024
-"""Bytes that no object of a name reaches: the size of the one that marks their end in a module's data."""
+"""Bytes that no object of a name reaches: the size of the one that marks their end among a module's constants."""
+NAMES_BYTES = (64 << 10) + 256
+"""Room for the names of a module: constant memory is 64 KiB, and they are copied in steps."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def region_id(name: str) -> int:
 
 
 def scan(data: bytes) -> Names:
-    """All names in a cubin, an uncompressed fatbin or a copy of a module's memory."""
+    """All names in a cubin, an uncompressed fatbin or a copy of a module's constants."""
     regions: dict[int, str] = {}
     locations: dict[int, str] = {}
     magic = struct.pack("<Q", NAME_MAGIC)

@@ -99,6 +99,12 @@ class Trace:
 
         return statistics(self, by=by, **options)
 
+    def time_shift(self) -> Array:
+        """Cycles of every row without what the marks added, where a calibration was measured; see trace/shift.py."""
+        from warplens.trace.shift import time_shift
+
+        return time_shift(self)
+
     def to_pandas(self) -> pandas.DataFrame:
         """The spans as a pandas DataFrame."""
         return self.spans.to_pandas()

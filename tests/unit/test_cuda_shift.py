@@ -1,0 +1,79 @@
+"""Durations without what the marks added: the truth comes back exactly, and nothing is assumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warplens._cuda.calibrate import LONG, SHORT, WARM_UP, solve
+from warplens.capture import Capture, Launch
+from warplens.decode import decode
+from warplens.errors import WarplensError
+from warplens.record.layout import HEADER, HEADER_BYTES, RECORD, TRACK_MAGIC, Kind, TrackState, track_stride, word0
+from warplens.trace.model import Trace
+
+
+def trace(records: list[tuple[Kind, int, int]], names: dict[int, str], cost: dict[str, float]) -> Trace:
+    raw = np.zeros(track_stride(len(records)), np.uint8)
+    header = raw[:HEADER_BYTES].view(HEADER)[0]
+    header["magic"], header["written"], header["state"] = TRACK_MAGIC, len(records), TrackState.EXITED
+    header["start_ns"], header["exit_clock"], header["exit_ns"] = 1000, records[-1][2] + 10, records[-1][2] + 1010
+    slots = raw[HEADER_BYTES : HEADER_BYTES + 8 * len(records)].view(RECORD)
+    for slot, (kind, region, clock) in zip(slots, records, strict=True):
+        slot["word0"], slot["clock"] = word0(kind, region), clock
+    launch = Launch("k", (1, 1, 1), (32, 1, 1), names, len(records), raw, cost=cost)
+    return decode(Capture([launch]))
+
+
+@given(work=st.lists(st.integers(0, 400), min_size=1, max_size=6), region=st.integers(0, 30), record=st.integers(0, 20))
+def test_nested_regions_come_back_at_their_true_length(work: list[int], region: int, record: int) -> None:
+    """Each region has its own work before the next begins inside it; what it measures is all work in it, one region's
+    constant, and one record's for each record inside."""
+    depth = len(work)
+    records: list[tuple[Kind, int, int]] = []
+    total = [sum(work[level:]) + region + 2 * record * (depth - 1 - level) for level in range(depth)]
+    starts = [sum(work[:level]) + level for level in range(depth)]
+    records += [(Kind.BEGIN, 1, start) for start in starts]
+    records += [(Kind.END, 1, starts[level] + total[level]) for level in reversed(range(depth))]
+    if any(a[2] > b[2] for a, b in pairwise(records)):
+        return
+    result = trace(records, {1: "r"}, {"region_cycles": region, "record_cycles": record})
+    assert result.time_shift().tolist() == [sum(work[level:]) for level in range(depth)]
+    assert result.numpy("dur_cycles").tolist() == total, "raw values stay"
+
+
+def test_a_region_shorter_than_its_marks_is_zero_and_instants_count_once() -> None:
+    records = [(Kind.BEGIN, 1, 0), (Kind.INSTANT, 2, 40), (Kind.END, 1, 100), (Kind.BEGIN, 1, 200), (Kind.END, 1, 203)]
+    result = trace(records, {1: "r", 2: "i"}, {"region_cycles": 9, "record_cycles": 6})
+    assert result.time_shift().tolist() == [85, 0, 0]
+
+
+def test_without_a_calibration_nothing_is_assumed() -> None:
+    bare = trace([(Kind.BEGIN, 1, 0), (Kind.END, 1, 10)], {1: "r"}, {})
+    with pytest.raises(WarplensError, match="k has no calibration.*calibrate"):
+        bare.time_shift()
+    with pytest.raises(WarplensError, match="no calibration"):
+        Trace(bare.spans, replace(bare.meta, launches=())).time_shift()
+
+
+def test_the_calibration_finds_the_constants_of_a_device() -> None:
+    names = {1: "short", 2: "long", 3: "outer", 4: "inner", 5: "empty"}
+    records: list[tuple[Kind, int, int]] = []
+    now = 0
+    for _ in range(WARM_UP + 30):
+        for region, length in ((1, 4 * SHORT + 11), (2, 4 * LONG + 11)):
+            records += [(Kind.BEGIN, region, now), (Kind.END, region, now + length)]
+            now += length + 20
+        inner = 4 * SHORT + 11
+        outer = 3 * 4 * SHORT + 11 + 2 * 7
+        records += [(Kind.BEGIN, 3, now), (Kind.BEGIN, 4, now + 130), (Kind.END, 4, now + 130 + inner)]
+        records += [(Kind.END, 3, now + outer), (Kind.BEGIN, 5, now + outer + 20), (Kind.END, 5, now + outer + 36)]
+        now += outer + 60
+    found = solve(trace(records, names, {}), "made up")
+    assert (found.region, found.record, found.empty) == (11, 7, 16)
+    assert found.cost == {"region_cycles": 11, "record_cycles": 7}
