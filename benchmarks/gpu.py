@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import platform
 import statistics
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_float, c_int, c_void_p
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,16 @@ class Memory:
 
 
 def buffer(
-    kernel: str, grid: int | Sequence[int], block: int | Sequence[int], records: int, full: str = "stop"
+    kernel: str,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    records: int,
+    full: str = "stop",
+    cost: Mapping[str, float] | None = None,
 ) -> DeviceBuffer:
     blocks, threads = dim3(grid, "grid"), dim3(block, "block")
     sizes = plan(blocks, threads, records=records, full=full)
-    return DeviceBuffer(driver(), kernel, blocks, threads, sizes, full=full, stream=0, names=None)
+    return DeviceBuffer(driver(), kernel, blocks, threads, sizes, full=full, stream=0, names=None, cost=cost)
 
 
 def timed(work: Callable[[], None]) -> float:
@@ -119,9 +125,22 @@ def context(command: str) -> dict[str, Any]:
     device = driver().device()
     return {
         "device": device.name,
-        "driver": device.driver,
+        "driver": f"{_driver_version()} ({device.driver})",
+        "nvrtc": _nvrtc_version(),
         "sm_count": device.sm_count,
         "python": platform.python_version(),
         "date": datetime.date.today().isoformat(),
         "command": command,
     }
+
+
+def _driver_version() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def _nvrtc_version() -> str:
+    from cuda.bindings import nvrtc
+
+    _, major, minor = nvrtc.nvrtcVersion()
+    return f"{major}.{minor}"

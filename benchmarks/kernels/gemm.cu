@@ -1,15 +1,17 @@
-// C[m,n] = A[m,k] B[n,k]^T, fp16 in, fp32 out: 128x128x32 tiles, three cp.async stages, 8 warps with mma.sync.
-// Four regions per k-step.
+// C[m,n] = A[m,k] B[n,k]^T, fp16 in, fp32 out: 128x128xBK tiles (BK 32 or 64), three cp.async stages, 8 warps with
+// mma.sync. Four regions per k-step.
 #include <warplens.cuh>
 
 #define BM 128
 #define BN 128
+#ifndef BK
 #define BK 32
+#endif
 #define STAGES 3
 
-// 16-byte chunk `chunk` (0 to 3) of row `row`, placed so that eight rows of a column of chunks meet no bank twice.
+// 16-byte chunk `chunk` of row `row`, placed so that eight rows of a column of chunks meet no bank twice.
 __device__ __forceinline__ unsigned place(unsigned row, unsigned chunk) {
-  return row * 64 + ((chunk ^ (row >> 1 & 3)) << 4);
+  return BK == 32 ? row * 64 + ((chunk ^ (row >> 1 & 3)) << 4) : row * 128 + ((chunk ^ (row & 7)) << 4);
 }
 __device__ __forceinline__ void copy16(unsigned to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
@@ -27,24 +29,24 @@ __device__ __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[4], 
 extern "C" __global__ void __launch_bounds__(256, 2)
 gemm(const unsigned short* a, const unsigned short* b, float* c, int m, int n, int k, wl::Buffer prof) {
   wl::Kernel recording(prof);
-  __shared__ __align__(128) unsigned char tiles[STAGES][(BM + BN) * BK * 2];
+  extern __shared__ __align__(128) unsigned char tiles[];  // [stage][a, b][128][BK]
   const unsigned thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   const unsigned row0 = blockIdx.y * BM, column0 = blockIdx.x * BN, warp_row = warp / 4 * 64, warp_column = warp % 4 * 32;
-  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(&tiles[0][0]));
+  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(tiles));
   const unsigned stage_bytes = (BM + BN) * BK * 2;
 
   const auto fetch = [&](int step) {
     const unsigned at = shared + step % STAGES * stage_bytes;
 #pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-      const unsigned row = (thread + i * 256) / 4, chunk = thread & 3;
+    for (unsigned i = 0; i < BK / 16; ++i) {
+      const unsigned row = (thread + i * 256) / (BK / 8), chunk = thread % (BK / 8);
       copy16(at + place(row, chunk), a + static_cast<size_t>(row0 + row) * k + step * BK + chunk * 8);
       copy16(at + BM * BK * 2 + place(row, chunk), b + static_cast<size_t>(column0 + row) * k + step * BK + chunk * 8);
     }
   };
 
   float sum[4][4][4] = {};
-  const auto half = [&](unsigned at, unsigned h) {
+  const auto slice = [&](unsigned at, unsigned h) {
     unsigned fa[4][4], fb[2][4];
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i) load4(fa[i], at + place(warp_row + i * 16 + (lane & 15), h * 2 + (lane >> 4)));
@@ -55,6 +57,10 @@ gemm(const unsigned short* a, const unsigned short* b, float* c, int m, int n, i
     for (unsigned i = 0; i < 4; ++i)
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) multiply(sum[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
+  };
+  const auto half = [&](unsigned at, unsigned h) {
+#pragma unroll
+    for (unsigned i = 0; i < BK / 32; ++i) slice(at, h * (BK / 32) + i);
   };
   const int steps = k / BK;
   for (int s = 0; s < STAGES - 1; ++s) {

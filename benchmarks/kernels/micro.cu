@@ -75,8 +75,8 @@ extern "C" __global__ void micro(u64* cycles, u64* memory, unsigned limit, int n
 
 #elif DESIGN == VARIANT
 #include "variants.h"
-  open_variant(reinterpret_cast<u64>(memory + u64(warp) * (limit + 8)), limit, lane == 0);
-#define BEGIN VARIANT_RECORD(1)
+  open_variant(reinterpret_cast<u64>(memory + u64(warp) * (limit + 8)), limit, lane == 0, reinterpret_cast<u64>(memory), u64(warp) * (limit + 8) * 8);
+#define BEGIN VARIANT_BEGIN(1)
 #define END VARIANT_RECORD(2)
 #define FINISH if (lane == 0) cycles[gridDim.x * (blockDim.x >> 5) + warp] = close_variant()
 
