@@ -25,10 +25,8 @@ Array = npt.NDArray[Any]
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
     """Write a `.hatchet`."""
-    document: list[Any] = [_tree(trace)]
-    devices = _devices(trace)
-    if devices:
-        document.append({"CUDA": devices})
+    # Proton's viewer takes the second entry for the devices, also where none is known.
+    document: list[Any] = [_tree(trace), {"CUDA": _devices(trace)}]
     with atomic_write(path, force=force) as out:
         out.write(json.dumps(document, separators=(",", ":")).encode())
 
