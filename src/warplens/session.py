@@ -9,10 +9,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from warplens.capture import Capture, Device, Launch
 from warplens.errors import WarplensError
 from warplens.files import check_writable
 from warplens.options import Options
+from warplens.record.layout import HEADER
 from warplens.trace.model import Trace, empty_table
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -123,9 +126,26 @@ class Profile:
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         if self.path is not None:
             self._trace.save(self.path)
-        for text in problems:
+        for text in [*problems, *_losses(launches, self._trace)]:
             print(f"warplens: {text}", file=sys.stderr)
         _refuse_silence(launches, self._trace, problems)
+
+
+def _losses(launches: list[Launch], trace: Trace) -> list[str]:
+    """What was lost, and the size that keeps it."""
+    losses = trace.meta.losses
+    if not losses.records_lost:
+        return []
+    most = 0
+    for launch in launches:
+        headers = np.ndarray(launch.tracks, HEADER, np.ascontiguousarray(launch.raw), strides=(launch.stride,))
+        most = max(most, int(headers["written"].max(initial=0)))
+    ringed = any(launch.extra.get("shared_bytes") and launch.full == "ring" for launch in launches)
+    remedy = "buffer='global' or full='stop'" if ringed else f"records_per_warp={most}"
+    return [
+        f"{losses.records_lost:,} of {losses.records_written:,} records were lost, their tracks were full; "
+        f"{remedy} keeps all of them"
+    ]
 
 
 def _refuse_silence(launches: list[Launch], trace: Trace, problems: list[str]) -> None:

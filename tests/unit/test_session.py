@@ -139,6 +139,16 @@ def test_a_front_end_refuses_what_it_does_not_know_and_says_which() -> None:
         wl.profile(bytes_per_block=4)
 
 
+def test_losses_are_said_with_the_size_that_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with wl.profile() as prof:
+        prof.add(Ran(records=4))
+        prof.add(Ran(records=20))
+    assert "12 of 24 records were lost, their tracks were full; records_per_warp=20 keeps" in capsys.readouterr().err
+    with wl.profile() as prof:
+        prof.add(Ran(records=20, capacity=20))
+    assert capsys.readouterr().err == ""
+
+
 def test_a_paused_profile_leaves_launches_to_others() -> None:
     profile = wl.profile()
     with profile:
