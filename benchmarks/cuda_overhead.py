@@ -147,6 +147,7 @@ class Gemm:
     dtype: Any
     transposed: bool = False
     definitions: tuple[str, ...] = ()
+    columns: int = 128
 
 
 GEMMS = {
@@ -154,6 +155,7 @@ GEMMS = {
     "mma.sync 128x128x32": Gemm("gemm.cu", 32, 3 * 256 * 32 * 2, np.float16, False, ("-DBK=32",)),
     "mma.sync 128x128x64": Gemm("gemm.cu", 64, 3 * 256 * 64 * 2, np.float16, False, ("-DBK=64",)),
     "wgmma 128x128x64": Gemm("wgmma.cu", 64, 4 * 256 * 64 * 2 + 1024, np.float16),
+    "wgmma 128x256x64": Gemm("wgmma.cu", 64, 4 * 384 * 64 * 2 + 1024, np.float16, False, ("-DBN=256",), 256),
 }
 
 
@@ -171,7 +173,7 @@ def gemm(kind: Gemm, size: int, repeats: int) -> dict[str, Any]:
     }
     left, right = operands(size, kind.dtype)
     a, b = Memory(left), Memory(right)
-    grid, block = (size // 128, size // 128), 256
+    grid, block = (size // kind.columns, size // 128), 256
     lent = buffer("gemm", grid, block, 8 * (size // kind.depth))
     outputs = {name: Memory(4 * size * size) for name in programs}
     times: dict[str, list[float]] = {name: [] for name in programs}

@@ -25,11 +25,11 @@
     ring[i] = static_cast<unsigned>(__cvta_generic_to_shared(&ring[(i * 37 + 11) & 255]));                        \
   __syncwarp();                                                                                                   \
   unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(ring))
-#define DO _Pragma("unroll 16") for (int j = 0; j < AMOUNT; ++j) asm volatile("ld.shared.u32 %0, [%0];" : "+r"(at)); ARRIVED("r", "b32")
+#define DO _Pragma("unroll") for (int j = 0; j < AMOUNT; ++j) asm volatile("ld.shared.u32 %0, [%0];" : "+r"(at)); ARRIVED("r", "b32")
 #define KEEP at == 3u
 #elif WORK == L2
 #define STATE const unsigned long long zero = static_cast<unsigned>(repeats) >> 30; unsigned long long at = chase
-#define DO at = chase + zero; _Pragma("unroll 16") for (int j = 0; j < AMOUNT; ++j) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(at)); ARRIVED("l", "b64")
+#define DO at = chase + (at & zero); _Pragma("unroll") for (int j = 0; j < AMOUNT; ++j) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(at)); ARRIVED("l", "b64")
 #define KEEP at == 3u
 #elif WORK == SLEEP
 #define STATE unsigned inside = 0, a, b

@@ -17,25 +17,30 @@ from warplens.record.buffer import plan
 from warplens.trace.model import Trace
 from warplens.trace.shift import RECORD_CYCLES, REGION_CYCLES
 
-SHORT, LONG, ROUNDS, WARM_UP = 16, 80, 120, 20
+SHORT, LONG, ROUNDS, WARM_UP = 64, 128, 120, 20
 SLOTS = 10
 """Records of one round."""
 
 SOURCE = r"""
 #include <warplens.cuh>
-#define FMA asm volatile("fma.rn.f32 %0, %0, %0, 0f3F000000;" : "+f"(v))
+#define FMA asm volatile("fma.rn.f32 %0, %0, 0f3F800347, 0f3F000000;" : "+f"(v))
 #define WORK(n) _Pragma("unroll") for (int j = 0; j < n; ++j) FMA
 extern "C" __global__ void calibrate(float* out, int rounds, wl::Buffer prof) {
   wl::Kernel k(prof);
   float v = 1.0f;
 #pragma unroll 1
+  for (int i = 0; i < rounds; ++i) { WL_REGION("short"); WORK(SHORT); }
+#pragma unroll 1
+  for (int i = 0; i < rounds; ++i) { WL_REGION("long"); WORK(LONG); }
+#pragma unroll 1
   for (int i = 0; i < rounds; ++i) {
-    { WL_REGION("short"); WORK(SHORT); }
-    { WL_REGION("long"); WORK(LONG); }
-    { WL_REGION("outer"); WORK(SHORT); { WL_REGION("inner"); WORK(SHORT); } WORK(SHORT); }
-    { WL_REGION("empty"); }
+    WL_REGION("outer");
+    WORK(SHORT);
+    { WL_REGION("inner"); WORK(SHORT); }
     WORK(SHORT);
   }
+#pragma unroll 1
+  for (int i = 0; i < rounds; ++i) { WL_REGION("empty"); }
   out[threadIdx.x] = v;
 }
 """

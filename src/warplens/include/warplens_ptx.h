@@ -69,12 +69,13 @@ __device__ __forceinline__ void send_names(Buffer buffer) {
   if (!to) return;
   asm("cvta.to.const.u64 %0, %1;" : "=l"(end) : "l"(&names_end_));
   store32(buffer.address + WL_BUFFER_NAMES_SIZE_AT, static_cast<unsigned>(end));
-  for (unsigned from = 0; from < static_cast<unsigned>(end); from += 64, to += 64) {
-    unsigned long long word[8];
+#pragma unroll 1
+  for (unsigned from = 0; from < static_cast<unsigned>(end); from += 8 * 4, to += 8 * 4) {
+    unsigned long long word[4];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) asm("ld.const.u64 %0, [%1];" : "=l"(word[i]) : "l"(from + 8ull * i));
+    for (int i = 0; i < 4; ++i) asm("ld.const.u64 %0, [%1];" : "=l"(word[i]) : "l"(from + 8ull * i));
 #pragma unroll
-    for (int i = 0; i < 8; i += 2) store128(to + 8 * i, word[i], word[i + 1]);
+    for (int i = 0; i < 4; i += 2) store128(to + 8 * i, word[i], word[i + 1]);
   }
 }
 
