@@ -59,7 +59,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
 
     names = list(dict.fromkeys(chain.from_iterable(launch.regions.values() for launch in capture.launches)))
     code = {name: i for i, name in enumerate(names)}
-    rows = Rows.allocate(row, anchor, any(plan.with_payload.any() for plan in plans))
+    rows = Rows.allocate(row, anchor, any(plan.with_payloads for plan in plans))
     details: list[list[Detail]] = []
     for launch, view, plan in zip(capture.launches, views, plans, strict=True):
         table = RegionTable({region: code[name] for region, name in launch.regions.items()}, len(names))

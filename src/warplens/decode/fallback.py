@@ -90,7 +90,7 @@ class NumpyDecoder:
         details: list[Detail] = []
         for part in _chunks(windows):
             ends = slice(part.start, part.stop + 1)
-            inner = Plan(plan.row_start[ends], plan.anchor_start[ends], plan.with_payload[part])
+            inner = Plan(plan.row_start[ends], plan.anchor_start[ends], plan.holds[part])
             found = _fill(launch, windows.part(part), inner, regions, out)
             details += [replace(detail, track=detail.track + part.start) for detail in found]
         return details[:MAX_DETAILS]

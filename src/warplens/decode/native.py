@@ -23,14 +23,14 @@ class _Tracks(ctypes.Structure):
     _fields_ = [
         (name, _P)
         for name in (
-            "offset", "first", "slots", "row_start", "anchor_start", "with_payload", "from_exit", "start_clock",
+            "offset", "first", "slots", "row_start", "anchor_start", "holds", "from_exit", "start_clock",
             "exit_clock", "start_ns", "exited", "lossy", "rate",
         )
     ]  # fmt: skip
 
 
 class _Regions(ctypes.Structure):
-    _fields_ = [("keys", _P), ("codes", _P), ("mask", ctypes.c_uint32), ("unknown", ctypes.c_int32)]
+    _fields_ = [("keys", _P), ("codes", _P), ("direct", _P), ("mask", ctypes.c_uint32), ("unknown", ctypes.c_int32)]
 
 
 class _Rows(ctypes.Structure):
@@ -53,19 +53,19 @@ class NativeDecoder:
         """Where the rows of each track go when the launch's first is row number `row`."""
         tracks = len(windows)
         rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
-        with_payload = np.zeros(tracks, np.uint8)
+        holds = np.zeros(tracks, np.uint8)
 
         def work(begin: int, end: int) -> None:
             status = self._count(
                 pointer(launch.raw), pointer(windows.offset), _I(launch.capacity), pointer(windows.first),
                 pointer(windows.slots), _I(begin), _I(end), pointer(rows[1:]), pointer(anchors[1:]),
-                pointer(with_payload),
+                pointer(holds),
             )  # fmt: skip
             _check(status)
 
         _in_parallel(work, windows.slots)
         rows[0], anchors[0] = row, anchor
-        return Plan(np.cumsum(rows), np.cumsum(anchors), with_payload)
+        return Plan(np.cumsum(rows), np.cumsum(anchors), holds)
 
     def fill(self, launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, out: Rows) -> list[Detail]:
         """Decode every track into its rows; returns the first malformed ends."""
@@ -74,7 +74,7 @@ class NativeDecoder:
             name: flags.get(name, getattr(plan, name, getattr(windows, name, None))) for name, *_ in _Tracks._fields_
         }
         tracks = _Tracks(*(pointer(array) for array in arrays.values()))
-        table = _Regions(pointer(regions.keys), pointer(regions.values), regions.mask, regions.unknown)
+        table = _Regions(*map(pointer, (regions.keys, regions.values, regions.direct)), regions.mask, regions.unknown)
         rows = _Rows(*(pointer(getattr(out, name)) for name, *_ in _Rows._fields_))
         found: list[Detail] = []
 

@@ -19,6 +19,9 @@ quadratic time."""
 
 MAX_DETAILS = 32
 
+_DIRECT = 4096
+"""Region ids below this are looked up in an array, as in C."""
+
 
 class Counter(IntEnum):
     """What the decoders count, in the order of the C enum."""
@@ -55,12 +58,12 @@ class Rows:
         values = rows if with_values else 0
         return cls(
             region=np.empty(rows, np.int32),
-            kind=np.empty(rows, np.int8),
+            kind=np.zeros(rows, np.int8),
             depth=np.empty(rows, np.int16),
             parent=np.empty(rows, np.int32),
             start=np.empty(rows, np.int64),
             duration=np.empty(rows, np.int64),
-            open=np.empty(rows, np.uint8),
+            open=np.zeros(rows, np.uint8),
             value=np.zeros(values, np.float64),
             has_value=np.zeros(values, np.uint8),
             anchor_clock=np.zeros(anchors, np.int64),
@@ -70,11 +73,15 @@ class Rows:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where each track's rows and anchors go, and which tracks carry payloads."""
+    """Where each track's rows and anchors go, and what each track holds: bit 0 is set where there are payloads."""
 
     row_start: npt.NDArray[np.int64]
     anchor_start: npt.NDArray[np.int64]
-    with_payload: npt.NDArray[np.uint8]
+    holds: npt.NDArray[np.uint8]
+
+    @property
+    def with_payloads(self) -> bool:
+        return bool((self.holds & 1).any())
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,10 @@ class RegionTable:
         self.codes = codes
         self.keys = np.full(size, -1, np.int32)
         self.values = np.zeros(size, np.int32)
+        self.direct = np.full(_DIRECT, unknown, np.int32)
         for region, code in codes.items():
+            if region < _DIRECT:
+                self.direct[region] = code
             at = (region * 2654435761 & 0xFFFFFFFF) >> 7 & self.mask
             while self.keys[at] >= 0:
                 at = (at + 1) & self.mask

@@ -50,15 +50,14 @@ static void find_payloads(const window_t *w, uint8_t *is_payload) {
         if (has_payload(kind_of(slot_at(w, i)))) is_payload[--i] = 1;
 }
 
-static int any_payload(const window_t *w) {
-    for (int64_t i = 0; i < w->slots; i++)
-        if (has_payload(kind_of(slot_at(w, i)))) return 1;
-    return 0;
-}
+/* What a track holds: PAYLOADS needs the walk back, ASIDE has something that decode_plain does not know. */
+enum { PAYLOADS = 1, ASIDE = 2 };
+static const uint32_t PAYLOAD_KINDS = 1u << WL_KIND_VALUE | 1u << WL_KIND_ANCHOR;
+static const uint32_t PLAIN_KINDS = 1u << WL_KIND_BEGIN | 1u << WL_KIND_END | 1u << WL_KIND_INSTANT;
 
 /* Rows and anchors each track will give. Returns 0, or -1 when memory ran out. */
 int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const int64_t *first, const int64_t *slots,
-             int64_t begin, int64_t end, int64_t *rows, int64_t *anchors, uint8_t *with_payload) {
+             int64_t begin, int64_t end, int64_t *rows, int64_t *anchors, uint8_t *holds) {
     static const uint8_t gives_row[KIND_CLOCK + 1] = {[WL_KIND_BEGIN] = 1, [WL_KIND_INSTANT] = 1, [WL_KIND_VALUE] = 1,
                                          [WL_KIND_ASYNC_BEGIN] = 1};
     uint8_t *is_payload = NULL;
@@ -66,8 +65,15 @@ int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const 
     for (int64_t t = begin; t < end; t++) {
         window_t w = {raw + offset[t], capacity, first[t], slots[t]};
         int64_t n = 0, a = 0;
-        with_payload[t] = any_payload(&w);
-        if (with_payload[t]) {
+        uint32_t seen = 0;
+        for (int64_t i = 0; i < w.slots; i++) {
+            uint32_t kind = kind_of(slot_at(&w, i));
+            n += gives_row[kind];
+            seen |= 1u << kind;
+        }
+        holds[t] = (seen & PAYLOAD_KINDS ? PAYLOADS : 0) | (seen & ~PLAIN_KINDS || w.first ? ASIDE : 0);
+        if (holds[t] & PAYLOADS) {
+            n = 0;
             if (room < w.slots) {
                 free(is_payload);
                 is_payload = malloc(room = w.slots);
@@ -80,8 +86,6 @@ int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const 
                 n += gives_row[kind];
                 a += kind == WL_KIND_ANCHOR;
             }
-        } else {
-            for (int64_t i = 0; i < w.slots; i++) n += gives_row[kind_of(slot_at(&w, i))];
         }
         rows[t] = n;
         anchors[t] = a;
@@ -90,18 +94,22 @@ int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const 
     return 0;
 }
 
+enum { DIRECT = 4096 };
+
+/* Region ids to codes: small ids by an array (unknown where there is none), the others by open addressing. */
 typedef struct {
-    const int32_t *keys, *codes;
+    const int32_t *keys, *codes, *direct;
     uint32_t mask;
     int32_t unknown;
 } regions_t;
 
-static inline int32_t code_of(const regions_t *r, uint32_t id, int64_t *counters) {
+static inline int32_t code_of(const regions_t *r, uint32_t id, int64_t *unknown) {
+    if (id < DIRECT && r->direct[id] != r->unknown) return r->direct[id];
     for (uint32_t at = (id * 2654435761u) >> 7 & r->mask;; at = (at + 1) & r->mask) {
         if (r->keys[at] == (int32_t)id) return r->codes[at];
         if (r->keys[at] < 0) break;
     }
-    counters[UNKNOWN_REGIONS]++;
+    ++*unknown;
     return r->unknown;
 }
 
@@ -125,7 +133,7 @@ typedef struct {
 
 typedef struct {
     const int64_t *offset, *first, *slots, *row_start, *anchor_start;
-    const uint8_t *with_payload, *from_exit;
+    const uint8_t *holds, *from_exit;
     const int64_t *start_clock, *exit_clock, *start_ns;
     const uint8_t *exited, *lossy;
     const double *rate;
@@ -186,13 +194,27 @@ static void close_row(const rows_t *out, int64_t row, int64_t clock) {
     out->duration[row] = clock > out->start[row] ? clock - out->start[row] : 0;
 }
 
+/* A track's last known time is its exit, or its last record where later ones were lost; what is open ends there. */
+static void finish_track(const tracks_t *tracks, int64_t t, const rows_t *out, const open_t *stack, int64_t height,
+                         const open_t *flying, int64_t flights, int64_t clock, int inexact, int64_t *counters) {
+    int whole = tracks->exited[t] && !tracks->lossy[t];
+    if (whole && inexact && tracks->exit_clock[t] - clock >= (int64_t)1 << WRAP_BITS) counters[CLOCK_AMBIGUOUS]++;
+    int64_t last = whole && tracks->exit_clock[t] > clock ? tracks->exit_clock[t] : clock;
+    counters[OPEN_SPANS] += height + flights;
+    for (int64_t i = 0; i < height + flights; i++) {
+        int64_t row = i < height ? stack[i].row : flying[i - height].row;
+        out->open[row] = 1;
+        close_row(out, row, last);
+    }
+}
+
 static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int64_t t, const regions_t *regions,
                          const rows_t *out, open_t *stack, open_t *flying, uint8_t *is_payload, int64_t *counters,
                          int64_t *details, int64_t *n_details) {
     window_t w = {raw + tracks->offset[t], capacity, tracks->first[t], tracks->slots[t]};
     int64_t row = tracks->row_start[t], anchor = tracks->anchor_start[t], height = 0, flights = 0;
     const uint8_t *payload = NULL;
-    if (tracks->with_payload[t]) {
+    if (tracks->holds[t] & PAYLOADS) {
         find_payloads(&w, is_payload);
         payload = is_payload;
     }
@@ -217,13 +239,12 @@ static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *t
         case WL_KIND_INSTANT:
         case WL_KIND_VALUE:
         case WL_KIND_ASYNC_BEGIN:
-            out->region[row] = code_of(regions, id, counters);
-            out->kind[row] = kind == WL_KIND_INSTANT ? 1 : kind == WL_KIND_VALUE ? 2 : 0;
+            out->region[row] = code_of(regions, id, counters + UNKNOWN_REGIONS);
+            if (kind != WL_KIND_BEGIN) out->kind[row] = kind == WL_KIND_INSTANT ? 1 : kind == WL_KIND_VALUE ? 2 : 0;
             out->depth[row] = height > INT16_MAX ? INT16_MAX : (int16_t)height;
             out->parent[row] = height ? (int32_t)stack[height - 1].row : -1;
             out->start[row] = clock;
             out->duration[row] = 0;
-            out->open[row] = 0;
             if (kind == WL_KIND_BEGIN) stack[height++] = (open_t){row, id, tag};
             if (kind == WL_KIND_ASYNC_BEGIN) flying[flights++] = (open_t){row, id, tag};
             if (kind == WL_KIND_VALUE) {
@@ -283,15 +304,44 @@ static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *t
         }
         }
     }
-    if (tracks->exited[t] && !tracks->lossy[t] && exact < 0 && tracks->exit_clock[t] - clock >= (int64_t)1 << WRAP_BITS)
-        counters[CLOCK_AMBIGUOUS]++;
-    int64_t last = tracks->exited[t] && !tracks->lossy[t] && tracks->exit_clock[t] > clock ? tracks->exit_clock[t] : clock;
-    counters[OPEN_SPANS] += height + flights;
-    for (int64_t i = 0; i < height + flights; i++) {
-        int64_t open_row = i < height ? stack[i].row : flying[i - height].row;
-        out->open[open_row] = 1;
-        close_row(out, open_row, last);
+    finish_track(tracks, t, out, stack, height, flying, flights, clock, exact < 0, counters);
+}
+
+/* Begins, ends and instants of a track that starts at its first slot: nearly all tracks, in as few steps as can be.
+   Stops at the first end that does not close the innermost span, and returns whether the track must be walked. */
+static int decode_plain(const uint8_t *raw, const tracks_t *tracks, int64_t t, const regions_t *regions, const rows_t *out,
+                        open_t *stack, int64_t *counters) {
+    const uint8_t *slot = raw + tracks->offset[t];
+    int64_t row = tracks->row_start[t], clock = tracks->start_clock[t], height = 0, backward = 0, unknown = 0;
+    uint32_t low = (uint32_t)clock;
+    for (int64_t i = 0; i < tracks->slots[t]; i++) {
+        record_t r;
+        memcpy(&r, slot + i * WL_SLOT_BYTES, sizeof r);
+        uint32_t kind = kind_of(r), id = region_of(r), delta = r.clock - low;
+        clock += delta >= BACKWARD ? (int64_t)(int32_t)delta : (int64_t)delta;
+        backward += delta >= BACKWARD;
+        low = r.clock;
+        if (kind == WL_KIND_END) {
+            if (!height || stack[height - 1].id != id) return 1;
+            close_row(out, stack[--height].row, clock);
+            continue;
+        }
+        out->region[row] = code_of(regions, id, &unknown);
+        out->depth[row] = height > INT16_MAX ? INT16_MAX : (int16_t)height;
+        out->parent[row] = height ? (int32_t)stack[height - 1].row : -1;
+        out->start[row] = clock;
+        if (kind == WL_KIND_BEGIN)
+            stack[height++] = (open_t){row, id, 0};
+        else {
+            out->kind[row] = 1;
+            out->duration[row] = 0;
+        }
+        row++;
     }
+    counters[CLOCK_BACKWARD] += backward;
+    counters[UNKNOWN_REGIONS] += unknown;
+    finish_track(tracks, t, out, stack, height, NULL, 0, clock, 1, counters);
+    return 0;
 }
 
 /* Fill the rows of tracks [begin, end). Returns 0, or -1 when memory ran out. */
@@ -304,11 +354,19 @@ int wl_decode(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int6
     uint8_t *is_payload = malloc(most);
     int failed = !stack || !flying || !is_payload;
     for (int64_t t = begin; t < end && !failed; t++)
-        decode_track(raw, capacity, tracks, t, regions, out, stack, flying, is_payload, counters, details, n_details);
+        if (tracks->holds[t] & ASIDE || tracks->from_exit[t] ||
+            decode_plain(raw, tracks, t, regions, out, stack, counters))
+            decode_track(raw, capacity, tracks, t, regions, out, stack, flying, is_payload, counters, details, n_details);
     free(stack);
     free(flying);
     free(is_payload);
     return failed ? -1 : 0;
+}
+
+/* floor() without a call into libm. */
+static inline int64_t whole_ns(double ns) {
+    int64_t whole = (int64_t)ns;
+    return whole - (ns < (double)whole);
 }
 
 /* Cycles to ns by each track's line segments: ns = knot_ns + (cycle - knot_clock) * slope, rounded to whole ns. */
@@ -319,21 +377,27 @@ void wl_place(const int64_t *row_start, int64_t begin, int64_t end, const int64_
         const int64_t *clocks = knot_clock + segment_start[t];
         const double *ns = knot_ns + segment_start[t], *slopes = slope + segment_start[t];
         int64_t last = segment_count[t] - 1;
+        if (!last) {
+            for (int64_t i = row_start[t]; i < row_start[t + 1]; i++) {
+                int64_t from = whole_ns(ns[0] + (double)(start[i] - clocks[0]) * slopes[0] + 0.5);
+                int64_t to = whole_ns(ns[0] + (double)(start[i] + duration[i] - clocks[0]) * slopes[0] + 0.5);
+                start_ns[i] = from;
+                duration_ns[i] = to - from;
+            }
+            continue;
+        }
         for (int64_t i = row_start[t]; i < row_start[t + 1]; i++) {
             int64_t edges[2] = {start[i], start[i] + duration[i]}, placed[2];
             for (int e = 0; e < 2; e++) {
-                int64_t s = 0;
-                if (last) {
-                    int64_t high = last;
-                    while (s < high) {
-                        int64_t middle = (s + high + 1) / 2;
-                        if (clocks[middle] <= edges[e])
-                            s = middle;
-                        else
-                            high = middle - 1;
-                    }
+                int64_t s = 0, high = last;
+                while (s < high) {
+                    int64_t middle = (s + high + 1) / 2;
+                    if (clocks[middle] <= edges[e])
+                        s = middle;
+                    else
+                        high = middle - 1;
                 }
-                placed[e] = (int64_t)floor(ns[s] + (double)(edges[e] - clocks[s]) * slopes[s] + 0.5);
+                placed[e] = whole_ns(ns[s] + (double)(edges[e] - clocks[s]) * slopes[s] + 0.5);
             }
             start_ns[i] = placed[0];
             duration_ns[i] = placed[1] - placed[0];
