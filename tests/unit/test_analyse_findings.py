@@ -11,10 +11,11 @@ from builders import Span, make_trace
 
 from warplens.analyse.clock import clock
 from warplens.analyse.finding import numbers
-from warplens.analyse.findings import findings
+from warplens.analyse.findings import findings, own_cost
 from warplens.analyse.modes import find_modes, modes
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, Meta
+from warplens.trace.shift import RECORD_CYCLES
 
 
 def chain(durations: list[int], region: str = "load", warps: int = 1) -> Trace:
@@ -111,6 +112,14 @@ def test_what_is_below_the_profilers_own_cost_is_withheld() -> None:
     assert "33 % that profiling itself cost" in held.withheld
     kept = next(one for one in findings(imbalanced(1.0, {"slowdown": 1.02})) if one.kind == "imbalance")
     assert not kept.withheld
+
+
+def test_a_calibration_tells_the_cost_too() -> None:
+    """40 spans, two records each of 300 cycles, in 80,800 cycles of warp time: 30 %, above the gain of 28 %."""
+    held = next(one for one in findings(imbalanced(1.0, {RECORD_CYCLES: 300.0})) if one.kind == "imbalance")
+    assert "30 % that profiling itself cost" in held.withheld
+    assert own_cost(imbalanced(1.0, {RECORD_CYCLES: 10.0}), "kernel") == pytest.approx(800 / 80_800)
+    assert own_cost(imbalanced(), "kernel") is None
 
 
 def test_withheld_findings_come_last_and_the_rest_by_gain() -> None:

@@ -175,7 +175,7 @@ class _Kernel:
     def _spent(self) -> Float:
         """Cycles of each track in each region, without what a producer held it up."""
         lives = self.lives
-        own = lives.exclusive.astype(np.float64)
+        own = lives.own.copy()
         held = np.minimum(self.paths.freed, lives.end[self.paths.wait]) - lives.start[self.paths.wait]
         own[self.paths.wait] = np.maximum(own[self.paths.wait] - held, 0)
         return self._matrix(lives.of_row, len(lives), own)

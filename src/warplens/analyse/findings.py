@@ -20,6 +20,7 @@ from warplens.analyse.result import PerKernel
 from warplens.analyse.waits import wait_findings, waits
 from warplens.analyse.waves import wave_findings, waves
 from warplens.trace.model import Trace
+from warplens.trace.shift import RECORD_CYCLES
 
 _LEAST = 0.005
 
@@ -73,20 +74,33 @@ def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
     lives = Lives.of(trace)
     total = sum(launch.duration_ns for launch in lives.launches) or 1
     error = placement_error(trace)
+    cost = {kernel: own_cost(trace, kernel) for kernel in lives.kernels}
     out = []
     for finding in found:
         ns = lives.kernel_ns(finding.kernel) if finding.kernel in lives.kernels else 0.0
         share = sum(lives.launches[at].duration_ns for at in lives.kernels.get(finding.kernel, ())) / total
         reason = finding.withheld
         if not reason and finding.gain > 0 and ns:
-            reason = too_small(finding.gain, ns, error, own_cost(trace, finding.kernel))
+            reason = too_small(finding.gain, ns, error, cost.get(finding.kernel))
         out.append(replace(finding, gain_ns=finding.gain * ns, kernel_share=share or 1.0, withheld=reason))
     kept = [finding for finding in out if finding.gain >= _LEAST or finding.gain == 0]
     return tuple(sorted(kept, key=lambda finding: (bool(finding.withheld), -finding.rank)))
 
 
 def own_cost(trace: Trace, kernel: str) -> float | None:
-    """The share of the kernel's time that profiling took, where it was measured (`slowdown` in the trace's cost)."""
-    costs = [info.cost for info in trace.meta.launches if info.kernel == kernel]
-    measured = [float(cost["slowdown"]) for cost in (*costs, trace.meta.cost) if "slowdown" in cost]
-    return max(1 - 1 / max(max(measured), 1.0), 0.0) if measured else None
+    """The share of the kernel's time that profiling took, or None where nobody measured it.
+
+    Either the whole kernel was timed with and without marks (`slowdown` in the trace's cost), or a calibration knows
+    what a record costs, and every span has two.
+    """
+    infos = [info for info in trace.meta.launches if info.kernel == kernel]
+    measured = [float(cost["slowdown"]) for cost in (*(i.cost for i in infos), trace.meta.cost) if "slowdown" in cost]
+    if measured:
+        return max(1 - 1 / max(*measured, 1.0), 0.0)
+    known = [info for info in infos if RECORD_CYCLES in info.cost]
+    lived = sum(info.busy_cycles for info in known)
+    if not lived or len(known) < len(infos):
+        return None
+    lives = Lives.of(trace)
+    records = 2 * int(lives.is_span[lives.spread(lives.tracks_of(kernel))].sum())
+    return min(records * float(known[0].cost[RECORD_CYCLES]) / lived, 1.0)

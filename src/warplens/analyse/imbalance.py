@@ -55,7 +55,7 @@ def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]
     """Balance of every kernel; `waits` is an expression for regions that only wait."""
     lives = Lives.of(trace)
     waiting = np.array([purpose is Purpose.WAIT for purpose in purposes(lives.regions, waits)], bool)
-    at_work = lives.exclusive * ~waiting[lives.region] if waiting.any() else lives.exclusive
+    at_work = lives.own * ~waiting[lives.region] if waiting.any() else lives.own
     work = lives.sum_per_track(at_work)
     roles, role = warp_roles(lives)
     return PerKernel({name: _of_kernel(lives, name, work, at_work, roles, role) for name in lives.kernels})

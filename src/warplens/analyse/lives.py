@@ -146,6 +146,11 @@ class Lives:
         return own
 
     @cached_property
+    def own(self) -> Float:
+        """Exclusive cycles, 0 for asynchronous spans: what sums to no more than the track's time."""
+        return np.where(self.detached, 0.0, self.exclusive) if self.detached.any() else self.exclusive
+
+    @cached_property
     def sm(self) -> Int:
         return self.per_track("sm")
 

@@ -60,7 +60,7 @@ def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = N
     found = matches or match_waits(lives, kinds)
     roles, role = warp_roles(lives)
     waiting = np.array([kind is Purpose.WAIT for kind in kinds], bool)
-    per_track = lives.sum_per_track(lives.exclusive * waiting[lives.region])
+    per_track = lives.sum_per_track(lives.own * waiting[lives.region])
     answers = {}
     for kernel in lives.kernels:
         mine = lives.tracks_of(kernel)

@@ -18,6 +18,7 @@ from warplens.commands.common import (
     percent,
     print_json,
     read_trace,
+    stderr,
     stdout,
     table,
     time_ns,
@@ -80,6 +81,7 @@ def command(
         document["findings"] = [one.to_json() for one in found]
         if not as_json:
             tables.print_findings(console, found)
+            _say_what_is_unknown(part)
     for name in show:
         answer = _analysis(name)(part, waits)
         document.setdefault("analyses", {})[name] = answer.to_json()
@@ -108,6 +110,13 @@ def _findings(trace: Trace, waits: str | None, ncu: str | None) -> Any:
     extra = ncu_findings(read_ncu(ncu), trace.kernels) if ncu else ()
     with working("looking for what stands out"):
         return findings(trace, waits_like=waits, extra=extra)
+
+
+def _say_what_is_unknown(trace: Trace) -> None:
+    from warplens.analyse.findings import own_cost
+
+    if any(own_cost(trace, kernel) is None for kernel in trace.kernels):
+        stderr().print("[dim]what profiling itself cost was not measured, so nothing was withheld for it[/]")
 
 
 def _analysis(name: str) -> Callable[[Trace, str | None], Any]:
