@@ -17,6 +17,7 @@ _SAMPLE = 200_000
 _BINS = 128
 _FEWEST = 40
 _STEPS = 10
+_CAUSES = {Purpose.MEMORY: "as a cache hit and a miss do", Purpose.WAIT: "as when what it waits for is ready or not"}
 
 
 @dataclass(frozen=True)
@@ -186,12 +187,13 @@ def mode_findings(answer: PerKernel[Shapes], speedup: Callable[[str, str, float]
 
 def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, float], float]) -> list[Finding]:
     out = []
-    moves = purpose_of(shape.region) in (Purpose.MEMORY, Purpose.WAIT)
+    purpose = purpose_of(shape.region)
+    moves = purpose is Purpose.MEMORY
     if shape.modes:
         two = shape.modes
         mean = two.slow * two.slow_share + two.fast * (1 - two.slow_share)
         excess = (two.slow - two.fast) * two.slow_share / mean
-        cause = "as a cache hit and a miss do" if moves else "as two code paths or contended units do"
+        cause = _CAUSES.get(purpose, "as two code paths or contended units do")
         out.append(
             Finding(
                 kind="modes",
