@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,8 @@ def golden(launch: Launch, name: str) -> None:
     """Real captures for the tests that need no GPU."""
     folder = os.environ.get("WARPLENS_GOLDEN_OUT")
     if folder and len(launch.raw) < 2 << 20:
+        root = f"{HERE.parent.parent}/"
+        launch = replace(launch, locations={k: text.replace(root, "") for k, text in launch.locations.items()})
         write_capture(Capture([launch], device=driver().device()), Path(folder) / f"{name}.wlcap")
 
 
