@@ -35,8 +35,8 @@ def test_both_decoders_place_every_row_within_its_warps_life_and_state_a_small_e
     assert fast.spans.equals(plain.spans)
     assert fast.meta == plain.meta
     assert len(fast) > 0
-    assert fast.meta.clock.step_ns == 32
-    assert fast.meta.clock.residual_max_ns <= 2 * fast.meta.clock.step_ns
+    assert fast.meta.clock.step_ns % 32 == 0, "the timer's step, or a multiple of it where anchors are few"
+    assert fast.meta.clock.residual_max_ns <= 64
     info = fast.meta.launches[0]
     start, length = fast.numpy("start_ns"), fast.numpy("dur_ns")
     assert start.min() == 0, "times count from the first record"
@@ -119,6 +119,17 @@ def test_producers_and_consumers_take_turns() -> None:
             assert (np.array(clock["consume", warp]) > published).all(), (
                 "one SM, one clock: nothing is consumed too early"
             )
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a clock read right after bar.sync is let through before the barrier holds the warp"
+)
+def test_a_region_around_a_barrier_ends_after_the_barrier() -> None:
+    _, trace = golden("specialised_stop_400")
+    rows = [row for row in spans(trace) if row["block"] == 0]
+    arrived = [row["start_cycle"] for row in rows if (row["warp"], row["region"]) == (0, "publish")]
+    passed = [row["start_cycle"] + row["dur_cycles"] for row in rows if (row["warp"], row["region"]) == (4, "wait")]
+    assert all(after > before for after, before in zip(passed, arrived, strict=True))
 
 
 def test_async_copies_and_loop_indices_with_anchors() -> None:
