@@ -21,6 +21,7 @@ import pyarrow
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import warplens as wl
+from benchmarks.analyses import seconds_per_analysis
 from benchmarks.peers import peers
 from benchmarks.synthetic import make_capture
 from warplens import native
@@ -116,6 +117,7 @@ def main() -> None:
             **pftrace_rate(folder, spans),
             **load_and_stats(folder, spans),
             "import_s": import_time(),
+            "analyses_s": seconds_per_analysis(spans),
             "peers": peers(folder, min(spans, 100_000)),
             "machine": {
                 "cores": os.cpu_count(),

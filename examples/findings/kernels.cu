@@ -21,7 +21,7 @@ __device__ __forceinline__ float chain(float x, int steps, float* out) {
 extern "C" __global__ void rows(const int* table, const int* rounds, int steps, int length, float* out,
                                 wl::Buffer prof) {
   wl::Kernel k(prof);
-  int at = blockIdx.x * 64 + threadIdx.x / 32;
+  int at = (blockIdx.x * 64 + threadIdx.x / 32) & 0xffff;  // the table has 65,536 entries
   float x = 1.0f;
   for (int i = 0; i < rounds[blockIdx.x]; ++i) {
     {

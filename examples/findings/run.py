@@ -55,7 +55,7 @@ class Bench:
         self.module["lookups"].launch(self.sms, 32, self.small, self.large, 100, misses, self.out, shared=ALONE)
 
     def copies(self, ahead: int) -> None:
-        self.module["copies"].launch(self.sms, 128, self.large, 40, ahead, 120, self.out, shared=ALONE)
+        self.module["copies"].launch(self.sms, 128, self.large, 40, ahead, 300, self.out, shared=ALONE)
 
     def handoff(self) -> None:
         self.module["handoff"].launch(self.sms, 128, self.small, 40, 4, 400, self.out, shared=ALONE)
