@@ -36,16 +36,17 @@ clean:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "warplens needs Python 3.10 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV)" >&2
+	@$(PYTHON) -m venv $(VENV) >&2
 
 $(VENV)/core.stamp: pyproject.toml | $(BIN)/python
-	$(PIP) --editable .
+	@$(PIP) --editable . >&2
 	@touch $@
 
 $(VENV)/triton-newest.stamp: Makefile | $(VENV)/dev.stamp
-	$(PIP) --no-deps --upgrade --target $(VENV)/triton-newest 'triton==3.9.0'
+	@$(PIP) --no-deps --upgrade --target $(VENV)/triton-newest 'triton==3.9.0' >&2
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[dev]' >&2
 	@touch $@ $(VENV)/core.stamp
