@@ -1,13 +1,13 @@
 """pytest plugin: profile what a test launches and hold its regions to budgets.
 
-    @pytest.mark.warplens(max={"load.p95_cycles": 900, "kernel.time_ns": 2e6})
-    def test_gemm():                    # profiled as a whole
-        gemm[grid](...)
+@pytest.mark.warplens(max={"load.p95_cycles": 900, "kernel.time_ns": 2e6})
+def test_gemm():                    # profiled as a whole
+    gemm[grid](...)
 
-    def test_parts(warplens):           # or profile some of it
-        with warplens.profile() as p:
-            gemm[grid](...)
-        warplens.check(p.trace, max={"mma.p50": 400})
+def test_parts(warplens):           # or profile some of it
+    with warplens.profile() as p:
+        gemm[grid](...)
+    warplens.check(p.trace, max={"mma.p50": 400})
 """
 
 from __future__ import annotations
