@@ -7,7 +7,10 @@ from pathlib import Path
 
 import click
 
+from warplens.analyse.devices import DTYPES
+from warplens.analyse.roofline import roofline
 from warplens.commands.common import force_option, json_option, print_json, read_trace, stderr, working
+from warplens.commands.roofline import amount
 from warplens.errors import UsageError
 from warplens.files import check_writable
 
@@ -17,10 +20,21 @@ from warplens.files import check_writable
 @click.option("-o", "--output", default=None, metavar="FILE", help="Where to write (default: TRACE with .html).")
 @click.option("--limit", default=None, type=click.IntRange(min=0), help="Most spans in the timeline; 0 keeps all.")
 @click.option("--source", "sources", multiple=True, metavar="DIR", help="Folder of the kernel's source (repeatable).")
+@click.option("--flops", default=None, metavar="N", help="FLOPs per launch, for a roofline: 137e9 or 2*4096*4096*4096.")
+@click.option("--bytes", "moved", default=None, metavar="N", help="Bytes to and from memory per launch.")
+@click.option("--dtype", default="fp16", type=click.Choice(DTYPES), show_default=True, help="Which compute roof.")
 @force_option
 @json_option
 def command(
-    traces: tuple[str, ...], output: str | None, limit: int | None, sources: tuple[str, ...], force: bool, as_json: bool
+    traces: tuple[str, ...],
+    output: str | None,
+    limit: int | None,
+    sources: tuple[str, ...],
+    flops: str | None,
+    moved: str | None,
+    dtype: str,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Write TRACE as one HTML file that needs nothing else; with OTHER, compare the two."""
     if not 1 <= len(traces) <= 2:
@@ -35,9 +49,13 @@ def command(
             raise UsageError(f"--source {folder}: not a folder")
     from warplens.view import html
 
+    work, traffic = amount(flops, "--flops"), amount(moved, "--bytes")
     loaded = [read_trace(path) for path in traces]
+    placed = loaded if work or traffic else []
+    roofs = [roofline(trace, flops=work, bytes=traffic, dtype=dtype) for trace in placed]
     options = html.Options(
         limit=html.LIMIT if limit is None else limit,
+        roofs=roofs,
         sources=[*folders, Path.cwd(), *(Path(path).resolve().parent for path in traces)],
         labels=[Path(path).name for path in traces],  # a report is passed on; folders are nobody's business
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),

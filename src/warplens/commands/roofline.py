@@ -69,8 +69,8 @@ def command(
         raise UsageError("name a trace, or give --time-ns and --device; --measure and --list work alone")
     result = roofline(
         read_trace(trace) if trace else None,
-        flops=_amount(flops, "--flops"),
-        bytes=_amount(moved, "--bytes"),
+        flops=amount(flops, "--flops"),
+        bytes=amount(moved, "--bytes"),
         kernel=kernel,
         region=region,
         per_span=per_span,
@@ -85,7 +85,7 @@ def command(
         _print(result)
 
 
-def _amount(text: str | None, option: str) -> float | None:
+def amount(text: str | None, option: str) -> float | None:
     """A number, with a suffix, or a product of such."""
     if text is None:
         return None

@@ -18,6 +18,7 @@ from warplens.analyse.histogram import histograms
 from warplens.analyse.lines import lines
 from warplens.analyse.lives import Lives
 from warplens.analyse.roles import warp_roles
+from warplens.analyse.roofline import Roofline
 from warplens.analyse.statistics import Statistics
 from warplens.analyse.timeline import Thinned, thinned
 from warplens.errors import UsageError
@@ -28,6 +29,7 @@ from warplens.view import bundle, maps, sections
 from warplens.view.comparison import comparison
 from warplens.view.palette import colours, ink, union
 from warplens.view.payload import Packer, pack_spans
+from warplens.view.roof import roofs
 from warplens.view.source import listing
 
 LIMIT = 2_000_000
@@ -36,9 +38,11 @@ LIMIT = 2_000_000
 
 @dataclass(frozen=True)
 class Options:
-    """How a report is made. `limit` 0 keeps every span; `sources` are the folders that source files are read from."""
+    """How a report is made. `limit` 0 keeps every span; `sources` are the folders that source files are read from;
+    `roofs` are the kernels placed under their roof, one for each trace, where FLOPs or bytes are known."""
 
     limit: int = LIMIT
+    roofs: Sequence[Roofline] = ()
     sources: Sequence[Path] = ()
     labels: Sequence[str] = ()
     made: str = ""
@@ -111,6 +115,7 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
         "heat_note": maps.note(parts[0].trace),
         "overlaps": sections.overlaps(traces),
         "paths": tables,
+        "roofs": roofs(chosen.roofs, [part.letter for part in parts]),
         "sources": listing([line for part in parts for line in lines(part.trace, part.stats)], chosen.sources),
         "traces": [
             {
