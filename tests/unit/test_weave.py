@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -430,3 +431,19 @@ def test_options_refuse_what_does_not_go_together() -> None:
     assert select_blocks([3, 5, 7]) == {"blocks": (3, 8, 2)}
     assert select_blocks(4) == {"blocks": (0, 4, 1)}
     assert select_blocks(slice(2, None)) == {"blocks": (2, (1 << 31) - 1, 1)}
+
+
+def test_marks_right_after_a_block_barrier_are_named() -> None:
+    """Their clock is read before the barrier holds the warp: a reader of the trace must be told."""
+    from warplens import samples
+    from warplens.analyse.trust import warnings_of
+    from warplens.decode import decode
+
+    run = samples.simulated(32)
+    launch = run.capture.launches[0]
+    assert launch.extra["after_barrier"] == ["wait", "multiply"]
+    assert warnings_of(decode(run.capture)) == [], "the interpreter's barriers hold at once"
+    real = replace(run.capture, launches=[replace(launch, clock="gpu")])
+    assert warnings_of(decode(real)) == [
+        "`wait`, `multiply`: marked right after a block barrier; the wait at it shows in the region that follows"
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from warplens.analyse.roofline import Roofline
 
-WIDTH, HEIGHT, MARGIN = 420.0, 240.0, 36.0
+WIDTH, HEIGHT, MARGIN = 420.0, 240.0, 44.0
 
 
 def roofs(placed: Sequence[Roofline], letters: Sequence[str]) -> list[dict[str, Any]]:

@@ -61,6 +61,8 @@ class Woven:
     slack: int = 0
     full: str = "stop"
     store: str = "late"
+    after_barrier: tuple[str, ...] = ()
+    """Regions marked right after a block barrier, where the GPU reads the clock before the barrier holds the warp."""
 
     def describe(self) -> dict[str, Any]:
         """Everything but the text, as JSON keeps it."""
@@ -72,6 +74,7 @@ class Woven:
             "slack": self.slack,
             "full": self.full,
             "store": self.store,
+            "after_barrier": list(self.after_barrier),
         }
 
     @staticmethod
@@ -85,6 +88,7 @@ class Woven:
             document["slack"],
             document["full"],
             document["store"],
+            tuple(document["after_barrier"]),
         )
 
 
@@ -139,7 +143,9 @@ class _Weaver:
         if self.how.shared and entries and f" {self.how.shared.symbol}[]" not in self.module.text():
             self._declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
         regions = {number: name for name, number in self.ids.items()}
-        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, self.store)
+        sites = [site for sketch in self.outlines.values() for site in sketch.sites]
+        late = tuple(dict.fromkeys(site.mark.name for site in sites if site.at_barrier))
+        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, self.store, late)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
         return Woven.restore(header + self.module.text(), woven.describe())
 
