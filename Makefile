@@ -12,7 +12,7 @@ demo: $(VENV)/core.stamp
 # The whole suite with the oldest supported Triton, then what touches Triton with the newest.
 test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal --ignore tests/gpu $(TEST_ARGS)
-	PYTHONPATH=$(VENV)/triton-newest $(BIN)/python -m pytest tests/unit -k triton -n 2 --dist worksteal $(TEST_ARGS)
+	PYTHONPATH=$(CURDIR)/$(VENV)/triton-newest $(BIN)/python -m pytest tests/unit -k triton -n 2 --dist worksteal $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check src tests benchmarks examples

@@ -40,6 +40,8 @@ def install(monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> ModuleType:
     """`import torch` gives this for the rest of the test."""
     torch = ModuleType("torch")
     torch.int64, torch.float32 = np.int64, np.float32
+    # Newer launchers ask whether an argument is a torch.Tensor; ours are not, and go by their data_ptr.
+    torch.Tensor, torch.dtype = type("Tensor", (), {}), type("dtype", (), {})
     torch.zeros = lambda size, dtype, device: FakeTensor(gpu.space, np.zeros(size, dtype))
     torch.from_numpy = lambda values: values
     torch.cuda = SimpleNamespace(is_available=lambda: True, synchronize=lambda: None)
