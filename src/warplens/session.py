@@ -9,13 +9,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from warplens.capture import Capture, Device, Launch
 from warplens.errors import WarplensError
 from warplens.files import check_writable
 from warplens.options import Options
-from warplens.record.layout import HEADER
 from warplens.trace.model import Trace, empty_table
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -126,9 +123,11 @@ class Profile:
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         if self.path is not None:
             self._trace.save(self.path)
+        if problems and not launches:
+            raise WarplensError("; ".join(problems))
         for text in [*problems, *_losses(launches, self._trace)]:
             print(f"warplens: {text}", file=sys.stderr)
-        _refuse_silence(launches, self._trace, problems)
+        _refuse_silence(launches, self._trace)
 
 
 def _losses(launches: list[Launch], trace: Trace) -> list[str]:
@@ -136,21 +135,17 @@ def _losses(launches: list[Launch], trace: Trace) -> list[str]:
     losses = trace.meta.losses
     if not losses.records_lost:
         return []
-    most = 0
-    for launch in launches:
-        headers = np.ndarray(launch.tracks, HEADER, np.ascontiguousarray(launch.raw), strides=(launch.stride,))
-        most = max(most, int(headers["written"].max(initial=0)))
     ringed = any(launch.extra.get("shared_bytes") and launch.full == "ring" for launch in launches)
-    remedy = "buffer='global' or full='stop'" if ringed else f"records_per_warp={most}"
+    remedy = "buffer='global' or full='stop'" if ringed else f"records_per_warp={losses.most_written}"
     return [
         f"{losses.records_lost:,} of {losses.records_written:,} records were lost, their tracks were full; "
         f"{remedy} keeps all of them"
     ]
 
 
-def _refuse_silence(launches: list[Launch], trace: Trace, problems: list[str]) -> None:
+def _refuse_silence(launches: list[Launch], trace: Trace) -> None:
     """A profile without a record is an error, never an empty timeline."""
-    if len(trace) or (problems and not launches):
+    if len(trace):
         return
     if not launches:
         raise WarplensError(

@@ -67,6 +67,8 @@ def test_one_launch_that_cannot_be_collected_does_not_lose_the_others(capsys: py
 
 
 def test_silence_is_an_error() -> None:
+    with pytest.raises(wl.WarplensError, match="the device was lost"), wl.profile() as prof:
+        prof.add(Ran(fails="the device was lost"))
     with pytest.raises(wl.WarplensError, match="no kernel was profiled"), wl.profile():
         pass
     with pytest.raises(wl.WarplensError, match="gemm ran but recorded nothing"), wl.profile() as prof:

@@ -41,10 +41,9 @@ def warnings_of(trace: Trace) -> list[str]:
     lines = []
     if losses.records_lost:
         full = plural(losses.tracks_full, "warp")
-        need = -(-losses.records_written // max(losses.tracks, 1))
         lines.append(
             f"{losses.records_lost:,} of {plural(losses.records_written, 'record')} did not fit ({full} full); "
-            f"profile again with records_per_warp={_round_up(need)} or more, or full='ring' to keep the latest"
+            f"profile again with records_per_warp={losses.most_written} or more, or full='ring' to keep the latest"
         )
     for name, words in _WORDS.items():
         count = getattr(losses, name)
@@ -77,7 +76,3 @@ def clock_line(trace: Trace) -> str:
         f"{clock.residual_p50_ns:.0f} ns (median), {clock.residual_p99_ns:.0f} ns (p99), "
         f"{clock.residual_max_ns:.0f} ns (max) by {clock.anchors:,} anchors on {clock.sms:,} SMs"
     )
-
-
-def _round_up(need: int) -> int:
-    return 1 << max(need - 1, 1).bit_length()

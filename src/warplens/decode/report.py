@@ -20,6 +20,7 @@ def collect_losses(views: Sequence[Windows], rows: Rows, details: Sequence[list[
         records_written=written,
         records_kept=kept,
         records_lost=written - kept,
+        most_written=max((int(view.written.max(initial=0)) for view in views), default=0),
         tracks=sum(len(view) for view in views),
         tracks_full=sum(int((view.written > view.slots).sum()) for view in views),
         tracks_unwritten=sum(view.unwritten for view in views),

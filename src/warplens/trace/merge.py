@@ -64,9 +64,12 @@ def _shifted(info: LaunchInfo, shift: int) -> LaunchInfo:
 
 
 def _merge_losses(losses: Sequence[Losses]) -> Losses:
-    counts = [name for name in asdict(losses[0]) if name != "details"]
-    details = tuple(text for each in losses for text in each.details)
-    return Losses(**{name: sum(getattr(each, name) for each in losses) for name in counts}, details=details)
+    counts = [name for name in asdict(losses[0]) if name not in ("details", "most_written")]
+    return Losses(
+        **{name: sum(getattr(each, name) for each in losses) for name in counts},
+        most_written=max(each.most_written for each in losses),
+        details=tuple(text for each in losses for text in each.details),
+    )
 
 
 def _merge_clock(clocks: Sequence[ClockFit]) -> ClockFit:

@@ -80,11 +80,15 @@ class ClockFit:
 
 @dataclass(frozen=True)
 class Losses:
-    """Everything that was recorded or meant to be and is not a clean span. All zero is a complete trace."""
+    """Everything that was recorded or meant to be and is not a clean span. All zero is a complete trace.
+
+    `most_written` is of the busiest track: the `records_per_warp` that keeps everything.
+    """
 
     records_written: int = 0
     records_kept: int = 0
     records_lost: int = 0
+    most_written: int = 0
     tracks: int = 0
     tracks_full: int = 0
     tracks_unwritten: int = 0
@@ -103,7 +107,7 @@ class Losses:
     @property
     def clean(self) -> bool:
         """Whether nothing was lost, cut or malformed."""
-        kept = {"records_written", "records_kept", "tracks", "details"}
+        kept = {"records_written", "records_kept", "most_written", "tracks", "details"}
         return not any(value for name, value in asdict(self).items() if name not in kept)
 
 
