@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from warplens import session
 from warplens._cuda.arguments import dim3, stream_handle
 from warplens._cuda.calibrate import Calibration, measure
 from warplens._cuda.driver import driver
-from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, running_profile
+from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, wanted_by
 from warplens._cuda.nvrtc import INCLUDE
 from warplens.errors import UsageError, WarplensError
 
@@ -42,7 +43,7 @@ def compile(
     """
     text, title = _source(source)
     module = Module(text, name or title, arch or _arch_here(), options)
-    profile = running_profile()
+    profile = session.active()
     module.cubin(profile.options.full if profile is not None else "off")
     return module
 
@@ -81,7 +82,7 @@ def buffer(
     Outside a profile it is 0, and the kernel records nothing. Give the launch's `stream` to avoid a short wait for
     the buffer's clearing.
     """
-    profile = running_profile()
+    profile = wanted_by(kernel)
     if profile is None:
         return _ZERO
     blocks, threads = dim3(grid, "grid"), dim3(block, "block")

@@ -39,6 +39,7 @@ class Profile:
         self.rank = int(os.environ.get("RANK", "0") or 0) if rank is None else rank
         self.device = Device()
         self._pending: list[PendingLaunch] = []
+        self._launches: dict[str, int] = {}
         self._trace: Trace | None = None
         self._opened: list[Callable[[], None]] = []
 
@@ -53,6 +54,14 @@ class Profile:
         if self._trace is None:
             raise WarplensError("the trace is not there yet: it is made when the `with wl.profile(...)` block ends")
         return self._trace
+
+    def wants(self, kernel: str) -> bool:
+        """Whether the next launch of `kernel` is one to record; called once per launch, since every= counts them."""
+        if not self.options.wants_kernel(kernel):
+            return False
+        number = self._launches.get(kernel, 0)
+        self._launches[kernel] = number + 1
+        return number % self.options.every == 0
 
     def add(self, pending: PendingLaunch) -> None:
         """Called by a front end for each launch it made."""

@@ -174,6 +174,20 @@ def test_outside_a_profile_and_switched_off_the_unmarked_build_runs(
     assert [arguments[-1] for arguments in fake.launches] == [bytes(8)] * 2
 
 
+def test_kernels_and_every_choose_launches_and_what_is_not_there_is_refused(fake: FakeDriver) -> None:
+    module = FakeModule()
+    with wl.profile(every=2) as prof:
+        for _ in range(5):
+            module["k"].launch(3, 64, np.uint64(5), 7)
+    assert len(prof.trace.meta.launches) == 3
+    with pytest.raises(WarplensError, match="no kernel was profiled"), wl.profile(kernels="gemm"):
+        module["k"].launch(3, 64, np.uint64(5), 7)
+        assert wlcu.buffer(1, 32, kernel="softmax") == 0
+    assert module.built[-1] == "off"
+    with pytest.raises(UsageError, match=r"warps=\[0\] is not there for CUDA kernels"), wl.profile(warps=[0]):
+        module["k"].launch(3, 64, np.uint64(5), 7)
+
+
 def test_a_lent_buffer_finds_its_names_on_the_device(fake: FakeDriver) -> None:
     with wl.profile() as prof:
         address = wlcu.buffer((2, 2), 96, kernel="lent")

@@ -24,10 +24,17 @@ calibrations: dict[tuple[str, str], dict[str, float]] = {}
 """What marks cost, by device and by what happens when a track is full; see `warplens.cuda.calibrate`."""
 
 
-def running_profile() -> session.Profile | None:
-    """The profile that wants records, if any."""
+_ELSEWHERE = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
+"""Options of woven kernels. A CUDA kernel chooses its recording warps and lanes itself: see wl::Kernel."""
+
+
+def wanted_by(kernel: str) -> session.Profile | None:
+    """The profile that wants records of this launch, if any."""
     profile = session.active()
-    return profile if profile is not None and profile.enabled else None
+    if profile is None:
+        return None
+    profile.options.refuse("CUDA kernels", *_ELSEWHERE)
+    return profile if profile.wants(kernel) else None
 
 
 def new_buffer(
@@ -45,7 +52,6 @@ def new_buffer(
     if profile.device.name == "unknown":
         profile.device = lib.device()
     options = profile.options
-    options.refuse("CUDA kernels", "clock", "buffer", "bytes_per_block")
     sizes = plan(grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread)
     known = calibrations.get((profile.device.name, options.full), {})
     buffer = DeviceBuffer(lib, kernel, grid, block, sizes, full=options.full, stream=stream, names=names, cost=known)
@@ -111,7 +117,7 @@ class Kernel:
     ) -> None:
         """Launch with `arguments`; the buffer is added. Nothing waits for the GPU."""
         blocks, threads, handle = dim3(grid, "grid"), dim3(block, "block"), stream_handle(stream)
-        profile = running_profile()
+        profile = wanted_by(self.name)
         variant = profile.options.full if profile is not None else "off"
         lib = driver()
         function, sizes = self._function(lib, variant)

@@ -146,7 +146,6 @@ class LaunchHook:
         self.profile = profile
         self._local = threading.local()
         self._launches: list[TritonLaunch] = []
-        self._count: dict[str, int] = {}
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
@@ -212,9 +211,7 @@ class LaunchHook:
             )
         if getattr(self._local, "tuning", False):
             return None
-        number = self._count.get(kernel.name, 0)
-        self._count[kernel.name] = number + 1
-        if number % self.profile.options.every:
+        if not self.profile.wants(kernel.name):
             return None
         if memory.capturing():
             warnings.warn(
