@@ -88,3 +88,15 @@ def test_every_analysis_has_a_table_and_json(
 def test_an_unknown_analysis_is_refused(traces: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stats", traces[0], "--show", "overlaps"]) == 2
     assert "did you mean 'overlap'" in capsys.readouterr().err
+
+
+def test_a_trace_does_not_differ_from_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However few launches it has, and however noisy its regions are."""
+    from warplens.capture import write_capture
+    from warplens.samples import simulated
+
+    path = str(write_capture(simulated(64).capture, tmp_path / "t.wlcap"))
+    assert main(["diff", path, path, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "SAME"
+    assert {one["verdict"] for one in document["regions"]} == {"SAME"}

@@ -184,6 +184,8 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
         note = ""
         if verdict in (Verdict.FASTER, Verdict.SLOWER) and abs(second.mean - first.mean) <= _FEWEST_CYCLES:
             verdict, note = Verdict.SAME, f"the change is at most {_FEWEST_CYCLES:.0f} cycles"
+        if verdict is Verdict.UNSURE and first == second:
+            verdict = Verdict.SAME  # every statistic is equal: the same run, or one that noise did not touch
         if verdict is Verdict.UNSURE:
             note = _why(found, margin)
         per_launch = [row.count / launches for row, (_, launches) in zip((first, second), parts, strict=True)]
