@@ -26,8 +26,8 @@ from warplens._cuda.arguments import dim3, stream_handle
 from warplens._cuda.calibrate import Calibration, measure
 from warplens._cuda.driver import driver
 from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, wanted_by
-from warplens._cuda.nvrtc import INCLUDE
 from warplens.errors import UsageError, WarplensError
+from warplens.record.header import INCLUDE
 
 _ZERO: np.uint64 = np.uint64(0)
 

@@ -12,7 +12,6 @@ def test_parts(warplens):           # or profile some of it
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,14 +97,12 @@ def _value(trace: Trace, budget: str) -> float:
 
 def gpu_missing() -> str:
     """Why there is no GPU to profile on, or nothing."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    from warplens._cuda.driver import gpu_names
+
+    names = gpu_names()
+    if names is None:
         return "no NVIDIA driver here (libcuda.so.1)"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
-        return "an NVIDIA driver but no GPU here"
-    return ""
+    return "" if names else "an NVIDIA driver but no GPU here"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

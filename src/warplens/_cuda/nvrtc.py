@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from warplens.errors import WarplensError
-
-INCLUDE = Path(__file__).resolve().parent.parent / "include"
+from warplens.record.header import INCLUDE
 
 
 def compile_cubin(source: str, name: str, arch: str, options: Sequence[str]) -> bytes:

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 
@@ -67,7 +68,7 @@ class Lives:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         track = trace.numpy("track")
-        self.first = np.flatnonzero(np.append(True, track[1:] != track[:-1])) if len(track) else np.empty(0, np.int64)
+        self.first = run_starts(track)
         self.counts = np.diff(np.append(self.first, len(track)))
         self.region, self.regions = trace.codes("region")
         self.start = trace.numpy("start_cycle")

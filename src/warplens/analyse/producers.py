@@ -8,6 +8,7 @@ import numpy as np
 
 from warplens.analyse.lives import Int, Lives, Mask
 from warplens.analyse.names import Purpose
+from warplens.trace.arrays import run_starts
 
 NOBODY = -1
 _TRIES = 4
@@ -67,7 +68,7 @@ def _keys(lives: Lives) -> Int | None:
         mixed ^= mixed >> np.uint64(29)
         order = np.argsort(lives.parent[rows], kind="stable")
         parent = lives.parent[rows][order]
-        heads = np.flatnonzero(np.append(True, parent[1:] != parent[:-1]))
+        heads = run_starts(parent)
         total = np.add.reduceat(mixed[order], heads)
     key = np.zeros(len(lives.start), np.int64)
     key[parent[heads]] = ((total >> np.uint64(24)) | np.uint64(1)).astype(np.int64)

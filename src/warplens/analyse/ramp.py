@@ -11,6 +11,7 @@ from warplens.analyse.intervals import length, union
 from warplens.analyse.lives import Int, Lives, reduce_by, unique_rows
 from warplens.analyse.names import Purpose, purposes
 from warplens.analyse.result import PerKernel
+from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 
 _NEVER = np.iinfo(np.int64).max
@@ -70,7 +71,7 @@ def _of_kernel(lives: Lives, kernel: str, useful: list[int], rows: Int, start: I
     first = np.full(len(blocks), _NEVER)
     last = np.full(len(blocks), -1, np.int64)
     if len(rows):
-        heads = np.flatnonzero(np.append(True, block[1:] != block[:-1]))
+        heads = run_starts(block)
         np.minimum.at(first, block[heads], np.minimum.reduceat(start[rows], heads))
         np.maximum.at(last, block[heads], np.maximum.reduceat(stop[rows], heads))
     worked = first < _NEVER

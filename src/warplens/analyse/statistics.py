@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.errors import UsageError, did_you_mean
+from warplens.trace.arrays import run_starts
 
 if TYPE_CHECKING:
     import pandas
@@ -184,7 +185,7 @@ def _partition(key: Int) -> tuple[Int, Int, Int]:
     small = key.astype(np.uint16) if len(key) and key.max() < 1 << 16 else key
     order = np.argsort(small, kind="stable")
     in_order = key[order]
-    starts = np.flatnonzero(np.append(True, in_order[1:] != in_order[:-1])) if len(key) else np.empty(0, np.int64)
+    starts = run_starts(in_order)
     return in_order[starts], order, np.append(starts, len(key))
 
 
@@ -214,7 +215,7 @@ def _extent(trace: Trace, start: str, durations: Int) -> int:
     if not len(trace):
         return 0
     track, begin = trace.numpy("track"), trace.numpy(start)
-    heads = np.flatnonzero(np.append(True, track[1:] != track[:-1]))
+    heads = run_starts(track)
     first, last = np.minimum.reduceat(begin, heads), np.maximum.reduceat(begin + durations, heads)
     return int((last - first).sum())
 

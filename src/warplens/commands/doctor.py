@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import os
 import platform
@@ -14,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from warplens import __version__, native
+from warplens._cuda.driver import gpu_names
 from warplens.commands.common import json_option, print_json, stdout
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")
@@ -91,15 +91,11 @@ def _decoder() -> Check:
 
 
 def _gpu() -> Check:
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return Check("gpu", "missing", "no NVIDIA driver", "running kernels; the demo simulates one", "")
-    count, name = ctypes.c_int(0), ctypes.create_string_buffer(128)
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
-        return Check("gpu", "missing", "driver without a GPU", "running kernels; the demo simulates one", "")
-    driver.cuDeviceGetName(name, len(name), 0)
-    return Check("gpu", "ok", f"{count.value} × {name.value.decode(errors='replace')}", "running kernels")
+    names = gpu_names()
+    if not names:
+        found = "no NVIDIA driver" if names is None else "driver without a GPU"
+        return Check("gpu", "missing", found, "running kernels; the demo simulates one", "")
+    return Check("gpu", "ok", f"{len(names)} × {names[0]}", "running kernels")
 
 
 def _extras() -> list[Check]:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 from rich.markup import escape
 
-import warplens
 from warplens.analyse.trust import clock_line, plural, warnings_of
 from warplens.commands.common import json_option, print_json, read_trace, stdout, table, time_ns
 from warplens.errors import UsageError
+from warplens.record.header import INCLUDE
 from warplens.trace.model import Trace
 
 _MOST_LAUNCHES = 12
-
-
-def include_dir() -> Path:
-    """The folder that holds warplens.cuh."""
-    return Path(warplens.__file__).parent / "include"
 
 
 @click.command("info")
@@ -30,7 +24,7 @@ def include_dir() -> Path:
 def command(trace: str | None, show_include: bool, ncu: str | None, as_json: bool) -> None:
     """Describe TRACE: device, launches, clock error, losses and cost."""
     if show_include:
-        click.echo(include_dir())
+        click.echo(INCLUDE)
         return
     if ncu is not None:
         _describe_ncu(ncu, as_json)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.files import atomic_write
+from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 
 MAX_DEPTH = 200
@@ -77,7 +78,7 @@ def _fill(trace: Trace, nodes: list[dict[str, Any]], node: Array, span: Array) -
 def _warps(trace: Trace) -> Array:
     """By row: how many warps of its launch the trace holds."""
     track = trace.numpy("track")
-    heads = np.flatnonzero(np.append(True, track[1:] != track[:-1])) if len(track) else np.zeros(0, np.int64)
+    heads = run_starts(track)
     launch = trace.numpy("launch").astype(np.int64) * (1 << 16) + trace.numpy("rank")
     keys, group = np.unique(launch, return_inverse=True)
     return np.bincount(group.reshape(-1)[heads], minlength=len(keys))[group.reshape(-1)]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.errors import WarplensError
+from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.trace.schema import KINDS, LaunchInfo
 
@@ -58,9 +59,7 @@ class Tracks:
         track, start = trace.numpy("track"), trace.numpy("start_ns")
         self._order = None if _is_ordered(track, start) else np.lexsort((start, track))
         track = self.column("track")
-        self.row_start = np.flatnonzero(
-            np.concatenate(([True], track[1:] != track[:-1], [True])) if len(track) else [True]
-        )
+        self.row_start = np.append(run_starts(track), len(track))
         self.count = len(self.row_start) - 1
         self.regions = trace.codes("region")[1]
         self.rows = Rows(

@@ -9,7 +9,9 @@ import numpy as np
 from warplens.record import buffer, layout
 from warplens.record.names import MAX_NAME, NAME_BYTES, NAME_MAGIC, NAMES_BYTES
 
-PATH = Path(__file__).resolve().parent.parent / "include" / "warplens_layout.h"
+INCLUDE = Path(__file__).resolve().parent.parent / "include"
+"""The folder of warplens.cuh."""
+PATH = INCLUDE / "warplens_layout.h"
 
 _OPENING = """\
 // Generated from warplens/record/layout.py and buffer.py by `python -m warplens.record.header`; do not edit.

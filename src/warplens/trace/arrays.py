@@ -51,6 +51,12 @@ def numpy_dtype(kind: pa.DataType) -> np.dtype[Any]:
     return np.dtype(str(kind.index_type if pa.types.is_dictionary(kind) else kind).replace("double", "float64"))
 
 
+def run_starts(values: Array) -> npt.NDArray[np.intp]:
+    """Where each run of equal neighbours begins: the first row of each track, in a column ordered by track."""
+    changes = values[1:] != values[:-1]
+    return np.flatnonzero(np.append(True, changes)) if len(values) else np.empty(0, np.intp)
+
+
 def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 

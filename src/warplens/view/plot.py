@@ -9,6 +9,7 @@ from warplens.analyse.histogram import durations
 from warplens.analyse.timeline import innermost, rows_of
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.files import atomic_write
+from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.view.palette import colours
 
@@ -99,7 +100,7 @@ def _lanes_of(trace: Trace, row_of_span: Any, spans: Any, rows: int) -> tuple[An
     import numpy as np
 
     track = trace.numpy("track")
-    heads = np.flatnonzero(np.append(True, track[1:] != track[:-1])) if len(track) else np.empty(0, np.int64)
+    heads = run_starts(track)
     owner = row_of_span[heads]
     order = np.argsort(owner, kind="stable")
     counts = np.bincount(owner, minlength=rows)

@@ -15,6 +15,19 @@ export function ramp(share) {
   return blend(packColour(RAMP[low]), packColour(RAMP[low + 1]), at - low);
 }
 
+// The canvas at the screen's own resolution, blank, with coordinates in CSS pixels.
+function cleared(canvas, theme) {
+  const ratio = window.devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.fillStyle = theme.surface;
+  context.fillRect(0, 0, width, height);
+  return context;
+}
+
 export class OverTimeMap {
   constructor(root, map, columns, regions, goTo) {
     Object.assign(this, { map, regions, goTo, cells: columns.raw(map.column), mode: "" });
@@ -51,11 +64,8 @@ export class OverTimeMap {
 
   draw() {
     const { canvas, map, theme } = this;
-    const ratio = window.devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (!theme || !width) return;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
     const image = new ImageData(map.bins, map.labels.length);
     const pixels = new Uint32Array(image.data.buffer);
     const back = packColour(theme.plot);
@@ -65,10 +75,7 @@ export class OverTimeMap {
     }
     const small = new OffscreenCanvas(map.bins, map.labels.length);
     small.getContext("2d").putImageData(image, 0, 0);
-    const context = canvas.getContext("2d");
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.fillStyle = theme.surface;
-    context.fillRect(0, 0, width, height);
+    const context = cleared(canvas, theme);
     context.imageSmoothingEnabled = false;
     context.drawImage(small, LEFT, 0, width - LEFT, height - BOTTOM);
     this.drawAxes(context, width, height, theme);
@@ -171,15 +178,9 @@ export class BlockMap {
 
   draw() {
     const { canvas, map, theme } = this;
-    const ratio = window.devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (!theme || !width) return;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    const context = canvas.getContext("2d");
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.fillStyle = theme.surface;
-    context.fillRect(0, 0, width, height);
+    const context = cleared(canvas, theme);
     let [low, high] = [Infinity, -Infinity];
     for (let cell = 0; cell < map.cells; cell++) {
       const value = this.value(cell);
