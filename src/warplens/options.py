@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from warplens.errors import UsageError, did_you_mean
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
+from warplens.weave.rules import MOST_MARKS, Auto
 
 _CHOICES = {
     "full": ("stop", "ring"),
@@ -34,6 +36,11 @@ class Options:
     every             profile every n-th launch of a kernel
     store             `now` stores each record of a woven kernel at its mark, so that one that traps or hangs leaves
                       all of them; `auto` may hold a block's records back in registers, which costs the kernel less
+    auto              classes of operations to mark with the source as it is (see weave/rules.py); True for a default
+    regions           regions by source lines: {"softmax": "attn.py:120-134"}
+    launches          record only so many launches of each kernel (None: all)
+    most_marks        sites that auto= may mark in one kernel
+    strict            fail where automatic marks cannot be had or would harm the kernel, instead of running it unmarked
     """
 
     records_per_warp: int | None = None
@@ -48,6 +55,11 @@ class Options:
     sms: Collection[int] | None = None
     every: int = 1
     store: str = "auto"
+    auto: str | bool | Iterable[str] | None = None
+    regions: Mapping[str, str] | Iterable[str] | None = None
+    launches: int | None = None
+    most_marks: int = MOST_MARKS
+    strict: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -63,6 +75,9 @@ class Options:
                 raise UsageError(f"bytes_per_block={self.bytes_per_block}: must be at least {SLOT_BYTES}, one record")
         if self.every < 1:
             raise UsageError(f"every={self.every}: must be at least 1 (1 profiles every launch)")
+        if self.launches is not None and self.launches < 1:
+            raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
+        _ = self.marks
         for name in ("warps", "blocks", "sms"):
             chosen = getattr(self, name)
             if name == "blocks" and isinstance(chosen, int | slice):
@@ -74,6 +89,11 @@ class Options:
                 re.compile(self.kernels)
             except re.error as error:
                 raise UsageError(f"kernels={self.kernels!r} is not a regular expression: {error}") from None
+
+    @functools.cached_property
+    def marks(self) -> Auto:
+        """The automatic marks asked for; false when there are none."""
+        return Auto.of(self.auto, self.regions, self.most_marks)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:

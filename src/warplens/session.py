@@ -61,7 +61,8 @@ class Profile:
             return False
         number = self._launches.get(kernel, 0)
         self._launches[kernel] = number + 1
-        return number % self.options.every == 0
+        taken, left = divmod(number, self.options.every)
+        return left == 0 and (self.options.launches is None or taken < self.options.launches)
 
     def add(self, pending: PendingLaunch) -> None:
         """Called by a front end for each launch it made."""

@@ -1,0 +1,115 @@
+"""What automatic marks are asked for: classes of operations, and regions named by source lines.
+
+The two rule sets (TTGIR for Triton, PTX for everything else) read the same `Auto` and answer with the same `Site`s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from warplens.errors import UsageError, did_you_mean
+
+CLASSES = {
+    "loads": "reads of global memory",
+    "stores": "writes to global memory, atomics included",
+    "copies": "asynchronous copies being issued: cp.async, TMA",
+    "waits": "waiting for asynchronous work: copies, mbarriers, wgmma",
+    "mma": "matrix products; asynchronous ones are the issue alone",
+    "reduce": "reductions and scans",
+    "barriers": "block and cluster barriers",
+    "loops": "one region per iteration, with its number as value",
+    "lines": "one region per source line that does work",
+}
+ALL = "all"
+DEFAULT = ("loads", "stores", "copies", "waits", "mma", "reduce")
+"""What `auto=True` and a bare `--auto` mean."""
+MOST_MARKS = 256
+"""Sites a kernel may have before the rules stop adding more, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class LineRange:
+    """A region given by lines of a source file, both ends included; `file` matches a path's last parts."""
+
+    name: str
+    file: str
+    first: int
+    last: int
+
+    def holds(self, file: str, line: int) -> bool:
+        parts, wanted = PurePath(file).parts, PurePath(self.file).parts
+        return self.first <= line <= self.last and parts[-len(wanted) :] == wanted
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.file}:{self.first}-{self.last}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place that a rule marks: what the region is called, which class found it, and where it is in the source."""
+
+    region: str
+    kind: str
+    location: str = ""
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Which marks to add to a kernel that need not have any."""
+
+    classes: tuple[str, ...] = ()
+    ranges: tuple[LineRange, ...] = ()
+    most: int = MOST_MARKS
+
+    def __bool__(self) -> bool:
+        return bool(self.classes or self.ranges)
+
+    def wants(self, kind: str) -> bool:
+        return kind in self.classes
+
+    @staticmethod
+    def of(
+        auto: str | bool | Iterable[str] | None,
+        regions: Mapping[str, str] | Iterable[str] | None = None,
+        most: int = MOST_MARKS,
+    ) -> Auto:
+        """From what users write: `"loads,mma"`, `True`, `["waits"]`; `{"softmax": "attn.py:120-134"}`."""
+        if most < 1:
+            raise UsageError(f"most_marks={most}: must be at least 1")
+        return Auto(_classes(auto), _ranges(regions), most)
+
+
+def _classes(auto: str | bool | Iterable[str] | None) -> tuple[str, ...]:
+    if auto is None or auto is False:
+        return ()
+    if auto is True:
+        return DEFAULT
+    names = [name.strip() for name in (auto.split(",") if isinstance(auto, str) else auto)]
+    known = [*CLASSES, ALL]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no rule {name!r}{did_you_mean(name, known)}; allowed are {', '.join(known)}")
+    chosen = set(CLASSES) if ALL in names else set(names)
+    return tuple(name for name in CLASSES if name in chosen)
+
+
+def _ranges(regions: Mapping[str, str] | Iterable[str] | None) -> tuple[LineRange, ...]:
+    if regions is None:
+        return ()
+    if isinstance(regions, str):
+        regions = [regions]
+    texts = [f"{k}={v}" for k, v in regions.items()] if isinstance(regions, Mapping) else list(regions)
+    return tuple(_range(text) for text in texts)
+
+
+def _range(text: str) -> LineRange:
+    match = re.fullmatch(r"\s*([^=]+?)\s*=\s*(.+?):(\d+)(?:-(\d+))?\s*", text)
+    if match is None:
+        raise UsageError(f"region {text!r}: write NAME=FILE:FIRST-LAST, such as softmax=attn.py:120-134")
+    first, last = int(match[3]), int(match[4] or match[3])
+    if not 1 <= first <= last:
+        raise UsageError(f"region {text!r}: lines count from 1, and the first must not come after the last")
+    return LineRange(match[1], match[2], first, last)
