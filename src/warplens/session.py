@@ -6,9 +6,11 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
+from warplens import frontends
 from warplens.capture import Capture, Device, Launch
 from warplens.errors import WarplensError
 from warplens.files import check_writable
@@ -42,6 +44,8 @@ class Profile:
         self._launches: dict[str, int] = {}
         self._trace: Trace | None = None
         self._opened: list[Callable[[], None]] = []
+        self.notes: dict[str, list[str]] = {}
+        self.seen: dict[str, int] = {}
 
     @property
     def enabled(self) -> bool:
@@ -68,6 +72,17 @@ class Profile:
         """Called by a front end for each launch it made."""
         self._pending.append(pending)
 
+    def saw(self, kernel: str) -> None:
+        """Called by a front end for each launch that passes it, recorded or not: what ran is told from this."""
+        self.seen[kernel] = self.seen.get(kernel, 0) + 1
+
+    def note(self, kernel: str, text: str) -> None:
+        """Say once what the user must know of a kernel, such as why it runs unmarked; the trace keeps it."""
+        said = self.notes.setdefault(kernel, [])
+        if text not in said:
+            said.append(text)
+            print(f"warplens: {kernel}: {text}", file=sys.stderr)
+
     def join(self, hook: Callable[[Profile], Callable[[], None] | None]) -> None:
         """Let a front end that was imported inside the block take part in the rest of it."""
         close = hook(self)
@@ -83,10 +98,14 @@ class Profile:
         if active() is not None:
             raise WarplensError("a profile is already running; end it before starting another")
         _stack.append(self)
+        self._opened = []
         try:
-            self._opened = [close for close in (hook(self) for hook in hooks) if close] if self.enabled else []
+            for hook in list(hooks) if self.enabled else ():
+                self.join(hook)
+            if self.enabled and self.options.marks:
+                self._opened.append(frontends.watch(lambda library, error: self.note(library, str(error))))
         except BaseException:
-            _stack.remove(self)
+            self.pause()
             raise
 
     def pause(self) -> None:
@@ -131,6 +150,7 @@ class Profile:
                 problems.append(str(problem))
         self._pending.clear()
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
+        self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
         if self.path is not None:
             self._trace.save(self.path)
         if problems and not launches:

@@ -29,11 +29,7 @@ def start(profile: Profile) -> Callable[[], None]:
     _refuse_others()
     compile_hook, launch_hook = CompileHook(recipe(profile.options)), LaunchHook(profile)
     compile_hook.install()
-    try:
-        launch_hook.install()
-    except RuntimeError:
-        # Without a GPU driver kernels can be compiled, not launched.
-        launch_hook.remove()
+    launch_hook.install()
 
     def stop() -> None:
         launch_hook.remove()
@@ -53,6 +49,7 @@ def _watch_interpreter(profile: Profile) -> Callable[[], None]:
         launch = interpret.Interpreted(name)
         with interpret.recording(launch):
             result = original(self, *arguments, **options)
+        profile.saw(name)
         if launch.events and profile.options.wants_kernel(name):
             profile.add(launch)
         return result

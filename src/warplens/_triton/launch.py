@@ -147,21 +147,46 @@ class LaunchHook:
         self._local = threading.local()
         self._launches: list[TritonLaunch] = []
         self._undo: list[Callable[[], None]] = []
+        self._watched: list[Any] = []
 
     def install(self) -> None:
+        from triton.compiler.compiler import CompiledKernel
         from triton.runtime import _allocation, driver
 
         _allocation.set_profile_allocator(self._allocate)
         self._undo.append(lambda: _allocation.set_profile_allocator(None))
-        launcher = driver.active.launcher_cls
-        original_init, original_call = launcher.__init__, launcher.__call__
-        hook = self
+        original, hook = CompiledKernel._init_handles, self
+
+        @functools.wraps(original)
+        def init_handles(self: Any) -> None:
+            hook._watch(driver.active.launcher_cls)
+            original(self)
+
+        CompiledKernel._init_handles = init_handles
+
+        def restore() -> None:
+            CompiledKernel._init_handles = original
+
+        self._undo.append(restore)
+        # Asking for a driver that is not active yet would start CUDA: that is for the program to do, when it launches.
+        if driver._active is not None:
+            self._watch(driver.active.launcher_cls)
+        self._leave_out_tuning()
+
+    def _watch(self, launcher: Any) -> None:
+        """See every launch that goes through this class of launchers."""
+        if launcher in self._watched:
+            return
+        self._watched.append(launcher)
+        original_init, original_call, hook = launcher.__init__, launcher.__call__, self
 
         def init(self: Any, source: Any, metadata: Any) -> None:
             original_init(self, source, metadata)
-            self.warplens = WovenKernel.of(metadata)
+            self.warplens, self.warplens_name = WovenKernel.of(metadata), metadata.name
 
         def call(self: Any, x: int, y: int, z: int, stream: Any, *arguments: Any) -> Any:
+            if hasattr(self, "warplens_name") and not getattr(hook._local, "tuning", False):
+                hook.profile.saw(self.warplens_name)
             hook._local.launch = (getattr(self, "warplens", None), (x, y, z))
             try:
                 return original_call(self, x, y, z, stream, *arguments)
@@ -172,9 +197,9 @@ class LaunchHook:
 
         def restore() -> None:
             launcher.__init__, launcher.__call__ = original_init, original_call
+            self._watched.remove(launcher)
 
         self._undo.append(restore)
-        self._leave_out_tuning()
 
     def _leave_out_tuning(self) -> None:
         """An autotuner launches each candidate hundreds of times; only the launch the user asked for is recorded."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -54,9 +54,15 @@ def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
         losses=_merge_losses([meta.losses for meta in metas]),
         cost={key: value for meta in metas for key, value in meta.cost.items()},
         locations={key: value for meta in metas for key, value in meta.locations.items()},
+        notes=_merge_notes([meta.notes for meta in metas]),
         producer=metas[0].producer,
         origin_ns=origin,
     )
+
+
+def _merge_notes(notes: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
+    kernels = dict.fromkeys(kernel for each in notes for kernel in each)
+    return {name: tuple(dict.fromkeys(text for each in notes for text in each.get(name, ()))) for name in kernels}
 
 
 def _shifted(info: LaunchInfo, shift: int) -> LaunchInfo:

@@ -113,7 +113,10 @@ class Losses:
 
 @dataclass(frozen=True)
 class Meta:
-    """The trace's JSON document. `origin_ns` is the device's globaltimer at time zero of the trace."""
+    """The trace's JSON document. `origin_ns` is the device's globaltimer at time zero of the trace.
+
+    `notes` holds what the profile said of each kernel, such as why it ran unmarked.
+    """
 
     launches: Sequence[LaunchInfo] = ()
     devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -121,6 +124,7 @@ class Meta:
     losses: Losses = Losses()
     cost: Mapping[str, float] = field(default_factory=dict)
     locations: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     producer: str = "warplens"
     origin_ns: int = 0
     schema: int = SCHEMA_VERSION
