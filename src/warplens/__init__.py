@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warplens.analyse.roofline import roofline as roofline
+    from warplens.bench import Case as Case
+    from warplens.bench import benchmark as benchmark
     from warplens.errors import WarplensError as WarplensError
     from warplens.session import profile as profile
     from warplens.trace.io import load as load
@@ -18,11 +20,13 @@ _LAZY = {
     "profile": "warplens.session",
     "load": "warplens.trace.io",
     "roofline": "warplens.analyse.roofline",
+    "benchmark": "warplens.bench",
+    "Case": "warplens.bench",
     "Trace": "warplens.trace.model",
     "WarplensError": "warplens.errors",
     "load_ipython_extension": "warplens.view.notebook",
 }
-__all__ = ["Trace", "WarplensError", "__version__", "load", "profile", "roofline"]
+__all__ = ["Case", "Trace", "WarplensError", "__version__", "benchmark", "load", "profile", "roofline"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,8 @@
+"""Benchmarks: sweeps of cases that are timed until they are known well enough, and checked in the same run."""
+
+from warplens.bench.case import Case as Case
+from warplens.bench.declare import Benchmark as Benchmark
+from warplens.bench.declare import benchmark as benchmark
+from warplens.bench.method import Method as Method
+from warplens.bench.results import Results as Results
+from warplens.bench.results import Row as Row

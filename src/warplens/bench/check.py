@@ -1,0 +1,88 @@
+"""Whether a result is right: no NaN, no Inf, and close to a float64 reference."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+TOLERANCES = {"fp64": 1e-10, "fp32": 1e-4, "tf32": 4e-3, "fp16": 4e-3, "bf16": 3e-2, "fp8": 0.25}
+"""The largest relative error: eight roundings of a type with a short mantissa, long sums for the others."""
+
+_NAMES = {"float64": "fp64", "double": "fp64", "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16"}
+_NAMES |= {"bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`error` is the largest relative error (None without a reference); `trouble` is empty when all is right."""
+
+    error: float | None
+    trouble: str
+
+
+def dtype_name(dtype: Any) -> str:
+    """`torch.float16`, `float16`, `half` and numpy's as `fp16`; what is not known stays as it is."""
+    text = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+    if text.startswith(("float8", "fp8")):
+        return "fp8"
+    return _NAMES.get(text, re.sub(r"^<class '|'>$", "", text))
+
+
+def check(results: Any, references: Any, tolerance: float, wide: Callable[[Any], Any]) -> Verdict:
+    """Compare a result, or each of several, with its reference (None: only NaN and Inf are looked for).
+
+    The relative error of an element is its distance from the reference over the reference's size there plus the root
+    mean square of all: next to a value that happens to be 0 the others say what is large.
+    """
+    if results is None:
+        return Verdict(None, "nothing was returned to compare with the reference" if references is not None else "")
+    found, wanted = _parts(results), _parts(references)
+    if references is not None and len(found) != len(wanted):
+        return Verdict(None, f"{len(found)} results, but the reference has {len(wanted)}")
+    worst: float | None = None
+    for at, one in enumerate(found):
+        where = f"result {at}: " if len(found) > 1 else ""
+        reference = None if references is None else wide(wanted[at])
+        try:
+            numbers = wide(one)
+        except (TypeError, ValueError):
+            if reference is None:
+                continue
+            return Verdict(worst, f"{where}a {type(one).__name__} cannot be compared with the reference")
+        verdict = _one(numbers, reference, tolerance)
+        if verdict.error is not None:
+            worst = verdict.error if worst is None else max(worst, verdict.error)
+        if verdict.trouble:
+            return Verdict(worst, where + verdict.trouble)
+    return Verdict(worst, "")
+
+
+def _one(result: Any, reference: Any, tolerance: float) -> Verdict:
+    if reference is not None and tuple(result.shape) != tuple(reference.shape):
+        return Verdict(None, f"shape {tuple(result.shape)}, but the reference has {tuple(reference.shape)}")
+    # Only operators, which numpy, torch and CuPy share; NaN is what differs from itself.
+    nan, inf = result != result, abs(result) == math.inf
+    if reference is not None:
+        nan, inf = nan & (reference == reference), inf & (abs(reference) != math.inf)
+    size = math.prod(result.shape)
+    for name, bad in (("NaN", nan), ("Inf", inf)):
+        count = int(bad.sum())
+        if count:
+            return Verdict(None, f"{count:,} of {size:,} values are {name}")
+    if reference is None or not size:
+        return Verdict(None, "")
+    finite = (reference == reference) & (abs(reference) != math.inf)
+    right, got = reference[finite], result[finite]
+    scale = abs(right) + float((right * right).mean()) ** 0.5 if int(finite.sum()) else abs(right)
+    apart = abs(got - right)
+    error = float((apart / (scale + (scale == 0))).max()) if int(finite.sum()) else 0.0
+    if not error <= tolerance:
+        return Verdict(error, f"relative error {error:.2g}, allowed {tolerance:.2g}")
+    return Verdict(error, "")
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)

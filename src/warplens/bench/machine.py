@@ -1,0 +1,60 @@
+"""What a reader of results needs to know: device, driver, versions, date, command and commit."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from warplens import __version__
+from warplens.bench.backend import Backend
+
+_PACKAGES = ("numpy", "torch", "triton")
+
+
+def machine_facts(backend: Backend) -> dict[str, Any]:
+    """Plain values for the results' JSON."""
+    versions = {"warplens": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "backend": backend.name,
+        **backend.facts(),
+        "system": platform.platform(),
+        "versions": versions,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": command_line(),
+        "commit": commit(),
+    }
+
+
+def command_line() -> str:
+    """How this process was called, without the folder of the program."""
+    program, *rest = sys.argv or [""]
+    name = Path(program).name
+    if name == "__main__.py":
+        name = "python -m warplens"
+    return " ".join([name, *(shlex.quote(part) for part in rest)])
+
+
+def commit(folder: str | os.PathLike[str] = ".") -> str:
+    """The commit checked out in a folder, with `+` where files differ from it; empty where there is none."""
+    try:
+        found = _git(folder, "rev-parse", "HEAD")
+        return found + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "") if found else ""
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(folder: str | os.PathLike[str], *words: str) -> str:
+    done = subprocess.run(["git", "-C", os.fspath(folder), *words], capture_output=True, text=True, timeout=10)
+    return done.stdout.strip() if done.returncode == 0 else ""

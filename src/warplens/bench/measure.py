@@ -1,0 +1,158 @@
+"""One case from its parameters to its row: made, checked, weighed, timed and placed under the roof."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from warplens.analyse.roofline import Ceilings, place
+from warplens.bench.backend import Backend, Call, out_of_memory
+from warplens.bench.case import Case
+from warplens.bench.check import TOLERANCES, check, dtype_name
+from warplens.bench.method import Method
+from warplens.bench.results import Row
+from warplens.bench.stopping import collect
+from warplens.bench.summary import deviation, summarise, thinned
+from warplens.bench.throttle import throttled
+from warplens.errors import UsageError
+
+Roof = Callable[[str], "Ceilings | None"]
+"""The roof for a type, None where it is not known."""
+
+_FEWEST_WARM = 3
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Measures cases on one backend in one way."""
+
+    backend: Backend
+    method: Method
+    roof: Roof
+
+    def row(self, make: Callable[..., Case], empty: Row) -> Row:
+        """The row of `make(**params)`. Whatever goes wrong in a case is that row's news; the next case still runs."""
+        try:
+            return self._row(make, empty)
+        except Exception as error:
+            status = "oom" if out_of_memory(error) else "failed"
+            text = " ".join(str(error).split())[:200]
+            note = "out of memory" if status == "oom" else f"{type(error).__name__}: {text}" if text else repr(error)
+            return replace(empty, status=status, note=note)
+
+    def _row(self, make: Callable[..., Case], empty: Row) -> Row:
+        before = self.backend.memory()
+        case = make(**empty.params)
+        if not isinstance(case, Case):
+            raise UsageError(f"{empty.benchmark}() returned {type(case).__name__}: expected a wl.Case")
+        if case.skip or case.fn is None:
+            return replace(empty, status="skipped", note=case.skip)
+        work, arguments = case.fn, case.arguments()
+        inputs = _less(self.backend.memory(), before)
+        reference, unchecked = self._reference(case, arguments)
+        first = work(*arguments)
+        dtype = dtype_name(case.dtype or empty.params.get("dtype") or _dtype_of(first))
+        tolerance = TOLERANCES.get(dtype, 0.0) if case.tolerance is None else case.tolerance
+        verdict = check(first, reference, tolerance, self.backend.wide)
+        del first
+        extra = self._extra(lambda: work(*arguments))
+        calls = self.backend.prepare(self._calls(case, arguments), self.method)
+        self._warm_up(calls)
+        self.backend.clocks()
+        turn = itertools.cycle(calls)
+        measured = collect(
+            lambda count: self.backend.sample(list(itertools.islice(turn, count)), self.method),
+            self.method,
+            self.backend.seconds,
+        )
+        readings = self.backend.clocks()
+        trouble = verdict.trouble
+        if not trouble:
+            verdict = check(calls[0](), reference, tolerance, self.backend.wide)
+            trouble = f"right at first, then {verdict.trouble}" if verdict.trouble else ""
+        series = measured.series
+        row = replace(
+            empty,
+            status="wrong" if trouble else "ok",
+            note=trouble or unchecked,
+            unmet=measured.unmet,
+            throttled=throttled(readings, series),
+            samples=len(series),
+            deviation=deviation(series),
+            dtype=dtype,
+            flops=case.flops,
+            bytes=case.bytes,
+            peak_bytes=None if inputs is None or extra is None else inputs + extra,
+            extra_bytes=extra,
+            error=verdict.error,
+            tolerance=None if reference is None else tolerance,
+            clock_mhz=(readings[0].mhz, readings[-1].mhz) if readings else None,
+            series_ns=thinned(series),
+        )
+        times: Mapping[str, Any] = summarise(series)
+        return self._placed(replace(row, **times))
+
+    def _reference(self, case: Case, arguments: tuple[Any, ...]) -> tuple[Any, str]:
+        """What the result should be, made before the first call can change its inputs; and why there is none."""
+        if not callable(case.reference):
+            return case.reference, ""
+        try:
+            return case.reference(*arguments), ""
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            self.backend.recover()
+            return None, "not checked: the reference ran out of memory"
+
+    def _extra(self, call: Call) -> int | None:
+        """Memory that one call takes beyond what was there before it."""
+        before = self.backend.memory()
+        result = call()
+        peak = self.backend.peak()
+        del result
+        return _less(peak, before)
+
+    def _calls(self, case: Case, arguments: tuple[Any, ...]) -> Sequence[Call]:
+        assert case.fn is not None
+        sets = [arguments]
+        if self.method.cache == "rotate":
+            made = case.arguments if callable(case.inputs) else lambda number: self.backend.copy(arguments)
+            sets += [made(number) for number in range(1, self.backend.input_sets(arguments))]
+        return [_bound(case.fn, one) for one in sets]
+
+    def _warm_up(self, calls: Sequence[Call]) -> None:
+        begin = self.backend.seconds()
+        for number, call in enumerate(itertools.cycle(calls), 1):
+            self.backend.sample([call], self.method)
+            spent = self.backend.seconds() - begin
+            if spent >= self.method.timeout or (spent >= self.method.warmup and number >= _FEWEST_WARM):
+                return
+
+    def _placed(self, row: Row) -> Row:
+        time = row.median_ns
+        if not time or not (row.flops or row.bytes):
+            return row
+        rates: Mapping[str, Any] = {
+            "tflops": row.flops / time / 1000 if row.flops else None,
+            "gbps": row.bytes / time if row.bytes else None,
+        }
+        roof = self.roof(row.dtype)
+        if roof is None:
+            return replace(row, **rates)
+        point = place(row.line or row.benchmark, time, row.flops, row.bytes, roof)
+        return replace(row, **rates, of_roof=point.of_roof, bound=point.bound)
+
+
+def _bound(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Call:
+    return lambda: work(*arguments)
+
+
+def _dtype_of(result: Any) -> Any:
+    first = result[0] if isinstance(result, (tuple, list)) and result else result
+    return getattr(first, "dtype", "")
+
+
+def _less(after: int | None, before: int | None) -> int | None:
+    return None if after is None or before is None else after - before

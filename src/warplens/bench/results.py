@@ -1,0 +1,142 @@
+"""What a benchmark found: one row per case, how it was swept, and on what machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from warplens.errors import UsageError, did_you_mean
+
+STATUSES = ("ok", "wrong", "oom", "failed", "skipped")
+BROKEN = ("wrong", "failed")
+"""What makes `warplens bench` exit with 1; being out of memory or skipped does not."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case. Times, rates and memory are None where they were not measured or not declared.
+
+    - `status`: ok, wrong (timed, but the result is not right), oom, failed or skipped; `note` says why.
+    - `unmet`: the condition that the measurement did not reach before its timeout; empty when it stopped by itself.
+    - `throttled`: what shows that the device slowed down meanwhile, with the evidence; empty when nothing does.
+    - `deviation`: how far the 95 % interval of the median reaches, as a share of the median.
+    - `of_roof`: share of the roof at this intensity; `bound`: memory, compute or neither (below 60 % of the roof).
+    - `peak_bytes`: device memory of inputs, result and workspace; `extra_bytes`: what the call itself added.
+    - `error`: the largest relative error against the reference, `tolerance` what was allowed.
+    - `clock_mhz`: the SM clock before and after; `speedup`: the baseline's median over this one.
+    - `series_ns`: the samples in order (at most a thousand of them, evenly chosen).
+    """
+
+    benchmark: str
+    params: Mapping[str, Any]
+    x: Any
+    line: str
+    status: str = "ok"
+    note: str = ""
+    unmet: str = ""
+    throttled: str = ""
+    samples: int = 0
+    median_ns: float | None = None
+    p5_ns: float | None = None
+    p25_ns: float | None = None
+    p75_ns: float | None = None
+    p95_ns: float | None = None
+    mean_ns: float | None = None
+    min_ns: float | None = None
+    max_ns: float | None = None
+    std_ns: float | None = None
+    deviation: float | None = None
+    dtype: str = ""
+    flops: float | None = None
+    bytes: float | None = None
+    tflops: float | None = None
+    gbps: float | None = None
+    of_roof: float | None = None
+    bound: str = ""
+    peak_bytes: int | None = None
+    extra_bytes: int | None = None
+    error: float | None = None
+    tolerance: float | None = None
+    clock_mhz: tuple[float, float] | None = None
+    speedup: float | None = None
+    series_ns: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def timed(self) -> bool:
+        return self.median_ns is not None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How one benchmark was swept: the x axis, the line axis ("" for none), the other parameters, the baseline line,
+    and the settings of the measurement."""
+
+    name: str
+    x: str
+    line: str
+    others: tuple[str, ...]
+    baseline: str = ""
+    title: str = ""
+    method: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The rows of one run, with what is needed to repeat it. `complete` is False for a run that was interrupted."""
+
+    sweeps: tuple[Sweep, ...]
+    rows: tuple[Row, ...]
+    machine: Mapping[str, Any]
+    complete: bool = True
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def row(self, **params: Any) -> Row:
+        """The one row with these parameters, such as `results.row(seq_len=1024, impl="flash")`."""
+        for name in params:
+            known = {known for row in self.rows for known in row.params}
+            if name not in known:
+                raise UsageError(f"no parameter {name!r}{did_you_mean(name, known)}")
+        found = [row for row in self.rows if all(row.params.get(name) == value for name, value in params.items())]
+        if len(found) != 1:
+            raise UsageError(f"{len(found)} rows have {params}: expected exactly one; name more or other parameters")
+        return found[0]
+
+    def groups(self) -> dict[tuple[str, tuple[tuple[str, Any], ...]], list[Row]]:
+        """Rows that belong into one table or plot: same benchmark, same values of everything but x and line."""
+        others = {sweep.name: sweep.others for sweep in self.sweeps}
+        out: dict[tuple[str, tuple[tuple[str, Any], ...]], list[Row]] = {}
+        for row in self.rows:
+            key = row.benchmark, tuple((name, row.params.get(name)) for name in others[row.benchmark])
+            out.setdefault(key, []).append(row)
+        return out
+
+    def sweep(self, name: str) -> Sweep:
+        return next(sweep for sweep in self.sweeps if sweep.name == name)
+
+
+def with_speedups(results: Results) -> Results:
+    """Each row's speed-up over the baseline's row with the same other parameters."""
+    lines = {sweep.name: (sweep.line, sweep.baseline) for sweep in results.sweeps if sweep.baseline}
+    known = {
+        (row.benchmark, _others(row, lines[row.benchmark][0])): row.median_ns
+        for row in results.rows
+        if row.benchmark in lines and row.line == lines[row.benchmark][1] and row.status == "ok"
+    }
+    rows = []
+    for row in results.rows:
+        base = known.get((row.benchmark, _others(row, lines[row.benchmark][0]))) if row.benchmark in lines else None
+        # How fast a wrong result came is no speed-up.
+        rows.append(
+            replace(row, speedup=base / row.median_ns if base and row.median_ns and row.status == "ok" else None)
+        )
+    return replace(results, rows=tuple(rows))
+
+
+def _others(row: Row, line: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, repr(value)) for name, value in row.params.items() if name != line))

@@ -1,0 +1,112 @@
+"""Run benchmarks case by case and put the rows together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from warplens.analyse.devices import DTYPES, find_peak
+from warplens.analyse.roofline import Ceilings, ceilings
+from warplens.bench.backend import Backend
+from warplens.bench.declare import DEVICES, Benchmark
+from warplens.bench.machine import machine_facts
+from warplens.bench.measure import Measure
+from warplens.bench.method import Method
+from warplens.bench.results import Results, Row, with_speedups
+from warplens.errors import UsageError, did_you_mean
+
+Measured = Mapping[str, float]
+
+
+def run(
+    benchmarks: Sequence[Benchmark],
+    *,
+    device: str | None = None,
+    measured: Measured | None = None,
+    on_row: Callable[[Row], None] | None = None,
+    **method: Any,
+) -> Results:
+    """Measure every case of these benchmarks. `measured` are ceilings from `warplens roofline --measure`."""
+    job = Job(benchmarks, device=device, measured=measured, **method)
+    for row in job:
+        if on_row is not None:
+            on_row(row)
+    return job.results()
+
+
+class Job:
+    """A run that can be looked at while it goes on: iterating measures, `results()` is what is there so far."""
+
+    def __init__(
+        self,
+        benchmarks: Sequence[Benchmark],
+        *,
+        device: str | None = None,
+        measured: Measured | None = None,
+        backend: Backend | None = None,
+        **method: Any,
+    ) -> None:
+        self.backend = backend or open_backend(device or _device_of(benchmarks))
+        self.benchmarks, self._measured = tuple(benchmarks), measured
+        self.methods = {
+            one.name: self.backend.resolve(Method.named(**{**one.settings, **method})) for one in benchmarks
+        }
+        self.rows: list[Row] = []
+        self._facts = machine_facts(self.backend)
+
+    @property
+    def total(self) -> int:
+        return sum(1 for one in self.benchmarks for _ in one.cases())
+
+    def __iter__(self) -> Iterator[Row]:
+        dead = ""
+        for one in self.benchmarks:
+            measure = Measure(self.backend, self.methods[one.name], self._roof)
+            for params in one.cases():
+                line = str(params[one.line.name]) if one.line else one.name
+                empty = Row(one.name, params, params[one.x.name], line)
+                if dead:
+                    row = replace(empty, status="failed", note=f"not run: {dead}")
+                else:
+                    row = measure.row(one.make, empty)
+                    dead = self.backend.recover() if row.status in ("oom", "failed") else ""
+                self.rows.append(row)
+                yield row
+
+    def results(self) -> Results:
+        """The rows measured so far, with speed-ups."""
+        sweeps = tuple(replace(one.sweep, method=asdict(self.methods[one.name])) for one in self.benchmarks)
+        complete = len(self.rows) == self.total
+        return with_speedups(Results(sweeps, tuple(self.rows), self._facts, complete))
+
+    def _roof(self, dtype: str) -> Ceilings | None:
+        known = dtype if dtype in DTYPES else "fp32"
+        device = self.backend.device
+        if self._measured and {"bandwidth", known} <= set(self._measured):
+            return ceilings(device, known, self._measured)
+        peak = find_peak(device)
+        return ceilings(device, known) if peak is not None and known in peak.tflops else None
+
+
+def open_backend(name: str) -> Backend:
+    """The backend of `cuda` or `cpu`; an error with the remedy where it cannot work."""
+    if name == "cpu":
+        from warplens.bench.cpu import Cpu
+
+        return Cpu()
+    if name == "cuda":
+        from warplens.bench.cuda import Cuda
+
+        return Cuda()
+    raise UsageError(f"device {name!r} is not known{did_you_mean(name, DEVICES)}")
+
+
+def _device_of(benchmarks: Sequence[Benchmark]) -> str:
+    named = {one.device for one in benchmarks}
+    if len(named) > 1:
+        cpu = next(one.name for one in benchmarks if one.device == "cpu")
+        raise UsageError(
+            f"some benchmarks are for the GPU and {cpu!r} for the CPU: run one with --only, or give --device"
+        )
+    return named.pop() if named else "cuda"
