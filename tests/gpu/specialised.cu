@@ -2,7 +2,7 @@
 #include <warplens.cuh>
 
 __device__ __forceinline__ void arrive(int barrier) { asm volatile("bar.arrive %0, 384;" ::"r"(barrier) : "memory"); }
-__device__ __forceinline__ void wait(int barrier) { asm volatile("bar.sync %0, 384;" ::"r"(barrier) : "memory"); }
+__device__ __forceinline__ void wait(int barrier) { asm volatile("bar.sync %0, 384;" ::"r"(barrier) : "memory"); WL_SETTLE(); }
 
 extern "C" __global__ void __launch_bounds__(384, 1) specialised(int* out, int rounds, wl::Buffer prof) {
   wl::Kernel k(prof);

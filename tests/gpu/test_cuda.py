@@ -99,6 +99,34 @@ def record(
     return launch
 
 
+LATE = r"""
+#include <warplens.cuh>
+extern "C" __global__ void late(int* out, int spin, wl::Buffer prof) {
+  wl::Kernel k(prof);
+  const long long begin = clock64();
+  if (threadIdx.x >= 32) while (clock64() - begin < spin) {}
+  { WL_REGION("syncthreads"); __syncthreads(); }
+  if (threadIdx.x >= 32) while (clock64() - begin < 2 * spin) {}
+  { WL_REGION("count"); out[threadIdx.x] = __syncthreads_count(threadIdx.x & 1); }
+  if (threadIdx.x >= 32) while (clock64() - begin < 3 * spin) {}
+  { WL_REGION("named"); asm volatile("bar.sync 1, 64;" ::: "memory"); WL_SETTLE(); }
+}
+"""
+
+
+def test_a_region_around_a_barrier_lasts_as_long_as_the_latest_warp_takes() -> None:
+    """The barrier's own clock fault: without a warp barrier behind it, the end is read on arrival (a few cycles)."""
+    spin = 4000
+    launch = record(wlcu.compile(LATE, name="late.cu"), "late", (2, 1, 1), (64, 1, 1), Ints(64), spin)
+    rows = decode(Capture([launch], device=driver().device())).spans.to_pylist()
+    assert {row["region"] for row in rows} == {"syncthreads", "count", "named"}
+    for row in rows:
+        if row["warp"] == 0:
+            assert 0.7 * spin < row["dur_cycles"] < 1.2 * spin, row
+        else:
+            assert row["dur_cycles"] < 200, row
+
+
 def golden(launch: Launch, name: str) -> None:
     """Real captures for the tests that need no GPU."""
     folder = os.environ.get("WARPLENS_GOLDEN_OUT")

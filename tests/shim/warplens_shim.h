@@ -29,6 +29,7 @@ inline Sizes load_sizes(Buffer buffer) {
   std::memcpy(&s, reinterpret_cast<const void*>(buffer.address + WL_BUFFER_CAPACITY_AT), sizeof s);
   return s;
 }
+inline void settle() {}
 inline void store32(unsigned long long at, unsigned v) { put(at, &v, 4); }
 inline void store64(unsigned long long at, unsigned long long v) { put(at, &v, 8); }
 inline void store128(unsigned long long at, unsigned a, unsigned b, unsigned c, unsigned d) {

@@ -235,6 +235,19 @@ def test_one_record_is_one_clock_read_and_one_predicated_store(tmp_path: Path, r
 
 @needs_nvrtc
 @needs_sass
+def test_no_clock_read_follows_a_block_barrier_at_once(tmp_path: Path) -> None:
+    """It would be issued before the barrier holds the warp; the mark reads the time of arrival, not of departure."""
+    waits = ["__syncthreads();", "v += __syncthreads_count(v > 0);", 'asm volatile("bar.sync 1, 64;"); WL_SETTLE();']
+    marks = "".join(f'WL_BEGIN("wait"); {wait} WL_END("wait");' for wait in waits)
+    source = MICRO.replace("MARKS", marks)
+    for options, expected in ((ON, [True, True, True]), ((*ON, "-DWARPLENS_BARRIERS=0"), [False, False, True])):
+        lines = sass(compile_cubin(source, "k.cu", "sm_90a", options), tmp_path)
+        parts = re.findall(r"BAR\.(?:SYNC|RED).*?CS2R", "\n".join(lines), re.S)
+        assert [bool(re.search("NOP|WARPSYNC", part)) for part in parts] == expected, parts
+
+
+@needs_nvrtc
+@needs_sass
 def test_switched_off_leaves_the_code_of_a_source_without_marks(tmp_path: Path) -> None:
     bare = re.sub(r"^\s*wl::Kernel k\(.*?\);\n", "", KERNELS, flags=re.M)
     bare = (

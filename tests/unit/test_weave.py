@@ -433,17 +433,36 @@ def test_options_refuse_what_does_not_go_together() -> None:
     assert select_blocks(slice(2, None)) == {"blocks": (2, (1 << 31) - 1, 1)}
 
 
-def test_marks_right_after_a_block_barrier_are_named() -> None:
-    """Their clock is read before the barrier holds the warp: a reader of the trace must be told."""
-    from warplens import samples
-    from warplens.analyse.trust import warnings_of
-    from warplens.decode import decode
-
-    run = samples.simulated(32)
-    launch = run.capture.launches[0]
-    assert launch.extra["after_barrier"] == ["wait", "multiply"]
-    assert warnings_of(decode(run.capture)) == [], "the interpreter's barriers hold at once"
-    real = replace(run.capture, launches=[replace(launch, clock="gpu")])
-    assert warnings_of(decode(real)) == [
-        "`wait`, `multiply`: marked right after a block barrier; the wait at it shows in the region that follows"
-    ]
+def test_every_block_barrier_of_a_marked_kernel_holds_the_warp_before_the_next_clock_read() -> None:
+    """A GPU issues a clock read behind `bar.sync` before the barrier takes effect, unless a warp barrier follows it."""
+    text = (
+        HEAD
+        + """\
+.visible .entry work(.param .u64 scratch)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<2>;
+	mov.u32 %r1, %tid.x;
+	setp.gt.u32 %p1, %r1, 31;
+	// @warplens B wait
+	bar.sync 0;
+	// @warplens E wait
+	@!%p1 bar.sync 1, 64;
+	@!%p1 bar.arrive 2, 64;
+	barrier.sync.aligned 0;
+	barrier.sync 0;
+	bar.warp.sync -1;
+	// @warplens I end
+	ret;
+}
+"""
+    )
+    lines = [line.strip() for line in weave(text).text.splitlines()]
+    behind = {line: lines[n + 1] for n, line in enumerate(lines) if line.lstrip("@!%p1 ").startswith("bar")}
+    whole = "bar.warp.sync 0xffffffff;"
+    assert behind["bar.sync 0;"] == whole
+    assert behind["@!%p1 bar.sync 1, 64;"] == "@!%p1 " + whole
+    assert behind["barrier.sync.aligned 0;"] == whole
+    assert behind["@!%p1 bar.arrive 2, 64;"] == "barrier.sync.aligned 0;"
+    assert behind["barrier.sync 0;"].startswith("activemask.b32 %wl_m")
+    assert not behind["bar.warp.sync -1;"].startswith("bar")

@@ -41,7 +41,6 @@ class WovenKernel:
     select: Selection
     shared_slots: int = 0
     shared_bytes: int = 0
-    after_barrier: tuple[str, ...] = ()
 
     @staticmethod
     def of(metadata: Any) -> WovenKernel | None:
@@ -62,7 +61,6 @@ class WovenKernel:
             Selection(**select),
             document.get("shared_slots", 0),
             document.get("shared_bytes", 0),
-            tuple(document["after_barrier"]),
         )
 
 
@@ -127,7 +125,6 @@ class TritonLaunch:
                 "capacity": capacity,
                 "most_written": written,
                 "shared_bytes": kernel.shared_bytes,
-                "after_barrier": list(kernel.after_barrier),
             },
         )
 

@@ -50,20 +50,9 @@ def warnings_of(trace: Trace) -> list[str]:
         if count:
             lines.append(words.format(plural(count, _NOUNS[name])))
     lines += losses.details[:5]
-    lines += _at_barriers(trace)
     if trace.meta.clock.method in ("nominal", "unknown"):
         lines.append(f"times in ns are not measured: the clock rate is {trace.meta.clock.method}; cycles are exact")
     return lines
-
-
-def _at_barriers(trace: Trace) -> list[str]:
-    """A GPU reads the clock of a mark right after a block barrier before the barrier holds the warp."""
-    real = [info for info in trace.meta.launches if info.clock == "gpu"]
-    names = dict.fromkeys(name for info in real for name in info.extra.get("after_barrier", ()))
-    if not names:
-        return []
-    listed = ", ".join(f"`{name}`" for name in names)
-    return [f"{listed}: marked right after a block barrier; the wait at it shows in the region that follows"]
 
 
 def clock_line(trace: Trace) -> str:

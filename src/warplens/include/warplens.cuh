@@ -25,6 +25,9 @@
 #ifndef WARPLENS_RING
 #define WARPLENS_RING 0
 #endif
+#ifndef WARPLENS_BARRIERS
+#define WARPLENS_BARRIERS 1
+#endif
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define WL_BOTH_ __host__ __device__
@@ -100,6 +103,7 @@ struct Callee {
 #define WL_ASYNC_BEGIN(name, tag) ((void)sizeof("" name), (void)sizeof(tag))
 #define WL_ASYNC_END(name, tag) ((void)sizeof("" name), (void)sizeof(tag))
 #define WL_ANCHOR() ((void)0)
+#define WL_SETTLE() ((void)0)
 #endif
 
 #endif  // WARPLENS_CUH

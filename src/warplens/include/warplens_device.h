@@ -229,4 +229,24 @@ struct Callee {
 // Ties this warp's clock to the global timer here.
 #define WL_ANCHOR() ::wl::detail::anchor()
 
+// Put this right after a block barrier that is written in asm or waited for inside a library, if a mark follows: without
+// it the mark reads the clock before the barrier holds the warp. The whole warp must have come through the barrier.
+#define WL_SETTLE() ::wl::detail::settle()
+
+// CUDA's own barriers need no word of yours; -DWARPLENS_BARRIERS=0 leaves them alone.
+#if WARPLENS_BARRIERS
+namespace wl {
+namespace detail {
+__device__ __forceinline__ int settled(int result) {
+  settle();
+  return result;
+}
+}  // namespace detail
+}  // namespace wl
+#define __syncthreads() (::__syncthreads(), ::wl::detail::settle())
+#define __syncthreads_count(predicate) ::wl::detail::settled(::__syncthreads_count(predicate))
+#define __syncthreads_and(predicate) ::wl::detail::settled(::__syncthreads_and(predicate))
+#define __syncthreads_or(predicate) ::wl::detail::settled(::__syncthreads_or(predicate))
+#endif
+
 #endif  // WARPLENS_DEVICE_H

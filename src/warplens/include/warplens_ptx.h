@@ -49,6 +49,9 @@ __device__ __forceinline__ unsigned long long clock64_now() {
   asm volatile("mov.u64 %0, %%clock64;" : "=l"(v)::"memory");
   return v;
 }
+// Holds the warp at the block barrier that stands before this: the GPU issues what needs no memory, clock reads too,
+// before a barrier takes effect. All lanes have come through the barrier, so a warp barrier costs nothing.
+__device__ __forceinline__ void settle() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 __device__ __forceinline__ unsigned sm_id() {
   unsigned v;
   asm("mov.u32 %0, %%smid;" : "=r"(v));

@@ -123,5 +123,4 @@ def _launch(woven: Woven, shape: _Shape, raw: npt.NDArray[np.uint8], clock: str)
         clock=clock,
         stride=1 << shape.shift(woven),
         locations=woven.locations,
-        extra={"after_barrier": list(woven.after_barrier)},
     )

@@ -12,6 +12,7 @@ from warplens.weave.syntax import WeaveError
 
 BRANCHES = frozenset({"bra", "brx", "ret", "exit", "call", "trap"})
 BARRIERS = frozenset({"bar", "barrier"})
+_LETS_GO = {"arrive", "warp"}
 _LABEL = re.compile(r"[\w$]+")
 
 
@@ -37,14 +38,12 @@ class Place:
 
 @dataclass
 class MarkSite:
-    """A mark and where it stands. `fused` marks follow the one before with no instruction between them; `at_barrier`
-    ones follow a block barrier so."""
+    """A mark and where it stands. `fused` marks follow the one before with no instruction between them."""
 
     mark: Mark
     place: Place
     location: str = ""
     fused: bool = False
-    at_barrier: bool = False
 
 
 @dataclass
@@ -73,6 +72,8 @@ class Outline:
     blocks: list[Block] = field(default_factory=list)
     exits: list[Place] = field(default_factory=list)
     calls: list[Place] = field(default_factory=list)
+    barriers: list[Place] = field(default_factory=list)
+    """Where the function waits for other warps."""
 
     @property
     def sites(self) -> list[MarkSite]:
@@ -89,7 +90,6 @@ def outline(function: Function, files: dict[str, str]) -> Outline:
     inside: list[Instruction] = []
     first = since = 0
     location = ""
-    at_barrier = False
 
     def close(place: Place) -> None:
         nonlocal open_sites, inside
@@ -101,12 +101,11 @@ def outline(function: Function, files: dict[str, str]) -> Outline:
         node = place.node
         if isinstance(node, Label):
             labels[node.name] = order
-            at_barrier = False
             if node.name in targets:
                 close(place)
         elif isinstance(node, Instruction):
-            if not _is_placeholder(node, following):
-                at_barrier = node.opcode in BARRIERS and "arrive" not in node.modifiers
+            if node.opcode in BARRIERS and not _LETS_GO & set(node.modifiers):
+                result.barriers.append(place)
             if node.opcode in BRANCHES:
                 close(place)
                 if node.opcode in ("ret", "exit"):
@@ -127,7 +126,7 @@ def outline(function: Function, files: dict[str, str]) -> Outline:
                 if not open_sites:
                     first = order
                 fused = bool(open_sites) and since == 0
-                open_sites.append(MarkSite(mark, place, location, fused, at_barrier))
+                open_sites.append(MarkSite(mark, place, location, fused))
                 since = 0
     if open_sites:
         raise WeaveError(open_sites[-1].mark.line, open_sites[-1].place.node.raw, "nothing follows this mark")

@@ -61,8 +61,6 @@ class Woven:
     slack: int = 0
     full: str = "stop"
     store: str = "late"
-    after_barrier: tuple[str, ...] = ()
-    """Regions marked right after a block barrier, where the GPU reads the clock before the barrier holds the warp."""
 
     def describe(self) -> dict[str, Any]:
         """Everything but the text, as JSON keeps it."""
@@ -74,7 +72,6 @@ class Woven:
             "slack": self.slack,
             "full": self.full,
             "store": self.store,
-            "after_barrier": list(self.after_barrier),
         }
 
     @staticmethod
@@ -88,7 +85,6 @@ class Woven:
             document["slack"],
             document["full"],
             document["store"],
-            tuple(document["after_barrier"]),
         )
 
 
@@ -143,9 +139,7 @@ class _Weaver:
         if self.how.shared and entries and f" {self.how.shared.symbol}[]" not in self.module.text():
             self._declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
         regions = {number: name for name, number in self.ids.items()}
-        sites = [site for sketch in self.outlines.values() for site in sketch.sites]
-        late = tuple(dict.fromkeys(site.mark.name for site in sites if site.at_barrier))
-        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, self.store, late)
+        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, self.store)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
         return Woven.restore(header + self.module.text(), woven.describe())
 
@@ -223,6 +217,8 @@ class _FunctionWeaver:
     def weave(self) -> None:
         for block in self.sketch.blocks:
             self._block(block)
+        for place in self.sketch.barriers:
+            self._settle(place)
         for place in self.sketch.calls:
             self.weaver.calls.rewrite_call(place)
         for place in self.sketch.exits:
@@ -387,6 +383,19 @@ class _FunctionWeaver:
         if mark.type == "f32":
             return register, [f"\t{{ .reg .f64 %wl_f; cvt.f64.f32 %wl_f, {mark.operand}; mov.b64 {register}, %wl_f; }}"]
         return register, [f"\t{_TO_64[mark.type]} {register}, {mark.operand};"]
+
+    def _settle(self, place: Place) -> None:
+        """Hold the warp at a block barrier: the GPU issues what needs no memory, clock reads too, before the barrier
+        takes effect. A warp that is whole passes a warp barrier for nothing; measured by benchmarks/barrier_clock.py.
+        """
+        barrier = place.node
+        assert isinstance(barrier, Instruction)
+        guard = f"@{'!' * barrier.negated}{barrier.predicate} " if barrier.predicate else ""
+        if barrier.opcode == "bar" or "aligned" in barrier.modifiers:
+            place.after(Raw.of(f"\t{guard}bar.warp.sync 0xffffffff;"))
+        else:
+            mask = self._new("%wl_m")
+            place.after(Raw.of(f"\tactivemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
 
     def _exit(self, place: Place) -> None:
         instruction = place.node

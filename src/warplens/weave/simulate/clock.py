@@ -87,6 +87,8 @@ _COST = {
 
 def issue_cycles(opcode: str, modifiers: tuple[str, ...]) -> int:
     """Cycles a warp spends to issue one instruction."""
+    if opcode == "bar" and "warp" in modifiers:
+        return 2
     cost = _COST.get(opcode, 4)
     if "f64" in modifiers and cost == 4 and opcode not in ("ld", "st"):
         return 16
