@@ -29,7 +29,7 @@ def watch(failed: Callable[[str, WarplensError], None]) -> Callable[[], None]:
         except WarplensError as error:
             failed(library, error)
 
-    return when_imported({library: attach for library in ATTACH})
+    return when_imported(dict.fromkeys(ATTACH, attach))
 
 
 def when_imported(callbacks: Mapping[str, Callable[[str], None]]) -> Callable[[], None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -151,13 +151,30 @@ class Profile:
         self._pending.clear()
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
-        if self.path is not None:
+        if self.path is not None and len(self._trace):
             self._trace.save(self.path)
         if problems and not launches:
             raise WarplensError("; ".join(problems))
         for text in [*problems, *_losses(launches, self._trace)]:
             print(f"warplens: {text}", file=sys.stderr)
-        _refuse_silence(launches, self._trace)
+        self._refuse_silence(launches, self._trace)
+
+    def _refuse_silence(self, launches: list[Launch], trace: Trace) -> None:
+        """A profile without a record is an error, never an empty timeline."""
+        if len(trace):
+            return
+        if not launches:
+            raise WarplensError(_why_nothing(self.options, self.seen))
+        names = ", ".join(sorted({launch.kernel for launch in launches}))
+        losses = trace.meta.losses
+        if losses.records_written:
+            raise WarplensError(
+                f"{names}: {losses.records_written:,} records were written but none was kept; raise records_per_warp"
+            )
+        raise WarplensError(
+            f"{names} ran but recorded nothing: no mark was reached by lane 0 of a recorded warp; "
+            "check warps=, blocks= and sms=, and that the marked code runs"
+        )
 
 
 def _losses(launches: list[Launch], trace: Trace) -> list[str]:
@@ -173,25 +190,20 @@ def _losses(launches: list[Launch], trace: Trace) -> list[str]:
     ]
 
 
-def _refuse_silence(launches: list[Launch], trace: Trace) -> None:
-    """A profile without a record is an error, never an empty timeline."""
-    if len(trace):
-        return
-    if not launches:
-        raise WarplensError(
+def _why_nothing(options: Options, seen: Mapping[str, int]) -> str:
+    """What to say when no kernel was recorded: what ran, and what would have been."""
+    if not seen:
+        return (
             "no kernel was profiled: none with marks was launched inside the block; "
             "check that the kernel has marks (or auto=...), that kernels= matches it and that it ran inside the block"
         )
-    names = ", ".join(sorted({launch.kernel for launch in launches}))
-    losses = trace.meta.losses
-    if losses.records_written:
-        raise WarplensError(
-            f"{names}: {losses.records_written:,} records were written but none was kept; raise records_per_warp"
-        )
-    raise WarplensError(
-        f"{names} ran but recorded nothing: no mark was reached by lane 0 of a recorded warp; "
-        "check warps=, blocks= and sms=, and that the marked code runs"
-    )
+    ran = ", ".join(f"{kernel} ({count:,})" for kernel, count in sorted(seen.items(), key=lambda one: -one[1])[:12])
+    ran += f" and {len(seen) - 12} more" if len(seen) > 12 else ""
+    if options.kernels is not None and not any(options.wants_kernel(kernel) for kernel in seen):
+        return f"no kernel was profiled: kernels={options.kernels!r} matches none of those that ran: {ran}"
+    if not options.marks:
+        return f"no kernel was profiled: none of those that ran has marks: {ran}; auto= (--auto) marks them as they are"
+    return f"no kernel was profiled: no automatic mark could be placed in those that ran: {ran}"
 
 
 hooks: list[Callable[[Profile], Callable[[], None] | None]] = []

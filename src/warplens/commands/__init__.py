@@ -15,6 +15,7 @@ from warplens.errors import WarplensError, did_you_mean
 
 _VERBS = {
     "demo": "profile a small kernel, with or without a GPU",
+    "run": "run a program as it is and record its kernels",
     "info": "what a trace or capture holds, and how far to trust it",
     "stats": "how long each region takes",
     "view": "the Perfetto UI, or a timeline in the terminal",

@@ -26,7 +26,7 @@ def stdout() -> Console:
 
 def stderr() -> Console:
     """Narration and progress."""
-    return Console(file=sys.stderr, highlight=False, stderr=True)
+    return Console(file=sys.stderr, highlight=False, stderr=True, width=None if sys.stderr.isatty() else 160)
 
 
 def print_json(document: Any) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from pathlib import Path
 
 import click
@@ -12,6 +9,7 @@ from rich.markup import escape
 
 from warplens import samples
 from warplens.analyse.trust import clock_line, plural, warnings_of
+from warplens.commands import again
 from warplens.commands.common import force_option, json_option, print_json, stdout
 from warplens.commands.stats import statistics_table
 from warplens.decode import decode
@@ -72,16 +70,8 @@ def _print(where: str, trace: Trace, targets: list[Path]) -> None:
         console.print(f"  {target} ({target.stat().st_size:,} bytes)")
     console.print("\n[bold]next[/]")
     trace_file = targets[0]
-    program = _program()
+    program = again.program()
     console.print(f"  open {targets[2]} in a browser, or {targets[1]} at https://ui.perfetto.dev")
     console.print(f"  {program} stats {trace_file} --findings")
     console.print(f"  {program} view {trace_file} --terminal")
     console.print(f"  {program} export {trace_file} -o {trace_file.with_suffix('.json.gz')}")
-
-
-def _program() -> str:
-    """How to call warplens again from here: by name, or by the path it was called by."""
-    called = Path(sys.argv[0])
-    if shutil.which("warplens") or called.name != "warplens":
-        return "warplens" if shutil.which("warplens") else f"{Path(sys.executable).name} -m warplens"
-    return os.path.relpath(called)

@@ -1,0 +1,103 @@
+"""What `warplens run` says at the end: a table, the files, the next commands; or the same as JSON."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from warplens.analyse.trust import plural, warnings_of
+from warplens.commands import again
+from warplens.commands.common import percent, stderr, table, time_ns
+from warplens.errors import WarplensError
+from warplens.runner.program import Outcome, Program
+from warplens.runner.summary import KernelSummary, summarise, unmarked
+from warplens.session import Profile
+from warplens.trace.model import Trace
+
+_COLUMNS = [
+    ("kernel", lambda one: escape(_short(one.kernel))),
+    ("launches", lambda one: f"{one.recorded:,}" + (f" of {one.ran:,}" if one.ran > one.recorded else "")),
+    ("mean", lambda one: time_ns(one.mean_ns)),
+    ("total", lambda one: time_ns(one.total_ns)),
+    ("regions", lambda one: f"{one.regions:,}"),
+    ("records/warp", lambda one: f"{one.records_per_warp:,.0f}"),
+    ("marks cost", lambda one: "-" if one.cost is None else percent(one.cost)),
+    ("covered", lambda one: percent(one.covered)),
+]
+
+
+def describe(profile: Profile, outcome: Outcome) -> None:
+    """The summary, on stderr: stdout is the program's."""
+    console = stderr()
+    trace = trace_of(profile)
+    if outcome.cut_short and len(trace):
+        console.print("[yellow]the program did not end by itself; the trace holds what ran until then[/]")
+    if len(trace):
+        console.print()
+        kernels = summarise(trace, profile.seen)
+        console.print(table("kernels", _COLUMNS, kernels))
+        for one in kernels:
+            where = ", ".join(f"{escape(name)} {percent(share)}" for name, share in one.top)
+            console.print(f"[dim]{escape(_short(one.kernel))}:[/] {where}", soft_wrap=True)
+        for line in warnings_of(trace):
+            console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+    left = unmarked(trace, profile.seen, profile.notes)
+    if left and len(trace):
+        console.print(f"{plural(len(left), 'kernel')} ran unmarked:")
+        for kernel, reason in left.items():
+            console.print(f"  {escape(_short(kernel))}: {escape(reason or 'no marks')}", soft_wrap=True)
+    if len(trace) and profile.path is not None:
+        console.print("\n[bold]files[/]")
+        console.print(f"  {escape(str(profile.path))} ({profile.path.stat().st_size:,} bytes)", soft_wrap=True)
+        console.print("[bold]next[/]")
+        for line in next_commands(profile.path):
+            console.print(f"  {escape(line)}", soft_wrap=True)
+
+
+def document(program: Program, profile: Profile, outcome: Outcome, problem: WarplensError | None) -> dict[str, Any]:
+    """The same as one JSON document."""
+    trace = trace_of(profile)
+    kernels: list[KernelSummary] = summarise(trace, profile.seen)
+    written = len(trace) and profile.path is not None
+    return {
+        "program": [program.target, *program.arguments],
+        "exit_code": outcome.code,
+        "ended_by": type(outcome.error).__name__ if outcome.error is not None else None,
+        "file": os.fspath(profile.path) if written and profile.path is not None else None,
+        "spans": len(trace),
+        "kernels": [one.to_json() for one in kernels],
+        "unmarked": unmarked(trace, profile.seen, profile.notes),
+        "notes": profile.notes,
+        "warnings": warnings_of(trace) if len(trace) else [],
+        "problem": str(problem) if problem is not None else None,
+        "next": next_commands(profile.path) if written and profile.path is not None else [],
+    }
+
+
+def trace_of(profile: Profile) -> Trace:
+    """The profile's trace, an empty one where it came to none."""
+    try:
+        return profile.trace
+    except WarplensError:
+        from warplens.trace.model import empty_table
+
+        return Trace(empty_table())
+
+
+def next_commands(path: Path) -> list[str]:
+    """Commands that work as they are printed."""
+    name, file = again.program(), shlex.quote(str(path))
+    return [
+        f"{name} stats {file} --findings",
+        f"{name} report {file}",
+        f"{name} view {file} --terminal",
+    ]
+
+
+def _short(kernel: str) -> str:
+    """Long names differ at their ends."""
+    return kernel if len(kernel) <= 40 else f"{kernel[:24]}…{kernel[-15:]}"

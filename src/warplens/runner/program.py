@@ -1,0 +1,176 @@
+"""Execute a script or a module exactly as `python` would: argv, path, __main__, exit code, traceback."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import pkgutil
+import runpy
+import signal
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType, TracebackType
+from typing import Any
+
+_SIGNALS = ("SIGTERM", "SIGHUP")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to run: a script (or a folder or zip file with a __main__), or a module."""
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+
+    @property
+    def name(self) -> str:
+        """What its files are called after."""
+        if self.module:
+            return self.target.removesuffix(".__main__").rpartition(".")[2]
+        return Path(os.path.abspath(self.target)).stem
+
+    @property
+    def command(self) -> list[str]:
+        """The same program under a plain interpreter."""
+        return [sys.executable, *(["-m"] if self.module else []), self.target, *self.arguments]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the program ended: its exit code, and the exception that ended it."""
+
+    code: int = 0
+    error: BaseException | None = None
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether something other than the program's own end stopped it."""
+        return self.error is not None and (not isinstance(self.error, SystemExit) or isinstance(self.error, Terminated))
+
+
+class Terminated(SystemExit):
+    """A signal asked the program to end; it unwinds as for sys.exit, so that the trace can be written."""
+
+
+def execute(program: Program) -> Outcome:
+    """Run the program in this process; its exception or exit is printed as Python prints it and given back."""
+    parent = os.getpid()
+    try:
+        with _ending_on_signals():
+            _run(program)
+            _join_threads()
+    except BaseException as error:
+        if os.getpid() != parent:
+            # A forked child of the program came up here: it ends as under Python, the trace is its parent's.
+            raise
+        return _outcome(error)
+    if os.getpid() != parent:
+        raise SystemExit(0)
+    return Outcome()
+
+
+def _run(program: Program) -> None:
+    sys.argv[:] = [program.target, *program.arguments]
+    main = ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    if program.module:
+        _set_path(os.getcwd())
+        runpy._run_module_as_main(program.target)  # type: ignore[attr-defined]
+    elif holds_main(program.target):
+        sys.path[:] = [program.target, *sys.path[1:]]
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+    else:
+        path = program.target
+        _set_path(os.path.dirname(os.path.realpath(path)))
+        code = _compile(path)
+        full = os.path.abspath(path)
+        main.__dict__.update(__file__=full, __cached__=None, __loader__=SourceFileLoader("__main__", full))
+        exec(code, main.__dict__)
+
+
+def _set_path(folder: str) -> None:
+    """The first entry of sys.path is the program's own, unless Python was told not to have one."""
+    if getattr(sys.flags, "safe_path", False):
+        return
+    sys.path[:] = [folder, *sys.path[1:]]
+
+
+def holds_main(target: str) -> bool:
+    """Whether Python runs this path by the __main__ in it: a folder or a zip file."""
+    return os.path.isdir(target) or (os.path.isfile(target) and zipfile.is_zipfile(target))
+
+
+def _compile(path: str) -> CodeType:
+    with io.open_code(os.path.abspath(path)) as file:
+        code: CodeType | None = pkgutil.read_code(file)
+    if code is None:
+        with io.open_code(os.path.abspath(path)) as file:
+            code = compile(file.read(), os.path.abspath(path), "exec", dont_inherit=True)
+    return code
+
+
+def _join_threads() -> None:
+    """Python waits for the program's threads before it ends; kernels they launch belong to the trace."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+
+
+@contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the program by an exception; a second one kills it as usual."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    changed = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise Terminated(128 + number)
+
+    for name in _SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
+            changed.append(number)
+    try:
+        yield
+    finally:
+        for number in changed:
+            if signal.getsignal(number) is end:
+                signal.signal(number, signal.SIG_DFL)
+
+
+def _outcome(error: BaseException) -> Outcome:
+    if isinstance(error, SystemExit):
+        return Outcome(_exit_code(error.code), error)
+    error.__traceback__ = own_frames(error.__traceback__)
+    sys.excepthook(type(error), error, error.__traceback__)
+    return Outcome(130 if isinstance(error, KeyboardInterrupt) else 1, error)
+
+
+def _exit_code(payload: Any) -> int:
+    """What sys.exit(payload) gives the shell; a text is printed, as Python does."""
+    if payload is None:
+        return 0
+    if isinstance(payload, int):
+        return payload & 0xFF
+    print(payload, file=sys.stderr)
+    return 1
+
+
+def own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of warplens that lead to the program."""
+    here = os.path.dirname(__file__)
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(here):
+        traceback = traceback.tb_next
+    return traceback

@@ -1,0 +1,73 @@
+"""What a run found, per kernel: launches, time, marks, what they cost, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from warplens.analyse.findings import own_cost
+from warplens.trace.model import Trace
+
+_TOP = 3
+
+
+@dataclass(frozen=True)
+class KernelSummary:
+    """One kernel. Times are of the recorded launches.
+
+    `covered` and the shares in `top` are of the time its warps lived, without what inner regions took; `cost` is the
+    share of the kernel's time that the marks took, where it is known.
+    """
+
+    kernel: str
+    ran: int
+    recorded: int
+    total_ns: int
+    mean_ns: float
+    regions: int
+    records_per_warp: float
+    covered: float
+    cost: float | None
+    top: Sequence[tuple[str, float]]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarise(trace: Trace, seen: Mapping[str, int]) -> list[KernelSummary]:
+    """The recorded kernels, the longest first."""
+    if not len(trace):
+        return []
+    rows = trace.stats(by="kernel").rows
+    out = []
+    for kernel in trace.kernels:
+        infos = [info for info in trace.meta.launches if info.kernel == kernel]
+        if not infos:
+            continue
+        total = sum(info.end_ns - info.begin_ns for info in infos)
+        tracks = sum(info.tracks for info in infos)
+        own = [row for row in rows if row.group == kernel]
+        lived = sum(info.busy_cycles for info in infos) or 1
+        out.append(
+            KernelSummary(
+                kernel=kernel,
+                ran=max(seen.get(kernel, 0), len(infos)),
+                recorded=len(infos),
+                total_ns=total,
+                mean_ns=total / len(infos),
+                regions=len({row.region for row in own}),
+                records_per_warp=2 * sum(row.count for row in own) / tracks if tracks else 0.0,
+                covered=sum(row.exclusive for row in own) / lived,
+                cost=own_cost(trace, kernel),
+                top=[(row.region, row.exclusive / lived) for row in sorted(own, key=lambda row: -row.exclusive)[:_TOP]],
+            )
+        )
+    return sorted(out, key=lambda one: -one.total_ns)
+
+
+def unmarked(trace: Trace, seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Kernels that ran and are not in the trace, with what is known of the reason."""
+    recorded = {info.kernel for info in trace.meta.launches}
+    names = dict.fromkeys([*seen, *notes])
+    return {name: "; ".join(notes.get(name, ())) for name in names if name not in recorded}
