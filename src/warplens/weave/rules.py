@@ -56,6 +56,15 @@ class Site:
     location: str = ""
 
 
+def region_name(what: str, file: str, line: int) -> str:
+    """What a site is called: the operation and the line its author knows, `load attn.py:57`.
+
+    `what` is load, store, atomic, copy issue, copy wait, store wait, mbarrier wait, mma, mma issue, mma wait, reduce,
+    scan, barrier, cluster barrier, mbarrier arrive, loop or line.
+    """
+    return f"{what} {PurePath(file).name}:{line}" if line else what
+
+
 @dataclass(frozen=True)
 class Auto:
     """Which marks to add to a kernel that need not have any."""
