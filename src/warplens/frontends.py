@@ -13,7 +13,10 @@ from typing import Any
 
 from warplens.errors import WarplensError
 
-ATTACH = {"triton": "warplens._triton.frontend"}
+ATTACH = {
+    "triton": "warplens._triton.frontend",
+    "torch._inductor.runtime.triton_heuristics": "warplens._triton.inductor",
+}
 """By the library that a program imports: the module whose `attach()` lets profiles reach its kernels."""
 
 

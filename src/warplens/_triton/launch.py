@@ -6,7 +6,8 @@ import functools
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +137,23 @@ class TritonLaunch:
         return cost
 
 
+_thread = threading.local()
+
+
+@contextmanager
+def tuning() -> Iterator[None]:
+    """Launches of this thread inside the block are an autotuner's, hundreds per candidate: none is recorded."""
+    before, _thread.tuning = is_tuning(), True
+    try:
+        yield
+    finally:
+        _thread.tuning = before
+
+
+def is_tuning() -> bool:
+    return getattr(_thread, "tuning", False)
+
+
 class LaunchHook:
     """Patches the driver's launcher class and Triton's profile allocator while a profile runs."""
 
@@ -182,7 +200,7 @@ class LaunchHook:
             self.warplens, self.warplens_name = WovenKernel.of(metadata), metadata.name
 
         def call(self: Any, x: int, y: int, z: int, stream: Any, *arguments: Any) -> Any:
-            if hasattr(self, "warplens_name") and not getattr(hook._local, "tuning", False):
+            if hasattr(self, "warplens_name") and not is_tuning():
                 hook.profile.saw(self.warplens_name)
             hook._local.launch = (getattr(self, "warplens", None), (x, y, z))
             try:
@@ -199,18 +217,15 @@ class LaunchHook:
         self._undo.append(restore)
 
     def _leave_out_tuning(self) -> None:
-        """An autotuner launches each candidate hundreds of times; only the launch the user asked for is recorded."""
+        """Only the launch that the user asked for is recorded, none of those that Triton's autotuner makes."""
         from triton.runtime.autotuner import Autotuner
 
-        original, hook = Autotuner._bench, self
+        original = Autotuner._bench
 
         @functools.wraps(original)
         def bench(self: Any, *arguments: Any, **options: Any) -> Any:
-            hook._local.tuning = True
-            try:
+            with tuning():
                 return original(self, *arguments, **options)
-            finally:
-                hook._local.tuning = False
 
         Autotuner._bench = bench
 
@@ -231,7 +246,7 @@ class LaunchHook:
                 "a kernel asks for profile scratch that warplens did not weave: it was compiled by another profiler, "
                 "or outside this process's profiles; compile it again inside wl.profile"
             )
-        if getattr(self._local, "tuning", False):
+        if is_tuning():
             return None
         if not self.profile.wants(kernel.name):
             return None

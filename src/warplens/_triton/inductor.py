@@ -1,0 +1,182 @@
+"""torch.compile: Inductor's kernels are marked at their launch, when Inductor has taken all of its own decisions.
+
+Inductor compiles in worker processes, tunes, caches on disk and launches by its own launchers. None of that is touched:
+its compiles run without the weaver, so its caches hold what they always hold and its choices are those of a plain run.
+Once a kernel has its one configuration, it is compiled again here, woven, into a folder that goes with the process, and
+its launcher is swapped for as long as the profile runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from warplens import session
+from warplens._triton.compile import CompileHook
+from warplens._triton.launch import WovenKernel, tuning
+from warplens.session import Profile
+
+_STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")
+"""What torch calls the setting of launchers that cannot pass a buffer; the second name is the newer one."""
+
+
+def start(profile: Profile) -> Callable[[], None]:
+    """Called when a profile begins; gives what to call when it ends."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    marker = _Marker(profile)
+    marker.install(CachingAutotuner)
+    return marker.remove
+
+
+@functools.cache
+def attach() -> None:
+    """Let profiles reach Inductor's kernels; joins one that already runs."""
+    session.hooks.append(start)
+    running = session.active()
+    if running is not None:
+        running.join(start)
+
+
+class _Marker:
+    """Patches Inductor's CachingAutotuner while a profile runs."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._lock = threading.RLock()
+        self._marking = threading.local()
+        self._done: dict[int, tuple[Any, Any]] = {}
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self, tuner: Any) -> None:
+        self._wrap(tuner, "run", self._run)
+        self._wrap(tuner, "autotune_to_one_config", self._autotune)
+        self._wrap(tuner, "coordinate_descent_tuning", self._descend)
+        self._wrap(tuner, "_precompile_config", self._compile)
+
+    def remove(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+        for kernel, launcher in self._done.values():
+            kernel.launchers = [launcher]
+        self._done.clear()
+
+    def _wrap(self, tuner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+        original = getattr(tuner, name)
+
+        @functools.wraps(original)
+        def wrapped(kernel: Any, *arguments: Any, **options: Any) -> Any:
+            return wrapper(functools.partial(original, kernel), kernel, *arguments, **options)
+
+        setattr(tuner, name, wrapped)
+        self._undo.append(lambda: setattr(tuner, name, original))
+
+    def _run(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> Any:
+        if options.get("benchmark_run"):
+            with tuning():
+                return original(*arguments, **options)
+        if getattr(kernel, "triton_interpret", False):
+            return original(*arguments, **options)
+        if not kernel.launchers:
+            kernel.precompile()
+        if len(kernel.launchers) == 1:
+            self._settle(kernel)
+        result = original(*arguments, **options)
+        if getattr(kernel.launchers[0], "_is_static", False):
+            # Inductor's static launcher does not pass Triton's, where launches are counted.
+            self.profile.saw(kernel.fn.__name__)
+        return result
+
+    def _autotune(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> None:
+        with tuning():
+            original(*arguments, **options)
+        self._settle(kernel)
+
+    def _descend(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> Any:
+        with tuning():
+            best = original(*arguments, **options)
+        return self._marked(kernel, best)
+
+    def _compile(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> Any:
+        with self._lock:
+            if getattr(self._marking, "now", False):
+                return original(*arguments, **options)
+            with _unwoven():
+                return original(*arguments, **options)
+
+    def _settle(self, kernel: Any) -> None:
+        """Put the marked launcher in the place of the one that Inductor chose."""
+        if id(kernel) in self._done:
+            return
+        (launcher,) = kernel.launchers
+        descends = kernel.inductor_meta.get("coordinate_descent_tuning", False)
+        if descends and not getattr(launcher.config, "found_by_coordesc", False):
+            return
+        kernel.launchers = [self._marked(kernel, launcher)]
+
+    def _marked(self, kernel: Any, launcher: Any) -> Any:
+        self._done[id(kernel)] = (kernel, launcher)
+        name = str(kernel.fn.__name__)
+        # Without automatic marks only a kernel of the user's own can have any.
+        possible = bool(self.profile.options.marks) or getattr(kernel, "custom_kernel", False)
+        if not possible or not self.profile.options.wants_kernel(name):
+            return launcher
+        try:
+            return self._compiled(kernel, launcher) or launcher
+        except Exception as error:
+            # Whatever Inductor, Triton or the weaver cannot do here, the program has a launcher that works.
+            if self.profile.options.strict:
+                raise
+            self.profile.note(name, f"runs unmarked: it could not be compiled again with marks ({error})")
+            return launcher
+
+    def _compiled(self, kernel: Any, launcher: Any) -> Any:
+        from torch._inductor import config
+
+        # A kernel that a worker compiled has left its source behind.
+        if kernel.fn.fn is None:
+            kernel.fn = kernel._reload_kernel().fn
+        static = next(name for name in _STATIC if hasattr(config, name))
+        with self._lock, _own_cache(), config.patch({static: False}):
+            self._marking.now = True
+            try:
+                result = kernel._precompile_config(launcher.config)
+                return result.make_launcher() if WovenKernel.of(result.kernel.metadata) else None
+            finally:
+                self._marking.now = False
+
+
+@contextmanager
+def _unwoven() -> Iterator[None]:
+    """Compiles inside the block are as if no profile ran."""
+    from triton import knobs
+
+    hook = knobs.runtime.add_stages_inspection_hook
+    if not isinstance(hook, CompileHook):
+        yield
+        return
+    hook.remove()
+    try:
+        yield
+    finally:
+        hook.install()
+
+
+@contextmanager
+def _own_cache() -> Iterator[None]:
+    """What is compiled inside the block does not reach the caches of torch and Triton."""
+    from triton import knobs
+
+    with knobs.cache.scope():
+        knobs.cache.dir = _folder().name
+        yield
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="warplens-inductor-")
