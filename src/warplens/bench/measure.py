@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -80,7 +81,7 @@ class Measure:
             unmet=measured.unmet,
             throttled=throttled(readings, series),
             samples=len(series),
-            deviation=deviation(series),
+            deviation=_finite(deviation(series)),
             dtype=dtype,
             flops=case.flops,
             bytes=case.bytes,
@@ -156,3 +157,7 @@ def _dtype_of(result: Any) -> Any:
 
 def _less(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else after - before
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

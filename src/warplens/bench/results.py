@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from warplens.analyse.roofline import Ceilings
 from warplens.errors import UsageError, did_you_mean
 
 STATUSES = ("ok", "wrong", "oom", "failed", "skipped")
@@ -83,11 +86,13 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Results:
-    """The rows of one run, with what is needed to repeat it. `complete` is False for a run that was interrupted."""
+    """The rows of one run, with what is needed to repeat it. `roofs` are the ceilings of each type that were used;
+    `complete` is False for a run that was interrupted."""
 
     sweeps: tuple[Sweep, ...]
     rows: tuple[Row, ...]
     machine: Mapping[str, Any]
+    roofs: Mapping[str, Ceilings] = field(default_factory=dict)
     complete: bool = True
 
     def __iter__(self) -> Iterator[Row]:
@@ -118,6 +123,33 @@ class Results:
 
     def sweep(self, name: str) -> Sweep:
         return next(sweep for sweep in self.sweeps if sweep.name == name)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write a file; its suffix picks JSON (which `load_results` reads back), CSV or Markdown."""
+        from warplens.bench.store import save
+
+        return save(self, path, force=force)
+
+    def to_json(self) -> dict[str, Any]:
+        from warplens.bench.store import document
+
+        return document(self)
+
+    def to_csv(self) -> str:
+        from warplens.bench.text import csv_text
+
+        return csv_text(self)
+
+    def to_markdown(self) -> str:
+        from warplens.bench.text import markdown
+
+        return markdown(self)
+
+    def plot(self, folder: str | os.PathLike[str], *, format: str = "svg", force: bool = False) -> list[Path]:
+        """Latency, throughput, speed-up, memory and roofline as files in a folder."""
+        from warplens.bench.plot import write_plots
+
+        return write_plots(self, folder, format=format, force=force)
 
 
 def with_speedups(results: Results) -> Results:

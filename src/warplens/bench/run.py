@@ -53,6 +53,7 @@ class Job:
             one.name: self.backend.resolve(Method.named(**{**one.settings, **method})) for one in benchmarks
         }
         self.rows: list[Row] = []
+        self.roofs: dict[str, Ceilings] = {}
         self._facts = machine_facts(self.backend)
 
     @property
@@ -78,15 +79,15 @@ class Job:
         """The rows measured so far, with speed-ups."""
         sweeps = tuple(replace(one.sweep, method=asdict(self.methods[one.name])) for one in self.benchmarks)
         complete = len(self.rows) == self.total
-        return with_speedups(Results(sweeps, tuple(self.rows), self._facts, complete))
+        return with_speedups(Results(sweeps, tuple(self.rows), self._facts, self.roofs, complete))
 
     def _roof(self, dtype: str) -> Ceilings | None:
         known = dtype if dtype in DTYPES else "fp32"
-        device = self.backend.device
-        if self._measured and {"bandwidth", known} <= set(self._measured):
-            return ceilings(device, known, self._measured)
-        peak = find_peak(device)
-        return ceilings(device, known) if peak is not None and known in peak.tflops else None
+        device, peak = self.backend.device, find_peak(self.backend.device)
+        measured = self._measured and {"bandwidth", known} <= set(self._measured)
+        if measured or (peak is not None and known in peak.tflops):
+            self.roofs.setdefault(known, ceilings(device, known, self._measured))
+        return self.roofs.get(known)
 
 
 def open_backend(name: str) -> Backend:

@@ -27,11 +27,11 @@ def unmet(series: Series, method: Method, elapsed: float) -> str:
     """The first condition that does not hold yet: samples, time, deviation, drift; empty when all hold."""
     if len(series) < method.min_samples:
         return f"{len(series)} of at least {method.min_samples} samples"
-    if elapsed < method.min_time:
+    if elapsed < method.min_time and len(series) < method.max_samples:
         return f"{elapsed:.3g} s of at least {method.min_time:.3g} s measured"
     reached = deviation(series)
     if reached > method.rel_dev:
-        return f"relative deviation {100 * reached:.2g} %, wanted at most {100 * method.rel_dev:.2g} %"
+        return f"relative deviation {100 * reached:.3g} %, wanted at most {100 * method.rel_dev:.3g} %"
     moved = drift(series)
     if abs(moved) > _DRIFT * method.rel_dev:
         return f"drift: the last quarter {abs(moved):.1%} {'slower' if moved > 0 else 'faster'} than the first"

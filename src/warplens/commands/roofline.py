@@ -60,7 +60,7 @@ def command(
         name, measured = measure_ceilings()
         device = device or name
     elif ceilings:
-        name, measured = _read(ceilings)
+        name, measured = read_ceilings(ceilings)
         device = device or name
     if measured and not (flops or moved):
         _print_ceilings(device or "", measured, as_json)
@@ -98,7 +98,8 @@ def amount(text: str | None, option: str) -> float | None:
     return total
 
 
-def _read(path: str) -> tuple[str, dict[str, float]]:
+def read_ceilings(path: str) -> tuple[str, dict[str, float]]:
+    """The device and its rates, as `--measure --json` printed them."""
     try:
         document = json.loads(Path(path).read_text())
         return str(document["device"]), {str(name): float(value) for name, value in document["measured"].items()}
