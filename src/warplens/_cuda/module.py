@@ -16,6 +16,7 @@ from warplens.capture import Dim3
 from warplens.errors import UsageError, did_you_mean
 from warplens.record.buffer import plan
 from warplens.record.names import Names, scan
+from warplens.weave.symbols import plain_name
 
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
@@ -28,12 +29,12 @@ _ELSEWHERE = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", 
 """Options of woven kernels. A CUDA kernel chooses its recording warps and lanes itself: see wl::Kernel."""
 
 
-def wanted_by(kernel: str) -> session.Profile | None:
+def wanted_by(kernel: str, front_end: str = "CUDA kernels") -> session.Profile | None:
     """The profile that wants records of this launch, if any."""
     profile = session.active()
     if profile is None:
         return None
-    profile.options.refuse("CUDA kernels", *_ELSEWHERE)
+    profile.options.refuse(front_end, *_ELSEWHERE)
     return profile if profile.wants(kernel) else None
 
 
@@ -153,18 +154,6 @@ def kernel_names(cubin: bytes) -> list[str]:
     """The symbols of a cubin's kernels: each has its own text section."""
     found = re.findall(rb"\0\.text\.([A-Za-z0-9_$]+)\0", cubin.replace(b"\0", b"\0\0"))
     return sorted({name.decode() for name in found})
-
-
-def plain_name(symbol: str) -> str:
-    """The unqualified name in a mangled one, or the symbol itself."""
-    match = re.match(r"_ZN?(?:\d+_GLOBAL__N_[^0-9]*)?", symbol)
-    if not symbol.startswith("_Z") or match is None:
-        return symbol
-    name, rest = symbol, symbol[match.end() :]
-    while length := re.match(r"\d+", rest):
-        start = length.end()
-        name, rest = rest[start : start + int(length[0])], rest[start + int(length[0]) :]
-    return name
 
 
 def find_kernel(name: str, symbols: Sequence[str]) -> str | None:

@@ -18,6 +18,15 @@ from warplens.record.names import NAMES_BYTES, Names, scan
 class DeviceBuffer:
     """Allocated and cleared when made; `collect` waits for the GPU, copies what was written and frees it."""
 
+    silent = (
+        "no warp reached a wl::Kernel. Is `wl::Kernel k(prof);` its first line, was it launched with this buffer inside "
+        "the profile, and compiled without -DWARPLENS=0?"
+    )
+    too_small = (
+        "give wlcu.buffer the grid and block of the launch, and every_thread=True when the kernel uses wl::every_thread"
+    )
+    shared = "several launches wrote to one buffer; give each launch its own"
+
     def __init__(
         self,
         driver: Driver,
@@ -30,11 +39,13 @@ class DeviceBuffer:
         stream: int,
         names: Names | None,
         cost: Mapping[str, float] | None = None,
+        memory: int = 0,
     ) -> None:
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
         self.kernel, self.grid, self.block, self._cost = kernel, grid, block, dict(cost or {})
-        self._allocation = driver.allocate(plan.allocation)
-        self.address = plan.place(self._allocation)
+        # Memory that was lent is given back by who lent it.
+        self._allocation = 0 if memory else driver.allocate(plan.allocation)
+        self.address = plan.place(memory or self._allocation)
         # Where a kernel whose cubin is not known leaves its names.
         self._names_at = driver.allocate(NAMES_BYTES) if names is None else 0
         driver.clear(self.address, plan.size, stream)
@@ -50,7 +61,8 @@ class DeviceBuffer:
 
     def free(self) -> None:
         """Give the memory back; what was recorded in it is lost."""
-        self._driver.free(self._allocation)
+        if self._allocation:
+            self._driver.free(self._allocation)
         if self._names_at:
             self._driver.free(self._names_at)
 
@@ -58,29 +70,28 @@ class DeviceBuffer:
         head = np.frombuffer(self._driver.download(self.address, BUFFER_BYTES), BUFFER)[0]
         full = FULL_MODES[int(head["mode"])] or self._full
         tracks = self.address + BUFFER_BYTES
-        plan = self._plan
+        plan = self._learned(head)
         headers = self._driver.download_rows(tracks, plan.stride, HEADER_BYTES, plan.tracks, HEADER_BYTES).view(HEADER)
-        if not np.any(headers["magic"] == TRACK_MAGIC):
-            raise WarplensError(
-                f"kernel {self.kernel!r} recorded nothing: no warp reached a wl::Kernel. Is `wl::Kernel k(prof);` its "
-                "first line, was it launched with this buffer inside the profile, and compiled without -DWARPLENS=0?"
-            )
+        begun = headers["magic"] == TRACK_MAGIC
+        if not np.any(begun):
+            raise WarplensError(f"kernel {self.kernel!r} recorded nothing: {self.silent}")
+        if head["starts"] > np.count_nonzero(begun & (headers["block"] == 0)):
+            raise WarplensError(f"kernel {self.kernel!r}: {self.shared}")
         if head["refused"]:
             raise WarplensError(
                 f"kernel {self.kernel!r} was launched with more warps than its buffer has tracks "
-                f"({plan.tracks} for grid {self.grid}, block {self.block}); give wlcu.buffer the grid and block of the "
-                "launch, and every_thread=True when the kernel uses wl::every_thread"
+                f"({plan.tracks} for grid {self.grid}, block {self.block}); {self.too_small}"
             )
         most = int(headers["written"].max(initial=0))
         # A warp that never reached its exit did not say how much it wrote, so all of its slots come along.
-        running = bool(np.any((headers["magic"] == TRACK_MAGIC) & (headers["state"] == 0)))
+        running = bool(np.any(begun & (headers["state"] == 0)))
         capacity = ring_slots(plan.capacity) if full == "ring" else plan.capacity
         kept = replace(plan, capacity=capacity) if running else trimmed(plan, capacity, most, full)
         width = HEADER_BYTES + kept.capacity * SLOT_BYTES
         raw = self._driver.download_rows(tracks, plan.stride, width, plan.tracks, kept.stride)
         names = self._names if self._names is not None else self._names_on_device(head)
         return Launch(
-            kernel=self.kernel,
+            kernel=names.kernel or self.kernel,
             grid=self.grid,
             block=self.block,
             regions=names.regions,
@@ -92,6 +103,15 @@ class DeviceBuffer:
             cost=self._cost,
             extra={"records_per_warp": capacity, "records_needed": most},
         )
+
+    def _learned(self, head: np.void) -> Plan:
+        """The plan, cut to the launch's shape where the device wrote it: the tracks past it were never used."""
+        if not head["grid"].any():
+            return self._plan
+        x, y, z = (int(size) for size in head["grid"])
+        u, v, w = (int(size) for size in head["block"])
+        self.grid, self.block = (x, y, z), (u, v, w)
+        return replace(self._plan, tracks=min(self._plan.tracks, x * y * z * -(-u * v * w // 32)))
 
     def _names_on_device(self, head: np.void) -> Names:
         size = min(int(head["names_size"]), NAMES_BYTES)

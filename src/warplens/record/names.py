@@ -14,6 +14,8 @@ from warplens.errors import WarplensError
 from warplens.record.layout import MAX_REGION, REGION_BITS
 
 NAME_MAGIC = 0x9F1D5A3C574C4E31
+KERNEL_MAGIC = 0x9F1D5A3C574C4B31
+"""Opens the object that names the kernel itself, where the host could not know it."""
 _FIXED = struct.Struct("<QIIHH")
 NAME_BYTES = _FIXED.size
 """Bytes before the text."""
@@ -29,6 +31,7 @@ class Names:
 
     regions: Mapping[int, str] = field(default_factory=dict)
     locations: Mapping[int, str] = field(default_factory=dict)
+    kernel: str = ""
 
 
 def region_id(name: str) -> int:
@@ -37,6 +40,15 @@ def region_id(name: str) -> int:
     for byte in name.encode():
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
     return (value >> REGION_BITS ^ value) & MAX_REGION or 1
+
+
+def name_object(name: str, file: str, line: int, *, magic: int = NAME_MAGIC) -> bytes:
+    """The object of one mark, for front ends that write their table themselves."""
+    texts = [text.encode() + b"\0" for text in (name, file)]
+    size = NAME_BYTES + len(texts[0]) + len(texts[1])
+    if size >= MAX_NAME:
+        raise WarplensError(f"region name {name[:40]!r}… in {file}: name and path take {size} bytes, {MAX_NAME - 1} fit")
+    return _FIXED.pack(magic, region_id(name), line, *map(len, texts)) + b"".join(texts)
 
 
 def scan(data: bytes) -> Names:
@@ -55,7 +67,9 @@ def scan(data: bytes) -> Names:
                 )
             locations.setdefault(ident, where)
         at = data.find(magic, at + 1)
-    return Names(regions, locations)
+    at = data.find(struct.pack("<Q", KERNEL_MAGIC))
+    kernel = _entry(data, at) if at >= 0 else None
+    return Names(regions, locations, kernel[1] if kernel else "")
 
 
 def _entry(data: bytes, at: int) -> tuple[int, str, str] | None:

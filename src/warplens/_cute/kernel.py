@@ -1,0 +1,229 @@
+"""The kernel that is being traced: who records, which names it uses, and its end.
+
+A trace ends when the kernel's function returns; the DSL then adds the return operation. `watch_returns` puts the exit
+in front of it, so that kernels need no closing call.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutlass import Boolean, Int32, Int64, Uint64
+from cutlass.base_dsl.typing import Numeric
+from cutlass.cutlass_dsl import CuTeDSL
+
+from warplens import session
+from warplens._cute import ptx
+from warplens._cute.asm import call_site, emit, enclosing, last_operation
+from warplens._cute.buffer import Argument, Buffer
+from warplens.errors import UsageError, did_you_mean
+from warplens.record.layout import MAX_WARPS
+from warplens.record.names import KERNEL_MAGIC, name_object, region_id
+
+LEADERS = ("lane0", "elected", "warp0")
+_BARRIERS = ("nvvm.barrier", "nvvm.barrier0", "nvvm.cluster.wait", "nvvm.barrier.sync", "gpu.barrier")
+
+
+@dataclass
+class Trace:
+    """What a kernel under trace has marked so far."""
+
+    operation: Any
+    name: str
+    where: tuple[str, int]
+    enabled: bool
+    full: str = "stop"
+    leader: ptx.Leader = ptx.Leader()
+    operands: tuple[Any, Any] = (None, None)
+    sized: bool = True
+    names: dict[int, tuple[str, str, int]] = field(default_factory=dict)
+    begun: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    closed: bool = False
+
+    def region(self, name: str, *, begins: bool = False, ends: bool = False, kind: str = "") -> int:
+        """The id of `name`, noting where it is marked."""
+        frame = call_site()
+        file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
+        ident = region_id(name)
+        known = self.names.setdefault(ident, (name, file, line))[0]
+        if known != name:
+            raise UsageError(f"regions {known!r} and {name!r} have the same id {ident}; rename one of them")
+        if begins:
+            self.begun.setdefault(kind + name, f"{file}:{line}")
+        if ends:
+            self.ended.setdefault(kind + name, f"{file}:{line}")
+        return ident
+
+    def close(self) -> None:
+        """Write the warp's exit here; the end of the kernel does it unless it is done before."""
+        if self.closed or not self.enabled:
+            return
+        self.closed = True
+        for name, where in self.begun.items():
+            if name not in self.ended:
+                raise UsageError(f"{where}: {_shown(name)} begins but never ends in kernel {self.name!r}; add its end")
+        for name, where in self.ended.items():
+            if name not in self.begun:
+                raise UsageError(
+                    f"{where}: {_shown(name)} ends but never begins in kernel {self.name!r}"
+                    + did_you_mean(name, self.begun)
+                )
+        table = name_object(self.name, *self.where, magic=KERNEL_MAGIC)
+        table += b"".join(name_object(*entry) for entry in self.names.values())
+        symbol = f"wl_names_{zlib.crc32(str(self.operation.operation.attributes['sym_name']).encode()):08x}"
+        _settle()
+        emit(ptx.epilogue(self.leader, self.full, table, symbol, sized=self.sized), self.operands, "l,l")
+
+    def __enter__(self) -> None:
+        """`with wlc.kernel(prof):` ends the recording with its block."""
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+
+
+_current: Trace | None = None
+
+
+def kernel(
+    prof: Any,
+    *,
+    leader: Any = "lane0",
+    warps: int | Collection[int] | None = None,
+    full: str | None = None,
+    enabled: bool = True,
+) -> Trace:
+    """Start recording in this kernel; its first line. `prof` is the kernel's argument made with `wlc.buffer`.
+
+    leader   "lane0" (of each warp), "elected" (each warp's first active lane), "warp0" (warp 0 only), or a condition:
+             the first lane of a warp for which it holds records
+    warps    record only these warps of each block
+    full     `stop` keeps a track's first records, `ring` its latest; the running profile's unless given
+    enabled  False leaves no instruction behind
+    """
+    global _current
+    operation, block = enclosing()
+    frame = call_site()
+    where = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
+    if operation is None:
+        raise UsageError("wlc.kernel(prof) belongs inside a @cute.kernel function, on its first line")
+    if _current is not None and _current.operation == operation:
+        raise UsageError(f"{where[0]}:{where[1]}: this kernel already has a wlc.kernel at line {_current.where[1]}")
+    if block.owner.operation.name != operation.operation.name:
+        raise UsageError(f"{where[0]}:{where[1]}: wlc.kernel must not be inside a loop or branch; put it on the first line")
+    name = frame.f_code.co_name if frame else "kernel"
+    if not enabled or prof is None or os.environ.get("WARPLENS", "") == "0":
+        _current = Trace(operation, name, where, enabled=False)
+        return _current
+    operands, sized = _operands(prof)
+    choice, condition = _leader(leader, warps)
+    mode = _full(full)
+    _current = Trace(operation, name, where, True, mode, choice, operands, sized)
+    if isinstance(prof, Argument):
+        prof.host.kernel = prof.host.kernel or name
+    # The declaration goes first, so that no block of the kernel can be placed ahead of it.
+    from cutlass._mlir import ir
+
+    emit(ptx.DECLARE, ip=ir.InsertionPoint.at_block_begin(block))
+    emit(ptx.prologue(choice, mode, sized=sized), (*operands, condition), "l,l,r")
+    return _current
+
+
+def current(what: str) -> Trace:
+    """The trace a mark belongs to; refuses one outside a kernel or ahead of wlc.kernel."""
+    operation, block = enclosing()
+    if operation is None:
+        raise UsageError(f"{what} belongs inside a @cute.kernel function")
+    if _current is None or _current.operation != operation:
+        raise UsageError(f"{what} comes before wlc.kernel(prof); put wlc.kernel(prof) on the kernel's first line")
+    if _current.closed:
+        raise UsageError(f"{what} comes after the end of `with wlc.kernel(prof):`; put it inside")
+    if _current.enabled:
+        _settle(block)
+    return _current
+
+
+def _settle(block: Any = None) -> None:
+    """Hold the clock read that follows at a block barrier right before it."""
+    block = block if block is not None else enclosing()[1]
+    if last_operation(block) in _BARRIERS:
+        emit(ptx.SETTLE)
+
+
+def _shown(name: str) -> str:
+    kind, _, rest = name.partition("\0")
+    return f"async {rest!r}" if kind == "async" else repr(name)
+
+
+def _operands(prof: Any) -> tuple[tuple[Any, Any], bool]:
+    """The buffer's address and sizes as operands; whether the sizes are known without a load."""
+    if isinstance(prof, Argument):
+        return (prof.values[0], prof.values[1]), True
+    if isinstance(prof, (Int64, Uint64)):
+        return (prof.ir_value(), Int64(0).ir_value()), False
+    if isinstance(prof, Buffer):
+        raise UsageError("pass the buffer to the kernel as an argument; wlc.kernel takes the kernel's own parameter")
+    kind = getattr(prof, "element_type", None)
+    of = f" of {kind}" if kind is not None else ""
+    raise UsageError(
+        f"wlc.kernel(prof) got a {type(prof).__name__}{of}; it takes the kernel's parameter that the host made with "
+        "wlc.buffer(), or an Int64 from Buffer.address()"
+    )
+
+
+def _leader(leader: Any, warps: int | Collection[int] | None) -> tuple[ptx.Leader, Any]:
+    """The choice, and the operand with its condition."""
+    chosen: tuple[int, ...] | None = None
+    if warps is not None:
+        chosen = (warps,) if isinstance(warps, int) else tuple(warps)
+        if not chosen or any(not isinstance(w, int) or not 0 <= w < MAX_WARPS for w in chosen):
+            raise UsageError(f"warps={warps!r}: name warps of a block, 0..{MAX_WARPS - 1}, as constants")
+    nothing = Int32(0).ir_value()
+    if isinstance(leader, str):
+        if leader not in LEADERS:
+            raise UsageError(f"leader={leader!r}: allowed are a condition and one of {LEADERS}{did_you_mean(leader, LEADERS)}")
+        if leader == "warp0":
+            if chosen is not None:
+                raise UsageError("leader='warp0' and warps= exclude each other; give one of them")
+            return ptx.Leader(warps=(0,)), nothing
+        if leader == "elected":
+            return ptx.Leader(chosen=True, warps=chosen), Int32(1).ir_value()
+        return ptx.Leader(warps=chosen), nothing
+    if not isinstance(leader, (bool, Numeric)):
+        raise UsageError(f"leader={leader!r}: allowed are a condition and one of {LEADERS}")
+    return ptx.Leader(chosen=True, warps=chosen), Int32(Boolean(leader)).ir_value()
+
+
+def _full(full: str | None) -> str:
+    if full is None:
+        profile = session.active()
+        return profile.options.full if profile is not None else "stop"
+    if full not in ("stop", "ring"):
+        raise UsageError(f"full={full!r}: allowed are 'stop' and 'ring'")
+    return full
+
+
+@functools.cache
+def watch_returns() -> None:
+    """End the recording of each kernel where the DSL returns from it."""
+    original = CuTeDSL.generate_func_ret_op
+
+    @functools.wraps(original)
+    def generate_func_ret_op(*arguments: Any, **options: Any) -> Any:
+        global _current
+        operation, _ = enclosing()
+        if _current is not None and _current.operation == operation:
+            _current.close()
+            _current = None
+        return original(*arguments, **options)
+
+    # A static method in 4.5, one of the instance later.
+    static = isinstance(inspect.getattr_static(CuTeDSL, "generate_func_ret_op"), staticmethod)
+    CuTeDSL.generate_func_ret_op = staticmethod(generate_func_ret_op) if static else generate_func_ret_op

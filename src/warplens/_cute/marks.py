@@ -1,0 +1,145 @@
+"""The functions kernels call. A name must be a string known while the kernel is traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutlass import Float64, Int32, Int64, Uint64
+from cutlass.base_dsl.typing import Boolean, Float, Integer, Numeric
+
+from warplens._cute import ptx
+from warplens._cute.asm import emit
+from warplens._cute.kernel import current
+from warplens.errors import UsageError
+from warplens.record.layout import MAX_TAG, TAG_SHIFT, Kind, ValueType, word0
+
+_ASYNC = "async\0"
+
+
+def begin(name: str) -> None:
+    """Begin of region `name`."""
+    _mark(Kind.BEGIN, name, begins=True)
+
+
+def end(name: str) -> None:
+    """End of region `name`."""
+    _mark(Kind.END, name, ends=True)
+
+
+def instant(name: str) -> None:
+    """Something happened here."""
+    _mark(Kind.INSTANT, name)
+
+
+class region:
+    """`with region("load"):` marks the begin and the end of its body."""
+
+    def __init__(self, name: str) -> None:
+        self.name = _name(name, "wlc.region")
+
+    def __enter__(self) -> None:
+        begin(self.name)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            end(self.name)
+
+
+def value(name: str, v: Any) -> None:
+    """Record the scalar `v`, a number known at compile time or a value of the kernel."""
+    text = _name(name, "wlc.value")
+    trace = current(f"wlc.value({text!r})")
+    if not trace.enabled:
+        return
+    operand, constraint, kind = _scalar(text, v)
+    word = word0(Kind.VALUE, trace.region(text), kind)
+    emit(ptx.payload(word, "$0", trace.full), [operand], constraint)
+
+
+def anchor() -> None:
+    """Tie this warp's clock to the global timer here: for kernels of many milliseconds."""
+    trace = current("wlc.anchor()")
+    if trace.enabled:
+        emit(ptx.anchor(word0(Kind.ANCHOR), trace.full))
+
+
+class Token:
+    """A span in flight: what `async_begin` gives and `async_end` takes. It may cross loops and branches."""
+
+    def __init__(self, name: str, tag: Any) -> None:
+        self.name, self.tag = name, tag
+
+    def __extract_mlir_values__(self) -> list[Any]:
+        return [] if isinstance(self.tag, int) else [self.tag.ir_value()]
+
+    def __new_from_mlir_values__(self, values: list[Any]) -> Token:
+        return Token(self.name, Int32(values[0]) if values else self.tag)
+
+
+def async_begin(name: str, tag: Any = 0) -> Token:
+    """Begin of a span that another place ends; `tag` (0..31) tells spans of one name that overlap apart."""
+    token = Token(_name(name, "wlc.async_begin"), _tag(name, tag))
+    _fly(Kind.ASYNC_BEGIN, token, begins=True)
+    return token
+
+
+def async_end(which: Token | str, tag: Any = 0) -> None:
+    """End of the span that gave this token, or of the span `which` with the same `tag`."""
+    token = which if isinstance(which, Token) else Token(_name(which, "wlc.async_end"), _tag(which, tag))
+    _fly(Kind.ASYNC_END, token, ends=True)
+
+
+def _mark(kind: Kind, name: str, **edge: bool) -> None:
+    what = f"wlc.{kind.name.lower()}"
+    text = _name(name, what)
+    trace = current(f"{what}({text!r})")
+    if trace.enabled:
+        emit(ptx.record(word0(kind, trace.region(text, **edge)), trace.full))
+
+
+def _fly(kind: Kind, token: Token, **edge: bool) -> None:
+    trace = current(f"wlc.{kind.name.lower()}({token.name!r})")
+    if not trace.enabled:
+        return
+    ident = trace.region(token.name, kind=_ASYNC, **edge)
+    if isinstance(token.tag, int):
+        emit(ptx.record(word0(kind, ident, token.tag), trace.full))
+        return
+    word = (token.tag & Int32(MAX_TAG)) << Int32(TAG_SHIFT) | Int32(word0(kind, ident))
+    emit(ptx.record("$0", trace.full), [word.ir_value()], "r")
+
+
+def _name(name: Any, what: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{what}: the name must be a string known at compile time, not {_shown(name)}")
+    return name
+
+
+def _tag(name: str, tag: Any) -> Any:
+    if isinstance(tag, bool) or not isinstance(tag, (int, Integer)):
+        raise UsageError(f"tag {_shown(tag)} of {name!r}: give a number 0..{MAX_TAG} or an Int32 of the kernel")
+    if isinstance(tag, int):
+        if not 0 <= tag <= MAX_TAG:
+            raise UsageError(f"tag {tag} of {name!r}: allowed are 0..{MAX_TAG}")
+        return tag
+    return Int32(tag)
+
+
+def _scalar(name: str, v: Any) -> tuple[Any, str, ValueType]:
+    """`v` as an operand of 64 bits, its constraint, and how it reads."""
+    if isinstance(v, (bool, int)):
+        return Int64(int(v)).ir_value(), "l", ValueType.I64
+    if isinstance(v, float):
+        return Float64(v).ir_value(), "d", ValueType.F64
+    if isinstance(v, Boolean):
+        return Int64(v).ir_value(), "l", ValueType.I64
+    if isinstance(v, Integer):
+        signed = type(v).signed
+        return (Int64 if signed else Uint64)(v).ir_value(), "l", ValueType.I64 if signed else ValueType.U64
+    if isinstance(v, (Float, Numeric)):
+        return Float64(v).ir_value(), "d", ValueType.F64
+    raise UsageError(f"value {name!r} is {_shown(v)}: give one number, such as an element of a tensor")
+
+
+def _shown(v: Any) -> str:
+    return repr(v) if isinstance(v, (str, int, float, type(None))) else f"a {type(v).__name__} of the kernel"

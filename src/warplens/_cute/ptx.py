@@ -1,0 +1,206 @@
+"""The PTX a kernel of the CuTe DSL records with: text only, so that it can be read and tested without the DSL.
+
+The write position lives in PTX registers that `DECLARE` puts into the kernel's entry block; inline asm of the same
+function sees them by name, so that nothing is threaded through user code. The recording path is the one of
+`include/warplens_ptx.h`: a clock read, one predicated 8-byte store, one add-and-clamp, and a count that the compiler
+folds over straight-line code. A full track goes on storing into its spare slot.
+
+Unlike there, the sizes of the buffer are kernel parameters, so that the prologue waits for no load, and the track's
+start follows from its end and the capacity, so that the epilogue needs nothing else kept alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES
+from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
+from warplens.record.names import NAMES_BYTES
+
+DECLARE = ".reg .b32 wl_at, wl_high, wl_end, wl_count; .reg .pred wl_lead;"
+
+SETTLE = "bar.warp.sync 0xffffffff;"
+"""Holds a warp at the block barrier before it, which the GPU would otherwise let a clock read overtake."""
+
+_TRACK = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
+_HEAD = {name: int(BUFFER.fields[name][1]) for name in BUFFER.names}  # type: ignore[index, union-attr]
+
+
+@dataclass(frozen=True)
+class Leader:
+    """Who records: `lane0` of each warp, or with `chosen` the first lane of a warp for which operand $2 is not 0.
+
+    `warps` are the warps that may (None: all of them).
+    """
+
+    chosen: bool = False
+    warps: tuple[int, ...] | None = None
+
+
+def record(word: str | int, full: str) -> str:
+    """One record; `word` is its first word, a number or an operand."""
+    return f"""{{
+    .reg .b32 c, o; .reg .b64 a;
+    {_slot("a", full)}
+    mov.u32 c, %clock;
+    @wl_lead st.global.cs.v2.b32 [a], {{{word}, c}};
+    {_next(full)}
+}}"""
+
+
+def payload(word: str | int, value: str, full: str) -> str:
+    """Payload, then record. Where only one slot is left it stays empty: a lone payload could be read as a record."""
+    fits, kept = "", value
+    if full == "stop":
+        fits, kept = f"setp.ne.b32 f, wl_at, wl_end; mov.b64 v, {value}; selp.b64 v, v, 0, f;", "v"
+    return f"""{{
+    .reg .b32 c, o; .reg .b64 a, b, v; .reg .pred f;
+    {_slot("a", full)} {_next(full)}
+    {_slot("b", full)}
+    {fits}
+    @wl_lead st.global.cs.b64 [a], {kept};
+    mov.u32 c, %clock;
+    @wl_lead st.global.cs.v2.b32 [b], {{{word}, c}};
+    {_next(full)}
+}}"""
+
+
+def anchor(word: int, full: str) -> str:
+    """A record whose payload ties this warp's clock to the global timer."""
+    return f"{{\n.reg .b64 ns;\nmov.u64 ns, %globaltimer;\n{payload(word, 'ns', full)}\n}}"
+
+
+def _slot(address: str, full: str) -> str:
+    """The 64-bit address of the next slot. In a ring wl_count counts bytes and wl_end is the mask."""
+    if full == "ring":
+        return f"and.b32 o, wl_count, wl_end; add.u32 o, o, wl_at; mov.b64 {address}, {{o, wl_high}};"
+    return f"mov.b64 {address}, {{wl_at, wl_high}};"
+
+
+def _next(full: str) -> str:
+    if full == "ring":
+        return f"add.u32 wl_count, wl_count, {SLOT_BYTES};"
+    return f"add.u32 wl_at, wl_at, {SLOT_BYTES}; min.u32 wl_at, wl_at, wl_end; add.u32 wl_count, wl_count, 1;"
+
+
+_LOCAL = """.reg .pred p, q, s; .reg .b32 b, c, k, l, m, n, t, u, w, x, y, z; .reg .b64 a, d, e;"""
+
+_PLACE = """
+    mov.u32 t, %tid.z; mov.u32 x, %ntid.y; mov.u32 y, %tid.y; mad.lo.u32 t, t, x, y;
+    mov.u32 u, %ntid.x; mov.u32 y, %tid.x; mad.lo.u32 t, t, u, y;
+    mul.lo.u32 m, x, u; mov.u32 z, %ntid.z; mul.lo.u32 m, m, z; add.u32 m, m, 31; shr.u32 m, m, 5;
+    shr.u32 w, t, 5; and.b32 l, t, 31;
+    mov.u32 b, %ctaid.z; mov.u32 x, %nctaid.y; mov.u32 y, %ctaid.y; mad.lo.u32 b, b, x, y;
+    mov.u32 x, %nctaid.x; mov.u32 y, %ctaid.x; mad.lo.u32 b, b, x, y;"""
+"""b: the linear block; w: the warp; l: its lane; m: warps per block."""
+
+
+def prologue(leader: Leader, full: str, *, sized: bool) -> str:
+    """Find the warp's track, write its header, start its registers. Operands: address, sizes (if `sized`), leader."""
+    return f"""{{
+    {_LOCAL}{_PLACE}
+    {_leads(leader)}
+    setp.ne.and.b64 p, $0, 0, p;
+    {_sizes(sized)}
+    mad.lo.u32 x, b, m, w;
+    setp.lt.and.u32 q, x, n, p;
+    not.pred s, q; and.pred s, s, p; mov.b32 u, 1;
+    @s st.global.b32 [$0+{_HEAD["refused"]}], u;
+    mul.wide.u32 a, x, k; add.s64 a, a, $0; add.s64 a, a, {BUFFER_BYTES};
+    mov.u32 z, %smid; shl.b32 y, l, 16; or.b32 y, y, w; mov.b32 t, {TRACK_MAGIC};
+    @q st.global.v4.b32 [a], {{t, b, y, z}};
+    {_launch_header(leader, full)}
+    mov.u64 e, %globaltimer; mov.u64 d, %clock64;
+    @q st.global.v2.b64 [a+{_TRACK["start_clock"]}], {{d, e}};
+    add.s64 a, a, {HEADER_BYTES}; mov.b64 {{wl_at, wl_high}}, a; mov.b32 wl_count, 0;
+    shl.b32 c, c, 3; add.u32 wl_end, wl_at, c; setp.ge.and.u32 wl_lead, wl_end, wl_at, q;
+    {_ring_mask() if full == "ring" else ""}
+}}"""
+
+
+def _sizes(sized: bool) -> str:
+    """c: capacity; n: tracks; k: stride, which is a header, the slots and a spare one, in whole cache lines."""
+    if not sized:
+        return f"mov.b32 c, 0; mov.b32 n, 0; mov.b32 k, 0; @p ld.global.nc.v4.b32 {{c, k, n, u}}, [$0+{_HEAD['capacity']}];"
+    line = HEADER_BYTES - 1
+    return f"mov.b64 {{c, n}}, $1; shl.b32 k, c, 3; add.u32 k, k, {HEADER_BYTES + SLOT_BYTES + line}; and.b32 k, k, {~line};"
+
+
+def _leads(leader: Leader) -> str:
+    """p: whether this thread records."""
+    if leader.chosen:
+        text = (
+            "setp.ne.b32 q, $2, 0; activemask.b32 y; vote.sync.ballot.b32 z, q, y; neg.s32 y, z; and.b32 z, z, y; "
+            "mov.b32 y, 1; shl.b32 y, y, l; setp.eq.b32 p, y, z;"
+        )
+    else:
+        text = "setp.eq.b32 p, l, 0;"
+    if leader.warps is not None:
+        mask = sum(1 << warp for warp in leader.warps)
+        text += f" mov.b64 a, {mask}; shr.b64 a, a, w; and.b64 a, a, 1; setp.ne.and.b64 p, a, 0, p;"
+    return text
+
+
+def _launch_header(leader: Leader, full: str) -> str:
+    """The launch's shape, from the leaders of its first block; from all where that block may have none."""
+    mode = FULL_MODES.index(full)
+    return f"""setp.eq.and.b32 s, b, 0, q;
+    @s red.global.add.u32 [$0+{_HEAD["starts"]}], 1;
+    {"mov.pred s, q;" if leader.chosen else ""}
+    @!s bra WL_KNOWN;
+    mov.b32 u, {mode}; st.global.b32 [$0+{_HEAD["mode"]}], u;
+    mov.u32 x, %nctaid.x; mov.u32 y, %nctaid.y; mov.u32 z, %nctaid.z;
+    st.global.v2.b32 [$0+{_HEAD["grid"]}], {{x, y}}; st.global.b32 [$0+{_HEAD["grid"] + 8}], z;
+    mov.u32 x, %ntid.x; mov.u32 y, %ntid.y; mov.u32 z, %ntid.z;
+    st.global.b32 [$0+{_HEAD["block"]}], x; st.global.v2.b32 [$0+{_HEAD["block"] + 4}], {{y, z}};
+WL_KNOWN:"""
+
+
+def _ring_mask() -> str:
+    """wl_end: the bytes of a ring, the largest power of two of slots that fits, less one slot."""
+    return (
+        "shr.u32 c, c, 3; max.u32 c, c, 1; clz.b32 c, c; sub.u32 c, 31, c; "
+        f"mov.b32 wl_end, {SLOT_BYTES}; shl.b32 wl_end, wl_end, c; sub.u32 wl_end, wl_end, {SLOT_BYTES};"
+    )
+
+
+def epilogue(leader: Leader, full: str, names: bytes, symbol: str, *, sized: bool) -> str:
+    """Write the track's exit, and the names where the host asked for them. Operands: address and sizes."""
+    capacity = "mov.b64 {c, n}, $1;" if sized else f"mov.b32 c, 0; @wl_lead ld.global.nc.b32 c, [$0+{_HEAD['capacity']}];"
+    if full == "ring":
+        start, written = "mov.b32 t, wl_at;", f"shr.u32 u, wl_count, {SLOT_BYTES.bit_length() - 1};"
+    else:
+        start, written = f"{capacity} shl.b32 c, c, 3; sub.u32 t, wl_end, c;", "mov.b32 u, wl_count;"
+    back = HEADER_BYTES
+    return f"""{{
+    {_LOCAL}
+    {start} {written}
+    mov.b64 a, {{t, wl_high}}; mov.b32 t, {int(TrackState.EXITED)};
+    mov.u64 e, %globaltimer; mov.u64 d, %clock64;
+    @wl_lead st.global.v2.b32 [a+{_TRACK["written"] - back}], {{u, t}};
+    @wl_lead st.global.v2.b64 [a+{_TRACK["exit_clock"] - back}], {{d, e}};
+    {_send_names(leader, names, symbol)}
+}}"""
+
+
+def _send_names(leader: Leader, names: bytes, symbol: str) -> str:
+    """The kernel brings its own names, so that they are there when it comes from a cache or another process."""
+    table = names + bytes(-len(names) % SLOT_BYTES)
+    if len(table) > NAMES_BYTES:
+        raise ValueError(f"{len(table)} bytes of region names are more than {NAMES_BYTES}")
+    words = ", ".join(str(int.from_bytes(table[at : at + 8], "little")) for at in range(0, len(table), 8))
+    first = "mov.u32 x, %ctaid.x; mov.u32 y, %ctaid.y; mov.u32 z, %ctaid.z; or.b32 x, x, y; or.b32 x, x, z;"
+    if leader.chosen:
+        # Any block may be the first that has a leader; once one has sent the names, the others do not.
+        first = f"mov.b32 x, 1; @wl_lead ld.volatile.global.b32 x, [$0+{_HEAD['names_size']}];"
+    return f"""{first} setp.eq.and.b32 s, x, 0, wl_lead;
+    mov.b64 d, 0; @s ld.global.b64 d, [$0+{_HEAD["names"]}]; setp.ne.and.b64 s, d, 0, s;
+    @!s bra WL_DONE;
+    .global .align 8 .b64 {symbol}[{len(table) // 8}] = {{{words}}};
+    mov.b32 t, {len(table)}; st.global.b32 [$0+{_HEAD["names_size"]}], t;
+    mov.u64 a, {symbol};
+WL_NEXT:
+    ld.global.b64 e, [a]; st.global.b64 [d], e;
+    add.s64 a, a, 8; add.s64 d, d, 8; sub.u32 t, t, 8; setp.ne.b32 s, t, 0; @s bra WL_NEXT;
+WL_DONE:"""
+

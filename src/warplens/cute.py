@@ -1,0 +1,43 @@
+"""Marks for kernels of the CuTe DSL.
+
+    import warplens as wl, warplens.cute as wlc
+
+    @cute.kernel
+    def gemm(mA, mB, mC, prof):
+        wlc.kernel(prof)
+        with wlc.region("load"):
+            ...
+
+    @cute.jit
+    def run(mA, mB, mC, prof):
+        gemm(mA, mB, mC, prof).launch(grid=..., block=...)
+
+    prof = wlc.buffer()
+    compiled = cute.compile(run, a, b, c, prof)
+    with wl.profile("gemm.warplens"):
+        compiled(a, b, c, prof)
+
+Each launch inside a profile records into memory of its own, however often the kernel was compiled or cached; outside a
+profile the kernel records nothing.
+"""
+
+from __future__ import annotations
+
+from warplens._cute.extra import require_cute
+
+require_cute()
+
+from warplens._cute.buffer import Buffer  # noqa: E402
+from warplens._cute.kernel import kernel, watch_returns  # noqa: E402
+from warplens._cute.launch import watch_launches  # noqa: E402
+from warplens._cute.marks import Token, anchor, async_begin, async_end, begin, end, instant, region, value  # noqa: E402
+
+__all__ = [
+    "Buffer", "Token", "anchor", "async_begin", "async_end", "begin", "buffer", "end", "instant", "kernel", "region",
+    "value",
+]  # fmt: skip
+
+buffer = Buffer
+
+watch_returns()
+watch_launches()
