@@ -26,20 +26,35 @@ def find_ncu() -> str:
     return found
 
 
-def ncu_command(program: Sequence[str], report: str | os.PathLike[str], *, kernels: str | None = None) -> list[str]:
+def ncu_command(
+    program: Sequence[str],
+    report: str | os.PathLike[str],
+    *,
+    kernels: str | None = None,
+    launches: int | None = None,
+) -> list[str]:
     """How to run a program under ncu: full sections, sources, and the clock left as it is, as in a real run."""
     chosen = ["--kernel-name", f"regex:{kernels}"] if kernels else []
+    chosen += ["--launch-count", str(launches)] if launches else []
     options = ["--clock-control", "none", "--set", "full", "--import-source", "yes", "--target-processes", "all"]
     return [find_ncu(), *options, *chosen, "--force-overwrite", "--export", os.fspath(report), *program]
 
 
 def run_ncu(
-    program: Sequence[str], report: str | os.PathLike[str], *, kernels: str | None = None, force: bool = False
+    program: Sequence[str],
+    report: str | os.PathLike[str],
+    *,
+    kernels: str | None = None,
+    launches: int | None = None,
+    force: bool = False,
 ) -> tuple[NcuKernel, ...]:
-    """Run a program under ncu with warplens switched off, so that the unmarked kernels are what it measures."""
+    """Run a program under ncu with warplens switched off, so that the unmarked kernels are what it measures.
+
+    `launches` bounds how many are measured, of all kernels together.
+    """
     target = Path(report).with_suffix(".ncu-rep")
     check_writable(target, force=force)
-    command = ncu_command(program, target, kernels=kernels)
+    command = ncu_command(program, target, kernels=kernels, launches=launches)
     done = subprocess.run(command, env={**os.environ, "WARPLENS": "0"}, check=False)
     if done.returncode or not target.exists():
         raise WarplensError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -16,6 +16,7 @@ from warplens.errors import WarplensError
 from warplens.files import check_writable
 from warplens.options import Options
 from warplens.trace.model import Trace, empty_table
+from warplens.weave.rules import LineRange
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -158,6 +159,9 @@ class Profile:
         for text in [*problems, *_losses(launches, self._trace)]:
             print(f"warplens: {text}", file=sys.stderr)
         self._refuse_silence(launches, self._trace)
+        missing = [each for each in self.options.marks.ranges if each.name not in self._trace.regions]
+        if missing:
+            raise WarplensError(_no_code(missing, self.seen))
 
     def _refuse_silence(self, launches: list[Launch], trace: Trace) -> None:
         """A profile without a record is an error, never an empty timeline."""
@@ -197,13 +201,25 @@ def _why_nothing(options: Options, seen: Mapping[str, int]) -> str:
             "no kernel was profiled: none with marks was launched inside the block; "
             "check that the kernel has marks (or auto=...), that kernels= matches it and that it ran inside the block"
         )
-    ran = ", ".join(f"{kernel} ({count:,})" for kernel, count in sorted(seen.items(), key=lambda one: -one[1])[:12])
-    ran += f" and {len(seen) - 12} more" if len(seen) > 12 else ""
+    ran = _listed(seen)
     if options.kernels is not None and not any(options.wants_kernel(kernel) for kernel in seen):
         return f"no kernel was profiled: kernels={options.kernels!r} matches none of those that ran: {ran}"
+    if options.marks.ranges and not options.marks.classes:
+        return _no_code(options.marks.ranges, seen)
     if not options.marks:
         return f"no kernel was profiled: none of those that ran has marks: {ran}; auto= (--auto) marks them as they are"
     return f"no kernel was profiled: no automatic mark could be placed in those that ran: {ran}"
+
+
+def _no_code(missing: Sequence[LineRange], seen: Mapping[str, int]) -> str:
+    lines = ", ".join(map(str, missing))
+    return f"region {lines}: no kernel that ran has code on these lines; those that ran: {_listed(seen)}"
+
+
+def _listed(seen: Mapping[str, int]) -> str:
+    """The kernels that ran, the most often launched first."""
+    names = [f"{kernel} ({count:,})" for kernel, count in sorted(seen.items(), key=lambda one: -one[1])]
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 hooks: list[Callable[[Profile], Callable[[], None] | None]] = []

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
 from warplens import frontends
+from warplens.commands import run_list
 from warplens.commands.common import force_option, json_option, print_json, stderr
 from warplens.commands.run_report import describe, document
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.runner.arguments import numbers, split
+from warplens.runner.companion import COMPANIONS, Companion, Found, companion
 from warplens.runner.program import Outcome, Program, execute
 from warplens.runner.streams import stdout_to_stderr
 from warplens.runner.target import check_module, check_script
 from warplens.session import Profile
 from warplens.weave.rules import ALL, CLASSES, MOST_MARKS
+
+_PLAIN = (
+    "auto",
+    "kernels",
+    "launches",
+    "every",
+    "strict",
+    "most_marks",
+    "records_per_warp",
+    "full",
+    "clock",
+    "granularity",
+)
+"""Options that go to the profile as they are."""
+
+
+def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One flag for each companion."""
+    for name, (_, help_text) in reversed(COMPANIONS.items()):
+        command = click.option(f"--{name}", is_flag=True, help=help_text)(command)
+    return command
 
 
 class _Run(click.Command):
@@ -60,12 +85,14 @@ class _Run(click.Command):
 @click.option("--granularity", default="warp", metavar="warp|warpgroup|block", help="One track for each of these.")
 @click.option("--blocks", default=None, metavar="N|A-B|A,B", help="Record only these blocks; N alone: so many.")
 @click.option("--warps", default=None, metavar="A-B|A,B", help="Record only these warps of a block.")
+@companion_options
 @json_option
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]...")
 def command(
     module: str | None,
     output: str | None,
     force: bool,
+    list_kernels: bool,
     as_json: bool,
     program: tuple[str, ...],
     **given: Any,
@@ -74,25 +101,31 @@ def command(
 
     \b
     warplens run --auto train.py --steps 3
+    warplens run --list-kernels train.py
     warplens run --kernels 'attn.*' --auto loads,mma,waits --launches 5 -o attn.warplens train.py
-    warplens run --region softmax=attn.py:120-134 train.py
-    warplens run --auto all -m package.train
+    warplens run --region softmax=attn.py:120-134 -m package.train
     """
     target = _program(module, program)
+    if list_kernels:
+        return run_list.run(target, kernels=given["kernels"], as_json=as_json)
     path = check_writable(output or _default_output(target), force=force)
     profile = Profile(path, **_options(given))
     if not profile.enabled:
         stderr().print("warplens is switched off (WARPLENS=0): the program runs as it is")
         return execute(target).code
+    asked = [companion(name, target, profile, path, force=force) for name in COMPANIONS if given[name]]
     with stdout_to_stderr(as_json):
-        outcome, problem = _run(target, profile)
+        outcome, problem = _run(target, profile, asked)
+    with stdout_to_stderr(True):
+        found, missed = _after(asked)
     if as_json:
-        print_json(document(target, profile, outcome, problem))
+        print_json(document(target, profile, outcome, problem, found))
     else:
-        describe(profile, outcome)
-    if problem is not None:
-        stderr().print(f"warplens: {problem}", markup=False, soft_wrap=True)
-    return outcome.code or (0 if problem is None else problem.exit_code)
+        describe(profile, outcome, found)
+    for one in (problem, *missed):
+        if one is not None:
+            stderr().print(f"warplens: {one}", markup=False, soft_wrap=True)
+    return outcome.code or next((one.exit_code for one in (problem, *missed) if one is not None), 0)
 
 
 def _program(module: str | None, words: tuple[str, ...]) -> Program:
@@ -115,9 +148,10 @@ def _default_output(program: Program) -> Path:
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """What the command line asks of the profile."""
     warps, blocks = given["warps"], given["blocks"]
-    names = ("auto", "kernels", "launches", "every", "strict", "most_marks", "records_per_warp", "full", "clock")
+    folders = {name: given[name] for name in ("dump_ir", "override") if given[name] is not None}
     return {
-        **{name: given[name] for name in (*names, "granularity")},
+        **{name: given[name] for name in _PLAIN},
+        **folders,
         "regions": given["regions"] or None,
         "warps": None if warps is None else numbers(warps, "--warps"),
         "blocks": None if blocks is None else _blocks(blocks),
@@ -128,16 +162,27 @@ def _blocks(text: str) -> int | list[int]:
     return int(text) if text.isdigit() else numbers(text, "--blocks")
 
 
-def _run(program: Program, profile: Profile) -> tuple[Outcome, WarplensError | None]:
+def _run(program: Program, profile: Profile, companions: Sequence[Companion]) -> tuple[Outcome, WarplensError | None]:
     """The program inside the profile; what went wrong with the profile does not hide how the program ended."""
     outcome = Outcome()
     try:
-        with profile:
-            stop = frontends.watch(lambda library, error: profile.note(library, str(error)))
-            try:
-                outcome = execute(program)
-            finally:
-                stop()
+        with profile, ExitStack() as stack:
+            # Also where no automatic marks are asked for: what ran is counted by the front ends.
+            stack.callback(frontends.watch(lambda library, error: profile.note(library, str(error))))
+            for one in companions:
+                stack.enter_context(one.around())
+            outcome = execute(program)
     except WarplensError as error:
         return outcome, error
     return outcome, None
+
+
+def _after(companions: Sequence[Companion]) -> tuple[list[Found], list[WarplensError]]:
+    """What the companions found; one that fails does not take the others along."""
+    found, missed = [], []
+    for one in companions:
+        try:
+            found.append(one.after())
+        except WarplensError as error:
+            missed.append(error)
+    return found, missed

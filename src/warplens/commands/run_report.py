@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from warplens.analyse.trust import plural, warnings_of
 from warplens.commands import again
 from warplens.commands.common import percent, stderr, table, time_ns
 from warplens.errors import WarplensError
+from warplens.runner.companion import Found
 from warplens.runner.program import Outcome, Program
-from warplens.runner.summary import KernelSummary, summarise, unmarked
+from warplens.runner.summary import summarise, unmarked
 from warplens.session import Profile
-from warplens.trace.model import Trace
+from warplens.trace.model import Trace, empty_table
 
 _COLUMNS = [
-    ("kernel", lambda one: escape(_short(one.kernel))),
+    ("kernel", lambda one: escape(short(one.kernel))),
     ("launches", lambda one: f"{one.recorded:,}" + (f" of {one.ran:,}" if one.ran > one.recorded else "")),
     ("mean", lambda one: time_ns(one.mean_ns)),
     ("total", lambda one: time_ns(one.total_ns)),
@@ -30,7 +31,7 @@ _COLUMNS = [
 ]
 
 
-def describe(profile: Profile, outcome: Outcome) -> None:
+def describe(profile: Profile, outcome: Outcome, found: Sequence[Found] = ()) -> None:
     """The summary, on stderr: stdout is the program's."""
     console = stderr()
     trace = trace_of(profile)
@@ -42,39 +43,51 @@ def describe(profile: Profile, outcome: Outcome) -> None:
         console.print(table("kernels", _COLUMNS, kernels))
         for one in kernels:
             where = ", ".join(f"{escape(name)} {percent(share)}" for name, share in one.top)
-            console.print(f"[dim]{escape(_short(one.kernel))}:[/] {where}", soft_wrap=True)
+            console.print(f"[dim]{escape(short(one.kernel))}:[/] {where}", soft_wrap=True)
         for line in warnings_of(trace):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     left = unmarked(trace, profile.seen, profile.notes)
     if left and len(trace):
         console.print(f"{plural(len(left), 'kernel')} ran unmarked:")
         for kernel, reason in left.items():
-            console.print(f"  {escape(_short(kernel))}: {escape(reason or 'no marks')}", soft_wrap=True)
-    if len(trace) and profile.path is not None:
+            console.print(f"  {escape(short(kernel))}: {escape(reason or 'no marks')}", soft_wrap=True)
+    for made in (made for one in found for made in one.tables):
+        console.print(made)
+    files = _files(profile, trace, found)
+    if files:
         console.print("\n[bold]files[/]")
-        console.print(f"  {escape(str(profile.path))} ({profile.path.stat().st_size:,} bytes)", soft_wrap=True)
+        for file in files:
+            console.print(f"  {escape(str(file))} ({file.stat().st_size:,} bytes)", soft_wrap=True)
+    commands = _next(profile, trace, found)
+    if commands:
         console.print("[bold]next[/]")
-        for line in next_commands(profile.path):
+        for line in commands:
             console.print(f"  {escape(line)}", soft_wrap=True)
 
 
-def document(program: Program, profile: Profile, outcome: Outcome, problem: WarplensError | None) -> dict[str, Any]:
+def document(
+    program: Program,
+    profile: Profile,
+    outcome: Outcome,
+    problem: WarplensError | None,
+    found: Sequence[Found] = (),
+) -> dict[str, Any]:
     """The same as one JSON document."""
     trace = trace_of(profile)
-    kernels: list[KernelSummary] = summarise(trace, profile.seen)
-    written = len(trace) and profile.path is not None
     return {
         "program": [program.target, *program.arguments],
         "exit_code": outcome.code,
         "ended_by": type(outcome.error).__name__ if outcome.error is not None else None,
-        "file": os.fspath(profile.path) if written and profile.path is not None else None,
+        "file": str(profile.path) if len(trace) else None,
+        "files": [str(file) for file in _files(profile, trace, found)],
         "spans": len(trace),
-        "kernels": [one.to_json() for one in kernels],
+        "kernels": [one.to_json() for one in summarise(trace, profile.seen)],
         "unmarked": unmarked(trace, profile.seen, profile.notes),
         "notes": profile.notes,
         "warnings": warnings_of(trace) if len(trace) else [],
         "problem": str(problem) if problem is not None else None,
-        "next": next_commands(profile.path) if written and profile.path is not None else [],
+        "companions": [one.document for one in found],
+        "next": _next(profile, trace, found),
     }
 
 
@@ -83,21 +96,24 @@ def trace_of(profile: Profile) -> Trace:
     try:
         return profile.trace
     except WarplensError:
-        from warplens.trace.model import empty_table
-
         return Trace(empty_table())
 
 
-def next_commands(path: Path) -> list[str]:
-    """Commands that work as they are printed."""
-    name, file = again.program(), shlex.quote(str(path))
-    return [
-        f"{name} stats {file} --findings",
-        f"{name} report {file}",
-        f"{name} view {file} --terminal",
-    ]
+def _files(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[Path]:
+    own = [profile.path] if len(trace) and profile.path is not None else []
+    return [*own, *(file for one in found for file in one.files)]
 
 
-def _short(kernel: str) -> str:
+def _next(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[str]:
+    """Commands that work as they are printed, from where the user stands."""
+    if not len(trace) or profile.path is None:
+        return []
+    file = shlex.quote(str(profile.path))
+    verbs = ["stats {trace} --findings", "report {trace}", "view {trace} --terminal"]
+    verbs += [line for one in found for line in one.next]
+    return [f"{again.program()} {verb.format(trace=file)}" for verb in verbs]
+
+
+def short(kernel: str) -> str:
     """Long names differ at their ends."""
     return kernel if len(kernel) <= 40 else f"{kernel[:24]}…{kernel[-15:]}"

@@ -1,0 +1,60 @@
+"""Which kernels ran, how often, how long, and whether warplens can mark them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_LIBRARY = re.compile(
+    r"cublas|cudnn|cutlass|nvjet|xmma|cufft|cusparse|cusolver|nccl|flash_(fwd|bwd)|fmha", re.IGNORECASE
+)
+_TORCH = re.compile(r"\bat(_cuda)?::|\bc10::|torch")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One kernel; times are None where nobody measured them, `reason` says why it cannot be marked."""
+
+    kernel: str
+    launches: int
+    total_ns: int | None
+    mean_ns: float | None
+    markable: bool
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def list_kernels(
+    times: Mapping[str, Sequence[int]], seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]
+) -> list[Listed]:
+    """Every kernel, the one with the most time first; `seen` are those whose code passed through a front end."""
+    rows = []
+    met = set()
+    for name, durations in times.items():
+        known = _known(name, seen)
+        met.add(known)
+        reason = "" if known else "; ".join(notes.get(name, ())) or _reason(name)
+        total = sum(durations)
+        rows.append(Listed(known or name, len(durations), total, total / len(durations), bool(known), reason))
+    rows += [Listed(name, count, None, None, True) for name, count in seen.items() if name not in met]
+    return sorted(rows, key=lambda row: (-(row.total_ns or 0), -row.launches))
+
+
+def _known(name: str, seen: Mapping[str, int]) -> str:
+    """The name by which a front end knows a kernel of CUPTI's, which shows C++ kernels with their parameters."""
+    if name in seen:
+        return name
+    plain = re.sub(r"^void ", "", name).partition("(")[0].partition("<")[0]
+    return plain if plain in seen else ""
+
+
+def _reason(name: str) -> str:
+    if _LIBRARY.search(name):
+        return "a library's kernel, compiled ahead of time: there is no PTX to weave marks into"
+    if _TORCH.search(name):
+        return "PyTorch's own kernel, compiled ahead of time: there is no PTX to weave marks into"
+    return "its PTX did not pass through Triton or a compiler that warplens knows"
