@@ -1,0 +1,46 @@
+"""Attention against sequence length, every implementation checked against float64 in the same run. Needs a GPU.
+
+warplens bench examples/attention/bench.py --seq-lengths 128,256,512,1024,2048,4096 -o results.json
+warplens bench --plot results.json -o plots/
+warplens bench examples/attention/bench.py --impl triton_flash,sdpa_cudnn --head-dim 128 --causal true
+warplens diagnose examples/attention/bench.py --impl flash --seq-len 2048
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from implementations import ANY_DTYPE, ELEMENTS, HEAD_SIZES, IMPLEMENTATIONS, bytes_moved, float64, flops, random_inputs
+
+import warplens as wl
+
+
+@lru_cache(maxsize=1)
+def _expected(batch: int, heads: int, seq_len: int, head_dim: int, dtype: str, causal: bool) -> Any:
+    """The lines of one length follow each other, so one result at a time is enough."""
+    return float64(*random_inputs(batch, heads, seq_len, head_dim, dtype), causal)
+
+
+@wl.benchmark(
+    x="seq_len",
+    values=[128, 256, 512, 1024, 2048, 4096],
+    lines={"impl": list(IMPLEMENTATIONS)},
+    fixed={"head_dim": 64, "dtype": "fp16", "causal": False, "batch": 4, "heads": 32},
+    choices={"head_dim": HEAD_SIZES, "dtype": tuple(ELEMENTS)},
+    baseline="sdpa_cudnn",
+    title="Attention, forward",
+)
+def attention(seq_len: int, impl: str, head_dim: int, dtype: str, causal: bool, batch: int, heads: int) -> wl.Case:
+    if dtype == "fp32" and impl not in ANY_DTYPE:
+        return wl.Case(skip=f"{impl} has no fp32")
+    run = IMPLEMENTATIONS[impl]
+    sizes = (batch, heads, seq_len, head_dim)
+    q, k, v = random_inputs(*sizes, dtype)
+    return wl.Case(
+        lambda q, k, v: run(q, k, v, causal),
+        (q, k, v),
+        flops=flops(*sizes, causal),
+        bytes=bytes_moved(*sizes, q.element_size()),
+        reference=lambda *_: _expected(*sizes, dtype, causal),
+    )
