@@ -40,9 +40,8 @@ def machine_facts(backend: Backend) -> dict[str, Any]:
 def command_line() -> str:
     """How this process was called, without the folder of the program."""
     program, *rest = sys.argv or [""]
-    name = Path(program).name
-    if name == "__main__.py":
-        name = "python -m warplens"
+    path = Path(program)
+    name = f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name
     return " ".join([name, *(shlex.quote(part) for part in rest)])
 
 

@@ -107,7 +107,7 @@ def draw_lines(axis: Axes, sweep: Sweep, rows: Sequence[Row], value: Value, kind
         if kind == "latency" and shown:
             low, high = ([row.p5_ns or math.nan for row in shown], [row.p95_ns or math.nan for row in shown])
             axis.fill_between(x, [ns / 1000 for ns in low], [ns / 1000 for ns in high], color=colour, alpha=0.18, lw=0)
-    if numeric and min(map(float, xs)) > 0 and max(map(float, xs)) >= 8 * min(map(float, xs)):
+    if numeric and min(map(float, xs)) > 0 and max(map(float, xs)) >= 4 * min(map(float, xs)):
         axis.set_xscale("log", base=2)
         axis.minorticks_off()
     places = [place(x) for x in xs]
@@ -116,6 +116,7 @@ def draw_lines(axis: Axes, sweep: Sweep, rows: Sequence[Row], value: Value, kind
     values = [number for row in rows if (number := value(row))]
     if kind in ("latency", "memory") and max(values) > 20 * min(values):
         axis.set_yscale("log")
+        _plain_numbers(axis, "y")
     else:
         axis.set_ylim(bottom=0)
 
@@ -139,8 +140,14 @@ def draw_roofline(axis: Axes, rows: Sequence[Row], roofs: Mapping[str, Ceilings]
         mine = [row for row in placed if row.line == line]
         x, y = [_intensity(row) for row in mine], [row.tflops or math.nan for row in mine]
         axis.plot(x, y, _MARKERS[at % len(_MARKERS)], markersize=4.5, color=colour, label=line, alpha=0.85)
+        for row, across, up in zip(mine, x, y, strict=True):
+            axis.annotate(str(row.x), (across, up), (3, 3), textcoords="offset points", fontsize=5, color=colour)
     axis.set_xscale("log")
     axis.set_yscale("log")
+    reached = [row.tflops for row in placed if row.tflops]
+    axis.set_ylim(10 ** math.floor(math.log10(min(reached))), 2 * max(roof.tflops for roof in used.values()))
+    for which in ("x", "y"):
+        _plain_numbers(axis, which)
     axis.set_xlabel("arithmetic intensity (FLOP/byte)")
     axis.set_ylabel("TFLOP/s")
 
@@ -157,6 +164,15 @@ def _quantity(kind: str, sweep: Sweep, rows: Sequence[Row]) -> tuple[Value, str]
     if kind == "memory":
         return (lambda row: row.peak_bytes / 2**20 if row.peak_bytes else None), "peak device memory (MiB)"
     return (lambda row: row.tflops if _on_roof(row) else None), "TFLOP/s"
+
+
+def _plain_numbers(axis: Axes, which: str) -> None:
+    """1000 rather than 10³, and no labels between the decades."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    chosen = axis.xaxis if which == "x" else axis.yaxis
+    chosen.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    chosen.set_minor_formatter(NullFormatter())
 
 
 def _missing(rows: Sequence[Row], value: Value) -> str:
