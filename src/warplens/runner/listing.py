@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,6 +22,7 @@ class Listed:
     launches: int
     total_ns: int | None
     mean_ns: float | None
+    p50_ns: float | None
     markable: bool
     reason: str = ""
 
@@ -39,8 +41,9 @@ def list_kernels(
         met.add(known)
         reason = "" if known else "; ".join(notes.get(name, ())) or _reason(name)
         total = sum(durations)
-        rows.append(Listed(known or name, len(durations), total, total / len(durations), bool(known), reason))
-    rows += [Listed(name, count, None, None, True) for name, count in seen.items() if name not in met]
+        mean, p50 = total / len(durations), statistics.median(durations)
+        rows.append(Listed(known or name, len(durations), total, mean, p50, bool(known), reason))
+    rows += [Listed(name, count, None, None, None, True) for name, count in seen.items() if name not in met]
     return sorted(rows, key=lambda row: (-(row.total_ns or 0), -row.launches))
 
 
