@@ -78,6 +78,9 @@ class FakeDriver:
     def function(self, module: int, name: str) -> int | None:
         return 2
 
+    def resources(self, function: int) -> dict[str, int]:
+        return {"shared_bytes": 1024, "local_bytes": 0, "registers": 40}
+
     def parameter_sizes(self, function: int) -> list[int]:
         return [8, 4, 8]
 
@@ -150,13 +153,15 @@ class FakeModule(module_file.Module):
 def test_a_launch_inside_a_profile_becomes_a_trace(fake: FakeDriver) -> None:
     module = FakeModule()
     with wl.profile() as prof:
-        module["k"].launch(3, (64, 1), np.uint64(5), 7)
+        module["k"].launch(3, (64, 1), np.uint64(5), 7, shared=512)
         module["k"][3, 64](np.uint64(5), 7)
         assert fake.waits == 0, "no launch waits for the GPU"
     assert len(prof.trace) == 2 * 3 * 2
     assert prof.trace.regions == ["work"]
     assert prof.trace.meta.losses.clean
     assert prof.device.name == "fake"
+    first, second = (info.extra for info in prof.trace.meta.launches)
+    assert (first["registers"], first["shared_bytes"], second["shared_bytes"]) == (40, 1536, 1024)
     assert fake.launches[0][:2] == [struct.pack("<Q", 5), struct.pack("<i", 7)]
     assert set(module.built) == {"stop"}
 

@@ -161,6 +161,15 @@ class Driver:
             sizes.append(size.value)
         return sizes
 
+    def resources(self, function: int) -> dict[str, int]:
+        """What a thread and a block of the kernel take: registers, and bytes of static shared and of local memory."""
+        value = c_int()
+        found = {}
+        for name, number in _FUNCTION_ATTRIBUTES.items():
+            self._call("cuFuncGetAttribute", byref(value), c_int(number), c_void_p(function))
+            found[name] = value.value
+        return found
+
     def allow_shared(self, function: int, size: int) -> None:
         """Dynamic shared memory past 48 KiB must be asked for."""
         self._call("cuFuncSetAttribute", c_void_p(function), c_int(8), c_int(size))
@@ -180,6 +189,7 @@ class Driver:
         self._call("cuLaunchKernel", c_void_p(function), *sizes, c_void_p(stream), pointers, None)
 
 
+_FUNCTION_ATTRIBUTES = {"shared_bytes": 1, "local_bytes": 3, "registers": 4}
 _VERSION_2 = {
     "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpy2DUnaligned", "cuStreamDestroy",
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ def new_buffer(
     every_thread: bool,
     stream: int,
     names: Names | None,
+    resources: Mapping[str, int] | None = None,
 ) -> int:
     """A buffer for one launch, handed to the profile; its address is the kernel's last argument."""
     lib = driver()
@@ -55,7 +56,18 @@ def new_buffer(
     options = profile.options
     sizes = plan(grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread)
     known = calibrations.get((profile.device.name, options.full), {})
-    buffer = DeviceBuffer(lib, kernel, grid, block, sizes, full=options.full, stream=stream, names=names, cost=known)
+    buffer = DeviceBuffer(
+        lib,
+        kernel,
+        grid,
+        block,
+        sizes,
+        full=options.full,
+        stream=stream,
+        names=names,
+        cost=known,
+        resources=resources,
+    )
     profile.add(buffer)
     return buffer.address
 
@@ -125,8 +137,16 @@ class Kernel:
         packed = pack(self.name, (*arguments, 0), sizes)
         if profile is not None:
             names = self._module.build(variant).names
+            taken = lib.resources(function)
             address = new_buffer(
-                profile, self.name, blocks, threads, every_thread=every_thread, stream=handle, names=names
+                profile,
+                self.name,
+                blocks,
+                threads,
+                every_thread=every_thread,
+                stream=handle,
+                names=names,
+                resources=taken | {"shared_bytes": taken["shared_bytes"] + shared},
             )
             packed[-1] = address.to_bytes(8, "little")
         if shared > 48 << 10:

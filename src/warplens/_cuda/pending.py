@@ -40,9 +40,11 @@ class DeviceBuffer:
         names: Names | None,
         cost: Mapping[str, float] | None = None,
         memory: int = 0,
+        resources: Mapping[str, int] | None = None,
     ) -> None:
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
         self.kernel, self.grid, self.block, self._cost = kernel, grid, block, dict(cost or {})
+        self._resources = dict(resources or {})
         # Memory that was lent is given back by who lent it.
         self._allocation = 0 if memory else driver.allocate(plan.allocation)
         self.address = plan.place(memory or self._allocation)
@@ -101,7 +103,7 @@ class DeviceBuffer:
             raw=raw,
             full=full,
             cost=self._cost,
-            extra={"records_per_warp": capacity, "records_needed": most},
+            extra={"records_per_warp": capacity, "records_needed": most, **self._resources},
         )
 
     def _learned(self, head: np.void) -> Plan:
