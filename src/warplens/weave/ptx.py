@@ -203,6 +203,16 @@ class Module:
         return [item for item in self.functions if item.is_entry and item.body is not None]
 
     @property
+    def files(self) -> dict[str, str]:
+        """`.file` numbers and paths."""
+        found = {}
+        for item in self.items:
+            if isinstance(item, Directive) and item.name == "file":
+                number, _, rest = item.arguments.partition(" ")
+                found[number.strip()] = rest.strip().split('"')[1] if '"' in rest else rest.strip()
+        return found
+
+    @property
     def declarations(self) -> list[Declaration]:
         return [item for item in self.items if isinstance(item, Declaration)]
 

@@ -1,0 +1,5 @@
+"""Automatic marks for kernels that do not come from Triton: rules over the instructions of their PTX."""
+
+from warplens.weave.auto.marker import Marked, mark_ptx
+
+__all__ = ["Marked", "mark_ptx"]

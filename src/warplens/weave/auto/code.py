@@ -1,0 +1,239 @@
+"""A function as one row of units, with its basic blocks: what the rules walk over.
+
+A mark goes into a gap: gap `g` is the place right before unit `g`. Labels are units of their own, so the gap before a
+label lies on the fallthrough edge alone, and the gap after it on every path into the block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from warplens.weave.marks import PREFIX
+from warplens.weave.ptx import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
+from warplens.weave.syntax import SCALAR_BYTES
+
+LEAVES = frozenset({"ret", "exit"})
+JUMPS = frozenset({"bra", "brx"})
+_NAME = re.compile(r"[\w$]+")
+_REGISTER = re.compile(r"%[\w$]+")
+
+
+@dataclass(eq=False)
+class Unit:
+    """An instruction, a label, or a whole call sequence, which no mark may enter."""
+
+    at: int
+    holder: list[Node]
+    node: Instruction | Label | Scope
+    location: tuple[str, int] | None
+    number: int
+    """How many instructions stand before it."""
+    block: int = -1
+
+    @property
+    def instruction(self) -> Instruction | None:
+        return self.node if isinstance(self.node, Instruction) else None
+
+    @property
+    def opcode(self) -> str:
+        if isinstance(self.node, Instruction):
+            return self.node.opcode
+        return "call" if isinstance(self.node, Scope) else ""
+
+    @property
+    def ends_block(self) -> bool:
+        return self.opcode in JUMPS or self.opcode in LEAVES or self.opcode == "trap"
+
+    def registers(self) -> set[str]:
+        """Every register it names, read or written."""
+        node = self.node
+        if isinstance(node, Scope):
+            return {name for part in walk(node.body) for name in _REGISTER.findall(part.raw)}
+        return set(_REGISTER.findall(node.raw))
+
+
+@dataclass
+class Block:
+    """Units [start, stop) that run one after the other, and the blocks that may follow."""
+
+    start: int
+    stop: int
+    after: list[int] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+
+
+class Code:
+    """The units and blocks of one function."""
+
+    def __init__(self, function: Function, files: dict[str, str]) -> None:
+        self.function = function
+        self.units: list[Unit] = []
+        self.cuts: set[int] = set()
+        """Gaps that no region found by a rule may cross: where the author's own marks stand."""
+        self._number = 0
+        self._location: tuple[str, int] | None = None
+        self._tables: dict[str, list[str]] = {}
+        self._collect(function.body or [], _Locations(files))
+        self.labels = {unit.node.name: unit.at for unit in self.units if isinstance(unit.node, Label)}
+        self.jumps = {unit.at: self._targets(unit) for unit in self.units if unit.opcode in JUMPS}
+        self.targets = {label for labels in self.jumps.values() for label in labels}
+        self.blocks = list(self._split())
+        self._connect()
+        self.sizes = _sizes(function)
+
+    def _collect(self, body: list[Node], locations: _Locations) -> None:
+        for node in body:
+            if isinstance(node, Directive) and node.name == "loc":
+                self._location = locations.of(node.arguments)
+            elif isinstance(node, Comment) and node.content.startswith(PREFIX):
+                self.cuts.add(len(self.units))
+            elif isinstance(node, Scope) and not _is_call(node):
+                self._collect(node.body, locations)
+            elif isinstance(node, Label) and isinstance(table := _following(body, node), Directive):
+                self._tables[node.name] = _NAME.findall(table.arguments)
+            elif isinstance(node, Instruction | Label | Scope):
+                self.units.append(Unit(len(self.units), body, node, self._location, self._number))
+                self._number += not isinstance(node, Label)
+
+    def _targets(self, unit: Unit) -> list[int]:
+        instruction = unit.instruction
+        assert instruction is not None
+        words = _NAME.findall(instruction.arguments)
+        if instruction.opcode == "brx":
+            words = [label for word in words for label in self._tables.get(word, ())]
+        return [self.labels[word] for word in words if word in self.labels]
+
+    def _split(self) -> Iterator[Block]:
+        start = 0
+        for unit in self.units:
+            fresh = unit.at in self.targets and not self._only_labels(start, unit.at)
+            if fresh and unit.at > start:
+                yield Block(start, unit.at)
+                start = unit.at
+            if unit.ends_block:
+                yield Block(start, unit.at + 1)
+                start = unit.at + 1
+        if start < len(self.units):
+            yield Block(start, len(self.units))
+
+    def _only_labels(self, start: int, stop: int) -> bool:
+        return all(isinstance(unit.node, Label) for unit in self.units[start:stop])
+
+    def _connect(self) -> None:
+        of = {}
+        for number, block in enumerate(self.blocks):
+            for unit in self.units[block.start : block.stop]:
+                unit.block = of[unit.at] = number
+        for number, block in enumerate(self.blocks):
+            last = self.units[block.stop - 1]
+            block.after = sorted({of[target] for target in self.jumps.get(last.at, ())})
+            if self.falls_through(last) and number + 1 < len(self.blocks):
+                block.after = sorted({*block.after, number + 1})
+            for follower in block.after:
+                self.blocks[follower].before.append(number)
+
+    @staticmethod
+    def falls_through(unit: Unit) -> bool:
+        return not unit.ends_block or (unit.instruction is not None and unit.instruction.predicate is not None)
+
+    def head(self, block: Block) -> int:
+        """The gap after a block's labels."""
+        return next((u.at for u in self.units[block.start : block.stop] if not isinstance(u.node, Label)), block.stop)
+
+    def tail(self, block: Block) -> int:
+        """The gap before what ends a block."""
+        return block.stop - self.units[block.stop - 1].ends_block
+
+    def on_edge(self, source: int, target: int, among: set[int]) -> int | None:
+        """A gap that is passed on the way from block `source` to `target`, and by nothing but ways out of `among`."""
+        before, after = self.blocks[source], self.blocks[target]
+        if set(after.before) <= among:
+            return self.head(after)
+        if before.after == [target]:
+            return self.tail(before)
+        jumps = self.jumps.get(before.stop - 1, ())
+        falls = target == source + 1 and not any(after.start <= label < self.head(after) for label in jumps)
+        return after.start if falls else None
+
+    def enclosed(self, begin: int, end: int) -> tuple[int, int] | None:
+        """The gaps where a region over units [begin, end) starts and stops, if control enters only at its first and
+        leaves only past its last; labels at either end are taken in or left out as that needs."""
+        while begin < end and isinstance(self.units[begin].node, Label) and not self._from(begin, begin, end):
+            begin += 1
+        while end < len(self.units) and isinstance(self.units[end].node, Label) and self._from(end, begin, end):
+            end += 1
+        for at, targets in self.jumps.items():
+            inside = begin <= at < end
+            if any((begin <= target < end) is not inside for target in targets):
+                return None
+        if any(unit.opcode in LEAVES or unit.opcode == "brx" for unit in self.units[begin:end]):
+            return None
+        if begin >= end or not self.falls_through(self.units[end - 1]):
+            return None
+        return begin, end
+
+    def _from(self, label: int, begin: int, end: int) -> bool:
+        """Whether anything in [begin, end) jumps to `label`."""
+        return any(begin <= at < end and label in targets for at, targets in self.jumps.items())
+
+    def lines(self) -> dict[str, set[int]]:
+        """The source lines that have code, by file."""
+        found: dict[str, set[int]] = {}
+        for unit in self.units:
+            if unit.location is not None:
+                found.setdefault(unit.location[0], set()).add(unit.location[1])
+        return found
+
+    def size_of(self, register: str) -> int:
+        """Bytes of a register, 0 where its declaration is not clear."""
+        return self.sizes.get(register) or self.sizes.get(register.rstrip("0123456789") + "<", 0)
+
+
+def _following(body: list[Node], node: Node) -> Node | None:
+    """A label's `.branchtargets`, which makes it the name of a table rather than a place."""
+    at = next(i for i, other in enumerate(body) if other is node)
+    after = next((other for other in body[at + 1 :] if not isinstance(other, Comment)), None)
+    return after if isinstance(after, Directive) and after.name in ("branchtargets", "callprototype") else None
+
+
+def _is_call(scope: Scope) -> bool:
+    """A call sequence: parameters are stored, called with and loaded inside one pair of braces."""
+    return any(
+        (isinstance(node, Declaration) and node.space == "param")
+        or (isinstance(node, Instruction) and node.opcode == "call")
+        for node in walk(scope.body)
+    )
+
+
+class _Locations:
+    """Resolves `.loc`: code inlined from an include folder is where the author's own code called it."""
+
+    def __init__(self, files: dict[str, str]) -> None:
+        self.files = files
+        self.callers: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def of(self, arguments: str) -> tuple[str, int] | None:
+        own, _, caller = arguments.partition("inlined_at")
+        place, outer = tuple(own.replace(",", " ").split()[:3]), tuple(caller.split()[:3])
+        if outer:
+            self.callers[place] = outer
+        for _ in range(len(self.callers)):
+            if place not in self.callers or "/include/" not in "/" + self.files.get(place[0], ""):
+                break
+            place = self.callers[place]
+        # Line 0 is the compiler's own code.
+        known = len(place) > 1 and place[0] in self.files and place[1] != "0"
+        return (self.files[place[0]], int(place[1])) if known else None
+
+
+def _sizes(function: Function) -> dict[str, int]:
+    """Bytes by register name, families under `%r<`; one that scopes declare differently is left out."""
+    found: dict[str, set[int]] = {}
+    for node in function.walk():
+        if isinstance(node, Declaration) and node.space == "reg":
+            for variable in node.variables:
+                key = variable.name + "<" if variable.count is not None else variable.name
+                found.setdefault(key, set()).add(SCALAR_BYTES.get(node.type, 0))
+    return {name: sizes.pop() for name, sizes in found.items() if len(sizes) == 1}

@@ -1,0 +1,75 @@
+"""Which class an instruction belongs to, what its region is called, and how much it weighs among a line's work."""
+
+from __future__ import annotations
+
+from warplens.weave.ptx import Instruction
+
+_ELSEWHERE = frozenset({"shared", "shared::cta", "shared::cluster", "param", "param::entry", "local", "const"})
+_FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32"})
+_FREE = frozenset({"mov", "cvta", "ret", "exit", "bra", "nop"})
+_UNITS = frozenset({"div", "rem", "sqrt", "rsqrt", "rcp", "ex2", "lg2", "sin", "cos", "tanh"})
+HEAVY = 4
+"""The weight of an operation that a source line is written for; address arithmetic weighs one, copies nothing."""
+
+Kind = tuple[str, str]
+"""A class of `rules.CLASSES`, and the words its regions begin with."""
+
+
+def kind_of(instruction: Instruction) -> Kind | None:
+    """The class and words of one instruction, None for what belongs to no class."""
+    opcode, words = instruction.opcode, instruction.modifiers
+    reaches = not _ELSEWHERE.intersection(words)
+    if opcode in ("ld", "ldu", "tex", "tld4", "suld"):
+        return ("loads", "load") if reaches else None
+    if opcode in ("st", "sust"):
+        return ("stores", "store") if reaches else None
+    if opcode in ("atom", "red"):
+        return ("stores", "atomic") if reaches and "async" not in words else None
+    if opcode == "multimem":
+        return ("loads", "load") if "ld_reduce" in words else ("stores", "store")
+    if opcode == "cp":
+        waits = any(word.startswith("wait_") for word in words)
+        return ("waits", "wait") if waits else ("copies", "copy issue")
+    if opcode == "mbarrier":
+        return ("waits", "wait") if {"try_wait", "test_wait"}.intersection(words) else None
+    return _of_matrix(opcode, words) or _of_warps(opcode, words)
+
+
+def _of_matrix(opcode: str, words: tuple[str, ...]) -> Kind | None:
+    if opcode == "mma" or (opcode == "wmma" and words[:1] == ("mma",)):
+        return "mma", "mma"
+    if opcode == "wmma" and "global" in words:
+        return ("loads", "load") if words[:1] == ("load",) else ("stores", "store")
+    if opcode == "wgmma":
+        return ("waits", "wait") if words[:1] == ("wait_group",) else ("mma", "mma issue")
+    if opcode == "tcgen05":
+        if words[:1] == ("wait",):
+            return "waits", "wait"
+        if words[:1] == ("cp",):
+            return "copies", "copy issue"
+        return ("mma", "mma issue") if words[:1] in (("mma",), ("commit",)) else None
+    return None
+
+
+def _of_warps(opcode: str, words: tuple[str, ...]) -> Kind | None:
+    if opcode in ("shfl", "redux", "vote", "match"):
+        return "reduce", "reduce"
+    if opcode in ("bar", "barrier") and "warp" not in words:
+        return "barriers", "barrier"
+    if opcode == "griddepcontrol" and words[:1] == ("wait",):
+        return "waits", "wait"
+    return None
+
+
+def weight_of(instruction: Instruction | None) -> int:
+    """What the instruction adds to its line's claim to a region; a call (None) is work."""
+    if instruction is None:
+        return HEAVY
+    opcode, words = instruction.opcode, instruction.modifiers
+    if opcode in _FREE or (opcode == "ld" and {"param", "param::entry"}.intersection(words)):
+        return 0
+    memory = opcode in ("ld", "st", "ldmatrix", "stmatrix", "membar", "fence", "call")
+    if memory or opcode in _UNITS or kind_of(instruction) is not None:
+        return HEAVY
+    floats = bool(_FLOATS.intersection(words)) and opcode not in ("cvt", "setp", "selp")
+    return HEAVY if floats else 1

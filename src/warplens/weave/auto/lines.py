@@ -1,0 +1,121 @@
+"""Regions of source lines: each line that does work, and ranges of lines that the user named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from warplens.weave.auto.code import Block, Code, Unit
+from warplens.weave.auto.kinds import HEAVY, weight_of
+from warplens.weave.auto.region import Region
+from warplens.weave.ptx import Label
+from warplens.weave.rules import LineRange
+
+
+@dataclass
+class _Run:
+    """Neighbouring units of one source line."""
+
+    units: list[Unit]
+    location: tuple[str, int] | None
+    weight: int
+
+
+def worked_lines(code: Code, cuts: set[int], taken: set[int]) -> Iterator[Region]:
+    """One region per stretch of a block that works for one line. Optimised code mixes lines: a run that does no work of
+    its own (addresses, copies) counts to the one it prepares, or else to the one it follows."""
+    for block in code.blocks:
+        for stretch in _stretches(code, block, cuts, taken):
+            runs = _merged(_runs(stretch))
+            for run in runs:
+                if run.location is not None:
+                    first, last = run.units[0], run.units[-1]
+                    yield Region("lines", "line", (first.at,), (last.at + 1,), run.location, first.number)
+
+
+def _stretches(code: Code, block: Block, cuts: set[int], taken: set[int]) -> Iterator[list[Unit]]:
+    """The block's units without its labels and its last jump, cut where a region may not pass."""
+    units: list[Unit] = []
+    for unit in code.units[code.head(block) : code.tail(block)]:
+        if units and (unit.at in cuts or unit.at in taken):
+            yield units
+            units = []
+        if unit.at not in taken and not isinstance(unit.node, Label):
+            units.append(unit)
+    if units:
+        yield units
+
+
+def _runs(units: list[Unit]) -> list[_Run]:
+    runs: list[_Run] = []
+    for unit in units:
+        weight = weight_of(unit.instruction)
+        # What has no line of its own goes with what stands before it.
+        if runs and unit.location in (runs[-1].location, None):
+            runs[-1].units.append(unit)
+            runs[-1].weight += weight
+        else:
+            runs.append(_Run([unit], unit.location, weight))
+    return runs
+
+
+def _merged(runs: list[_Run]) -> list[_Run]:
+    if not any(run.weight >= HEAVY for run in runs):
+        total = sum(run.weight for run in runs)
+        heaviest = max(runs, key=lambda run: run.weight)
+        return [_Run([u for run in runs for u in run.units], heaviest.location, total)] if total >= HEAVY else []
+    merged: list[_Run] = []
+    waiting: list[Unit] = []
+    for run in runs:
+        if run.weight < HEAVY:
+            waiting += run.units
+        elif merged and merged[-1].location == run.location:
+            merged[-1].units += [*waiting, *run.units]
+            waiting = []
+        else:
+            merged.append(_Run([*waiting, *run.units], run.location, run.weight))
+            waiting = []
+    merged[-1].units += waiting
+    return merged
+
+
+def line_ranges(code: Code, ranges: tuple[LineRange, ...]) -> Iterator[Region]:
+    """A region over each range's code: one where control enters at its top and leaves at its bottom, else one in each
+    block."""
+    for wanted in ranges:
+        inside = [unit for unit in code.units if unit.location is not None and wanted.holds(*unit.location)]
+        if not inside:
+            continue
+        whole = _whole(code, inside)
+        if whole is not None:
+            yield _range(code, wanted, *whole)
+            continue
+        for block in code.blocks:
+            mine = [unit for unit in inside if block.start <= unit.at < code.tail(block)]
+            for units in _close(code, [unit for unit in mine if not isinstance(unit.node, Label)]):
+                yield _range(code, wanted, units[0].at, units[-1].at + 1)
+
+
+def _range(code: Code, wanted: LineRange, begin: int, end: int) -> Region:
+    first = code.units[begin]
+    return Region("ranges", wanted.name, (begin,), (end,), (wanted.file, wanted.first), first.number)
+
+
+def _whole(code: Code, inside: list[Unit]) -> tuple[int, int] | None:
+    """The gaps around all of a range's code, unless most of what lies between is not the range's."""
+    begin, end = inside[0].at, inside[-1].at + 1
+    own = sum(weight_of(unit.instruction) for unit in inside if not isinstance(unit.node, Label))
+    between = sum(weight_of(unit.instruction) for unit in code.units[begin:end] if not isinstance(unit.node, Label))
+    return code.enclosed(begin, end) if 2 * own >= between else None
+
+
+def _close(code: Code, units: list[Unit]) -> Iterator[list[Unit]]:
+    """Units in groups that only light code of other lines interrupts."""
+    group: list[Unit] = []
+    for unit in units:
+        if group and sum(weight_of(other.instruction) for other in code.units[group[-1].at + 1 : unit.at]) >= HEAVY:
+            yield group
+            group = []
+        group.append(unit)
+    if group:
+        yield group

@@ -1,0 +1,113 @@
+"""Loops: one region per iteration, and spins on an mbarrier as one wait.
+
+Only what is sure is marked: natural loops (one header that dominates its latches) whose every way out passes an end
+mark exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from warplens.weave.auto.code import LEAVES, Code
+from warplens.weave.auto.kinds import kind_of
+from warplens.weave.auto.region import Region
+
+
+@dataclass
+class Loop:
+    """A natural loop: block numbers."""
+
+    header: int
+    latches: list[int]
+    body: set[int] = field(default_factory=set)
+
+
+def natural_loops(code: Code) -> list[Loop]:
+    """The loops of `code`, by header; a backward jump to a block that does not dominate it makes none."""
+    above = _dominators(code)
+    loops: dict[int, Loop] = {}
+    for number, block in enumerate(code.blocks):
+        for target in block.after:
+            if target in above[number]:
+                loops.setdefault(target, Loop(target, [])).latches.append(number)
+    for loop in loops.values():
+        loop.body = {loop.header}
+        todo = [latch for latch in loop.latches if latch != loop.header]
+        while todo:
+            current = todo.pop()
+            if current not in loop.body:
+                loop.body.add(current)
+                todo += code.blocks[current].before
+    return sorted(loops.values(), key=lambda loop: (loop.header, -len(loop.body)))
+
+
+def _dominators(code: Code) -> list[set[int]]:
+    everything = set(range(len(code.blocks)))
+    above = [{0} if number == 0 else set(everything) for number in everything]
+    changed = True
+    while changed:
+        changed = False
+        for number in range(1, len(code.blocks)):
+            reached = [above[before] for before in code.blocks[number].before]
+            new = {number} | (set.intersection(*reached) if reached else set())
+            if new != above[number]:
+                above[number], changed = new, True
+    return above
+
+
+def spins(code: Code, loops: list[Loop]) -> Iterator[tuple[Loop, Region]]:
+    """Loops that do nothing but try an mbarrier: a wait each, however often they try."""
+    for loop in loops:
+        instructions = [(unit, unit.instruction) for unit in code.units if unit.block in loop.body and unit.instruction]
+        kinds = {kind for _, instruction in instructions if (kind := kind_of(instruction))}
+        tries = [unit for unit, instruction in instructions if unit.opcode == "mbarrier" and kind_of(instruction)]
+        if not tries or kinds != {("waits", "wait")}:
+            continue
+        begins, ends = _ways_in(code, loop), _ways_out(code, loop, loop.body)
+        if begins and ends:
+            first = tries[0]
+            yield loop, Region("waits", "wait", tuple(begins), tuple(ends), first.location, first.number)
+
+
+def iterations(code: Code, loops: list[Loop]) -> Iterator[Region]:
+    """A region per iteration of each loop that can be marked soundly, with a counter of its own."""
+    for loop in loops:
+        early = _ways_out(code, loop, loop.body - set(loop.latches))
+        if early is None or not _latched(code, loop):
+            continue
+        header = code.blocks[loop.header]
+        entries = [code.blocks[before] for before in header.before if before not in loop.body]
+        latch = code.units[code.blocks[loop.latches[-1]].stop - 1]
+        begin = code.head(header)
+        ends = {code.tail(code.blocks[number]) for number in loop.latches}
+        yield Region(
+            "loops", "loop", (begin,), tuple(sorted({*ends, *early})), latch.location or code.units[begin].location,
+            code.units[begin].number, counter=f"%wl_n{loop.header}",
+            starts=tuple(sorted({code.tail(block) for block in entries})),
+        )  # fmt: skip
+
+
+def _latched(code: Code, loop: Loop) -> bool:
+    """Whether an iteration that reaches the end of a latch is over: what follows is the next one, or no longer the
+    loop."""
+    follow = {after for latch in loop.latches for after in code.blocks[latch].after}
+    return loop.header != 0 and not (follow & loop.body) - {loop.header}
+
+
+def _ways_in(code: Code, loop: Loop) -> list[int] | None:
+    """A gap on each edge into the loop, None where one cannot be had."""
+    outside = [before for before in code.blocks[loop.header].before if before not in loop.body]
+    gaps = [code.on_edge(before, loop.header, set()) for before in outside]
+    return None if loop.header == 0 or None in gaps else sorted({gap for gap in gaps if gap is not None})
+
+
+def _ways_out(code: Code, loop: Loop, sources: set[int]) -> list[int] | None:
+    """A gap on each edge from `sources` out of the loop, None where one cannot be had."""
+    gaps = []
+    for number in sources:
+        block = code.blocks[number]
+        if code.units[block.stop - 1].opcode in (*LEAVES, "brx"):
+            return None
+        gaps += [code.on_edge(number, after, sources) for after in block.after if after not in loop.body]
+    return None if None in gaps else sorted({gap for gap in gaps if gap is not None})

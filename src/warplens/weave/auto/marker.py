@@ -1,0 +1,151 @@
+"""mark_ptx(): put the marks that `Auto` asks for into PTX as comments; `weave` then makes records of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from warplens.weave.auto.arrival import arrived
+from warplens.weave.auto.code import Code, Unit
+from warplens.weave.auto.lines import line_ranges, worked_lines
+from warplens.weave.auto.loops import iterations, natural_loops, spins
+from warplens.weave.auto.operations import Operations
+from warplens.weave.auto.region import Region
+from warplens.weave.marks import mark_text
+from warplens.weave.ptx import Raw, parse
+from warplens.weave.rules import Auto, Site, region_name
+from warplens.weave.symbols import plain_name
+
+MARKED = "// @marked\n"
+"""The first line of text that has its marks: it is not marked again."""
+
+_PRIORITY = {"ranges": 0, "loops": 1, "lines": 3}
+"""What is kept when there are more regions than `Auto.most`: operations are 2."""
+
+_OPENS = 2
+
+
+@dataclass(frozen=True)
+class Marked:
+    """Marked PTX, what was marked by kernel, and how many sites of each were left out by `Auto.most`."""
+
+    text: str
+    sites: dict[str, tuple[Site, ...]] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, dict[str, set[int]]] = field(default_factory=dict)
+    """By kernel and file, the lines that have code."""
+
+    def matched(self, kernel: str) -> set[str]:
+        """The names of the line ranges that hold code of this kernel."""
+        return {site.region for site in self.sites.get(kernel, ()) if site.kind == "ranges"}
+
+
+def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel: True) -> Marked:
+    """Marks for every kernel of `text` whose symbol `wants` accepts; functions that are called keep none of their own
+    and count to the region that calls them."""
+    if not auto or text.startswith(MARKED):
+        return Marked(text)
+    module = parse(text)
+    files = module.files
+    sites: dict[str, tuple[Site, ...]] = {}
+    left_out: dict[str, int] = {}
+    lines: dict[str, dict[str, set[int]]] = {}
+    for function in module.entries:
+        if not wants(function.name):
+            continue
+        code = Code(function, files)
+        lines[function.name] = code.lines()
+        regions = find(code, auto)
+        kept = sorted(regions, key=lambda region: (_PRIORITY.get(region.kind, 2), region.begin))[: auto.most]
+        if kept:
+            sites[function.name] = tuple(_Writer(code, kept).write())
+        if len(kept) < len(regions):
+            left_out[function.name] = len(regions) - len(kept)
+    return Marked(MARKED + module.text() if sites else text, sites, left_out, lines)
+
+
+def find(code: Code, auto: Auto) -> list[Region]:
+    """Every region that the rules find in one function."""
+    ranges = list(line_ranges(code, auto.ranges))
+    loops = natural_loops(code)
+    spinning = list(spins(code, loops)) if auto.wants("waits") else []
+    taken = {unit.at for unit in code.units for loop, _ in spinning if unit.block in loop.body}
+    cuts = code.cuts | {gap for region in ranges for gap in region.gaps}
+    cuts |= {gap for _, region in spinning for gap in region.gaps}
+    found = ranges + [region for _, region in spinning]
+    if auto.wants("loops"):
+        waits = [loop for loop, _ in spinning]
+        found += iterations(code, [loop for loop in loops if loop not in waits])
+    lines = list(worked_lines(code, cuts, taken)) if auto.wants("lines") else []
+    cuts |= {gap for region in lines for gap in region.gaps}
+    return found + lines + list(Operations(code, auto.classes, cuts, taken).find())
+
+
+class _Writer:
+    """Writes one function's regions into its body."""
+
+    def __init__(self, code: Code, regions: list[Region]) -> None:
+        self.code, self.regions = code, regions
+        self.kernel = plain_name(code.function.name)
+
+    def write(self) -> list[Site]:
+        gaps: dict[int, list[tuple[tuple[int, ...], list[str]]]] = defaultdict(list)
+        declared = []
+        for region in self.regions:
+            name = self.name(region)
+            begin, end = [_comment("B", name)], [*self._awaited(region), _comment("E", name)]
+            if region.counter:
+                declared.append(region.counter)
+                for gap in region.starts:
+                    gaps[gap].append(((0,), [f"\tmov.u32 {region.counter}, 0;"]))
+                begin += [
+                    _comment("V", name, "u32", region.counter), f"\tadd.u32 {region.counter}, {region.counter}, 1;"
+                ]  # fmt: skip
+            if region.ends == region.begins:
+                gaps[region.begin].append(((_OPENS, region.rank), [*begin, *end]))
+                continue
+            # Ends come first, the innermost of them at the front; then begins, the outermost at the front.
+            for gap in region.begins:
+                gaps[gap].append(((_OPENS, region.rank), begin))
+            for gap in region.ends:
+                gaps[gap].append(((1, -region.rank, -region.begin), end))
+        for gap, texts in gaps.items():
+            ordered = sorted(texts, key=lambda item: item[0])
+            closing = [line for key, part in ordered if key[0] < _OPENS for line in part]
+            opening = [line for key, part in ordered if key[0] == _OPENS for line in part]
+            if gap in self.code.cuts and closing:
+                # The author's own marks stand in this gap: what ends here ends before them.
+                _insert(self.code.units[gap - 1], closing, 1)
+                closing = []
+            if closing or opening:
+                _insert(self.code.units[gap], closing + opening, 0)
+        if declared:
+            body = self.code.function.body
+            assert body is not None
+            body.insert(0, Raw.of(f"\t.reg .b32 {', '.join(declared)};"))
+        by_place = sorted(self.regions, key=lambda region: (region.begin, region.rank))
+        return [Site(self.name(region), region.kind, self._where(region)) for region in by_place]
+
+    def name(self, region: Region) -> str:
+        if region.kind == "ranges":
+            return region.words
+        if region.location is None:
+            return f"{region.words} {self.kernel}+{region.number}"
+        return region_name(region.words, *region.location)
+
+    def _awaited(self, region: Region) -> list[str]:
+        return ["\t" + arrived(register, self.code.size_of(register)) for register in region.awaits]
+
+    @staticmethod
+    def _where(region: Region) -> str:
+        return f"{region.location[0]}:{region.location[1]}" if region.location else ""
+
+
+def _insert(unit: Unit, lines: list[str], after: int) -> None:
+    at = next(i for i, node in enumerate(unit.holder) if node is unit.node)
+    unit.holder.insert(at + after, Raw.of("\n".join(lines) + "\n"))
+
+
+def _comment(letter: str, name: str, *operands: str) -> str:
+    return "\t// " + mark_text(letter, name, *operands)

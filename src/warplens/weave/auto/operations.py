@@ -1,0 +1,108 @@
+"""Regions of single operations: neighbours of one class and source line, inside one basic block.
+
+A load is asynchronous: the warp goes on until it needs the value. Its region begins at the first load and ends when the
+value that is needed first has arrived, where nothing but arithmetic stands between. Else it is two: `load issue` for
+the instructions, and `load wait` where the value is needed, if that is in the same block.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from warplens.weave.auto.code import Code, Unit
+from warplens.weave.auto.kinds import Kind, kind_of
+from warplens.weave.auto.region import Region
+from warplens.weave.syntax import split_operands
+
+ANSWERS = frozenset({"load", "atomic"})
+"""What leaves a value that the warp may have to wait for."""
+
+
+class Operations:
+    """Finds the regions of the wanted classes; `taken` units belong to a region of another rule, such as a spin."""
+
+    def __init__(self, code: Code, wanted: Iterable[str], cuts: set[int], taken: set[int]) -> None:
+        self.code, self.wanted, self.cuts = code, set(wanted), cuts
+        self.kinds: dict[int, Kind] = {}
+        for unit in code.units:
+            kind = kind_of(unit.instruction) if unit.instruction is not None and unit.at not in taken else None
+            if kind is not None:
+                self.kinds[unit.at] = kind
+
+        self.mentions = Counter(name for unit in code.units for name in unit.registers())
+
+    def find(self) -> Iterator[Region]:
+        for group in self._groups():
+            kind, words = self.kinds[group[0].at]
+            if kind not in self.wanted:
+                continue
+            if words in ANSWERS:
+                yield from self._answered(group)
+            else:
+                yield self._region(group, words, group[-1].at + 1)
+
+    def _groups(self) -> Iterator[list[Unit]]:
+        """Units of one kind and line that follow each other with only arithmetic between them."""
+        group: list[Unit] = []
+        for at in sorted(self.kinds):
+            unit = self.code.units[at]
+            if group and not self._together(group[-1], unit):
+                yield group
+                group = []
+            group.append(unit)
+        if group:
+            yield group
+
+    def _together(self, one: Unit, other: Unit) -> bool:
+        return (
+            one.block == other.block
+            and self.kinds[one.at] == self.kinds[other.at]
+            and one.location == other.location
+            and not self._cut(one.at, other.at)
+        )
+
+    def _cut(self, after: int, until: int) -> bool:
+        return any(after < cut <= until for cut in self.cuts)
+
+    def _region(self, group: list[Unit], words: str, end: int, awaits: tuple[str, ...] = ()) -> Region:
+        first = group[0]
+        kind = self.kinds[first.at][0]
+        return Region(kind, words, (first.at,), (end,), first.location, first.number, awaits)
+
+    def _answered(self, group: list[Unit]) -> Iterator[Region]:
+        words, last = self.kinds[group[0].at][1], group[-1]
+        values = {name for unit in group for name in written(unit) if self.code.size_of(name) in (2, 4, 8)}
+        if words == "atomic" and not any(self.mentions[value] > 1 for value in values):
+            yield self._region(group, words, last.at + 1)
+            return
+        use = self._first_use(last, values)
+        if use is None:
+            yield self._region(group, f"{words} issue", last.at + 1)
+            return
+        awaited = tuple(sorted(values & use.registers()))
+        between = [at for at in self.kinds if last.at < at < use.at]
+        if not between and not self._cut(last.at, use.at):
+            yield self._region(group, words, use.at, awaited)
+            return
+        yield self._region(group, f"{words} issue", last.at + 1)
+        yield Region(
+            self.kinds[last.at][0], f"{words} wait", (use.at,), (use.at,), group[0].location, group[0].number, awaited
+        )
+
+    def _first_use(self, last: Unit, values: set[str]) -> Unit | None:
+        following = self.code.units[last.at + 1 : self.code.blocks[last.block].stop]
+        plain = itertools.takewhile(lambda unit: unit.opcode != "call", following)
+        return next((unit for unit in plain if values & unit.registers()), None)
+
+
+def written(unit: Unit) -> set[str]:
+    """The registers that a load or an atomic leaves its result in."""
+    instruction = unit.instruction
+    if instruction is None or instruction.opcode in ("st", "red"):
+        return set()
+    destination = split_operands(instruction.arguments)[:1]
+    return {
+        word.strip() for text in destination for word in text.strip("{}").split(",") if word.strip().startswith("%")
+    }

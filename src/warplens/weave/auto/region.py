@@ -1,0 +1,43 @@
+"""One region that a rule found: where it begins and ends, and what stands between its end mark and the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OUTER = {"loops": 0, "ranges": 1, "lines": 2}
+"""How regions nest that share a gap. A range that holds a whole loop begins before the loop's label, in another gap."""
+OPERATION = 4
+MOMENT = 3
+"""A wait for a value has no instruction of its own: it goes between its line and the operation that needs the value."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """`begins` and `ends` are gaps; there are several where control comes or leaves in several places."""
+
+    kind: str
+    words: str
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    location: tuple[str, int] | None
+    number: int
+    awaits: tuple[str, ...] = ()
+    """Registers whose values must have arrived before the end is stamped."""
+    counter: str = ""
+    """A register that holds the iteration number."""
+    starts: tuple[int, ...] = ()
+    """Gaps at which that register is set to zero."""
+
+    @property
+    def begin(self) -> int:
+        return self.begins[0]
+
+    @property
+    def gaps(self) -> set[int]:
+        return {*self.begins, *self.ends}
+
+    @property
+    def rank(self) -> int:
+        if self.kind in OUTER:
+            return OUTER[self.kind]
+        return MOMENT if self.ends == self.begins else OPERATION
