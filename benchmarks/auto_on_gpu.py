@@ -67,7 +67,7 @@ def child(rules: str, target: str, program: Sequence[str]) -> None:
             result["seen"] = profile.seen
         result["kernels"] = explained(profile.trace, captures[0])
     activity.stop()
-    result["times"] = {name: ns for name, ns in activity.times.items()}
+    result["times"] = activity.times
     result["problem"] = activity.problem
     Path(target).write_text(json.dumps(result))
 
@@ -138,10 +138,8 @@ def measure(name: str, program: Sequence[str], work: Path, limit: float) -> dict
     before = cached(caches)
     trace = work / f"{name}.warplens"
     found["auto"] = run("auto", "-m", "warplens", "run", "--auto", "--json", "-o", str(trace))
-    after = cached(caches / "inductor")
-    left = {file for file in after if f"inductor/{file}" not in before}
-    found["new_in_inductor_cache"] = sorted(left)
-    found["woven_in_inductor_cache"] = [f for f in after if b"@warplens" in (caches / "inductor" / f).read_bytes()]
+    found["new_in_caches"] = sorted(set(cached(caches)) - set(before))
+    found["woven_in_caches"] = [file for file in cached(caches) if b"@warplens" in (caches / file).read_bytes()]
     found["again"] = run("again")
     bytes_of = {kind: file.read_bytes() if file.exists() else None for kind, file in saved.items()}
     found["identical"] = bytes_of["plain"] is not None and len(set(bytes_of.values())) == 1

@@ -12,8 +12,11 @@ _CALLED = sys.argv[0]
 
 
 def program() -> str:
-    """`warplens`, or the path or module it was called by."""
-    called = Path(_CALLED)
-    if shutil.which("warplens") or called.name != "warplens":
-        return "warplens" if shutil.which("warplens") else f"{Path(sys.executable).name} -m warplens"
-    return os.path.relpath(called)
+    """`warplens` where the shell finds it, else the path or the interpreter it was called by."""
+    if shutil.which("warplens"):
+        return "warplens"
+    if Path(_CALLED).name == "warplens":
+        return os.path.relpath(_CALLED)
+    name = Path(sys.executable).name
+    found = shutil.which(name)
+    return f"{name if found and os.path.abspath(found) == sys.executable else sys.executable} -m warplens"

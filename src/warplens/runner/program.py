@@ -79,22 +79,31 @@ def execute(program: Program) -> Outcome:
 
 def _run(program: Program) -> None:
     sys.argv[:] = [program.target, *program.arguments]
-    main = ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins
-    sys.modules["__main__"] = main
+    main = _new_main()
     if program.module:
         _set_path(os.getcwd())
         runpy._run_module_as_main(program.target)  # type: ignore[attr-defined]
     elif holds_main(program.target):
-        sys.path[:] = [program.target, *sys.path[1:]]
+        sys.path[:] = [os.path.abspath(program.target), *sys.path[1:]]
         runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
     else:
         path = program.target
         _set_path(os.path.dirname(os.path.realpath(path)))
         code = _compile(path)
         full = os.path.abspath(path)
-        main.__dict__.update(__file__=full, __cached__=None, __loader__=SourceFileLoader("__main__", full))
+        main.__dict__.update(__file__=full, __loader__=SourceFileLoader("__main__", full))
         exec(code, main.__dict__)
+
+
+def _new_main() -> ModuleType:
+    """A fresh __main__ with the names that this version of Python gives one."""
+    main, old = ModuleType("__main__"), sys.modules["__main__"]
+    main.__dict__["__builtins__"] = builtins
+    for name, value in (("__annotations__", {}), ("__cached__", None)):
+        if name in vars(old):
+            main.__dict__[name] = value
+    sys.modules["__main__"] = main
+    return main
 
 
 def _set_path(folder: str) -> None:
