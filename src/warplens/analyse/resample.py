@@ -153,10 +153,14 @@ def _interval(change: float, spread: Float, clusters: int, confidence: float) ->
 
 def _few(clusters: int, confidence: float) -> float:
     """How much too narrow a bootstrap over few clusters is: Student's t over the normal, and n over n - 1."""
-    z = _normal(confidence)
     n = clusters - 1
-    t = z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-    return t / z * sqrt(clusters / n)
+    return student(confidence, n) / _normal(confidence) * sqrt(clusters / n)
+
+
+def student(confidence: float, degrees: int) -> float:
+    """How many standard errors a two-sided interval reaches: Student's t, by its expansion in 1 / degrees."""
+    z = _normal(confidence)
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
 def _normal(confidence: float) -> float:

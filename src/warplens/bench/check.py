@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +24,8 @@ class Verdict:
 
 def dtype_name(dtype: Any) -> str:
     """`torch.float16`, `float16`, `half` and numpy's as `fp16`; what is not known stays as it is."""
-    text = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
-    if text.startswith(("float8", "fp8")):
-        return "fp8"
-    return _NAMES.get(text, re.sub(r"^<class '|'>$", "", text))
+    text = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)).rpartition(".")[2]
+    return "fp8" if text.startswith(("float8", "fp8")) else _NAMES.get(text, text)
 
 
 def check(results: Any, references: Any, tolerance: float, wide: Callable[[Any], Any]) -> Verdict:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from warplens.analyse.resample import Interval, interval_of_means
+from warplens.analyse.resample import Interval, student
 from warplens.analyse.result import plain
 from warplens.bench.results import Results, Row
 from warplens.bench.summary import Series
@@ -18,7 +19,9 @@ from warplens.errors import UsageError, WarplensError
 THRESHOLD = 0.05
 CONFIDENCE = 0.99
 VERDICTS = ("worse", "better", "unsure", "same", "new", "gone")
-_BLOCKS = 16
+_BLOCKS, _FEWEST = 16, 6
+_MEDIAN = math.sqrt(math.pi / 2)
+"""A median is less certain than a mean by this much, where the stretches are as short as one sample."""
 _CLOCK = 0.03
 
 
@@ -69,7 +72,7 @@ class Comparison:
         document: dict[str, Any] = plain(asdict(self))
         for change in document["changes"]:
             for end in ("low", "high"):
-                if change["interval"] and not np.isfinite(change["interval"][end]):
+                if change["interval"] and not math.isfinite(change["interval"][end]):
                     change["interval"][end] = None
         return {"verdict": self.verdict, **document}
 
@@ -128,7 +131,7 @@ def _verdict(interval: Interval, threshold: float) -> str:
 
 
 def _why(interval: Interval, threshold: float) -> str:
-    if not np.isfinite(interval.low):
+    if not math.isfinite(interval.high):
         return "too few samples to know the noise"
     if abs(interval.change) <= threshold:
         return "a change beyond the threshold cannot be excluded: measure longer"
@@ -136,20 +139,26 @@ def _why(interval: Interval, threshold: float) -> str:
 
 
 def _interval(old: Row, new: Row, confidence: float) -> Interval:
-    """By the medians of stretches of each series: samples next to each other share their noise."""
+    """By the medians of stretches of each series, since neighbouring samples share their noise: Welch's interval for
+    the difference of their logarithms, around the ratio of the two medians."""
     assert old.median_ns
     assert new.median_ns
-    change = new.median_ns / old.median_ns - 1
+    change = math.log(new.median_ns / old.median_ns)
+    parts = [_stretches(old), _stretches(new)]
+    fewest = min(len(part) for part in parts)
     if old.series_ns == new.series_ns:
-        return Interval(change, change, change)  # the same run, or a clock without noise
-    found = interval_of_means(_stretches(old), _stretches(new), confidence)
-    shift = change - found.change
-    return Interval(change, found.low + shift, found.high + shift)
+        reach = 0.0  # the same run, or a clock without noise
+    elif fewest < _FEWEST:
+        reach = math.inf
+    else:
+        error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in parts))
+        reach = _MEDIAN * student(confidence, fewest - 1) * error
+    return Interval(*(math.exp(value) - 1 for value in (change, change - reach, change + reach)))
 
 
 def _stretches(row: Row) -> Series:
     series = np.asarray(row.series_ns, float)
-    return np.array([np.median(part) for part in np.array_split(series, min(_BLOCKS, len(series)))])
+    return np.log([np.median(part) for part in np.array_split(series, min(_BLOCKS, len(series)))])
 
 
 def _warnings(before: Results, after: Results) -> Iterator[str]:

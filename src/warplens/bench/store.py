@@ -30,7 +30,7 @@ def document(results: Results) -> dict[str, Any]:
         "schema": SCHEMA,
         "version": VERSION,
         "complete": results.complete,
-        "machine": _simple(plain(results.machine)),
+        "machine": _simple(results.machine),
         "roofs": {name: asdict(roof) for name, roof in results.roofs.items()},
         "sweeps": [_simple(asdict(sweep)) for sweep in results.sweeps],
         "rows": [_simple(asdict(row)) for row in results.rows],
@@ -138,4 +138,5 @@ def _simple(value: Any) -> Any:
         return {str(key): _simple(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_simple(inner) for inner in value]
+    value = plain(value)
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
