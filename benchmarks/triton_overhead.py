@@ -137,11 +137,11 @@ PROTON_MODES = {
 }
 
 
-def variants(ablation: bool) -> dict[str, Weaving]:
-    """The default weaving and, for the ablation, the default with one thing changed at a time."""
-    found = {"warplens": Weaving()}
+def variants(ablation: bool, stores: list[str]) -> dict[str, Weaving]:
+    """The default weaving, other places of its stores and, for the ablation, the default with one thing changed."""
+    found = {"warplens": Weaving()} | {f"store={store}": Weaving(store=store) for store in stores}
     if ablation:
-        found |= {f"store={store}": Weaving(store=store) for store in ("now", "late", "end", "defer")}
+        found |= {f"store={store}": Weaving(store=store) for store in ("now", "late", "end", "defer", "spread")}
         found |= {
             "constants off": Weaving(constants=False),
             "keep=0": Weaving(keep=0),
@@ -259,6 +259,7 @@ def main() -> None:
         "--kernel", nargs="*", default=[], help="only kernels whose label contains one of these, in this order"
     )
     parser.add_argument("--no-proton", action="store_true")
+    parser.add_argument("--store", nargs="*", default=[], help="also measure these places of the stores")
     options = parser.parse_args()
     report: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -287,7 +288,7 @@ def _row(kernel: Kernel, options: argparse.Namespace, folder: str) -> dict[str, 
     kernel.launch(0)
     torch.cuda.synchronize()
     expected = kernel.output.clone()
-    woven = {name: Woven(how, kernel.records + 64) for name, how in variants(options.ablation).items()}
+    woven = {name: Woven(how, kernel.records + 64) for name, how in variants(options.ablation, options.store).items()}
     modes: dict[str, Any] = {"unmarked": Plain(0), "marks, not woven": Plain(1)}
     if not options.no_proton:
         modes |= {name: Proton(mode, folder) for name, mode in PROTON_MODES.items()}

@@ -16,7 +16,7 @@ from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving
 from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import Woven, weave
 
-POLICIES = ("now", "late", "end", "defer", "auto")
+POLICIES = ("now", "late", "end", "defer", "spread", "auto")
 
 HEAD = """\
 .version 8.0
@@ -176,6 +176,42 @@ def test_every_policy_leaves_the_same_records(
         clocks = [0, *[(record[4] - start) % 2**32 for record in records], int(header["exit_clock"]) - start]
         assert clocks == sorted(clocks)
         assert header["start_ns"] <= header["exit_ns"]
+
+
+# Whole warps leave early, and every value a mark reads is the same in all lanes: all of its blocks can be spread.
+UNIFORM = KERNEL.replace("setp.lt.u32 %p1, %r6, %r2", "setp.lt.u32 %p1, %r4, %r2").replace("s32 %r3\n", "s32 %r4\n")
+
+
+def test_records_wait_in_the_lanes_of_a_whole_warp_and_go_out_in_one_store() -> None:
+    now, spread = (weave(UNIFORM, how=Weaving(store=store, aligned=True)) for store in ("now", "spread"))
+    marks = UNIFORM.count("@warplens")
+    assert spread.text.count("st.global.v2.b32") == now.text.count("st.global.v2.b32") - marks + 4
+    seen = []
+    for woven in (now, spread):
+        tracks, out, _ = launch(woven, "work", 3, 64, ["OUT", 5, 1, "BUFFER"], out=3 * 64)
+        seen.append(([[record[:4] for record in records] for _, records in tracks], out.tolist()))
+    assert seen[0] == seen[1]
+    for number, records in enumerate(seen[1][0]):
+        block = number // 2
+        whole = expected(block, 0, 5, early=block < 1)
+        assert records == [whole[0], (Kind.VALUE, "thread", 0, block), *whole[2:]]
+
+
+@pytest.mark.parametrize("slots", range(8, 17))
+def test_a_spread_store_ends_where_the_track_ends(slots: int) -> None:
+    woven = weave(UNIFORM, how=Weaving(store="spread", aligned=True))
+    tracks, _, _ = launch(woven, "work", 2, 64, ["OUT", 40, 0, "BUFFER"], slots=slots, out=128)
+    for header, records in tracks:
+        whole = expected(int(header["block"]), 0, 40, early=False)
+        assert header["written"] == len(whole) + 1
+        assert [record[0] for record in records] == [record[0] for record in whole[: len(records)]]
+
+
+def test_a_partial_warp_or_an_unknown_block_size_is_not_spread() -> None:
+    for text, aligned in ((UNIFORM, False), (UNIFORM.replace("scratch)\n", "scratch)\n.reqntid 48, 1, 1\n"), False)):
+        assert "%wl_l8" not in weave(text, how=Weaving(store="spread", aligned=aligned)).text
+    text = UNIFORM.replace("scratch)\n", "scratch)\n.reqntid 64, 1, 1\n")
+    assert "%wl_l8" in weave(text, how=Weaving(store="spread")).text
 
 
 @pytest.mark.parametrize("store", POLICIES)

@@ -114,8 +114,8 @@ def test_nvcc_kernels_compute_the_same_and_record_alike_under_every_policy(name:
     result = launch(lambda *a, **k: simulate.run(text, *a, memory=plain, **k), plain)
     expected = plain.read(result, np.uint32, 64 if case != "reduce" else 1)
     seen = []
-    for store in ("now", "late", "end", "defer"):
-        woven = weave(sprinkle(text), buffer=SymbolBuffer(), how=Weaving(store=store))
+    for store in ("now", "late", "end", "defer", "spread"):
+        woven = weave(sprinkle(text), buffer=SymbolBuffer(), how=Weaving(store=store, aligned=True))
         memory = simulate.Memory(64 << 20)
         shift = shift_for(SLOTS, "stop", woven.slack)
         buffer = memory.alloc(GRID * warps << shift, align=1 << shift)

@@ -11,7 +11,7 @@ from warplens.errors import UsageError
 from warplens.record.layout import HEADER_BYTES, MAX_SLOTS, MAX_WARPS, SLOT_BYTES
 
 GRANULARITY = {"warp": 1, "warpgroup": 4, "block": MAX_WARPS}
-POLICIES = ("auto", "now", "late", "end", "defer")
+POLICIES = ("auto", "now", "late", "end", "defer", "spread")
 SHIFT_MASK = 63
 """The low bits of the buffer pointer that carry log2(stride): a track's alignment keeps them free."""
 MIN_SHIFT, MAX_SHIFT = 9, 28
@@ -98,7 +98,8 @@ class Weaving:
     in registers instead of being rebuilt at each mark; `fuse` lets marks with nothing between them share a clock;
     `pair` writes two neighbouring records with one 16-byte store where their alignment is certain; `pin` keeps
     the pointer's words in one place, which spares a copy per block and may cost a register; `constants` builds what a
-    region's fmas multiply by before the region begins (see constants.py)."""
+    region's fmas multiply by before the region begins (see constants.py); `aligned` promises that the kernel is only
+    launched with blocks whose x size is a multiple of 32."""
 
     full: str = "stop"
     clock: str = "32"
@@ -108,6 +109,7 @@ class Weaving:
     pair: bool = True
     pin: bool = True
     constants: bool = True
+    aligned: bool = False
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
 

@@ -31,6 +31,8 @@ class Track:
     """Text for one function's track; `slack` is how many slots past the capacity a block may write."""
 
     declarations = DECLARATIONS
+    leader = "%wl_p"
+    """True in the lane that writes for its warp, once `_lead` has said which."""
 
     def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, how: Weaving, slack: int) -> None:
         self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack
@@ -105,7 +107,7 @@ class Track:
                 "mov.u32 %wl_t, %ntid.x; mov.u32 %wl_v, %tid.x;",
                 "mad.lo.u32 %wl_t, %wl_w, %wl_t, %wl_v;",
             ]
-        lines.append("and.b32 %wl_w, %wl_t, 31; setp.eq.and.u32 %wl_p, %wl_w, 0, %wl_p; shr.u32 %wl_t, %wl_t, 5;")
+        lines.append(self._lane())
         chosen = self.select.warps
         if chosen is not None:
             mask = sum(1 << warp for warp in chosen)
@@ -135,6 +137,14 @@ class Track:
             f"add.u32 %wl_lo, %wl_lo, {(32 << shift) - 1}; shr.u32 %wl_v, %wl_lo, {5 + shift};",
         ]
 
+    def _lane(self) -> str:
+        """From the thread in %wl_t: its warp there, and what its lane decides."""
+        return "and.b32 %wl_w, %wl_t, 31; setp.eq.and.u32 %wl_p, %wl_w, 0, %wl_p; shr.u32 %wl_t, %wl_t, 5;"
+
+    def _lead(self, predicate: str = "%wl_p") -> list[str]:
+        """The leader among the threads for which `predicate` is true."""
+        return []
+
     def _header(self) -> list[str]:
         lines = ["mov.u32 %wl_u, %smid;"]
         if self.select.sms is not None:
@@ -142,10 +152,11 @@ class Track:
             lines += [f"setp.eq.or.u32 %wl_q, %wl_u, {sm}, %wl_q;" for sm in self.select.sms]
             lines.append("and.pred %wl_p, %wl_p, %wl_q;")
         lines += [
+            *self._lead(),
             f"mov.b32 %wl_v, {TRACK_MAGIC};",
-            "@%wl_p st.global.v4.b32 [%wl_a], {%wl_v, %wl_x, %wl_t, %wl_u};",
+            f"@{self.leader} st.global.v4.b32 [%wl_a], {{%wl_v, %wl_x, %wl_t, %wl_u}};",
             "mov.u64 %wl_b, %clock64; mov.u64 %wl_d, %globaltimer;",
-            f"@%wl_p st.global.v2.b64 [%wl_a+{FIELD['start_clock']}], {{%wl_b, %wl_d}};",
+            f"@{self.leader} st.global.v2.b64 [%wl_a+{FIELD['start_clock']}], {{%wl_b, %wl_d}};",
         ]
         return lines
 
@@ -168,11 +179,12 @@ class Track:
             "setp.le.and.u32 %wl_p, %wl_lo, %wl_lim, %wl_p;",
             f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};",
             "mov.b64 %wl_a, {%wl_lo, %wl_hi};",
+            *self._lead(),
         ])  # fmt: skip
 
     def store(self, back: int, value: str) -> str:
         """Put `value` (`{word0, clock}` or a .b64 register) into the slot `back` slots before the end."""
-        return text_of([f"@%wl_p st.global.{vector_of(value)} [%wl_a+{-back * SLOT_BYTES}], {value};"])
+        return text_of([f"@{self.leader} st.global.{vector_of(value)} [%wl_a+{-back * SLOT_BYTES}], {value};"])
 
     def epilogue(self, pending: str) -> str:
         """Store the deferred record, if there is one, then the header's exit half."""
@@ -184,6 +196,7 @@ class Track:
         return [
             self._pointer() if self.function.is_entry else "ld.local.b32 %wl_s, [%wl_f+16];",
             "setp.ne.u32 %wl_q, %wl_lim, 0;",
+            *self._lead("%wl_q"),
             "mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; and.b32 %wl_t, %wl_lim, %wl_t;",
             "mov.b64 %wl_a, {%wl_t, %wl_hi};",
             f"sub.u32 %wl_s, %wl_lo, %wl_t; sub.u32 %wl_s, %wl_s, {HEADER_BYTES}; shr.u32 %wl_s, %wl_s, 3;",

@@ -9,6 +9,8 @@ store's text stands decides what the region between two marks pays. `store` pick
     defer   all but the block's last record before the last clock read; the last one waits in registers for the next
             marked block, or for the exit. Nothing but the clock read is left between the end of a loop body and the
             begin of the next.
+    spread  lane i of the warp keeps the block's i-th record and one store at the block's end writes all of them, where
+            the warp is certainly whole (see whole.py, spread.py); other blocks as with auto
     auto    defer when a marked block in a loop ends right after its last mark; else end for blocks in loops with few
             marks, late for the others
 
@@ -25,6 +27,7 @@ from typing import Any
 
 from warplens.errors import UsageError
 from warplens.record.layout import MAX_REGION, WIDE_KINDS, Kind, ValueType, word0
+from warplens.weave import spread
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, outline
 from warplens.weave.calls import Calls
 from warplens.weave.constants import build_constants
@@ -34,6 +37,7 @@ from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label,
 from warplens.weave.shared import SharedRing, SharedTrack, smallest
 from warplens.weave.syntax import WeaveError
 from warplens.weave.tracks import ZERO, RingTrack, Track
+from warplens.weave.whole import Wholeness
 
 TIGHT = 8
 """A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""
@@ -176,7 +180,7 @@ class _Weaver:
         whole = (
             self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.has_stateful_functions
         )
-        if policy == "defer" and whole:
+        if policy in ("defer", "spread") and whole:
             policy = "mixed"
         return policy
 
@@ -201,12 +205,16 @@ class _FunctionWeaver:
 
     def __init__(self, weaver: _Weaver, function: Function, sketch: Outline) -> None:
         self.weaver, self.function, self.sketch = weaver, function, sketch
+        self.whole = Wholeness(function, aligned=weaver.how.aligned) if weaver.store == "spread" else None
         kinds = (SharedTrack, SharedRing) if weaver.how.shared else (Track, RingTrack)
         kind: type[Track] = kinds[weaver.how.full == "ring"]
+        if self.whole is not None and self.whole.known:
+            kind = spread.SpreadTrack
         self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
         self.defer = weaver.store == "defer"
         self.registers: list[str] = []
         self.kept: dict[int, str] = {}
+        self.spread_words: dict[int, str] = {}
         self._keep_words()
         last = {self._word(block.sites[-1].mark) for block in sketch.blocks}
         dynamic = any(block.sites[-1].mark.operand.startswith("%") for block in sketch.blocks)
@@ -226,6 +234,10 @@ class _FunctionWeaver:
         if self.function.is_entry:
             opening = [self.track.prologue()]
             opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.kept.items()]
+            for block in self.sketch.blocks:
+                if block.order in self.spread_words:
+                    words = [self._word(site.mark) for site in block.sites]
+                    opening += spread.kept_words(self.spread_words[block.order], words)
             if self.defer:
                 opening.append("\tmov.b32 %wl_pw, 0; mov.b32 %wl_pc, 0;")
             opening.append(self.weaver.calls.open(self.function, self.weaver.how.full == "ring"))
@@ -244,6 +256,11 @@ class _FunctionWeaver:
         if any(node.opcode == "mma" for node in self.function.instructions()):
             return
         for block in self.sketch.blocks:
+            if self._spreads(block):
+                plain = all(site.mark.slots == 1 and not site.mark.operand for site in block.sites)
+                if block.in_loop and plain and len(self.spread_words) < self.weaver.how.keep:
+                    self.spread_words[block.order] = self._new("%wl_k")
+                continue
             for site in block.sites if block.in_loop else []:
                 word = self._word(site.mark)
                 if word not in self.kept and len(self.kept) < self.weaver.how.keep:
@@ -262,8 +279,46 @@ class _FunctionWeaver:
             tag = int(mark.operand)
         return word0(mark.kind, self.weaver.ids[mark.name], tag)
 
+    def _spreads(self, block: Block) -> bool:
+        """Whether the block's records can wait in the lanes of a warp that is whole."""
+        if not isinstance(self.track, spread.SpreadTrack) or self.whole is None or not spread.fits(block):
+            return False
+        sites = block.sites
+        return not any(self.whole.split(s.place.node) or s.mark.operand in self.whole.differs for s in sites)
+
+    def _spread(self, block: Block, track: spread.SpreadTrack) -> None:
+        """Every lane from a mark's slot on reads the clock there; one store at the block's end writes all records."""
+        kept = self.spread_words.get(block.order)
+        slot = 0
+        groups = self._groups(block)
+        for number, group in enumerate(groups):
+            before = self._constants(block) if number == 0 else []
+            if number == len(groups) - 1:
+                before.append(track.claim(block.slots))
+            if number == 0 and self.whole is not None and self.whole.ever:
+                before.append(spread.IN_STEP)
+            after: list[str] = []
+            for place, site in enumerate(group):
+                if site.mark.kind is Kind.VALUE:
+                    payload, text = self._payload(site.mark)
+                    after += [*text, spread.from_lane(slot), f"\tmov.b64 {{%wl_t, %wl_u}}, {payload};"]
+                    after += [spread.put(slot, spread.WORD, "%wl_t"), spread.put(slot, spread.CLOCK, "%wl_u")]
+                    slot += 1
+                (before if not after else after).append(spread.from_lane(slot))
+                if place == 0:
+                    after.append(spread.read_clock(slot))
+                if kept is None:
+                    word, text = self._word_register(site.mark)
+                    after += [*text, spread.put(slot, spread.WORD, word)]
+                slot += 1
+            group[0].place.after(Raw.of("\n".join(before + after)))
+        block.end.before(Raw.of(track.write(kept or spread.WORD)))
+
     def _block(self, block: Block) -> None:
         """Clock reads at the marks, stores where the policy puts them."""
+        if isinstance(self.track, spread.SpreadTrack) and self._spreads(block):
+            self._spread(block, self.track)
+            return
         groups = self._groups(block)
         at_mark: list[list[str]] = []
         records: list[_Record] = []
@@ -294,14 +349,19 @@ class _FunctionWeaver:
                 records.append(_Record(left, word, clock, number, payload))
                 left -= 2 if payload else 1
         before, tail = self._place(block, records, at_mark)
-        if self.weaver.how.constants and self.function.is_entry:
-            built, registers = build_constants(block, f"%wl_i{block.order}")
-            before[0] += built
-            self.registers += registers
+        before[0] += self._constants(block)
         for number, group in enumerate(groups):
             group[0].place.after(Raw.of("\n".join(before[number] + at_mark[number])))
         if tail:
             block.end.before(Raw.of("\n".join(tail)))
+
+    def _constants(self, block: Block) -> list[str]:
+        """What the block's regions would otherwise build inside; see constants.py."""
+        if not (self.weaver.how.constants and self.function.is_entry):
+            return []
+        built, registers = build_constants(block, f"%wl_i{block.order}")
+        self.registers += registers
+        return built
 
     def _place(
         self, block: Block, records: list[_Record], at_mark: list[list[str]]
@@ -337,7 +397,7 @@ class _FunctionWeaver:
         return [[text for text in part if text] for part in before], [text for text in tail if text]
 
     def _policy(self, block: Block) -> str:
-        if self.weaver.store != "mixed":
+        if self.weaver.store not in ("mixed", "spread"):
             return self.weaver.store
         return "end" if block.in_loop and len(block.sites) <= HELD else "late"
 

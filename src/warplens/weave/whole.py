@@ -1,0 +1,195 @@
+"""Where in a function a warp is whole: all of its lanes are there, or none.
+
+A branch whose condition differs between lanes splits the warp from there to where all its ways meet again; after a
+return that only some lanes take it stays split. What is not provably the same in every lane counts as different, so a
+wrong answer can only be that a place is split where it is not. Lanes that were split and have met again need not run
+together: a warp barrier there puts them in step, and since all of them come, it is safe.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from warplens.weave.ptx import Function, Instruction, Label, Node, walk
+
+_REGISTER = re.compile(r"%[\w$]+(?:\.[xyz])?")
+_BY_LANE = re.compile(r"%(?:tid|laneid|lanemask|clock|globaltimer|pm\d|envreg|reg_)")
+_SAME = frozenset({"vote", "redux"})
+"""Their result is the same in every lane that takes part."""
+_OWN = frozenset({"ld", "ldu", "atom", "match", "ldmatrix", "mma", "wmma", "wgmma", "mbarrier", "elect", "call", "tex",
+                  "suld", "tld4", "activemask", "tcgen05", "movmatrix", "multimem", "surf", "vset"})  # fmt: skip
+"""Their result is each lane's own."""
+_ENDS = frozenset({"bra", "brx", "ret", "exit", "trap"})
+
+
+@dataclass
+class _Piece:
+    """Instructions without a jump between them; `nodes` also holds what stands among them."""
+
+    nodes: list[Node] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    follow: list[int] = field(default_factory=list)
+
+    @property
+    def instructions(self) -> Iterator[Instruction]:
+        return (node for node in self.nodes if isinstance(node, Instruction))
+
+
+class Wholeness:
+    """`split` says of a node whether the warp may be split there; `ever` whether it is anywhere in the function."""
+
+    def __init__(self, function: Function, *, aligned: bool = False) -> None:
+        """`aligned`: the host launches it only with blocks whose x size is a multiple of 32."""
+        sizes = function.performance.get("reqntid")
+        self._params = {param.name for param in function.params}
+        self._aligned = aligned or (sizes is not None and sizes[0] % 32 == 0)
+        self.known = self._aligned or (sizes is not None and math.prod(sizes) % 32 == 0)
+        """Whether every warp of the kernel starts with 32 lanes."""
+        self._pieces = _cut(function)
+        self._of = {id(node): number for number, piece in enumerate(self._pieces) for node in piece.nodes}
+        jumps = any(i.opcode == "brx" for piece in self._pieces for i in piece.instructions)
+        self.differs: set[str] = set()
+        self._split = set(range(len(self._pieces)) if jumps else ())
+        self._thread = _thread_registers(self._pieces) if self._aligned else set()
+        if not jumps:
+            self._solve()
+
+    def split(self, node: Node) -> bool:
+        return self._of.get(id(node), -1) in self._split or id(node) not in self._of
+
+    @property
+    def ever(self) -> bool:
+        return bool(self._split)
+
+    def _solve(self) -> None:
+        """Registers that differ make branches that split, which make more registers differ, until nothing changes."""
+        after = _postdominators(self._pieces)
+        while True:
+            before = len(self.differs), len(self._split)
+            for number, piece in enumerate(self._pieces):
+                for instruction in piece.instructions:
+                    if number in self._split or self._own(instruction):
+                        self.differs.update(_written(instruction))
+            for number, piece in enumerate(self._pieces):
+                if len(piece.follow) > 1 and self._parts(piece):
+                    self._split |= _between(self._pieces, number, after[number])
+            if before == (len(self.differs), len(self._split)):
+                return
+
+    def _parts(self, piece: _Piece) -> bool:
+        last = next(node for node in reversed(piece.nodes) if isinstance(node, Instruction))
+        return last.predicate in self.differs
+
+    def _own(self, instruction: Instruction) -> bool:
+        """Whether what it writes can differ between lanes."""
+        if instruction.predicate in self.differs:
+            return True
+        opcode, operands = instruction.opcode, instruction.operands
+        if opcode in _SAME:
+            return False
+        if opcode == "shfl":
+            return not ("idx" in instruction.modifiers and len(operands) > 2 and operands[2].isdigit())
+        if opcode in _OWN:
+            return not self._constant_load(instruction)
+        if self._by_warp(instruction):
+            return False
+        read = operands[1:] if operands else ()
+        return any(_BY_LANE.search(text) or self.differs & set(_REGISTER.findall(text)) for text in read)
+
+    def _constant_load(self, instruction: Instruction) -> bool:
+        """A load of the kernel's parameters or constants from an address that is the same in every lane."""
+        if instruction.opcode != "ld" or not {"param", "const"} & set(instruction.modifiers):
+            return False
+        names = set(re.findall(r"[\w$%]+", instruction.operands[1]))
+        own = "param" not in instruction.modifiers or bool(names & self._params)
+        return own and not names & self.differs
+
+    def _by_warp(self, instruction: Instruction) -> bool:
+        """Arithmetic on threadIdx.x whose result is the same for 32 neighbours."""
+        operands = instruction.operands
+        if len(operands) < 3 or operands[1] not in self._thread or not re.fullmatch(r"-?\d+", operands[2]):
+            return False
+        number, modifiers = int(operands[2]), set(instruction.modifiers)
+        if instruction.opcode == "shr":
+            return number >= 5
+        if instruction.opcode == "and":
+            return number & 31 == 0
+        if instruction.opcode != "setp" or len(operands) != 3:
+            return False
+        return number % 32 == 0 if modifiers & {"lt", "ge"} else bool(modifiers & {"gt", "le"}) and number % 32 == 31
+
+
+def _cut(function: Function) -> list[_Piece]:
+    """The function's pieces and what can follow each; the last is where all returns lead."""
+    pieces = [_Piece()]
+    jumps: list[tuple[int, Instruction]] = []
+    for node in walk(function.body or []):
+        if isinstance(node, Label):
+            if pieces[-1].nodes:
+                pieces.append(_Piece())
+            pieces[-1].labels.append(node.name)
+        pieces[-1].nodes.append(node)
+        if isinstance(node, Instruction) and node.opcode in _ENDS:
+            jumps.append((len(pieces) - 1, node))
+            pieces.append(_Piece())
+    pieces.append(_Piece())
+    at = {name: number for number, piece in enumerate(pieces) for name in piece.labels}
+    ends = {number: node for number, node in jumps}
+    for number, piece in enumerate(pieces[:-1]):
+        jump = ends.get(number)
+        if jump is None:
+            piece.follow = [number + 1]
+            continue
+        target = at.get(jump.operands[0], len(pieces) - 1) if jump.opcode == "bra" else len(pieces) - 1
+        piece.follow = [target, number + 1] if jump.predicate else [target]
+    return pieces
+
+
+def _postdominators(pieces: list[_Piece]) -> list[set[int]]:
+    """For each piece, the pieces that every way from it to the end passes, itself left out."""
+    everything = (1 << len(pieces)) - 1
+    found = [everything] * len(pieces)
+    found[-1] = 1 << len(pieces) - 1
+    changed = True
+    while changed:
+        changed = False
+        for number in range(len(pieces) - 2, -1, -1):
+            new = everything
+            for after in pieces[number].follow:
+                new &= found[after]
+            new |= 1 << number
+            if new != found[number]:
+                found[number], changed = new, True
+    return [{n for n in range(len(pieces)) if bits >> n & 1 and n != number} for number, bits in enumerate(found)]
+
+
+def _between(pieces: list[_Piece], start: int, stop: set[int]) -> set[int]:
+    """What lies on a way from `start` before the ways meet again."""
+    seen: set[int] = set()
+    work = [n for n in pieces[start].follow if n not in stop]
+    while work:
+        number = work.pop()
+        if number not in seen:
+            seen.add(number)
+            work += [n for n in pieces[number].follow if n not in stop]
+    return seen
+
+
+def _written(instruction: Instruction) -> list[str]:
+    """Registers an instruction may write: those of its first operand that are not part of an address."""
+    operands = instruction.operands
+    return _REGISTER.findall(re.sub(r"\[[^\]]*\]", "", operands[0])) if operands else []
+
+
+def _thread_registers(pieces: list[_Piece]) -> set[str]:
+    """Registers that hold threadIdx.x and never anything else."""
+    holds: set[str] = set()
+    other: set[str] = set()
+    for piece in pieces:
+        for instruction in piece.instructions:
+            is_thread = instruction.opcode == "mov" and instruction.operands[1:] == ("%tid.x",)
+            (holds if is_thread and not instruction.predicate else other).update(_written(instruction))
+    return holds - other

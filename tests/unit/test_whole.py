@@ -1,0 +1,182 @@
+"""Where a warp is whole: what the analysis says against what lanes do in the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warplens.weave import simulate
+from warplens.weave.ptx import Comment, Instruction, parse, walk
+from warplens.weave.whole import Wholeness
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+
+
+def kernel(body: str, performance: str = ".reqntid 64, 1, 1") -> str:
+    return (
+        HEAD
+        + f""".visible .entry k(.param .u64 out, .param .u32 n)
+{performance}
+{{
+	.reg .pred %p<9>; .reg .b32 %r<20>; .reg .b64 %rd<4>;
+	ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x;
+{body}
+	// last
+	ret;
+}}
+"""
+    )
+
+
+def split_at(text: str) -> dict[str, bool]:
+    """For every comment of the kernel, whether the warp may be split there."""
+    function = parse(text).entries[0]
+    whole = Wholeness(function)
+    return {node.content: whole.split(node) for node in walk(function.body or []) if isinstance(node, Comment)}
+
+
+CASES = {
+    "a uniform branch": ("setp.eq.u32 %p1, %r3, 1;\n@%p1 bra $a;\n// in\nadd.u32 %r4, %r1, 1;\n$a:", False, False),
+    "a lane's branch": ("setp.eq.u32 %p1, %r2, 1;\n@%p1 bra $a;\n// in\nadd.u32 %r4, %r1, 1;\n$a:", True, False),
+    "a lane's return": ("setp.eq.u32 %p1, %r2, 1;\n@%p1 ret;\n// in\nadd.u32 %r4, %r1, 1;", True, True),
+    "a warp's return": ("setp.gt.u32 %p1, %r2, 31;\n@%p1 ret;\n// in\nadd.u32 %r4, %r1, 1;", False, False),
+    "not a warp's bound": ("setp.gt.u32 %p1, %r2, 30;\n@%p1 ret;\n// in\nadd.u32 %r4, %r1, 1;", True, True),
+    "the warp's number": (
+        "shr.u32 %r4, %r2, 5;\nsetp.eq.u32 %p1, %r4, 1;\n@%p1 bra $a;\n// in\nadd.u32 %r4, %r1, 1;\n$a:", False, False),
+    "half the warp's number": (
+        "shr.u32 %r4, %r2, 4;\nsetp.eq.u32 %p1, %r4, 1;\n@%p1 bra $a;\n// in\nadd.u32 %r4, %r1, 1;\n$a:", True, False),
+    "lane 0's word": (
+        "shfl.sync.idx.b32 %r4, %r2, 0, 31, -1;\nsetp.eq.u32 %p1, %r4, 1;\n@%p1 bra $a;\n// in\n"
+        "add.u32 %r4, %r1, 1;\n$a:", False, False),
+    "a vote": (
+        "setp.eq.u32 %p1, %r2, 1;\nvote.sync.any.pred %p2, %p1, -1;\n@%p2 bra $a;\n// in\nadd.u32 %r4, %r1, 1;\n$a:",
+        False, False),
+    "what was loaded": (
+        "ld.global.u32 %r4, [%rd1];\nsetp.eq.u32 %p1, %r4, 1;\n@%p1 bra $a;\n// in\nadd.u32 %r4, %r1, 1;\n$a:",
+        True, False),
+    "a value that lanes chose": (
+        "setp.eq.u32 %p1, %r2, 1;\nmov.u32 %r4, 0;\n@%p1 bra $a;\nmov.u32 %r4, 1;\n$a:\nsetp.eq.u32 %p2, %r4, 1;\n"
+        "@%p2 bra $b;\n// in\nadd.u32 %r5, %r1, 1;\n$b:", True, False),
+    "a loop all leave together": (
+        "mov.u32 %r4, 0;\n$a:\n// in\nadd.u32 %r4, %r4, 1;\nsetp.lt.u32 %p1, %r4, %r1;\n@%p1 bra $a;", False, False),
+    "a loop each leaves alone": (
+        "mov.u32 %r4, 0;\n$a:\n// in\nadd.u32 %r4, %r4, 1;\nsetp.lt.u32 %p1, %r4, %r2;\n@%p1 bra $a;", True, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_known_kernels(name: str) -> None:
+    body, inside, after = CASES[name]
+    found = split_at(kernel(body))
+    assert (found["in"], found["last"]) == (inside, after)
+
+
+def test_without_a_block_size_no_warp_is_known_to_be_whole() -> None:
+    for performance, known in (("", False), (".reqntid 48, 1, 1", False), (".reqntid 8, 8, 1", True)):
+        assert Wholeness(parse(kernel("", performance)).entries[0]).known is known
+    # With 8 threads in a row, threadIdx.x no longer says which warp a thread is in.
+    assert split_at(kernel(CASES["a warp's return"][0], ".reqntid 8, 8, 1"))["in"]
+
+
+SOURCES = ["%r1", "%r2", "%r3", "%r4", "%r5", "%r6", "7", "1"]
+registers = st.sampled_from(["%r4", "%r5", "%r6"])
+sources = st.sampled_from(SOURCES)
+plain = st.tuples(st.sampled_from(["add.u32", "and.b32", "xor.b32", "shr.u32", "min.u32"]), registers, sources, sources)
+tests = st.tuples(st.sampled_from(["lt", "eq", "ge"]), sources, sources)
+trees = st.recursive(
+    plain.map(lambda p: ("op", p)),
+    lambda inner: st.one_of(
+        st.tuples(st.just("if"), tests, st.lists(inner, max_size=3), st.lists(inner, max_size=3)),
+        st.tuples(st.just("loop"), tests, st.lists(inner, max_size=3)),
+        st.tuples(st.just("leave"), tests),
+    ),
+    max_leaves=8,
+)
+
+
+class _Writer:
+    """PTX of a random program; every stretch adds one to a counter of its own in each lane that runs it."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.places = self.labels = 0
+
+    def place(self) -> None:
+        self.lines += [
+            f"// place {self.places}",
+            f"red.global.add.u32 [%rd3+{self.places * 4}], 1;",
+        ]
+        self.places += 1
+
+    def test(self, test: tuple[str, str, str]) -> None:
+        how, left, right = test
+        self.lines += [f"mov.u32 %r8, {left};", f"setp.{how}.u32 %p1, %r8, {right};"]
+
+    def block(self, statements: list[tuple]) -> None:
+        self.place()
+        for statement in statements:
+            getattr(self, "_" + statement[0])(*statement[1:])
+        self.place()
+
+    def _op(self, parts: tuple[str, str, str, str]) -> None:
+        opcode, target, left, right = parts
+        self.lines += [f"mov.u32 %r8, {left};", f"{opcode} {target}, %r8, {right};"]
+
+    def _if(self, test: tuple[str, str, str], yes: list[tuple], no: list[tuple]) -> None:
+        other, end = self._label(), self._label()
+        self.test(test)
+        self.lines.append(f"@%p1 bra {other};")
+        self.block(no)
+        self.lines += [f"bra.uni {end};", f"{other}:"]
+        self.block(yes)
+        self.lines.append(f"{end}:")
+        self.place()
+
+    def _loop(self, test: tuple[str, str, str], body: list[tuple]) -> None:
+        start, end = self._label(), self._label()
+        count = f"%r{10 + self.labels % 8}"
+        self.lines += [f"mov.u32 {count}, 0;", f"{start}:"]
+        self.block(body)
+        self.test(test)
+        self.lines += [f"@!%p1 bra {end};", f"add.u32 {count}, {count}, 1;", f"setp.lt.u32 %p2, {count}, 3;",
+                       f"@%p2 bra {start};", f"{end}:"]  # fmt: skip
+        self.place()
+
+    def _leave(self, test: tuple[str, str, str]) -> None:
+        self.test(test)
+        self.lines.append("@%p1 ret;")
+        self.place()
+
+    def _label(self) -> str:
+        self.labels += 1
+        return f"$l{self.labels}"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(trees, min_size=1, max_size=4))
+def test_a_place_called_whole_is_run_by_all_lanes_of_a_warp_or_by_none(program: list[tuple]) -> None:
+    writer = _Writer()
+    writer.block(program)
+    setup = (
+        "mov.u32 %r4, 5; mov.u32 %r5, 9; mov.u32 %r6, %tid.x; mad.lo.u32 %r7, %r3, 64, %r2; mul.wide.u32 %rd2, %r7, "
+    )
+    text = kernel(setup + f"{4 * writer.places}; add.s64 %rd3, %rd1, %rd2;\n" + "\n".join(writer.lines))
+    memory = simulate.Memory()
+    counts = memory.alloc(2 * 64 * writer.places * 4)
+    simulate.run(text, "k", 2, 64, [counts, 3], memory=memory)
+    runs = memory.read(counts, np.int32, 2 * 64 * writer.places).reshape(4, 32, writer.places)
+    split = split_at(text)
+    for place in range(writer.places):
+        if not split[f"place {place}"]:
+            assert (runs[:, :, place] == runs[:, :1, place]).all(), (place, text)
+
+
+def test_the_analysis_finds_most_of_a_real_kernel_whole() -> None:
+    """Were everything called split it would be safe, and useless."""
+    from tests.unit.test_weave_golden import GOLDEN
+
+    function = parse((GOLDEN / "triton_attention_sm80.ptx").read_text()).entries[0]
+    whole = Wholeness(function)
+    assert not any(whole.split(node) for node in walk(function.body or []) if isinstance(node, Instruction))
