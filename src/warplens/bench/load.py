@@ -54,5 +54,6 @@ def _line(error: BaseException, file: Path) -> str:
     """`:12`, the line of the file that failed."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f":{error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
     return f":{lines[-1]}" if lines else ""

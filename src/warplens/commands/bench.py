@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from warplens.bench.run import Job
 
 _COLOURS = {"better": "green", "worse": "red", "same": "dim", "unsure": "yellow", "new": "cyan", "gone": "cyan"}
+_INTERRUPTED = 130
 _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
 
 
@@ -59,7 +60,7 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
 @force_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> None:
+def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> int:
     """Time every case of FILE.py, check its results and print a table; or show results that were written.
 
     \b
@@ -77,7 +78,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
             _compare(*given["compared"], threshold=_share(given["threshold"], "--threshold"), as_json=given["as_json"])
         else:
             _plot(given["plotted"], given["outputs"], given["form"], given["force"], given["as_json"])
-        return
+        return 0
     from warplens.bench.arguments import split
 
     file, tokens = split(arguments)
@@ -90,14 +91,17 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         _no_more(tuple(tokens), own)
     results = load_results(file) if written else _measure(file, tokens, own, given)
     if results is None:
-        return
+        return 0
     for output in given["outputs"]:
         results.save(output, force=given["force"])
     _show(results, given)
     if given["outputs"] and not (given["as_json"] or given["as_csv"] or given["as_markdown"]):
         _next(given["outputs"])
+    if not written and not results.complete:
+        return _INTERRUPTED
     if not written:
         _judge(results)
+    return 0
 
 
 def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]) -> Results | None:
