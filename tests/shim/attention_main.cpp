@@ -42,8 +42,8 @@ int run(const std::string& name, int length, int heads, int causal, const std::s
   if constexpr (!std::is_same_v<T, float>)
     if (name == "flash") go(dim3(tiles64, h), 128, [&](wl::Buffer p) { flashing::flash_attention<T, Head>(a, b, c, out.data(), length, scale, causal, p); });
   if constexpr (std::is_same_v<T, half_t>) {
-    if (name == "decode") go(h, 512, [&](wl::Buffer p) { broken::decode_attention<T, Head, true>(a, b, c, out.data(), length, scale, p); });
-    if (name == "uncoalesced") go(h, 512, [&](wl::Buffer p) { broken::decode_attention<T, Head, false>(a, b, c, out.data(), length, scale, p); });
+    if (name == "decode") go(h, 256, [&](wl::Buffer p) { broken::decode_attention<T, Head, true>(a, b, c, out.data(), length, scale, p); });
+    if (name == "uncoalesced") go(h, 256, [&](wl::Buffer p) { broken::decode_attention<T, Head, false>(a, b, c, out.data(), length, scale, p); });
     if (name == "rows") go(dim3(tiles32, h), 32, [&](wl::Buffer p) { broken::rows_attention<T, Head, 32, false, true>(a, b, c, out.data(), &turn, length, scale, p); });
     if (name == "low_occupancy") go(dim3(tiles32, h), 32, [&](wl::Buffer p) { broken::rows_attention<T, Head, 256, false, true>(a, b, c, out.data(), &turn, length, scale, p); });
     if (name == "serialised") go(dim3(tiles32, h), 32, [&](wl::Buffer p) { broken::rows_attention<T, Head, 32, true, true>(a, b, c, out.data(), &turn, length, scale, p); });

@@ -1,7 +1,7 @@
 """Kernels with one thing wrong each, beside their repaired versions; `warplens diagnose` names what is wrong.
 
-warplens diagnose examples/attention/broken/bench.py
-warplens bench examples/attention/broken/bench.py --only decode_step
+warplens diagnose examples/attention/broken/bench.py                       # all of them
+warplens diagnose examples/attention/broken/bench.py --impl serialised
 """
 
 from __future__ import annotations
@@ -17,52 +17,49 @@ from implementations import bytes_moved, float64, flops, launch, random_inputs
 import warplens as wl
 
 SOURCE = "broken/kernels.cu"
-STAGED = {"low_occupancy": 128 << 10}
-"""Bytes of keys and values in shared memory; the others stage 8 KB."""
+DECODE, ROWS = ("decode", "uncoalesced"), ("rows", "low_occupancy", "serialised", "overflowing")
+TOKENS = {"decode": 1 << 18, "uncoalesced": 1 << 18, "serialised": 1 << 15}
+"""Keys of all heads together: enough to fill an H200 (65,536 for the others), and few where blocks take turns."""
 
 
 @wl.benchmark(
     x="seq_len",
-    values=[4096],
-    lines={"impl": ["decode", "uncoalesced"]},
-    fixed={"heads": 264, "head_dim": 128},
-    choices={"head_dim": (64, 128)},
-    baseline="decode",
-    title="One query per head against its keys and values",
+    values=[256],
+    lines={"impl": [*DECODE, *ROWS]},
+    title="Attention with one thing wrong",
 )
-def decode_step(seq_len: int, impl: str, heads: int, head_dim: int) -> wl.Case:
-    _, k, v = random_inputs(1, heads, seq_len, head_dim, "fp16")
-    q = random_inputs(1, heads, 1, head_dim, "fp16")[0]
+def broken(seq_len: int, impl: str) -> wl.Case:
+    return decode_step(seq_len, impl) if impl in DECODE else query_per_lane(seq_len, impl)
+
+
+def decode_step(seq_len: int, impl: str) -> wl.Case:
+    """One query per head against its keys and values: as many bytes as there are, and next to no arithmetic."""
+    heads, head = max(TOKENS[impl] // seq_len, 1), 128
+    q = random_inputs(1, heads, 1, head, "fp16")[0]
+    _, k, v = random_inputs(1, heads, seq_len, head, "fp16")
 
     def run(q: Any, k: Any, v: Any) -> Any:
         import torch
 
         out = torch.empty_like(q)
-        room = 4 * (seq_len + 512 // (head_dim // 8) * head_dim)
-        launch(SOURCE, impl, heads, 512, q, q, k, v, out, seq_len, 1 / math.sqrt(head_dim), shared=room)
+        room = 4 * (seq_len + 256 // (head // 8) * head)
+        launch(SOURCE, impl, heads, 256, q, q, k, v, out, seq_len, 1 / math.sqrt(head), shared=room)
         return out
 
     return wl.Case(
         run,
         (q, k, v),
-        flops=4.0 * heads * seq_len * head_dim,
-        bytes=2.0 * heads * (seq_len + 1) * head_dim * q.element_size(),
+        flops=4.0 * heads * seq_len * head,
+        bytes=2.0 * heads * (seq_len + 1) * head * q.element_size(),
         reference=lambda q, k, v: float64(q, k, v, False),
     )
 
 
-@wl.benchmark(
-    x="seq_len",
-    values=[1024],
-    lines={"impl": ["rows", "low_occupancy", "serialised", "overflowing"]},
-    fixed={"heads": 64},
-    baseline="rows",
-    title="A query per lane",
-)
-def query_per_lane(seq_len: int, impl: str, heads: int) -> wl.Case:
-    head_dim = 64
+def query_per_lane(seq_len: int, impl: str) -> wl.Case:
+    """Every lane of a warp has a query of its own."""
+    heads, head = max(TOKENS.get(impl, 1 << 16) // seq_len, 1), 64
     # Scores in the hundreds: what the maximum in a softmax is subtracted for.
-    q, k, v = random_inputs(1, heads, seq_len, head_dim, "fp16", scale=8.0 if impl == "overflowing" else 1.0)
+    q, k, v = random_inputs(1, heads, seq_len, head, "fp16", scale=8.0 if impl == "overflowing" else 1.0)
 
     def run(q: Any, k: Any, v: Any) -> Any:
         import torch
@@ -70,15 +67,14 @@ def query_per_lane(seq_len: int, impl: str, heads: int) -> wl.Case:
         out = torch.empty_like(q)
         turn = torch.zeros(1, dtype=torch.int32, device=q.device)
         grid = (-(-seq_len // 32), heads)
-        arguments = (q, k, v, out, turn, seq_len, 1 / math.sqrt(head_dim))
-        launch(SOURCE, impl, grid, 32, q, *arguments, shared=STAGED.get(impl, 8 << 10))
+        staged = (128 if impl == "low_occupancy" else 8) << 10
+        launch(SOURCE, impl, grid, 32, q, q, k, v, out, turn, seq_len, 1 / math.sqrt(head), shared=staged)
         return out
 
     return wl.Case(
         run,
         (q, k, v),
-        flops=flops(1, heads, seq_len, head_dim, False),
-        bytes=bytes_moved(1, heads, seq_len, head_dim, q.element_size()),
+        flops=flops(1, heads, seq_len, head, False),
+        bytes=bytes_moved(1, heads, seq_len, head, q.element_size()),
         reference=lambda q, k, v: float64(q, k, v, False),
-        dtype="fp16",
     )

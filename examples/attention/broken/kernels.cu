@@ -13,9 +13,9 @@
 
 namespace broken {
 
-constexpr int DECODERS = 512, ROWS = 32, BATCH = 8;
+constexpr int DECODERS = 256, ROWS = 32, BATCH = 8;
 
-// One query per head against all its keys: memory bound. Grid heads, block 512, shared memory for the scores
+// One query per head against all its keys: memory bound. Grid heads, block 256, shared memory for the scores
 // (length floats) and for one row per 16-byte column of threads.
 template <class T, int Head, bool Coalesced>
 __device__ void decode_attention(const T* q, const T* k, const T* v, T* out, int length, float scale, wl::Buffer prof) {

@@ -52,7 +52,8 @@ _SCALE = {
 @dataclass(frozen=True)
 class NcuKernel:
     """One kernel, launches averaged. Throughputs and occupancies are shares (0 to 1) or None where not collected;
-    `stalls` are shares of all stall cycles per reason, `limiter` what keeps occupancy at its theoretical value."""
+    `stalls` are shares of all stall cycles per reason, `limiter` what keeps occupancy at its theoretical value;
+    `sectors` are the 32-byte sectors per global load request, `load_efficiency` the used share of their bytes."""
 
     kernel: str
     launches: int = 1
@@ -65,6 +66,8 @@ class NcuKernel:
     duration_ns: float | None = None
     dram_bytes: float | None = None
     stalls: Mapping[str, float] = field(default_factory=dict)
+    sectors: float | None = None
+    load_efficiency: float | None = None
 
     @property
     def groups(self) -> dict[str, float]:
@@ -148,6 +151,7 @@ def _kernel(name: str, launches: Sequence[Metrics]) -> NcuKernel:
     read, written = mean(["dram__bytes_read.sum"]), mean(["dram__bytes_write.sum"])
     both = read + written if read is not None and written is not None else None
     total = mean(["dram__bytes.sum"])
+    used = mean(["smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"])
     return NcuKernel(
         kernel=name,
         launches=len(launches),
@@ -155,6 +159,8 @@ def _kernel(name: str, launches: Sequence[Metrics]) -> NcuKernel:
         duration_ns=mean(["gpu__time_duration.sum", "Duration"]),
         dram_bytes=total if total is not None else both,
         stalls=_stalls(launches),
+        sectors=mean(["l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"]),
+        load_efficiency=None if used is None else used / 100,
         **{key: None if value is None else value / 100 for key, value in shares.items()},
     )
 
@@ -187,7 +193,7 @@ def ncu_findings(found: Iterable[NcuKernel], kernels: Iterable[str] = ()) -> lis
     known = list(kernels)
     out = []
     for one in found:
-        name = _match(one.kernel, known)
+        name = match_kernel(one.kernel, known)
         if name is None:
             continue
         out += _throughput(one, name)
@@ -198,7 +204,8 @@ def ncu_findings(found: Iterable[NcuKernel], kernels: Iterable[str] = ()) -> lis
     return out
 
 
-def _match(kernel: str, known: Sequence[str]) -> str | None:
+def match_kernel(kernel: str, known: Sequence[str]) -> str | None:
+    """The name among `known` that ncu means: it writes kernels with their arguments and template parameters."""
     bare = re.sub(r"\(.*$", "", kernel).split("::")[-1].strip()
     bare = re.sub(r"^.*\s", "", re.sub(r"<.*$", "", bare))
     return next((name for name in known if name == kernel or bare == name.split("(")[0]), None if known else kernel)

@@ -100,8 +100,8 @@ def roofline(
     what, count = region or kernel or "kernel", 1.0
     if trace is not None:
         lives = Lives.of(trace)
-        kernel = _kernel(lives, kernel)
-        device = device or _device(trace)
+        kernel = kernel_of(lives, kernel)
+        device = device or device_of(trace)
         what = f"{kernel}: {region}" if region else kernel
         if region is None:
             time_ns = time_ns or lives.kernel_ns(kernel)
@@ -163,7 +163,8 @@ def _times(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
 
-def _kernel(lives: Lives, kernel: str | None) -> str:
+def kernel_of(lives: Lives, kernel: str | None) -> str:
+    """The kernel of that name, or the only one there is."""
     names = list(lives.kernels)
     if kernel is None and len(names) == 1:
         return names[0]
@@ -175,7 +176,8 @@ def _kernel(lives: Lives, kernel: str | None) -> str:
     return kernel
 
 
-def _device(trace: Trace) -> str:
+def device_of(trace: Trace) -> str:
+    """The name of the device that a trace was made on; the first that is listed, "" where none is named."""
     names = [str(device.get("name", "")) for device in trace.meta.devices.values()]
     return next((name for name in names if find_peak(name)), names[0] if names else "")
 

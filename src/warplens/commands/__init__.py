@@ -22,6 +22,7 @@ _VERBS = {
     "report": "one HTML file that shows a trace, or compares two",
     "diff": "what changed between two traces, and whether it may",
     "bench": "time kernels over sizes and implementations, check them, plot and compare",
+    "diagnose": "what limits a kernel, and which common troubles it has",
     "roofline": "how far a kernel is from what the device can do",
     "occupancy": "how many blocks fit on an SM, what limits them and what would lift it",
     "export": "write Perfetto, Chrome, Hatchet, CSV or Parquet",

@@ -1,0 +1,226 @@
+"""The four common troubles of a kernel: low memory throughput, low occupancy, long duration, numerical trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from warplens.analyse.finding import Number, duration, percent
+from warplens.analyse.lives import Lives
+from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.ncu import NcuKernel
+from warplens.analyse.occupancy import Achieved
+from warplens.analyse.roofline import Roofline
+from warplens.analyse.trust import plural
+from warplens.analyse.waves import Waves
+from warplens.trace.model import Trace
+
+FOUND, CLEAR, UNKNOWN = "found", "clear", "unknown"
+NAMES = ("low memory throughput", "low occupancy", "long duration", "numerical trouble")
+
+_LOW_BANDWIDTH = 0.4
+"""Of the peak, for a kernel whose roof is memory; from 60 % on it is memory bound, in between is a matter of tuning."""
+_LOW_OCCUPANCY = 0.1
+"""Of an SM's warp slots: fewer than two warps for each of its schedulers. Kernels on matrix units do well with 12 %."""
+_NEAR_ROOF = 0.6
+_SCATTERED = 16.5
+"""Sectors per request: 16 are what 32 lanes need that read 16 bytes each, side by side."""
+_SERIAL = 0.1
+"""Of the resident warps: when fewer work at a time and most wait, they take turns."""
+_UNUSED = 0.5
+_LATE = 2.0
+
+_COALESCE = (
+    "Let consecutive lanes read consecutive addresses, 16 bytes each, with several loads in flight; confirm with "
+    "`warplens run --ncu` (sectors per load request: 4 for 4 bytes a lane side by side, 32 when each lane has its own)."
+)
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One trouble: `verdict` is found, clear or unknown (then `what` says what is missing)."""
+
+    name: str
+    verdict: str
+    what: str
+    advice: str = ""
+    evidence: Mapping[str, Number] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a comparison with a reference said: `trouble` is empty when all was right."""
+
+    trouble: str = ""
+    error: float | None = None
+    tolerance: float | None = None
+
+
+def memory_issue(point: Roofline | None, regions: Iterable[tuple[str, float]], ncu: NcuKernel | None) -> Issue:
+    """Far below the memory's peak although memory is the roof. `regions` are names with shares, largest first."""
+    name = NAMES[0]
+    coalesced, evidence = _coalescing(ncu)
+    if point is None or point.bandwidth is None:
+        if ncu is not None and (ncu.sectors or 0.0) >= _SCATTERED:
+            return Issue(name, FOUND, coalesced.strip(), _COALESCE, evidence)
+        return Issue(name, UNKNOWN, "how many bytes the kernel must move is not known: give --bytes, and --flops.")
+    roof = point.ceilings
+    share = point.bandwidth / roof.bandwidth
+    evidence |= {"GB/s": point.bandwidth, "of_peak": share}
+    reached = f"{point.bandwidth:,.0f} of {roof.bandwidth:,.0f} GB/s ({percent(share)})"
+    if point.roof != "memory" and point.intensity is not None and point.intensity >= roof.ridge:
+        where = f"{point.intensity:,.0f} FLOP/byte is right of the ridge at {roof.ridge:,.0f}"
+        return Issue(name, CLEAR, f"memory is not what limits it: {where}; {reached}.", evidence=evidence)
+    if share >= _LOW_BANDWIDTH:
+        return Issue(name, CLEAR, f"{reached}.", evidence=evidence)
+    longest, taken = next(iter(regions), ("", 0.0))
+    where = f"; most of the time goes to `{longest}` ({percent(taken)})" if longest else ""
+    what = f"{reached}, although memory is its roof{where}.{coalesced}"
+    return Issue(name, FOUND, what, _COALESCE, evidence | {"region": longest})
+
+
+def _coalescing(ncu: NcuKernel | None) -> tuple[str, dict[str, Number]]:
+    """What Nsight Compute says of the access pattern."""
+    if ncu is None or ncu.sectors is None:
+        return "", {}
+    text = f" Nsight Compute counts {ncu.sectors:.1f} sectors of 32 bytes per load request"
+    evidence: dict[str, Number] = {"sectors_per_request": ncu.sectors}
+    if ncu.load_efficiency is not None:
+        text += f", {percent(ncu.load_efficiency)} of their bytes used"
+        evidence["load_efficiency"] = ncu.load_efficiency
+    return f"{text}.", evidence
+
+
+def occupancy_issue(achieved: Achieved | None, point: Roofline | None) -> Issue:
+    """Too few warps to hide latency, in a kernel that is not at its roof anyway."""
+    name = NAMES[1]
+    if achieved is None or achieved.share is None:
+        return Issue(name, UNKNOWN, "the trace does not say on which device it was made.")
+    limit = achieved.theoretical
+    evidence: dict[str, Number] = {"achieved": achieved.share, "warps_per_sm": achieved.warps}
+    could, lift = "", "Launch more blocks, or let each need fewer registers and less shared memory."
+    if limit is not None:
+        limiters = " and ".join(limit.limiters)
+        evidence |= {"theoretical": limit.share, "limiter": limiters}
+        could = f"; {percent(limit.share)} could be, limited by {limiters}"
+        lift = f"Make room for more: {limit.lift}."
+        if achieved.share < 0.5 * limit.share:
+            lift = "The grid does not fill the room there is: launch more blocks, or balance them."
+    what = f"{percent(achieved.share)} of the warp slots were in use, {achieved.warps:.1f} warps per SM{could}"
+    if achieved.share >= _LOW_OCCUPANCY:
+        return Issue(name, CLEAR, f"{what}.", evidence=evidence)
+    if point is not None and point.of_roof >= _NEAR_ROOF:
+        near = f"few, but enough: the kernel is at {percent(point.of_roof)} of its roof"
+        return Issue(name, CLEAR, f"{what}; {near}.", evidence=evidence)
+    return Issue(name, FOUND, f"{what}: too few to hide latency.", lift, evidence)
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Warps resident and warps that did not wait, averaged over a kernel's launches."""
+
+    resident: float
+    working: float
+
+    @property
+    def waiting(self) -> float:
+        return 1 - self.working / self.resident if self.resident else 0.0
+
+
+def parallel(trace: Trace, kernel: str, waits_like: str | None = None) -> Parallel:
+    """How many warps were there at a time, and how many of them did something."""
+    lives = Lives.of(trace)
+    mine = lives.tracks_of(kernel)
+    waiting = np.array([kind is Purpose.WAIT for kind in purposes(lives.regions, waits_like)], bool)
+    lived = (lives.finish - lives.begin).astype(np.float64)
+    waited = lives.sum_per_track(lives.own * waiting[lives.region])
+    alive_ns = (lives.finish_ns - lives.begin_ns).astype(np.float64)
+    total = float(sum(lives.launches[at].duration_ns for at in lives.kernels[kernel])) or 1.0
+    working = alive_ns * (1 - np.divide(waited, lived, out=np.zeros_like(lived), where=lived > 0))
+    return Parallel(float(alive_ns[mine].sum()) / total, float(working[mine].sum()) / total)
+
+
+def duration_issue(
+    time_ns: float, expected_ns: float | None, work: Parallel, grid: Waves, wait: str, device: str
+) -> Issue:
+    """Longer than it should be: blocks that take turns, SMs without work, or simply more than was expected."""
+    name = NAMES[2]
+    evidence: dict[str, Number] = {
+        "time_ns": time_ns,
+        "device": device,
+        "resident_warps": work.resident,
+        "working_warps": work.working,
+        "waiting": work.waiting,
+        "unused_sms": grid.unused,
+    }
+    took = f"{duration(time_ns)} on {device}"
+    late = ""
+    if expected_ns:
+        evidence["expected_ns"] = expected_ns
+        took += f", {duration(expected_ns)} expected"
+        late = f"{took}: {time_ns / expected_ns:.1f} times as long" if time_ns > _LATE * expected_ns else ""
+    if work.waiting > 0.5 and work.working < _SERIAL * work.resident:
+        at = f" at `{wait}`" if wait else ""
+        return Issue(
+            name,
+            FOUND,
+            f"{took}; the work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at "
+            f"a time, the others wait{at} ({percent(work.waiting)} of warp time).",
+            "Remove the order between blocks: a lock, a ticket, or a chain of flags. Where order matters, let blocks "
+            "work first and take turns only to write; atomics need no turns.",
+            evidence | {"region": wait},
+        )
+    if grid.unused > _UNUSED:
+        used = round((1 - grid.unused) * grid.sms)
+        return Issue(
+            name,
+            FOUND,
+            f"{took}; {plural(grid.blocks, 'block')} keep {used} of {grid.sms} SMs busy, the others have no work.",
+            "Split the work finer, over keys too where there are few queries, so that every SM gets a block.",
+            evidence,
+        )
+    if late:
+        advice = "Check that this is the GPU you meant, that the sizes are, and see `warplens stats --findings`."
+        return Issue(name, FOUND, f"{late}; the trace shows no serialisation.", advice, evidence)
+    busy = f"{work.working:,.0f} of {work.resident:,.0f} resident warps work at a time"
+    unasked = "" if expected_ns else " Whether that is long: give --expected."
+    return Issue(name, CLEAR, f"{took}; {busy}, on {percent(1 - grid.unused)} of the SMs.{unasked}", evidence=evidence)
+
+
+def numerical_issue(trace: Trace, kernel: str, checked: Checked | None) -> Issue:
+    """NaN or Inf in the result or in a recorded value, or too far from the reference."""
+    name = NAMES[3]
+    rows = trace.of_kind("value") & (np.asarray(trace.column("kernel").to_numpy(zero_copy_only=False)) == kernel)
+    values = trace.numpy("value")[rows]
+    bad = ~np.isfinite(values)
+    evidence: dict[str, Number] = {"values": len(values), "not_finite": int(bad.sum())}
+    parts = []
+    if checked is not None and checked.trouble:
+        parts.append(checked.trouble)
+    if bad.any():
+        at = np.flatnonzero(rows)[bad][0]
+        region = str(trace.column("region")[int(at)].as_py())
+        block, warp = (int(trace.numpy(column)[at]) for column in ("block", "warp"))
+        count = f"{int(bad.sum()):,} of {plural(len(values), 'recorded value')} are NaN or Inf"
+        parts.append(f"{count}, first `{region}` in block {block}, warp {warp}")
+        evidence |= {"region": region, "block": block, "warp": warp}
+    if checked is not None and checked.error is not None:
+        evidence["error"] = checked.error
+    if parts:
+        advice = "Subtract the row's maximum before exp, guard divisions by sums that can be 0, and sum in fp32."
+        return Issue(name, FOUND, f"{'; '.join(parts)}.", advice, evidence)
+    if checked is not None:
+        far = "" if checked.error is None else f", relative error {checked.error:.1g}"
+        allowed = "" if checked.tolerance is None else f" (allowed {checked.tolerance:.1g})"
+        return Issue(name, CLEAR, f"the result is finite and right{far}{allowed}.", evidence=evidence)
+    if len(values):
+        return Issue(name, CLEAR, f"all of {plural(len(values), 'recorded value')} are finite.", evidence=evidence)
+    return Issue(
+        name,
+        UNKNOWN,
+        "a trace holds no results: diagnose the benchmark, whose case has a reference, or record values with "
+        'WL_VALUE("sum", x) or wlt.value("sum", x).',
+        evidence=evidence,
+    )

@@ -1,0 +1,190 @@
+"""`warplens diagnose`: what limits a kernel, and which of the four common troubles it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from warplens.analyse.devices import DTYPES
+from warplens.analyse.diagnose import Diagnosis, Given, diagnose
+from warplens.analyse.finding import duration
+from warplens.analyse.issues import CLEAR, FOUND
+from warplens.analyse.ncu import NcuKernel, match_kernel
+from warplens.commands.common import (
+    force_option,
+    json_option,
+    percent,
+    print_json,
+    read_trace,
+    stderr,
+    stdout,
+    working,
+)
+from warplens.commands.roofline import amount, read_ceilings
+from warplens.errors import ThresholdCrossed, UsageError, WarplensError
+from warplens.files import check_writable
+from warplens.trace.model import Trace
+
+_STYLES = {FOUND: "bold red", CLEAR: "green"}
+
+
+@click.command("diagnose", context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="TRACE | FILE.py [PARAMETERS]")
+@click.option("--flops", default=None, metavar="N", help="FLOPs per launch: 137e9, 137G or 2*4096*4096*4096.")
+@click.option("--bytes", "moved", default=None, metavar="N", help="Bytes to and from memory per launch.")
+@click.option(
+    "--roof", default=None, metavar="|".join(DTYPES), help="Which compute roof; fp16, or the case's own type."
+)
+@click.option("--kernel", default=None, help="The kernel, when there are several.")
+@click.option("--expected", default=None, metavar="TIME", help="How long it should take: 5ms, 300us; 2x that is long.")
+@click.option("--ncu", default=None, metavar="REPORT", help="Nsight Compute's report (.csv or .ncu-rep) of the kernel.")
+@click.option("--ceilings", default=None, metavar="FILE", help="A measured roof: `roofline --measure --json`.")
+@click.option("--waits", default=None, metavar="REGEX", help="Regions that only wait, besides those named so.")
+@click.option("--only", multiple=True, metavar="NAME", help="FILE.py: only this benchmark (repeatable).")
+@click.option("-o", "--output", default=None, metavar="FOLDER", help="FILE.py: keep the traces here.")
+@click.option("--fail", is_flag=True, help="Exit with 3 when a trouble is found.")
+@force_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> None:
+    """Memory or compute bound, occupancy, stalls, roofline position; low memory throughput, low occupancy, long
+    duration, numerical trouble: each with its evidence and what to do.
+
+    \b
+    warplens diagnose flash.warplens --flops 137e9 --bytes 67e6 --ncu flash.ncu-rep
+    warplens diagnose examples/attention/bench.py --impl flash --seq-len 2048
+
+    A benchmark knows its work and checks its result: it is timed, then profiled once more.
+    """
+    if not arguments:
+        raise UsageError("name a trace, or a .py file with @wl.benchmark in it")
+    benchmarks = [token for token in arguments if token.lower().endswith(".py") and not token.startswith("-")]
+    if benchmarks:
+        own = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
+        found = _of_benchmark(list(arguments), own, given)
+    else:
+        if len(arguments) > 1:
+            raise UsageError(f"{arguments[1]}: nothing more is expected after a trace")
+        trace = read_trace(arguments[0])
+        known = {**_common(given, trace), "flops": amount(given["flops"], "--flops")}
+        known |= {"bytes": amount(given["moved"], "--bytes"), "dtype": given["roof"] or "fp16"}
+        with working("diagnosing"):
+            found = [(arguments[0], diagnose(trace, kernel=given["kernel"], given=Given(**known)))]
+    if given["as_json"]:
+        print_json({"diagnoses": [{"of": label} | one.to_json() for label, one in found]})
+    else:
+        for label, one in found:
+            _print(stdout(), label, one)
+    troubled = [(label, one) for label, one in found if one.found]
+    if given["fail"] and troubled:
+        label, one = troubled[0]
+        raise ThresholdCrossed(f"{label}: {', '.join(issue.name for issue in one.found)}")
+
+
+def _common(given: dict[str, Any], trace: Trace) -> dict[str, Any]:
+    """What both kinds of input take from the command line."""
+    return {
+        "expected_ns": _time(given["expected"]),
+        "measured": read_ceilings(given["ceilings"])[1] if given["ceilings"] else None,
+        "ncu": _ncu(given["ncu"], given["kernel"], trace) if given["ncu"] else None,
+        "waits_like": given["waits"],
+    }
+
+
+def _of_benchmark(arguments: list[str], own: list[str], given: dict[str, Any]) -> list[tuple[str, Diagnosis]]:
+    from warplens.bench.arguments import apply, split
+    from warplens.bench.inside import diagnose_row, profile_case
+    from warplens.bench.load import choose, load_benchmarks
+    from warplens.bench.method import QUICK
+    from warplens.bench.run import Job
+
+    if given["flops"] or given["moved"]:
+        raise UsageError("--flops and --bytes: a benchmark's case declares its own work")
+    file, tokens = split(arguments)
+    chosen = apply(choose(load_benchmarks(file), given["only"]), tokens, own)
+    method: dict[str, Any] = dict(QUICK)
+    job = Job(chosen, **method)
+    makers = {one.name: one.make for one in chosen}
+    out, missed = [], []
+    for row in job:
+        label = f"{row.line} at {row.x}"
+        if not row.timed:
+            missed.append(f"{label}: {row.status}: {row.note}")
+            continue
+        path = _target(given["output"], row.benchmark, row.line, row.x, given["force"])
+        try:
+            with working(f"profiling {label}"):
+                trace = profile_case(makers[row.benchmark], row.params, path)
+                more = _common(given, trace)
+                out.append((label, diagnose_row(trace, row, given["kernel"], **more)))
+        except WarplensError as error:
+            missed.append(f"{label}: {error}")
+    for line in missed:
+        stderr().print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+    if not out:
+        raise WarplensError(f"none of {job.total} cases could be diagnosed; {missed[0] if missed else ''}")
+    return out
+
+
+def _target(folder: str | None, *parts: object) -> Path | None:
+    if folder is None:
+        return None
+    *names, force = parts
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return check_writable(Path(folder) / ("_".join(map(str, names)) + ".warplens"), force=bool(force))
+
+
+def _time(text: str | None) -> float | None:
+    """`5ms` in ns."""
+    if text is None:
+        return None
+    units = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+    for unit in sorted(units, key=len, reverse=True):
+        if text.endswith(unit):
+            try:
+                value = float(text.removesuffix(unit)) * units[unit]
+            except ValueError:
+                break
+            if value > 0:
+                return value
+            break
+    raise UsageError(f"--expected {text!r}: expected a time such as 5ms, 300us or 0.1s")
+
+
+def _ncu(report: str, kernel: str | None, trace: Trace) -> NcuKernel | None:
+    """The kernel of a report that is the one diagnosed."""
+    from warplens.ncu import read_ncu
+
+    wanted = [kernel] if kernel else trace.kernels
+    found = [one for one in read_ncu(report) if match_kernel(one.kernel, wanted)]
+    if not found:
+        raise WarplensError(f"{report}: holds none of {', '.join(wanted)}")
+    return found[0]
+
+
+def _print(console: Console, label: str, one: Diagnosis) -> None:
+    name = label if label == one.kernel else f"{label}: {one.kernel}"
+    console.print(f"[bold]{escape(name)}[/], {duration(one.time_ns)} on {escape(one.device or 'an unknown device')}")
+    bound = {"neither": "neither memory nor compute bound", "unknown": "bound not known"}
+    words = bound.get(one.bound, f"{one.bound} bound")
+    console.print(f"  [bold]{words}[/]: {escape(one.why)}", soft_wrap=True)
+    if one.moves:
+        console.print(f"  roofline    {escape(one.moves)}", soft_wrap=True)
+    filled = one.occupancy
+    if filled is not None and filled.share is not None:
+        limit = filled.theoretical
+        could = f", {percent(limit.share)} could be (limit: {' and '.join(limit.limiters)})" if limit else ""
+        console.print(f"  occupancy   {percent(filled.share)} of the warp slots{could}", soft_wrap=True)
+    origin = "Nsight Compute" if one.stalls_from == "ncu" else "waiting regions"
+    listed = ", ".join(f"{escape(name)} {percent(share)}" for name, share in list(one.stalls.items())[:4] if share)
+    console.print(f"  stalls      {listed or 'none marked'} ({origin})", soft_wrap=True)
+    for issue in one.issues:
+        style = _STYLES.get(issue.verdict, "yellow")
+        console.print(f"  [{style}]{issue.verdict:<8}[/]{issue.name}: {escape(issue.what)}", soft_wrap=True)
+        if issue.advice:
+            console.print(f"          [cyan]{escape(issue.advice)}[/]", soft_wrap=True)
+    console.print()
