@@ -9,6 +9,7 @@ its launcher is swapped for as long as the profile runs.
 from __future__ import annotations
 
 import functools
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -24,12 +25,13 @@ _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")
 """What torch calls the setting of launchers that cannot pass a buffer; the second name is the newer one."""
 
 
-def start(profile: Profile) -> Callable[[], None]:
+def start(profile: Profile) -> Callable[[], None] | None:
     """Called when a profile begins; gives what to call when it ends."""
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-
+    heuristics: Any = sys.modules.get("torch._inductor.runtime.triton_heuristics")
+    if heuristics is None:
+        return None
     marker = _Marker(profile)
-    marker.install(CachingAutotuner)
+    marker.install(heuristics.CachingAutotuner)
     return marker.remove
 
 
