@@ -304,7 +304,7 @@ class _FunctionWeaver:
                     after += [*text, spread.from_lane(slot), f"\tmov.b64 {{%wl_t, %wl_u}}, {payload};"]
                     after += [spread.put(slot, spread.WORD, "%wl_t"), spread.put(slot, spread.CLOCK, "%wl_u")]
                     slot += 1
-                (before if not after else after).append(spread.from_lane(slot))
+                (after or before).append(spread.from_lane(slot))
                 if place == 0:
                     after.append(spread.read_clock(slot))
                 if kept is None:

@@ -137,7 +137,7 @@ def _cut(function: Function) -> list[_Piece]:
             pieces.append(_Piece())
     pieces.append(_Piece())
     at = {name: number for number, piece in enumerate(pieces) for name in piece.labels}
-    ends = {number: node for number, node in jumps}
+    ends = dict(jumps)
     for number, piece in enumerate(pieces[:-1]):
         jump = ends.get(number)
         if jump is None:
