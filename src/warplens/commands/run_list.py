@@ -18,7 +18,7 @@ from warplens.runner.streams import stdout_to_stderr
 from warplens.session import Profile
 
 _NONE = "(?!)"
-"""A pattern that no kernel matches: nothing is woven, and launches are only counted."""
+"""A pattern that no kernel matches: front ends attach as for automatic marks, weave nothing, and count launches."""
 _COLUMNS = [
     ("kernel", lambda row: escape(short(row.kernel))),
     ("launches", lambda row: f"{row.launches:,}"),
@@ -30,7 +30,7 @@ _COLUMNS = [
 
 def run(program: Program, *, kernels: str | None, as_json: bool) -> int:
     """Run the program unmarked and list its kernels; gives the exit code."""
-    profile, activity = Profile(kernels=_NONE), Activity()
+    profile, activity = Profile(kernels=_NONE, auto=True), Activity()
     pattern = Profile(kernels=kernels).options
     with stdout_to_stderr(as_json):
         outcome = _watched(program, profile, activity)
