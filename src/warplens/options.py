@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -38,8 +39,11 @@ class Options:
                       all of them; `auto` may hold a block's records back in registers, which costs the kernel less
     auto              classes of operations to mark with the source as it is (see weave/rules.py); True for a default
     regions           regions by source lines: {"softmax": "attn.py:120-134"}
+    dump_ir           a folder to write each Triton kernel's TTGIR to, one file per kernel, to put marks into by hand
+    override          a folder of such files: kernels that have one are compiled from it
     launches          record only so many launches of each kernel (None: all)
     most_marks        sites that auto= may mark in one kernel
+    least_occupancy   the share of its blocks per SM that a kernel must keep with automatic marks, else it runs unmarked
     strict            fail where automatic marks cannot be had or would harm the kernel, instead of running it unmarked
     """
 
@@ -57,8 +61,11 @@ class Options:
     store: str = "auto"
     auto: str | bool | Iterable[str] | None = None
     regions: Mapping[str, str] | Iterable[str] | None = None
+    dump_ir: str | os.PathLike[str] | None = None
+    override: str | os.PathLike[str] | None = None
     launches: int | None = None
     most_marks: int = MOST_MARKS
+    least_occupancy: float = 1.0
     strict: bool = False
 
     def __post_init__(self) -> None:
@@ -77,6 +84,8 @@ class Options:
             raise UsageError(f"every={self.every}: must be at least 1 (1 profiles every launch)")
         if self.launches is not None and self.launches < 1:
             raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
+        if not 0 <= self.least_occupancy <= 1:
+            raise UsageError(f"least_occupancy={self.least_occupancy}: a share within 0..1; 1 keeps all blocks")
         _ = self.marks
         for name in ("warps", "blocks", "sms"):
             chosen = getattr(self, name)
@@ -94,6 +103,11 @@ class Options:
     def marks(self) -> Auto:
         """The automatic marks asked for; false when there are none."""
         return Auto.of(self.auto, self.regions, self.most_marks)
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether kernels without a mark in their source are to be touched."""
+        return bool(self.marks) or self.dump_ir is not None or self.override is not None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from warplens import frontends
 from warplens.capture import Capture, Device, Launch
-from warplens.errors import WarplensError
+from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import Options
 from warplens.trace.model import Trace, empty_table
-from warplens.weave.rules import LineRange
+from warplens.weave.rules import Coverage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +47,7 @@ class Profile:
         self._opened: list[Callable[[], None]] = []
         self.notes: dict[str, list[str]] = {}
         self.seen: dict[str, int] = {}
+        self.coverage = Coverage()
 
     @property
     def enabled(self) -> bool:
@@ -103,7 +104,7 @@ class Profile:
         try:
             for hook in list(hooks) if self.enabled else ():
                 self.join(hook)
-            if self.enabled and self.options.marks:
+            if self.enabled and self.options.hands_on:
                 self._opened.append(frontends.watch(lambda library, error: self.note(library, str(error))))
         except BaseException:
             self.pause()
@@ -158,14 +159,19 @@ class Profile:
             raise WarplensError("; ".join(problems))
         for text in [*problems, *_losses(launches, self._trace)]:
             print(f"warplens: {text}", file=sys.stderr)
+        self._refuse_empty_ranges(launches)
         self._refuse_silence(launches, self._trace)
-        missing = [each for each in self.options.marks.ranges if each.name not in self._trace.regions]
+
+    def _refuse_empty_ranges(self, launches: list[Launch]) -> None:
+        """A region by lines in which no kernel has code is a mistake in the lines."""
+        self.coverage.add((name for launch in launches for name in launch.regions.values()), {})
+        missing = self.coverage.missing(self.options.marks.ranges) if self.seen else []
         if missing:
-            raise WarplensError(_no_code(missing, self.seen))
+            raise UsageError("; ".join(missing))
 
     def _refuse_silence(self, launches: list[Launch], trace: Trace) -> None:
         """A profile without a record is an error, never an empty timeline."""
-        if len(trace):
+        if len(trace) or self.options.dump_ir is not None:
             return
         if not launches:
             raise WarplensError(_why_nothing(self.options, self.seen))
@@ -204,16 +210,9 @@ def _why_nothing(options: Options, seen: Mapping[str, int]) -> str:
     ran = _listed(seen)
     if options.kernels is not None and not any(options.wants_kernel(kernel) for kernel in seen):
         return f"no kernel was profiled: kernels={options.kernels!r} matches none of those that ran: {ran}"
-    if options.marks.ranges and not options.marks.classes:
-        return _no_code(options.marks.ranges, seen)
     if not options.marks:
         return f"no kernel was profiled: none of those that ran has marks: {ran}; auto= (--auto) marks them as they are"
     return f"no kernel was profiled: no automatic mark could be placed in those that ran: {ran}"
-
-
-def _no_code(missing: Sequence[LineRange], seen: Mapping[str, int]) -> str:
-    lines = ", ".join(map(str, missing))
-    return f"region {lines}: no kernel that ran has code on these lines; those that ran: {_listed(seen)}"
 
 
 def _listed(seen: Mapping[str, int]) -> str:

@@ -10,21 +10,18 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from warplens._triton.extra import triton_version
-from warplens._triton.room import shared_buffer
-from warplens.errors import WarplensError
-from warplens.record.layout import LAYOUT_VERSION, SLOT_BYTES
-from warplens.weave.marks import PREFIX
-from warplens.weave.options import ParamBuffer, Weaving
+from warplens._triton.override import SUFFIX
+from warplens._triton.stages import Compilation
+from warplens.errors import UsageError
+from warplens.record.layout import LAYOUT_VERSION
+from warplens.weave.options import Weaving
+from warplens.weave.rules import Auto
 from warplens.weave.weaver import weave
-
-SCRATCH_BYTES = 128
-"""What a woven kernel asks Triton for per block. Only that it is not zero matters: the allocator sizes the buffer."""
-METADATA = "warplens"
 
 
 @dataclass(frozen=True)
@@ -35,12 +32,22 @@ class Recipe:
     kernels: str | None = None
     shared_bytes: int | None = None
     """Bytes of shared memory that records wait in, 0 for a default; None lets them go to global memory at once."""
+    auto: Auto = field(default_factory=Auto)
+    strict: bool = False
+    least_occupancy: float = 1.0
+    dump_ir: str | None = None
+    override: str | None = None
 
     @functools.cached_property
     def key(self) -> str:
         """A cache key that differs whenever the woven text could."""
-        text = f"{LAYOUT_VERSION} {_weaver_digest()} {self.how!r} {self.kernels!r} {self.shared_bytes!r}"
-        return "warplens-" + hashlib.sha256(text.encode()).hexdigest()[:24]
+        parts = (LAYOUT_VERSION, _weaver_digest(), self, _content(self.override))
+        return "warplens-" + hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+    @property
+    def always(self) -> bool:
+        """Whether kernels must be compiled even if an earlier process did: files are to be written or read."""
+        return self.dump_ir is not None or self.override is not None
 
     def wants(self, kernel: str) -> bool:
         return self.kernels is None or re.search(self.kernels, kernel) is not None
@@ -53,6 +60,7 @@ class CompileHook:
         self.recipe = recipe
         self._before: Callable[..., Any] | None = None
         self._mode_before = ""
+        self._always_before = False
 
     def install(self) -> None:
         from triton import knobs
@@ -62,6 +70,9 @@ class CompileHook:
         if triton_version() < (3, 7):
             self._mode_before = knobs.compilation.instrumentation_mode
             knobs.compilation.instrumentation_mode = self.recipe.key
+        if self.recipe.always:
+            self._always_before = knobs.compilation.always_compile
+            knobs.compilation.always_compile = True
 
     def remove(self) -> None:
         from triton import knobs
@@ -69,9 +80,11 @@ class CompileHook:
         knobs.runtime.add_stages_inspection_hook = self._before
         if triton_version() < (3, 7):
             knobs.compilation.instrumentation_mode = self._mode_before
+        if self.recipe.always:
+            knobs.compilation.always_compile = self._always_before
 
     def __call__(self, *arguments: Any) -> tuple[str, str] | None:
-        """Without arguments: the cache key and its hash. With them: wrap the ptx stage."""
+        """Without arguments: the cache key and its hash. With them: put ourselves between the stages."""
         if not arguments:
             key = self.recipe.key
             if self._before is not None:
@@ -81,40 +94,28 @@ class CompileHook:
             self._before(*arguments)
         stages = arguments[1]
         if "ptx" in stages:
-            stages["ptx"] = functools.partial(self._ptx, stages["ptx"])
+            Compilation(self.recipe, stages)
         return None
-
-    def _ptx(self, make_ptx: Callable[[Any, dict[str, Any]], str], source: Any, metadata: dict[str, Any]) -> str:
-        text = make_ptx(source, metadata)
-        name = str(metadata.get("name", ""))
-        if not self.recipe.wants(name):
-            return text
-        how = self.recipe.how
-        if self.recipe.shared_bytes is not None and PREFIX in text:
-            how = replace(how, shared=shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes))
-        woven = weave(text, buffer=ParamBuffer(-1), how=how)
-        if not woven.entries:
-            return text
-        if metadata.get("profile_scratch_size"):
-            raise WarplensError(
-                f"kernel {name}: another tool already uses Triton's profile scratch; end it before wl.profile"
-            )
-        metadata["profile_scratch_size"] = SCRATCH_BYTES
-        metadata["profile_scratch_align"] = SCRATCH_BYTES
-        metadata[METADATA] = {**woven.describe(), "select": asdict(how.select)}
-        if how.shared is not None:
-            warps = -(-woven.threads[name] // 32)
-            used = how.shared.slots * SLOT_BYTES * how.select.tracks_per_block(warps)
-            metadata["shared"] = how.shared.offset + used
-            metadata[METADATA] |= {"shared_slots": how.shared.slots, "shared_bytes": used}
-        return woven.text
 
 
 @functools.cache
 def _weaver_digest() -> str:
     """The weaver's own source: a changed weaver must not be served what an older one made."""
     folder = Path(weave.__code__.co_filename).parent
+    return _content_of(sorted(folder.rglob("*.py")))
+
+
+def _content(folder: str | None) -> str:
+    """The files of an override: edited ones must not be served from what was in them before."""
+    if folder is None:
+        return ""
+    if not Path(folder).is_dir():
+        raise UsageError(f"override={folder!r}: there is no such folder; dump_ir= (--dump-ir) writes one")
+    return _content_of(sorted(Path(folder).glob(f"*{SUFFIX}")))
+
+
+def _content_of(files: list[Path]) -> str:
     digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.py")):
-        digest.update(file.read_bytes())
+    for file in files:
+        digest.update(file.name.encode() + file.read_bytes())
     return digest.hexdigest()

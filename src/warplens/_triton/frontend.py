@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,8 @@ def _watch_interpreter(profile: Profile) -> Callable[[], None]:
         with interpret.recording(launch):
             result = original(self, *arguments, **options)
         profile.saw(name)
+        if profile.options.marks:
+            profile.note(name, "TRITON_INTERPRET=1: only marks in the source are recorded, automatic ones need a GPU")
         if launch.events and profile.options.wants_kernel(name):
             profile.add(launch)
         return result
@@ -76,7 +79,16 @@ def recipe(options: Options) -> Recipe:
         if options.full == "ring" and options.records_per_warp is not None:
             raise UsageError("buffer='shared' with full='ring': give its size with bytes_per_block=")
     how = Weaving(full=options.full, clock=options.clock, store=options.store, select=select)
-    return Recipe(override or how, options.kernels, shared)
+    return Recipe(
+        override or how,
+        options.kernels,
+        shared,
+        options.marks,
+        options.strict,
+        options.least_occupancy,
+        None if options.dump_ir is None else os.fspath(options.dump_ir),
+        None if options.override is None else os.fspath(options.override),
+    )
 
 
 def _refuse_others() -> None:

@@ -6,25 +6,27 @@ import functools
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens._triton import memory
-from warplens._triton.compile import METADATA
+from warplens._triton import cost, memory
+from warplens._triton.stages import METADATA, REMARKS
 from warplens.capture import Launch
 from warplens.errors import WarplensError
-from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
+from warplens.record.layout import HEADER, HEADER_BYTES, MAX_SLOTS, SLOT_BYTES, track_stride
 from warplens.session import Profile
 from warplens.weave.options import MAX_SHIFT, MIN_SHIFT, Selection, capacity_of, shift_for
 
 DEFAULT_BYTES = 128 << 20
 DEFAULT_SHIFTS = (10, 20)
 """Unless told otherwise a launch gets at most 128 MiB, and a track between 1 KiB and 1 MiB."""
+MOST_BYTES = 1 << 30
+"""What a launch with automatic marks may get when an earlier one shows that it needs more."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,12 @@ class WovenKernel:
     select: Selection
     shared_slots: int = 0
     shared_bytes: int = 0
+    """Of shared memory, what records wait in."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """What ptxas says the kernel takes, and its shared memory."""
+    auto: bool = False
+    block: tuple[int, int, int] | None = None
+    """The shape of a block where it is not one row of warps."""
 
     @staticmethod
     def of(metadata: Any) -> WovenKernel | None:
@@ -62,6 +70,8 @@ class WovenKernel:
             Selection(**select),
             document.get("shared_slots", 0),
             document.get("shared_bytes", 0),
+            {**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
+            "auto" in document,
         )
 
 
@@ -75,8 +85,15 @@ class Pointer(int):
 class TritonLaunch:
     """One launch whose records are still on the device."""
 
-    def __init__(self, kernel: WovenKernel, grid: tuple[int, int, int], buffer: memory.Buffer, shift: int) -> None:
-        self.kernel, self.grid, self.shift = kernel, grid, shift
+    def __init__(
+        self,
+        kernel: WovenKernel,
+        grid: tuple[int, int, int],
+        buffer: memory.Buffer,
+        shift: int,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self.kernel, self.grid, self.shift, self.tell = kernel, grid, shift, tell
         blocks = grid[0] * grid[1] * grid[2]
         self.tracks = kernel.select.blocks_of(blocks) * kernel.select.tracks_per_block(kernel.warps)
         self.buffer: memory.Buffer | None = buffer
@@ -113,7 +130,7 @@ class TritonLaunch:
         return Launch(
             kernel.name,
             self.grid,
-            (32 * kernel.warps, 1, 1),
+            kernel.block or (32 * kernel.warps, 1, 1),
             kernel.regions,
             kept,
             raw.reshape(-1),
@@ -126,15 +143,21 @@ class TritonLaunch:
                 "capacity": capacity,
                 "most_written": written,
                 "shared_bytes": kernel.shared_bytes,
+                **kernel.resources,
             },
         )
 
     def _cost(self, headers: npt.NDArray[np.void], waited: float, start: float) -> dict[str, float]:
-        """Waiting for the launch, copying its buffer out, and what a warp spent on emptying shared memory."""
-        cost = {"wait_ns": waited * 1e9, "finalize_ns": (time.perf_counter() - start) * 1e9}
+        """Waiting for the launch, copying its buffer out, what a warp spent on emptying shared memory, and what
+        automatic marks, which nobody weighed, slowed the kernel by."""
+        spent = {"wait_ns": waited * 1e9, "finalize_ns": (time.perf_counter() - start) * 1e9}
         if self.kernel.shared_slots and len(headers):
-            cost["flush_cycles"] = float(headers["flush"].mean())
-        return cost
+            spent["flush_cycles"] = float(headers["flush"].mean())
+        if self.kernel.auto:
+            spent |= cost.estimate(headers)
+            if self.tell is not None and spent.get(cost.SLOWDOWN, 1.0) > cost.WORTH_SAYING:
+                self.tell(cost.describe(spent, headers))
+        return spent
 
 
 _thread = threading.local()
@@ -157,12 +180,17 @@ def is_tuning() -> bool:
 class LaunchHook:
     """Patches the driver's launcher class and Triton's profile allocator while a profile runs."""
 
+    memory: Any = memory
+    """Where buffers come from; front ends without torch put their own in its place."""
+
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self._local = threading.local()
         self._launches: list[TritonLaunch] = []
         self._undo: list[Callable[[], None]] = []
         self._watched: list[Any] = []
+        self._remarked: dict[int, Mapping[str, Any]] = {}
+        self._first: dict[str, TritonLaunch] = {}
 
     def install(self) -> None:
         from triton.compiler.compiler import CompiledKernel
@@ -198,10 +226,12 @@ class LaunchHook:
         def init(self: Any, source: Any, metadata: Any) -> None:
             original_init(self, source, metadata)
             self.warplens, self.warplens_name = WovenKernel.of(metadata), metadata.name
+            self.warplens_remarks = getattr(metadata, REMARKS, None)
 
         def call(self: Any, x: int, y: int, z: int, stream: Any, *arguments: Any) -> Any:
             if hasattr(self, "warplens_name") and not is_tuning():
                 hook.profile.saw(self.warplens_name)
+                hook._remark(self.warplens_name, self.warplens_remarks)
             hook._local.launch = (getattr(self, "warplens", None), (x, y, z))
             try:
                 return original_call(self, x, y, z, stream, *arguments)
@@ -215,6 +245,14 @@ class LaunchHook:
             self._watched.remove(launcher)
 
         self._undo.append(restore)
+
+    def _remark(self, kernel: str, remarks: Mapping[str, Any] | None) -> None:
+        """Pass on what the compiler had to say, which may have been in another process: it is kept with the kernel."""
+        if remarks and id(remarks) not in self._remarked:
+            self._remarked[id(remarks)] = remarks
+            self.profile.coverage.add(remarks.get("matched", ()), remarks.get("lines", {}))
+            for text in remarks["notes"]:
+                self.profile.note(kernel, text)
 
     def _leave_out_tuning(self) -> None:
         """Only the launch that the user asked for is recorded, none of those that Triton's autotuner makes."""
@@ -267,17 +305,21 @@ class LaunchHook:
         shift = self._shift(kernel, tracks)
         self._make_room(tracks << shift)
         try:
-            buffer = memory.allocate((tracks + 1) << shift, stream)
+            buffer = self.memory.allocate((tracks + 1) << shift, stream)
         except MemoryError as error:
             raise WarplensError(
                 f"kernel {kernel.name}: no device memory for {tracks} tracks of {1 << shift} bytes ({error}); "
                 "ask for fewer with records_per_warp=, warps= or blocks="
             ) from None
         address = buffer.align(1 << shift)
-        launch = TritonLaunch(kernel, grid, buffer, shift)
+        first = kernel.name not in self._first
+        launch = TritonLaunch(
+            kernel, grid, buffer, shift, functools.partial(self.profile.note, kernel.name) if first else None
+        )
+        self._first.setdefault(kernel.name, launch)
         self._launches.append(launch)
         self.profile.add(launch)
-        memory.describe(self.profile)
+        self.memory.describe(self.profile)
         return Pointer(address | shift)
 
     def _shift(self, kernel: WovenKernel, tracks: int) -> int:
@@ -294,12 +336,18 @@ class LaunchHook:
         if records is not None:
             return min(MAX_SHIFT, shift_for(records, kernel.full, kernel.slack))
         low, high = DEFAULT_SHIFTS
-        return max(low, MIN_SHIFT, min(high, (DEFAULT_BYTES // tracks).bit_length() - 1))
+        default = max(low, MIN_SHIFT, min(high, (DEFAULT_BYTES // tracks).bit_length() - 1))
+        if not kernel.auto or kernel.full == "ring" or kernel.name not in self._first:
+            return default
+        # How much automatic marks write shows only when they ran: the first launch says what the others need.
+        written = int(self._first[kernel.name].collect().extra["most_written"])
+        needed = max(MIN_SHIFT, min(MAX_SHIFT, shift_for(min(written + written // 8, MAX_SLOTS), "stop", kernel.slack)))
+        return needed if tracks << needed <= MOST_BYTES else max(default, (MOST_BYTES // tracks).bit_length() - 1)
 
     def _make_room(self, wanted: int) -> None:
         """Bring earlier launches home when their buffers would fill the device; the only place that waits."""
         held = sum(launch.nbytes for launch in self._launches)
-        if held + wanted > memory.budget():
+        if held + wanted > self.memory.budget():
             for launch in self._launches:
                 launch.collect()
             self._launches.clear()

@@ -147,7 +147,7 @@ def _known(lives: Lives, at: int) -> tuple[int, Occupancy | None]:
     if info is None or "registers" not in extra:
         return most, None
     threads = info.block[0] * info.block[1] * info.block[2]
-    shared = int(extra.get("shared_bytes", 0))
+    shared = int(extra.get("shared_bytes_kernel", extra.get("shared_bytes", 0)))
     return most, occupancy(threads, min(int(extra["registers"]), 255), shared, capability)
 
 

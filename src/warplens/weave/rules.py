@@ -40,8 +40,12 @@ class LineRange:
     last: int
 
     def holds(self, file: str, line: int) -> bool:
+        return self.first <= line <= self.last and self.is_in(file)
+
+    def is_in(self, file: str) -> bool:
+        """Whether `file` is the one that is meant."""
         parts, wanted = PurePath(file).parts, PurePath(self.file).parts
-        return self.first <= line <= self.last and parts[-len(wanted) :] == wanted
+        return parts[-len(wanted) :] == wanted
 
     def __str__(self) -> str:
         return f"{self.name}={self.file}:{self.first}-{self.last}"
@@ -54,6 +58,43 @@ class Site:
     region: str
     kind: str
     location: str = ""
+
+
+class Coverage:
+    """Which line ranges hold code of a kernel that ran, and which lines have code at all."""
+
+    def __init__(self) -> None:
+        self.matched: set[str] = set()
+        self.lines: dict[str, set[int]] = {}
+
+    def add(self, matched: Iterable[str], lines: Mapping[str, Iterable[int]]) -> None:
+        """Called for each kernel that ran, with what its marker found."""
+        self.matched.update(matched)
+        for file, numbers in lines.items():
+            self.lines.setdefault(file, set()).update(numbers)
+
+    def missing(self, ranges: Iterable[LineRange]) -> list[str]:
+        """What to say of each range without code: where there is some."""
+        return [f"region {wish}: {self._elsewhere(wish)}" for wish in ranges if wish.name not in self.matched]
+
+    def _elsewhere(self, wish: LineRange) -> str:
+        same = {file: lines for file, lines in self.lines.items() if wish.is_in(file)}
+        if same:
+            said = "; ".join(f"{file} has some in lines {_stretches(lines)}" for file, lines in same.items())
+            return f"no kernel that ran has code in these lines; {said}"
+        files = ", ".join(f"{PurePath(file).name} ({_stretches(lines)})" for file, lines in sorted(self.lines.items()))
+        return f"no kernel that ran has code in a file {wish.file}; there is code in {files or 'none that is known'}"
+
+
+def _stretches(lines: Iterable[int]) -> str:
+    """`3-5, 9`: line numbers, neighbours joined."""
+    parts: list[list[int]] = []
+    for line in sorted(lines):
+        if parts and line == parts[-1][1] + 1:
+            parts[-1][1] = line
+        else:
+            parts.append([line, line])
+    return ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in parts)
 
 
 def region_name(what: str, file: str, line: int) -> str:

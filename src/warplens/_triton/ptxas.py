@@ -1,0 +1,90 @@
+"""What ptxas said of a kernel: Triton runs it with `-v` and throws its words away, so they are caught on the way."""
+
+from __future__ import annotations
+
+import builtins
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel takes of an SM. `serialized` says that ptxas gave up on overlapping its wgmmas."""
+
+    registers: int = 0
+    spills: int = 0
+    serialized: bool = False
+
+    @staticmethod
+    def of(log: str) -> Resources:
+        return Resources(
+            max((int(count) for count in re.findall(r"Used (\d+) registers", log)), default=0),
+            sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", log)),
+            "wgmma" in log and "serialized" in log,
+        )
+
+    def describe(self) -> dict[str, int]:
+        """As a launch keeps it."""
+        return {name: int(value) for name, value in asdict(self).items()}
+
+
+_local = threading.local()
+_lock = threading.Lock()
+_listeners = 0
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """Collects what Triton's backend prints in this thread: ptxas's log, and its report where ptxas fails."""
+    from triton import knobs
+
+    before = getattr(_local, "heard", None)
+    heard: list[str] = []
+    _attach(knobs)
+    _local.heard = heard
+    try:
+        yield heard
+    finally:
+        _local.heard = before
+        _detach(knobs)
+        if _wanted:
+            builtins.print("\n".join(heard))
+
+
+_wanted = False
+"""Whether the user asked for ptxas's log."""
+
+
+def _attach(knobs: Any) -> None:
+    global _listeners, _wanted
+    from triton.backends.nvidia import compiler
+
+    with _lock:
+        _listeners += 1
+        if _listeners == 1:
+            _wanted = bool(knobs.nvidia.dump_ptxas_log)
+            compiler.print = _print
+            knobs.nvidia.dump_ptxas_log = True
+
+
+def _detach(knobs: Any) -> None:
+    global _listeners
+    from triton.backends.nvidia import compiler
+
+    with _lock:
+        _listeners -= 1
+        if _listeners == 0:
+            del compiler.print
+            knobs.nvidia.dump_ptxas_log = _wanted
+
+
+def _print(*words: Any, **options: Any) -> None:
+    heard = getattr(_local, "heard", None)
+    if heard is None:
+        builtins.print(*words, **options)
+    else:
+        heard.append(" ".join(map(str, words)))

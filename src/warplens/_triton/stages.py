@@ -1,0 +1,231 @@
+"""One kernel's way through Triton's compiler, with marks put into its TTGIR and woven into its PTX.
+
+Automatic marks go in after every pass and every override of Triton's own, in front of the llir stage. The whole of what
+follows is tried there first: a kernel that marks would harm is compiled as it is, and says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from warplens._triton import override
+from warplens._triton.ptxas import Resources, listening
+from warplens._triton.room import shared_buffer
+from warplens._triton.safety import Guard
+from warplens.errors import WarplensError
+from warplens.record.layout import SLOT_BYTES
+from warplens.weave.marks import PREFIX
+from warplens.weave.options import ParamBuffer, Weaving
+from warplens.weave.rules import Auto
+from warplens.weave.ttgir import MarkedIR, mark_ttgir
+from warplens.weave.weaver import weave
+
+if TYPE_CHECKING:
+    from warplens._triton.compile import Recipe
+
+SCRATCH_BYTES = 128
+"""What a woven kernel asks Triton for per block. Only that it is not zero matters: the allocator sizes the buffer."""
+METADATA, REMARKS = "warplens", "warplens_remarks"
+"""Keys of a compiled kernel's metadata: how it is woven, and what is to be said of it."""
+
+Metadata = dict[str, Any]
+Stage = Callable[[Any, Metadata], Any]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel compiled to the end, and what that added to its metadata."""
+
+    llir: str
+    ptx: str
+    cubin: bytes
+    metadata: Metadata
+    resources: Resources
+
+
+class Compilation:
+    """Stands between the stages of one compilation."""
+
+    def __init__(self, recipe: Recipe, stages: dict[str, Stage]) -> None:
+        self.recipe = recipe
+        self._llir, self._ptx, self._cubin = stages["llir"], stages["ptx"], stages["cubin"]
+        self._built: Built | None = None
+        stages.update(llir=self.llir, ptx=self.ptx, cubin=self.cubin)
+
+    def llir(self, module: Any, metadata: Metadata) -> str:
+        name, recipe = str(module.get_entry_func_name()), self.recipe
+        if not recipe.wants(name) or not (recipe.auto or recipe.always):
+            return str(self._llir(module, metadata))
+        text, remarks = str(module), {"notes": list[str]()}
+        if recipe.dump_ir is not None:
+            override.dump(recipe.dump_ir, name, text)
+        if recipe.override is not None:
+            found = override.find(recipe.override, name, text)
+            if found.refused:
+                self._refuse(name, found.refused, remarks)
+            elif found.path is not None:
+                module = override.parse_module(found.text, module.context, str(found.path))
+                text = found.text
+        metadata[REMARKS] = remarks
+        if recipe.auto:
+            built = self._marked(name, text, module.context, metadata, remarks)
+            if built is not None:
+                self._built = built
+                metadata.update(built.metadata)
+                return built.llir
+        return str(self._llir(module, metadata))
+
+    def ptx(self, source: Any, metadata: Metadata) -> str:
+        if self._built is not None and source is self._built.llir:
+            return self._built.ptx
+        return self._woven(self._ptx(source, metadata), metadata, self.recipe.how)
+
+    def cubin(self, source: Any, metadata: Metadata) -> bytes:
+        if self._built is not None and source is self._built.ptx:
+            return self._built.cubin
+        if METADATA not in metadata:
+            return bytes(self._cubin(source, metadata))
+        cubin, resources = self._assemble(source, metadata)
+        metadata[METADATA]["resources"] = resources.describe()
+        return cubin
+
+    def _marked(self, name: str, text: str, context: Any, metadata: Metadata, remarks: Metadata) -> Built | None:
+        """The kernel with automatic marks, None where it has none or must not have them."""
+        plain = functools.cache(lambda: self._build(text, context, metadata).resources)
+        problem = ""
+        for auto in _asks(self.recipe.auto):
+            marked = mark_ttgir(text, auto)
+            remarks |= {"matched": sorted(marked.matched), "lines": marked.lines}
+            if not marked.sites:
+                return None
+            try:
+                built, harm = self._tried(marked.text, context, metadata, plain)
+            except (WarplensError, RuntimeError, _ptxas_error()) as error:
+                built, harm = None, f"with marks it does not compile ({_first_line(error)})"
+            if built is not None:
+                if marked.dropped:
+                    remarks["notes"].append(_dropped(marked, auto.most))
+                if problem:
+                    remarks["notes"].append(f"its lines are not marked: {problem}")
+                document, places = built.metadata[METADATA], marked.locations
+                named = {k: places[region] for k, region in document["regions"].items() if region in places}
+                document |= {"auto": len(marked.sites), "locations": document["locations"] | named}
+                return built
+            problem = problem or harm
+        self._refuse(name, f"runs unmarked: {problem}", remarks)
+        return None
+
+    def _tried(
+        self, text: str, context: Any, metadata: Metadata, plain: Callable[[], Resources]
+    ) -> tuple[Built | None, str]:
+        """The first way to weave it that does no harm, else what the least of them would do."""
+        trial = dict(metadata)
+        llir = str(self._llir(override.parse_module(text, context), trial))
+        ptx = self._ptx(llir, trial)
+        built = self._finish(llir, ptx, trial, self.recipe.how)
+        threads = re.search(r"\.reqntid\s+(\d+)", ptx)
+        guard = Guard(
+            plain,
+            int(threads[1]) if threads else 32 * trial["num_warps"],
+            built.metadata["shared"],
+            metadata["target"].arch,
+            self.recipe.least_occupancy,
+        )
+        problem = guard.problem(built.resources)
+        if not problem:
+            return built, ""
+        light, limit = _light(self.recipe.how), 0 if ".maxnreg" in ptx else guard.limit
+        tries = [(built.resources, problem)]
+        for how, most in ((light, 0), (self.recipe.how, limit), (light, limit)):
+            other = self._finish(llir, ptx, trial, how, most)
+            problem = guard.problem(other.resources)
+            if not problem:
+                return other, ""
+            tries.append((other.resources, problem))
+        return None, min(tries, key=lambda one: (one[0].spills, one[0].registers))[1]
+
+    def _refuse(self, name: str, reason: str, remarks: Metadata) -> None:
+        if self.recipe.strict:
+            raise WarplensError(f"{name}: {reason}")
+        remarks["notes"].append(reason)
+
+    def _build(self, text: str, context: Any, metadata: Metadata) -> Built:
+        """Compile TTGIR to the end, leaving `metadata` alone."""
+        trial = dict(metadata)
+        llir = str(self._llir(override.parse_module(text, context), trial))
+        return self._finish(llir, self._ptx(llir, trial), trial, self.recipe.how)
+
+    def _finish(self, llir: str, ptx: str, metadata: Metadata, how: Weaving, registers: int = 0) -> Built:
+        trial = dict(metadata)
+        text = self._woven(ptx, trial, how)
+        if registers:
+            text = re.sub(r"(\.reqntid\s+\d+[^\n]*)", rf"\1\n.maxnreg {registers}", text, count=1)
+        cubin, resources = self._assemble(text, trial)
+        if METADATA in trial:
+            trial[METADATA]["resources"] = resources.describe()
+        return Built(llir, text, cubin, trial, resources)
+
+    def _assemble(self, ptx: str, metadata: Metadata) -> tuple[bytes, Resources]:
+        with listening() as heard:
+            cubin = bytes(self._cubin(ptx, metadata))
+        return cubin, Resources.of("\n".join(heard))
+
+    def _woven(self, text: str, metadata: Metadata, how: Weaving) -> str:
+        name = str(metadata.get("name", ""))
+        if not self.recipe.wants(name):
+            return text
+        if self.recipe.shared_bytes is not None and PREFIX in text:
+            how = replace(how, shared=shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes))
+        woven = weave(text, buffer=ParamBuffer(-1), how=how)
+        if not woven.entries:
+            return text
+        if metadata.get("profile_scratch_size"):
+            raise WarplensError(
+                f"kernel {name}: another tool already uses Triton's profile scratch; end it before wl.profile"
+            )
+        metadata["profile_scratch_size"] = SCRATCH_BYTES
+        metadata["profile_scratch_align"] = SCRATCH_BYTES
+        metadata[METADATA] = {**woven.describe(), "select": asdict(how.select)}
+        if how.shared is not None:
+            warps = -(-woven.threads[name] // 32)
+            used = how.shared.slots * SLOT_BYTES * how.select.tracks_per_block(warps)
+            metadata["shared"] = how.shared.offset + used
+            metadata[METADATA] |= {"shared_slots": how.shared.slots, "shared_bytes": used}
+        return woven.text
+
+
+def _asks(auto: Auto) -> Iterator[Auto]:
+    """What to try: what was asked for, then the same without its densest class."""
+    yield auto
+    if auto.wants("lines") and (len(auto.classes) > 1 or auto.ranges):
+        yield replace(auto, classes=tuple(kind for kind in auto.classes if kind != "lines"))
+
+
+def _light(how: Weaving) -> Weaving:
+    """The weaving that takes the fewest registers."""
+    return replace(how, keep=0, constants=False, store="late" if how.store == "auto" else how.store)
+
+
+def _dropped(marked: MarkedIR, most: int) -> str:
+    left = ", ".join(f"{count} of {kind}" for kind, count in marked.dropped.items())
+    total = len(marked.sites) + sum(marked.dropped.values())
+    return (
+        f"{total} places could be marked, {most} may be: left out {left}; "
+        f"most_marks={total} (--most-marks {total}) marks all, fewer classes mark less"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip() and "stderr" not in line]
+    said = next((line for line in lines if "error" in line.lower()), lines[0] if lines else type(error).__name__)
+    return said.strip()[:300]
+
+
+def _ptxas_error() -> type[BaseException]:
+    from triton.runtime.errors import PTXASError
+
+    return PTXASError  # type: ignore[no-any-return]

@@ -1,0 +1,94 @@
+"""Marks as TTGIR operations, and the text with them in place."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from warplens.weave.marks import mark_text
+from warplens.weave.ttgir.spans import Span
+from warplens.weave.ttgir.tree import Block, Op
+
+_FOR = re.compile(
+    r"scf\.for (?:unsigned )?(%[\w$.#-]+) = (%[\w$.#-]+) to %[\w$.#-]+ step (%[\w$.#-]+).*?(?: : (\w+))? \{$"
+)
+_CONSTANT = re.compile(r"(%[\w$.-]+) = arith\.constant (-?\d+) : ")
+_TYPES = {"i32": ("s32", "r"), "i64": ("s64", "l"), "f32": ("f32", "f"), "f64": ("f64", "d")}
+VALUES = tuple(_TYPES)
+"""The MLIR types that a value mark can record."""
+
+
+def mark_op(name: str, letter: str, region: str, location: str = "", value: str = "", type: str = "") -> str:
+    """One mark: an inline asm whose text is a comment, so that it costs nothing until the weaver expands it."""
+    kind, register = _TYPES[type] if value else ("", "")
+    text = mark_text(letter, region, kind, "$1") if value else mark_text(letter, region)
+    constraints = ",".join(part for part in ("=r", register, "~{memory}") if part)
+    operand = f" {value} : {type}" if value else ""
+    return (
+        f'{name} = tt.elementwise_inline_asm "mov.u32 $0, 0; // {text}" {{constraints = "{constraints}", '
+        f"packed_element = 1 : i32, pure = false}}{operand} -> i32 loc({location or 'unknown'})"
+    )
+
+
+class Emitter:
+    """Collects marks and puts them between the lines."""
+
+    def __init__(self, lines: list[str], top: list[Op]) -> None:
+        self.lines = lines
+        self.inserted: dict[int, list[str]] = defaultdict(list)
+        self.count = 0
+        self.stem = "%warplens"
+        while any(self.stem in line for line in lines):
+            self.stem += "_"
+        self.constants = {name: int(value) for name, value in _CONSTANT.findall("\n".join(lines))}
+
+    def block(self, block: Block, spans: list[tuple[Op | None, Span]]) -> None:
+        """Ends before begins at each point; the inner ones end first and begin last."""
+        ends = sorted(spans, key=lambda item: (-item[1].start, -item[1].level))
+        begins = sorted(spans, key=lambda item: (-item[1].stop, item[1].level))
+        for index in sorted({edge for _, span in spans for edge in (span.start, span.stop)}):
+            at = self.inserted[block.line_of(index)]
+            for _, span in ends:
+                if span.stop == index:
+                    at.append(self._mark("E", span, block.ops[index - 1]))
+            for loop, span in begins:
+                if span.start == index:
+                    at.append(self._mark("B", span, block.ops[index]))
+                    if loop is not None:
+                        at += self._iteration(loop, span, block.ops[index])
+
+    def _new(self) -> str:
+        self.count += 1
+        return f"{self.stem}_{self.count}"
+
+    def _mark(self, letter: str, span: Span, near: Op) -> str:
+        return mark_op(self._new(), letter, span.site.region, near.location)
+
+    def _iteration(self, loop: Op, span: Span, near: Op) -> list[str]:
+        """The iteration's number, counted from 0, as the region's value."""
+        found = _FOR.search(loop.header.partition(" loc(")[0])
+        if found is None:
+            return []
+        value, low, step, kind = found[1], found[2], found[3], found[4] or "index"
+        place = f"loc({near.location or 'unknown'})"
+        texts = []
+
+        def compute(text: str) -> str:
+            name = self._new()
+            texts.append(f"{name} = {text} {place}")
+            return name
+
+        if self.constants.get(low) != 0:
+            value = compute(f"arith.subi {value}, {low} : {kind}")
+        if self.constants.get(step) != 1:
+            value = compute(f"arith.divui {value}, {step} : {kind}")
+        if kind not in _TYPES:
+            value, kind = compute(f"arith.index_cast {value} : {kind} to i64"), "i64"
+        return [*texts, mark_op(self._new(), "V", span.site.region, near.location, value, kind)]
+
+    def text(self) -> str:
+        out: list[str] = []
+        for number, line in enumerate(self.lines):
+            out += self.inserted.get(number, ())
+            out.append(line)
+        return "\n".join(out)

@@ -1,0 +1,188 @@
+"""mark_ttgir(): TTGIR text in, the same text with marks around what the rules found out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from warplens.weave.rules import Auto, LineRange, Site, region_name
+from warplens.weave.ttgir.emit import Emitter
+from warplens.weave.ttgir.locations import Frame, Locations
+from warplens.weave.ttgir.operations import LOOPS, is_constant, is_mark, is_open
+from warplens.weave.ttgir.spans import LOOP, Span, line_spans, nested, operation_spans, range_spans
+from warplens.weave.ttgir.tree import Block, Op, parse
+
+
+@dataclass(frozen=True)
+class MarkedIR:
+    """A marked module: its text, what was marked, and what was not."""
+
+    text: str
+    sites: tuple[Site, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Sites of each class beyond `Auto.most`."""
+    matched: frozenset[str] = frozenset()
+    """The names of the line ranges that hold code of this kernel."""
+    lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The lines of each source file that have code in this kernel."""
+
+    @property
+    def locations(self) -> dict[str, str]:
+        """Where each region is in the source, in full."""
+        return {site.region: site.location for site in self.sites if site.location}
+
+
+def mark_ttgir(text: str, auto: Auto) -> MarkedIR:
+    """Mark what `auto` asks for. Marks never cross blocks, and always nest: loop, range, line, operation."""
+    return _Marker(text, auto).mark()
+
+
+class _Marker:
+    def __init__(self, text: str, auto: Auto) -> None:
+        self.auto = auto
+        self.lines = text.split("\n")
+        self.locations = Locations(text)
+        self.top = parse(self.lines)
+        self.spans: list[tuple[Block, Op | None, Span]] = []
+        """Each span with its block and, for an iteration, the loop."""
+        self.matched: set[str] = set()
+        self.enclosing: Frame | None = None
+
+    def mark(self) -> MarkedIR:
+        for op in self.top:
+            self._op(op, 0, self.auto.ranges, ())
+        kept, dropped = self._cap()
+        emitter = Emitter(self.lines, self.top)
+        by_block: dict[int, list[tuple[Op | None, Span]]] = defaultdict(list)
+        blocks: dict[int, Block] = {}
+        for block, loop, span in kept:
+            by_block[id(block)].append((loop, span))
+            blocks[id(block)] = block
+        for key, spans in by_block.items():
+            emitter.block(blocks[key], spans)
+        return MarkedIR(
+            emitter.text(), tuple(span.site for _, _, span in kept), dropped, frozenset(self.matched), self._code()
+        )
+
+    def _op(self, op: Op, depth: int, ranges: tuple[LineRange, ...], open_names: tuple[str, ...]) -> None:
+        if not is_open(op):
+            return
+        before = self.enclosing
+        self.enclosing = self._frame(op) or before
+        for number, region in enumerate(op.regions):
+            for block in region:
+                # The first region of a while loop is its condition.
+                iteration = op.name in LOOPS and number == len(op.regions) - 1
+                self._block(block, op if iteration else None, depth, ranges, open_names)
+        self.enclosing = before
+
+    def _block(
+        self, block: Block, loop: Op | None, depth: int, ranges: tuple[LineRange, ...], names: tuple[str, ...]
+    ) -> None:
+        ops = block.body
+        if loop is not None:
+            depth += 1
+            if self.auto.wants("loops") and ops:
+                name = _distinct(self._name("loop", loop), names)
+                names += (name,)
+                site = Site(name, "loops", self._where(loop))
+                self.spans.append((block, loop, Span(0, len(ops), LOOP, site, depth)))
+        chosen = nested([span for wish in ranges for span in self._ranges(wish, ops, depth)])
+        self.matched.update(span.site.region for span in chosen)
+        spans = list(chosen)
+        if self.auto.wants("lines"):
+            spans += line_spans(ops, self._frame, self._line, _edges(spans), depth)
+        spans += operation_spans(ops, self.auto.wants, self._same_line, self._operation, _edges(spans), depth)
+        self.spans += [(block, None, span) for span in spans]
+        for index, op in enumerate(ops):
+            around = tuple(span.site.region for span in chosen if span.start <= index < span.stop)
+            rest = tuple(wish for wish in ranges if wish.name not in around)
+            self._op(op, depth, rest, names + around)
+
+    def _frame(self, op: Op) -> Frame | None:
+        frames = self.locations.frames(op.location)
+        return frames[0] if frames else None
+
+    def _name(self, what: str, op: Op) -> str:
+        frame = self._frame(op) or self.enclosing
+        return region_name(what, frame.file, frame.line) if frame else what
+
+    def _where(self, op: Op) -> str:
+        return str(self._frame(op) or self.enclosing or "")
+
+    def _line(self, frame: Frame) -> Site:
+        return Site(region_name("line", frame.file, frame.line), "lines", str(frame))
+
+    def _operation(self, op: Op, kind: str, what: str) -> Site:
+        return Site(self._name(what, op), kind, self._where(op))
+
+    def _same_line(self, one: Op, other: Op) -> bool:
+        a, b = self._frame(one), self._frame(other)
+        return a is not None and b is not None and (a.file, a.line) == (b.file, b.line)
+
+    def _ranges(self, wish: LineRange, ops: list[Op], depth: int) -> list[Span]:
+        files = (frame.file for op in ops for frame in self.locations.frames(op.location) if _holds(wish, frame))
+        site = Site(wish.name, "ranges", f"{next(files, wish.file)}:{wish.first}-{wish.last}")
+        return range_spans(ops, lambda op: self._inside(op, wish), site, depth)
+
+    def _inside(self, op: Op, wish: LineRange) -> bool:
+        """Whether an operation is in the range: itself, or everything inside it."""
+        if is_open(op):
+            inner = [leaf for leaf in _leaves(op) if self.locations.frames(leaf.location)]
+            return bool(inner) and all(self._inside(leaf, wish) for leaf in inner)
+        return any(_holds(wish, frame) for frame in self.locations.frames(op.location))
+
+    def _cap(self) -> tuple[list[tuple[Block, Op | None, Span]], dict[str, int]]:
+        """At most `Auto.most` sites: lines go first, then the classes with the most sites; within the class that no
+        longer fits whole, what stands in the innermost loops. Line ranges were asked for by name and stay."""
+        count = Counter(span.site.kind for _, _, span in self.spans)
+        room = self.auto.most - count.pop("ranges", 0)
+        dropped: dict[str, int] = {}
+        for kind, sites in sorted(count.items(), key=lambda item: (item[0] != "lines", -item[1])):
+            over = sum(count.values()) - sum(dropped.values()) - max(room, 0)
+            if over > 0:
+                dropped[kind] = sites if kind == "lines" else min(over, sites)
+        left = dict(dropped)
+        gone: set[int] = set()
+        for index in sorted(range(len(self.spans)), key=lambda i: (-self.spans[i][2].depth, -i)):
+            kind = self.spans[index][2].site.kind
+            if left.get(kind):
+                left[kind] -= 1
+                gone.add(index)
+        return [span for index, span in enumerate(self.spans) if index not in gone], dropped
+
+    def _code(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, set[int]] = defaultdict(set)
+        for top in self.top:
+            for op in _leaves(top):
+                if not is_constant(op) and not is_mark(op):
+                    for frame in self.locations.frames(op.location):
+                        found[frame.file].add(frame.line)
+        return {file: tuple(sorted(lines)) for file, lines in found.items()}
+
+
+def _edges(spans: list[Span]) -> set[int]:
+    return {edge for span in spans for edge in (span.start, span.stop)}
+
+
+def _holds(wish: LineRange, frame: Frame) -> bool:
+    return wish.holds(frame.file, frame.line)
+
+
+def _leaves(op: Op) -> Iterator[Op]:
+    """The operations that run, without loops and branches themselves, terminators and the bodies of reductions."""
+    if not is_open(op):
+        yield op
+        return
+    for block in op.blocks:
+        for inner in block.body:
+            yield from _leaves(inner)
+
+
+def _distinct(name: str, taken: tuple[str, ...]) -> str:
+    """A region inside one of the same name gets a number: the two must be told apart."""
+    number, wanted = 2, name
+    while wanted in taken:
+        number, wanted = number + 1, f"{name} ({number})"
+    return wanted

@@ -1,0 +1,140 @@
+"""Where regions begin and end inside one block: spans of operations that nest and never cross."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from warplens.weave.rules import Site
+from warplens.weave.ttgir.loads import loads
+from warplens.weave.ttgir.locations import Frame
+from warplens.weave.ttgir.operations import classify, does_work, is_constant, is_mark, is_open
+from warplens.weave.ttgir.tree import Op
+
+LOOP, RANGE, LINE, OPERATION = range(4)
+"""From the outside in, where two spans cover the same operations."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Operations [start, stop) of a block as one region."""
+
+    start: int
+    stop: int
+    level: int
+    site: Site
+    depth: int = 0
+    """Loops around it."""
+
+
+def range_spans(ops: list[Op], inside: Callable[[Op], bool], site: Site, depth: int) -> list[Span]:
+    """From the first to the last operation inside a range of lines, cut where other loops or branches come between.
+
+    What is free may have been moved far away (hoisted, shared), so it counts only where nothing else is inside.
+    """
+    found = [i for i, op in enumerate(ops) if not is_constant(op) and not is_mark(op) and inside(op)]
+    working = [i for i in found if does_work(ops[i])]
+    chosen = working or found
+    spans: list[Span] = []
+    for index in chosen:
+        if spans and not any(is_open(op) for op in ops[spans[-1].stop : index]):
+            spans[-1] = Span(spans[-1].start, index + 1, RANGE, site, depth)
+        else:
+            spans.append(Span(index, index + 1, RANGE, site, depth))
+    return [part for span in spans for part in _around_marks(ops, span)]
+
+
+def _around_marks(ops: list[Op], span: Span) -> list[Span]:
+    """A span that holds the begin of a region but not its end, or the reverse, is cut at such marks."""
+    marks = [i for i in range(span.start, span.stop) if is_mark(ops[i])]
+    if not marks or _balanced(ops[i] for i in marks):
+        return [span]
+    edges = [span.start, *(edge for i in marks for edge in (i, i + 1)), span.stop]
+    pairs = zip(edges[::2], edges[1::2], strict=True)
+    return [Span(a, b, span.level, span.site, span.depth) for a, b in pairs if a < b]
+
+
+def _balanced(marks: Iterable[Op]) -> bool:
+    names: list[str] = []
+    for mark in marks:
+        letter, name = mark.header.partition("@warplens ")[2].partition('"')[0].split()[:2]
+        if letter == "B":
+            names.append(name)
+        elif letter == "E" and (not names or names.pop() != name):
+            return False
+    return not names
+
+
+def nested(spans: list[Span]) -> list[Span]:
+    """The same spans, cut so that none crosses another."""
+    done: list[Span] = []
+    for span in sorted(spans, key=lambda s: s.start - s.stop):
+        pieces = [span]
+        for other in done:
+            for edge in (other.start, other.stop):
+                pieces = [
+                    Span(a, b, piece.level, piece.site, piece.depth)
+                    for piece in pieces
+                    for a, b in _cut(piece, edge, other)
+                ]
+        done += pieces
+    return done
+
+
+def _cut(span: Span, edge: int, other: Span) -> list[tuple[int, int]]:
+    crosses = span.start < edge < span.stop and not (span.start <= other.start and other.stop <= span.stop)
+    return [(span.start, edge), (edge, span.stop)] if crosses else [(span.start, span.stop)]
+
+
+def line_spans(
+    ops: list[Op], line_of: Callable[[Op], Frame | None], site: Callable[[Frame], Site], cuts: set[int], depth: int
+) -> list[Span]:
+    """The block as stretches of one source line each. A stretch goes on until the next line's work begins, so that
+    the end of one and the begin of the next share a clock read."""
+    # Scalar code is free beside tensors; where there is nothing else, it is the work.
+    works = does_work if any(does_work(op) and not is_open(op) and not is_mark(op) for op in ops) else _any_code
+    spans: list[Span] = []
+    start, current = 0, None
+    for index, op in enumerate([*ops, None]):
+        ends = op is None or index in cuts or is_mark(op) or (is_open(op) and holds_work(op))
+        here = None if op is None or not works(op) or is_open(op) or is_mark(op) else line_of(op)
+        new = here is not None and (current is None or (here.file, here.line) != (current.file, current.line))
+        if current is not None and (ends or new):
+            spans.append(Span(start, index, LINE, site(current), depth))
+            current = None
+        if here is not None and current is None:
+            start, current = index, here
+    return spans
+
+
+def _any_code(op: Op) -> bool:
+    return not is_constant(op)
+
+
+def holds_work(op: Op) -> bool:
+    """Whether there is anything inside that takes time or that a rule is about."""
+    return any(
+        classify(inner) is not None or is_mark(inner) or does_work(inner) or holds_work(inner)
+        for block in op.blocks
+        for inner in block.body
+    )
+
+
+def operation_spans(
+    ops: list[Op],
+    wanted: Callable[[str], bool],
+    same_line: Callable[[Op, Op], bool],
+    site: Callable[[Op, str, str], Site],
+    cuts: set[int],
+    depth: int,
+) -> list[Span]:
+    """One span around each operation of the classes asked for."""
+    spans = []
+    for index, op in enumerate(ops):
+        found = classify(op)
+        if found is not None and found[0] != "loads" and wanted(found[0]):
+            spans.append(Span(index, index + 1, OPERATION, site(op, *found), depth))
+    if wanted("loads"):
+        for load in loads(ops, same_line, cuts):
+            spans.append(Span(load.start, load.stop, OPERATION, site(load.op, "loads", load.what), depth))
+    return spans

@@ -1,0 +1,101 @@
+"""TTGIR text as a tree: operations, the blocks inside them, and the lines they stand on.
+
+MLIR prints one operation per line, an operation with regions from its opening brace to its closing one. That is all
+this relies on, so operations that nobody here has heard of do no harm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_NAME = re.compile(r'(?:%[^=]*? = )?"?([A-Za-z_][\w$]*(?:\.[\w$.]+)?)"?')
+_ANOTHER_REGION = re.compile(r"(?:default|partition\d+|case -?\d+)\b.*\{$")
+_TERMINATOR = re.compile(r"(?:[.]|^)(?:yield|return|condition|br|cond_br|switch|warp_yield|warp_return)$")
+
+
+@dataclass(eq=False)
+class Op:
+    """An operation from line `first` to line `last`, both included; `location` is the inside of its `loc(...)`."""
+
+    name: str
+    first: int
+    last: int
+    header: str
+    location: str = ""
+    regions: list[list[Block]] = field(default_factory=list)
+
+    @property
+    def blocks(self) -> Iterator[Block]:
+        for region in self.regions:
+            yield from region
+
+    @property
+    def is_terminator(self) -> bool:
+        return _TERMINATOR.search(self.name) is not None
+
+
+@dataclass(eq=False)
+class Block:
+    """Operations that run one after the other. `end` is the line behind the last of them."""
+
+    ops: list[Op] = field(default_factory=list)
+    end: int = 0
+
+    @property
+    def body(self) -> list[Op]:
+        """The operations without the terminator, which must stay last."""
+        return self.ops[:-1] if self.ops and self.ops[-1].is_terminator else self.ops
+
+    def line_of(self, index: int) -> int:
+        """The line before which text in front of operation `index` goes."""
+        return self.ops[index].first if index < len(self.ops) else self.end
+
+
+def parse(lines: list[str]) -> list[Op]:
+    """The top-level operations of a module's text."""
+    top = Block()
+    regions: list[tuple[Op | None, list[Block]]] = [(None, [top])]
+    for number, raw in enumerate(lines):
+        line = raw.strip()
+        if not line or line.startswith(("//", "#")):
+            continue
+        block = regions[-1][1][-1]
+        if line.startswith("^"):
+            block.end = number
+            if block.ops:
+                regions[-1][1].append(Block())
+        elif line.startswith("}"):
+            block.end = number
+            if len(regions) > 1:
+                op, _ = regions.pop()
+                assert op is not None
+                op.last = number
+                if line.endswith("{"):
+                    _open(op, regions)
+                else:
+                    op.location = _location(line) or op.location
+        elif line.endswith("{"):
+            if not _ANOTHER_REGION.match(line):
+                block.ops.append(_op(line, number))
+            if block.ops:
+                _open(block.ops[-1], regions)
+        else:
+            block.ops.append(_op(line, number))
+    return top.ops
+
+
+def _open(op: Op, regions: list[tuple[Op | None, list[Block]]]) -> None:
+    op.regions.append([Block()])
+    regions.append((op, op.regions[-1]))
+
+
+def _op(line: str, number: int) -> Op:
+    name = _NAME.match(line)
+    return Op(name[1] if name else "", number, number, line, _location(line))
+
+
+def _location(line: str) -> str:
+    start = line.rfind(" loc(")
+    return line[start + 5 : -1] if start >= 0 and line.endswith(")") else ""
