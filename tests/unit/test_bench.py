@@ -404,6 +404,12 @@ def test_wrong_cases_are_refused() -> None:
             wl.Case(**wrong)
 
 
+def test_numpy_numbers_are_numbers() -> None:
+    bench = wl.benchmark(x="n", values=2 ** np.arange(3), device="cpu")(lambda n: wl.Case(lambda: None))
+    assert bench.x.values == (1, 2, 4)
+    assert bench.x.parsed("8,16", "--n").values == (8, 16)
+
+
 def test_options_have_the_spellings_one_would_try() -> None:
     assert {"--seq-len", "--seq-lens", "--seq-lengths", "--seq-length", "--seq_len"} <= set(spellings("seq_len"))
     assert {"--heads", "--head"} <= set(spellings("heads"))

@@ -142,7 +142,7 @@ def test_csv_and_markdown_hold_every_row() -> None:
     ]
     assert float(lines[0]["median_ns"]) == found.rows[0].median_ns
     assert lines[-1]["median_ns"] == ""
-    text = found.to_markdown()
+    text = str(found)
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len(table) == 2 + len(found)
     assert all(line.count("|") == table[0].count("|") for line in table)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from warplens.analyse.result import plain
 from warplens.bench.axes import Axis, pick
 from warplens.bench.case import Case
 from warplens.bench.results import Results, Sweep
@@ -119,9 +120,10 @@ def benchmark(
 
 
 def _axis(name: str, values: Sequence[Any], allowed: Mapping[str, tuple[Any, ...]]) -> Axis:
-    if isinstance(values, str) or not isinstance(values, Sequence):
+    listed = plain(values)  # numpy's numbers as Python's own, which the command line can compare with
+    if isinstance(listed, str) or not isinstance(listed, Sequence):
         raise UsageError(f"{name}: values={values!r}: expected a list of values")
-    return Axis(name, tuple(values), allowed.get(name, ()))
+    return Axis(name, tuple(listed), allowed.get(name, ()))
 
 
 def _check_signature(make: Callable[..., Case], names: Sequence[str]) -> None:

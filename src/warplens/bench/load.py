@@ -25,15 +25,15 @@ def load_benchmarks(path: str) -> list[Benchmark]:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except WarplensError as error:
-        raise type(error)(f"{file}{_line(error, file)}: {error}") from None
     except ModuleNotFoundError as error:
         name = str(error.name)
         raise WarplensError(
             f"{file}{_line(error, file)}: needs {name}, which is not installed: pip install {name}"
         ) from None
-    except Exception as error:
-        raise WarplensError(f"{file}{_line(error, file)}: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:
+        kind = UsageError if isinstance(error, UsageError) else WarplensError
+        what = "" if isinstance(error, WarplensError) else f"{type(error).__name__}: "
+        raise kind(f"{file}{_line(error, file)}: {what}{error}") from None
     found = [value for value in vars(module).values() if isinstance(value, Benchmark)]
     unique = list({id(one): one for one in found}.values())
     if not unique:

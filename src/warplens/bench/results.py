@@ -101,6 +101,12 @@ class Results:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
     def row(self, **params: Any) -> Row:
         """The one row with these parameters, such as `results.row(seq_len=1024, impl="flash")`."""
         for name in params:
