@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,8 +16,7 @@ _OURS = str(Path(__file__).resolve().parent)
 _DSL = str(Path(sys.modules["cutlass"].__file__ or "").resolve().parent)
 
 
-@dsl_user_op
-def emit(text: str, operands: Sequence[Any] = (), constraints: str = "", *, loc: Any = None, ip: Any = None) -> None:
+def _emit(text: str, operands: Sequence[Any] = (), constraints: str = "", *, loc: Any = None, ip: Any = None) -> None:
     """PTX at this place of the kernel; it stays in order with memory accesses and other marks."""
     llvm.inline_asm(
         None,
@@ -30,6 +29,10 @@ def emit(text: str, operands: Sequence[Any] = (), constraints: str = "", *, loc:
         loc=loc,
         ip=ip,
     )
+
+
+emit: Callable[..., None] = dsl_user_op(_emit)
+"""`_emit` with the source line of the mark as its location."""
 
 
 def enclosing() -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutlass import Boolean, Int32, Int64, Uint64
+from cutlass._mlir import ir
 from cutlass.base_dsl.typing import Numeric
 from cutlass.cutlass_dsl import CuTeDSL
 
@@ -39,7 +40,7 @@ class Trace:
     where: tuple[str, int]
     enabled: bool
     full: str = "stop"
-    leader: ptx.Leader = ptx.Leader()
+    leader: ptx.Leader = ptx.LANE0
     operands: tuple[Any, Any] = (None, None)
     sized: bool = True
     names: dict[int, tuple[str, str, int]] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class Trace:
     ended: dict[str, str] = field(default_factory=dict)
     closed: bool = False
 
-    def region(self, name: str, *, begins: bool = False, ends: bool = False, kind: str = "") -> int:
+    def region(self, name: str, *, begins: bool = False, ends: bool = False, flies: bool = False) -> int:
         """The id of `name`, noting where it is marked."""
         frame = call_site()
         file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
@@ -55,10 +56,11 @@ class Trace:
         known = self.names.setdefault(ident, (name, file, line))[0]
         if known != name:
             raise UsageError(f"regions {known!r} and {name!r} have the same id {ident}; rename one of them")
+        shown = f"async {name!r}" if flies else repr(name)
         if begins:
-            self.begun.setdefault(kind + name, f"{file}:{line}")
+            self.begun.setdefault(shown, f"{file}:{line}")
         if ends:
-            self.ended.setdefault(kind + name, f"{file}:{line}")
+            self.ended.setdefault(shown, f"{file}:{line}")
         return ident
 
     def close(self) -> None:
@@ -68,12 +70,12 @@ class Trace:
         self.closed = True
         for name, where in self.begun.items():
             if name not in self.ended:
-                raise UsageError(f"{where}: {_shown(name)} begins but never ends in kernel {self.name!r}; add its end")
+                raise UsageError(f"{where}: {name} begins but never ends in kernel {self.name!r}; add its end")
         for name, where in self.ended.items():
             if name not in self.begun:
                 raise UsageError(
-                    f"{where}: {_shown(name)} ends but never begins in kernel {self.name!r}"
-                    + did_you_mean(name, self.begun)
+                    f"{where}: {name} ends but never begins in kernel {self.name!r}"
+                    + did_you_mean(name.strip("'"), [other.strip("'") for other in self.begun])
                 )
         table = name_object(self.name, *self.where, magic=KERNEL_MAGIC)
         table += b"".join(name_object(*entry) for entry in self.names.values())
@@ -117,7 +119,9 @@ def kernel(
     if _current is not None and _current.operation == operation:
         raise UsageError(f"{where[0]}:{where[1]}: this kernel already has a wlc.kernel at line {_current.where[1]}")
     if block.owner.operation.name != operation.operation.name:
-        raise UsageError(f"{where[0]}:{where[1]}: wlc.kernel must not be inside a loop or branch; put it on the first line")
+        raise UsageError(
+            f"{where[0]}:{where[1]}: wlc.kernel must not be inside a loop or branch; put it on the first line"
+        )
     name = frame.f_code.co_name if frame else "kernel"
     if not enabled or prof is None or os.environ.get("WARPLENS", "") == "0":
         _current = Trace(operation, name, where, enabled=False)
@@ -129,8 +133,6 @@ def kernel(
     if isinstance(prof, Argument):
         prof.host.kernel = prof.host.kernel or name
     # The declaration goes first, so that no block of the kernel can be placed ahead of it.
-    from cutlass._mlir import ir
-
     emit(ptx.DECLARE, ip=ir.InsertionPoint.at_block_begin(block))
     emit(ptx.prologue(choice, mode, sized=sized), (*operands, condition), "l,l,r")
     return _current
@@ -155,11 +157,6 @@ def _settle(block: Any = None) -> None:
     block = block if block is not None else enclosing()[1]
     if last_operation(block) in _BARRIERS:
         emit(ptx.SETTLE)
-
-
-def _shown(name: str) -> str:
-    kind, _, rest = name.partition("\0")
-    return f"async {rest!r}" if kind == "async" else repr(name)
 
 
 def _operands(prof: Any) -> tuple[tuple[Any, Any], bool]:
@@ -188,7 +185,9 @@ def _leader(leader: Any, warps: int | Collection[int] | None) -> tuple[ptx.Leade
     nothing = Int32(0).ir_value()
     if isinstance(leader, str):
         if leader not in LEADERS:
-            raise UsageError(f"leader={leader!r}: allowed are a condition and one of {LEADERS}{did_you_mean(leader, LEADERS)}")
+            raise UsageError(
+                f"leader={leader!r}: allowed are a condition and one of {LEADERS}{did_you_mean(leader, LEADERS)}"
+            )
         if leader == "warp0":
             if chosen is not None:
                 raise UsageError("leader='warp0' and warps= exclude each other; give one of them")

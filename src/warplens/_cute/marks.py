@@ -13,8 +13,6 @@ from warplens._cute.kernel import current
 from warplens.errors import UsageError
 from warplens.record.layout import MAX_TAG, TAG_SHIFT, Kind, ValueType, word0
 
-_ASYNC = "async\0"
-
 
 def begin(name: str) -> None:
     """Begin of region `name`."""
@@ -69,11 +67,13 @@ class Token:
     def __init__(self, name: str, tag: Any) -> None:
         self.name, self.tag = name, tag
 
+    # A loop wants what it carries to look the same on every pass, so a constant tag is a value there too.
+
     def __extract_mlir_values__(self) -> list[Any]:
-        return [] if isinstance(self.tag, int) else [self.tag.ir_value()]
+        return [Int32(self.tag).ir_value()]
 
     def __new_from_mlir_values__(self, values: list[Any]) -> Token:
-        return Token(self.name, Int32(values[0]) if values else self.tag)
+        return Token(self.name, Int32(values[0]))
 
 
 def async_begin(name: str, tag: Any = 0) -> Token:
@@ -101,7 +101,7 @@ def _fly(kind: Kind, token: Token, **edge: bool) -> None:
     trace = current(f"wlc.{kind.name.lower()}({token.name!r})")
     if not trace.enabled:
         return
-    ident = trace.region(token.name, kind=_ASYNC, **edge)
+    ident = trace.region(token.name, flies=True, **edge)
     if isinstance(token.tag, int):
         emit(ptx.record(word0(kind, ident, token.tag), trace.full))
         return

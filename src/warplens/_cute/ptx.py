@@ -37,6 +37,9 @@ class Leader:
     warps: tuple[int, ...] | None = None
 
 
+LANE0 = Leader()
+
+
 def record(word: str | int, full: str) -> str:
     """One record; `word` is its first word, a number or an operand."""
     return f"""{{
@@ -121,9 +124,11 @@ def prologue(leader: Leader, full: str, *, sized: bool) -> str:
 def _sizes(sized: bool) -> str:
     """c: capacity; n: tracks; k: stride, which is a header, the slots and a spare one, in whole cache lines."""
     if not sized:
-        return f"mov.b32 c, 0; mov.b32 n, 0; mov.b32 k, 0; @p ld.global.nc.v4.b32 {{c, k, n, u}}, [$0+{_HEAD['capacity']}];"
+        nothing = "mov.b32 c, 0; mov.b32 n, 0; mov.b32 k, 0;"
+        return f"{nothing} @p ld.global.nc.v4.b32 {{c, k, n, u}}, [$0+{_HEAD['capacity']}];"
     line = HEADER_BYTES - 1
-    return f"mov.b64 {{c, n}}, $1; shl.b32 k, c, 3; add.u32 k, k, {HEADER_BYTES + SLOT_BYTES + line}; and.b32 k, k, {~line};"
+    round_up = f"add.u32 k, k, {HEADER_BYTES + SLOT_BYTES + line}; and.b32 k, k, {~line};"
+    return f"mov.b64 {{c, n}}, $1; shl.b32 k, c, 3; {round_up}"
 
 
 def _leads(leader: Leader) -> str:
@@ -166,7 +171,8 @@ def _ring_mask() -> str:
 
 def epilogue(leader: Leader, full: str, names: bytes, symbol: str, *, sized: bool) -> str:
     """Write the track's exit, and the names where the host asked for them. Operands: address and sizes."""
-    capacity = "mov.b64 {c, n}, $1;" if sized else f"mov.b32 c, 0; @wl_lead ld.global.nc.b32 c, [$0+{_HEAD['capacity']}];"
+    load = f"mov.b32 c, 0; @wl_lead ld.global.nc.b32 c, [$0+{_HEAD['capacity']}];"
+    capacity = "mov.b64 {c, n}, $1;" if sized else load
     if full == "ring":
         start, written = "mov.b32 t, wl_at;", f"shr.u32 u, wl_count, {SLOT_BYTES.bit_length() - 1};"
     else:
@@ -200,7 +206,7 @@ def _send_names(leader: Leader, names: bytes, symbol: str) -> str:
     mov.b32 t, {len(table)}; st.global.b32 [$0+{_HEAD["names_size"]}], t;
     mov.u64 a, {symbol};
 WL_NEXT:
+    .pragma "nounroll";
     ld.global.b64 e, [a]; st.global.b64 [d], e;
     add.s64 a, a, 8; add.s64 d, d, 8; sub.u32 t, t, 8; setp.ne.b32 s, t, 0; @s bra WL_NEXT;
 WL_DONE:"""
-

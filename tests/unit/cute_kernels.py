@@ -1,0 +1,108 @@
+"""Kernels that the CuTe tests compile. Each takes its buffer last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cute_gpu  # noqa: F401  (skips where the DSL is missing, and names the architecture)
+import cutlass
+from cutlass import Float32, Int32, cute
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+import warplens.cute as wlc
+
+N = 1024
+BLOCKS, THREADS = 8, 128
+
+
+def fake(count: int = N, dtype: Any = Float32) -> Any:
+    return make_fake_compact_tensor(dtype, (count,))
+
+
+@cute.jit
+def tripled(v: Float32) -> Float32:
+    with wlc.region("helper"):
+        result = v * 3.0
+    return result  # noqa: RET504  (assigned inside `with`, used after it)
+
+
+@cute.kernel
+def everything(x: cute.Tensor, y: cute.Tensor, n: Int32, steps: Int32, prof: wlc.Buffer):
+    """Loops, branches, a nested function, tokens that cross a loop, variables that cross `with`."""
+    wlc.kernel(prof)
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    i = block * THREADS + thread
+    total = Float32(0)
+    token = wlc.async_begin("flight", 31)
+    for k in cutlass.range(steps, unroll=1):
+        with wlc.region("load"):
+            v = x[i]
+            if i < n:
+                total = total + v * 2.0
+        if k % 2 == 0:
+            with wlc.region("even"):
+                total = total + tripled(v)
+        wlc.async_end(token)
+        token = wlc.async_begin("flight", k)
+        wlc.value("k", k)
+    wlc.async_end(token)
+    wlc.anchor()
+    wlc.value("total", total)
+    wlc.instant("before")
+    cute.arch.sync_threads()
+    wlc.begin("store")
+    y[i] = total
+    wlc.end("store")
+
+
+@cute.jit
+def run_everything(x: cute.Tensor, y: cute.Tensor, n: Int32, steps: Int32, prof: wlc.Buffer):
+    everything(x, y, n, steps, prof).launch(grid=[BLOCKS, 1, 1], block=[THREADS, 1, 1])
+
+
+@cute.kernel
+def counted(y: cute.Tensor, how: cutlass.Constexpr, prof: wlc.Buffer):
+    """`how` is what wlc.kernel is given; a few records of two kinds."""
+    x, yy, _ = cute.arch.thread_idx()
+    thread = yy * 32 + x
+    wlc.kernel(prof, **(how(thread) if callable(how) else how))
+    for k in cutlass.range(5, unroll=1):
+        with wlc.region("step"):
+            y[thread] = y[thread] + 1.0
+        wlc.value("k", k)
+
+
+@cute.jit
+def run_counted(y: cute.Tensor, how: cutlass.Constexpr, prof: wlc.Buffer):
+    counted(y, how, prof).launch(grid=[2, 3, 1], block=[32, 4, 1])
+
+
+@cute.kernel
+def marked_add(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, on: cutlass.Constexpr, prof: wlc.Buffer):
+    wlc.kernel(prof, enabled=on)
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    i = block * THREADS + thread
+    with wlc.region("load"):
+        a, b = x[i], y[i]
+    with wlc.region("store"):
+        z[i] = a + b
+    wlc.value("i", i)
+
+
+@cute.kernel
+def plain_add(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, on: cutlass.Constexpr, prof: wlc.Buffer):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    i = block * THREADS + thread
+    a, b = x[i], y[i]
+    z[i] = a + b
+
+
+@cute.jit
+def run_add(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, marks: cutlass.Constexpr, prof: wlc.Buffer):
+    if cutlass.const_expr(marks is None):
+        plain_add(x, y, z, marks, prof).launch(grid=[BLOCKS, 1, 1], block=[THREADS, 1, 1])
+    else:
+        marked_add(x, y, z, marks, prof).launch(grid=[BLOCKS, 1, 1], block=[THREADS, 1, 1])

@@ -1,0 +1,91 @@
+"""What ptxas makes of marks in CuTe kernels: their order in SASS, registers, local memory."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cute_gpu import compile_cute
+from cute_kernels import fake, run_add
+from cutlass import Float16
+from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+from test_cuda_compile import NVDISASM, needs_sass, sass
+
+import warplens.cute as wlc
+from warplens.record.layout import Kind, word0
+from warplens.record.names import region_id
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cute"
+pytestmark = needs_sass
+
+
+def usage(compiled: Any, folder: Path) -> dict[str, int]:
+    """Registers, stack and local memory of a compiled function's kernel."""
+    path = folder / "k.cubin"
+    path.write_bytes(compiled.__cubin__)
+    tool = Path(str(NVDISASM)).with_name("cuobjdump")
+    text = subprocess.run([str(tool), "-res-usage", path], capture_output=True, text=True, check=True).stdout
+    return {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", text)}
+
+
+def steps(instructions: list[str], words: dict[int, str], work: str) -> list[str]:
+    """Marks by their record's word, clock reads (`c`), and instructions that match `work`, in order."""
+    found = []
+    for line in instructions:
+        constant = re.search(r"(?:MOV|IMAD\.MOV\.U32)\S* R\d+, (?:RZ, RZ, )?0x([0-9a-f]+)$", line)
+        if constant and int(constant[1], 16) in words:
+            found.append(words[int(constant[1], 16)])
+        elif "CS2R.32" in line and "CLOCKLO" in line:
+            found.append("c")
+        elif match := re.search(work, line):
+            found.append(match[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def gemms() -> dict[bool, Any]:
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        import gemm
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    tensors = [make_fake_compact_tensor(Float16, (4096, 4096), stride_order=(1, 0), assumed_align=16) for _ in range(3)]
+    return {on: compile_cute(gemm.run, *tensors, wlc.buffer(), make_fake_stream(), on) for on in (True, False)}
+
+
+def test_a_gemm_gets_no_register_no_spill_and_no_second_product(gemms: dict[bool, Any], tmp_path: Path) -> None:
+    marked, plain = (usage(gemms[on], tmp_path) for on in (True, False))
+    assert marked["REG"] <= plain["REG"] + 4
+    assert marked["LOCAL"] == marked["STACK"] == 0
+    counts = [sum("HGMMA" in line for line in sass(gemms[on].__cubin__, tmp_path)) for on in (True, False)]
+    assert counts == [4, 4]
+
+
+def test_a_gemms_products_and_copies_stand_between_their_marks(gemms: dict[bool, Any], tmp_path: Path) -> None:
+    instructions = sass(gemms[True].__cubin__, tmp_path)
+    work = r"HGMMA|UTMALDG|WARPGROUP\.DEPBAR\S* \S+ 0x1"
+    text = " ".join(re.sub(r"DEPBAR.*", "wait", step) for step in steps(instructions, {}, work))
+    assert "c UTMALDG UTMALDG c" in text
+    assert "c HGMMA HGMMA HGMMA HGMMA WARPGROUP.wait c" in text
+
+
+def test_an_add_reads_its_clock_around_loads_and_stores(tmp_path: Path) -> None:
+    marked = compile_cute(run_add, fake(), fake(), fake(), True, wlc.buffer())
+    plain = compile_cute(run_add, fake(), fake(), fake(), None, wlc.buffer())
+    words = {
+        word0(kind, region_id(name)): f"{kind.name[0]}{name[0]}"
+        for kind in (Kind.BEGIN, Kind.END)
+        for name in ("load", "store")
+    }
+    order = steps(sass(marked.__cubin__, tmp_path), words, r"LDG\.E|STG\.E desc|FADD")
+    text = " ".join(step for step in order if step in ("c", "LDG.E", "STG.E desc", "FADD"))
+    assert "c LDG.E LDG.E c c FADD STG.E desc c" in text
+    assert set(words.values()) <= set(order)
+    cost = {on: usage(compiled, tmp_path) for on, compiled in ((True, marked), (False, plain))}
+    assert cost[True]["LOCAL"] == cost[True]["STACK"] == 0
+    # Below 32 registers a block runs as many warps as the SM has room for, so these cost nothing.
+    assert cost[True]["REG"] <= max(cost[False]["REG"] + 4, 32)
