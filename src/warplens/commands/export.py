@@ -8,7 +8,7 @@ import click
 
 from warplens.commands.common import force_option, json_option, print_json, read_trace, stderr, working
 from warplens.errors import UsageError
-from warplens.export import export, suffix_of
+from warplens.export import export, merge, suffix_of
 from warplens.files import check_writable
 
 
@@ -19,10 +19,19 @@ from warplens.files import check_writable
     "-o", "--output", "option_output", default=None, metavar="FILE", help="Where to write; its suffix picks the format."
 )
 @click.option("--annotate/--no-annotate", default=None, help="Cycles on every slice (default: up to 200,000 spans).")
+@click.option(
+    "--torch", default=None, metavar="FILE", help="Merge the trace that torch.profiler exported of the same run."
+)
 @force_option
 @json_option
 def command(
-    trace: str, output: str | None, option_output: str | None, annotate: bool | None, force: bool, as_json: bool
+    trace: str,
+    output: str | None,
+    option_output: str | None,
+    annotate: bool | None,
+    torch: str | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Write TRACE as OUTPUT: .pftrace .json .json.gz .hatchet .csv .parquet .html .png .svg"""
     target = option_output or output
@@ -32,10 +41,13 @@ def command(
     check_writable(target, force=force)
     loaded = read_trace(trace)
     with working(f"writing {target}"):
-        options = {} if annotate is None else {"annotate": annotate}
-        written = export(loaded, target, force=True, **options)
+        merged = None if torch is None else merge(loaded, torch, target, annotate=annotate)
+        written = export(loaded, target, force=True, annotate=annotate) if merged is None else Path(target)
     size = Path(written).stat().st_size
     if as_json:
-        print_json({"file": str(written), "bytes": size, "spans": len(loaded)})
-    else:
-        stderr().print(f"wrote {written} ({size:,} bytes, {len(loaded):,} spans)")
+        alignment = {} if merged is None else {"alignment": [one.to_json() for one in merged.alignments]}
+        print_json({"file": str(written), "bytes": size, "spans": len(loaded)} | alignment)
+        return
+    stderr().print(f"wrote {written} ({size:,} bytes, {len(loaded):,} spans)")
+    for one in merged.alignments if merged is not None else ():
+        stderr().print(f"aligned with torch: {one}", soft_wrap=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from warplens.errors import UsageError, WarplensError, did_you_mean
 
 if TYPE_CHECKING:
+    from warplens._torch.align import Aligned
     from warplens.trace.model import Trace
 
 FORMATS = {
@@ -43,16 +44,50 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     raise UsageError(f"{path}: no exporter for {given!r}{hint if 'known' not in hint else ''}; use one of {allowed}")
 
 
-def export(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, annotate: bool | None = None) -> Path:
+def export(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = True,
+    annotate: bool | None = None,
+    torch: str | os.PathLike[str] | None = None,
+) -> Path:
     """Write `trace` in the format that the suffix of `path` names.
 
-    `annotate` puts the cycles on each slice of a `.pftrace`: None does so up to ANNOTATE_LIMIT spans.
+    `annotate` puts the cycles on each slice of a `.pftrace`: None does so up to ANNOTATE_LIMIT spans. `torch` names a
+    trace that torch.profiler exported of the same run: it goes into the same `.pftrace`, on one clock.
     """
+    if torch is not None:
+        merge(trace, torch, path, force=force, annotate=annotate)
+        return Path(path)
     module, function = FORMATS[suffix_of(path)].split(":")
-    writer: Any = getattr(import_module(module), function)
-    target = Path(path)
+    _write(getattr(import_module(module), function), trace, path, force=force, annotate=annotate)
+    return Path(path)
+
+
+def merge(
+    trace: Trace,
+    torch: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    force: bool = True,
+    annotate: bool | None = None,
+) -> Aligned:
+    """Write `trace` and a torch trace of the same run as one `.pftrace`; says how well their clocks were aligned."""
+    from warplens._torch.align import align
+    from warplens._torch.kineto import read_torch
+    from warplens.export.merged import write_merged
+
+    suffix = suffix_of(path)
+    if suffix != ".pftrace":
+        raise UsageError(f"a torch trace merges into a .pftrace, not into {suffix}")
+    aligned = align(trace, read_torch(torch))
+    _write(write_merged, aligned, path, force=force, annotate=annotate)
+    return aligned
+
+
+def _write(writer: Any, source: Any, path: str | os.PathLike[str], **options: Any) -> None:
     try:
-        writer(trace, target, force=force, annotate=annotate)
+        writer(source, Path(path), **options)
     except OSError as error:
-        raise WarplensError(f"{target}: cannot be written ({error.strerror or error}); check the disk") from None
-    return target
+        raise WarplensError(f"{path}: cannot be written ({error.strerror or error}); check the disk") from None

@@ -40,15 +40,20 @@ def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None
 
 
 class PerfettoWriter:
-    """One export: descriptors and launches first, then the warps chunk by chunk, then the counters."""
+    """One export: descriptors and launches first, then the warps chunk by chunk, then the counters.
 
-    def __init__(self, trace: Trace, tracks: Tracks, annotate: bool) -> None:
+    In a file with more in it, the SMs come after `first_rank` other processes, and sequences from `sequence` on.
+    """
+
+    def __init__(
+        self, trace: Trace, tracks: Tracks, annotate: bool, *, first_rank: int = 0, sequence: int = HEAD_SEQUENCE + 1
+    ) -> None:
         self._trace, self._tracks, self._annotate = trace, tracks, annotate
         who = tracks.identity
         self.sm_ids = track_id("sm", who["rank"], who["device"], who["sm"])
         self.ids = track_id("warp", *(who[name] for name in ("rank", "device", "launch", "block", "warp", "lane")))
         self._has_values = bool((tracks.rows.kind == VALUE).any())
-        self._next = HEAD_SEQUENCE + 1
+        self._first_rank, self._next = first_rank, sequence
         self._names: dict[bytes, bytes] = {}
 
     def write(self, out: BinaryIO) -> None:
@@ -61,7 +66,7 @@ class PerfettoWriter:
 
     def _processes(self) -> Iterator[bytes]:
         firsts = np.unique(self._tracks.pid, return_index=True)[1].tolist()
-        for rank, (at, (pid, name)) in enumerate(zip(firsts, self._tracks.processes, strict=True)):
+        for rank, (at, (pid, name)) in enumerate(zip(firsts, self._tracks.processes, strict=True), self._first_rank):
             process = w.number(1, pid) + w.data(6, name) + w.number(3, rank)
             order = w.number(11, _EXPLICIT_CHILDREN) + w.number(12, rank) + w.number(20, _EXPLICIT)
             yield track_packet(int(self.sm_ids[at]), w.data(3, process), order)
@@ -81,10 +86,14 @@ class PerfettoWriter:
     def _launch_slice(self, entry: LaunchOnSm, uuid: int) -> Iterator[bytes]:
         facts = b"".join(annotation(*fact) for fact in launch_facts(entry, self._trace.meta).items())
         named = w.data(22, "launch") + w.data(23, describe_launch(entry))
-        begin = w.number(9, _BEGIN) + w.number(11, uuid) + named + facts
+        begin = w.number(9, _BEGIN) + w.number(11, uuid) + named + facts + self.links(entry)
         end = w.number(9, _END) + w.number(11, uuid)
         yield packet(w.number(10, HEAD_SEQUENCE), w.number(8, entry.begin), w.data(11, begin))
         yield packet(w.number(10, HEAD_SEQUENCE), w.number(8, entry.end), w.data(11, end))
+
+    def links(self, entry: LaunchOnSm) -> bytes:
+        """More fields of a launch's slice; a merged file ties it to its kernel."""
+        return b""
 
     def _warps(self, out: BinaryIO) -> None:
         tracks = self._tracks

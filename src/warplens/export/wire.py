@@ -46,6 +46,11 @@ def real(field: int, value: float) -> bytes:
     return _TAGS[field << 3 | 1] + struct.pack("<d", value)
 
 
+def fixed(field: int, value: int) -> bytes:
+    """A fixed64 field."""
+    return _TAGS[field << 3 | 1] + (value & MASK64).to_bytes(8, "little")
+
+
 def sizes(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """How many bytes each value takes as a varint."""
     size = np.ones(len(values), np.int64)

@@ -1,0 +1,162 @@
+"""The Chrome JSON that torch.profiler exports (Kineto's), as slices in Unix nanoseconds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from warplens.errors import CaptureError
+
+KERNEL = "kernel"
+GPU_CATEGORIES = frozenset({KERNEL, "gpu_memcpy", "gpu_memset", "gpu_user_annotation"})
+RUNTIME_CATEGORIES = frozenset({"cuda_runtime", "cuda_driver"})
+_LEFT_OUT = frozenset({"Trace", "overhead", "ac2g"})
+_MEMORY = "[memory]"
+_FORWARD_BACKWARD = "fwdbwd"
+_AGAIN = "export it again with prof.export_chrome_trace(...) of torch.profiler"
+
+Thread = tuple[int, int]
+"""Process and thread; for what ran on a GPU, device and stream."""
+
+
+class Slice(NamedTuple):
+    """Something that took time. `place` is a Thread of the CPU or, where `on_gpu`, device and stream."""
+
+    name: str
+    category: str
+    place: Thread
+    start: int
+    end: int
+    args: Mapping[str, Any]
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.category in GPU_CATEGORIES
+
+    @property
+    def correlation(self) -> int | None:
+        """The number that a launch call and what it launched have in common."""
+        value = self.args.get("correlation")
+        return value if isinstance(value, int) and value > 0 else None
+
+
+class MemoryEvent(NamedTuple):
+    """An allocation (or, negative, a release) with what was held after it; device -1 is the CPU."""
+
+    place: Thread
+    time: int
+    device: int
+    size: int
+    allocated: int
+    reserved: int
+
+
+class FlowEnd(NamedTuple):
+    """One end of an arrow from a forward to its backward operator."""
+
+    flow: int
+    place: Thread
+    time: int
+    is_start: bool
+
+
+@dataclass(frozen=True)
+class TorchTrace:
+    """What torch.profiler recorded; slices in order of start, longer ones first."""
+
+    path: str
+    slices: Sequence[Slice]
+    memory: Sequence[MemoryEvent] = ()
+    flows: Sequence[FlowEnd] = ()
+    processes: Mapping[int, str] = field(default_factory=dict)
+    threads: Mapping[Thread, str] = field(default_factory=dict)
+    devices: Mapping[int, str] = field(default_factory=dict)
+    rank: int | None = None
+
+    @cached_property
+    def kernels(self) -> list[Slice]:
+        """The kernels that ran, in order of start."""
+        return [one for one in self.slices if one.category == KERNEL]
+
+    @cached_property
+    def calls(self) -> dict[int, Slice]:
+        """By correlation: the runtime or driver call on the CPU that launched something."""
+        found = (one for one in self.slices if one.category in RUNTIME_CATEGORIES)
+        return {one.correlation: one for one in found if one.correlation is not None}
+
+
+def read_torch(path: str | os.PathLike[str]) -> TorchTrace:
+    """Read a `.json` or `.json.gz` of torch.profiler."""
+    source = Path(path)
+    if not source.is_file():
+        raise CaptureError(source, "file", "does not exist or is a folder", "check the path")
+    try:
+        raw = source.read_bytes()
+        text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        # Decimal keeps the nanoseconds: microseconds since the epoch fill a double.
+        document = json.loads(text, parse_float=Decimal, strict=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise CaptureError(source, "file", f"is not readable JSON ({str(error)[:120]})", _AGAIN) from None
+    events = document.get("traceEvents") if isinstance(document, dict) else None
+    if not isinstance(events, list):
+        raise CaptureError(source, "traceEvents", "is missing: not a trace of torch.profiler", _AGAIN)
+    try:
+        return _trace(str(source), document, events)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise CaptureError(source, "traceEvents", f"holds an event that cannot be read ({error!r})", _AGAIN) from None
+
+
+def _trace(path: str, document: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> TorchTrace:
+    base = int(document.get("baseTimeNanoseconds", 0))
+    slices: list[Slice] = []
+    memory: list[MemoryEvent] = []
+    flows: list[FlowEnd] = []
+    processes: dict[int, str] = {}
+    threads: dict[Thread, str] = {}
+    for event in events:
+        phase, category, name = event.get("ph"), event.get("cat", ""), str(event.get("name", ""))
+        pid, tid = event.get("pid"), event.get("tid", 0)
+        if not isinstance(pid, int) or not isinstance(tid, int):
+            continue
+        if phase == "X":
+            if category not in _LEFT_OUT:
+                slices.append(_slice(event, category, name, (pid, tid), base))
+        elif phase == "M":
+            if name == "process_name":
+                processes[pid] = str(event["args"]["name"])
+            elif name == "thread_name":
+                threads[pid, tid] = str(event["args"]["name"])
+        elif phase == "i" and name == _MEMORY:
+            memory.append(_memory(event["args"], (pid, tid), base + _ns(event["ts"])))
+        elif phase in ("s", "f") and category == _FORWARD_BACKWARD:
+            flows.append(FlowEnd(int(event["id"]), (pid, tid), base + _ns(event["ts"]), phase == "s"))
+    slices.sort(key=lambda one: (one.start, -one.end))
+    memory.sort(key=lambda one: one.time)
+    devices = {int(one["id"]): str(one.get("name", "GPU")) for one in document.get("deviceProperties") or ()}
+    rank = (document.get("distributedInfo") or {}).get("rank")
+    return TorchTrace(path, slices, memory, flows, processes, threads, devices, rank)
+
+
+def _slice(event: Mapping[str, Any], category: str, name: str, place: Thread, base: int) -> Slice:
+    args = event.get("args") or {}
+    if category in GPU_CATEGORIES:
+        place = int(args.get("device", place[0])), int(args.get("stream", place[1]))
+    start = base + _ns(event["ts"])
+    return Slice(name, category, place, start, start + max(_ns(event.get("dur", 0)), 0), args)
+
+
+def _memory(args: Mapping[str, Any], place: Thread, time: int) -> MemoryEvent:
+    device = int(args.get("Device Id", -1)) if int(args.get("Device Type", 0)) == 1 else -1
+    held = (int(args.get(name, 0)) for name in ("Bytes", "Total Allocated", "Total Reserved"))
+    return MemoryEvent(place, time, device, *held)
+
+
+def _ns(microseconds: Decimal | int | str) -> int:
+    return round(Decimal(microseconds) * 1000)

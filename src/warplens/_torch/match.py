@@ -1,0 +1,245 @@
+"""Which kernel of a torch trace each recorded launch is.
+
+The host notes when it makes a launch, and so does Kineto; where both did, that decides. Otherwise the launches are
+shifted along the kernels until they fit. Either way the kernels' own times have the last word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens._torch.fit import MAX_DRIFT, Fit, Line, fit_intervals
+from warplens.errors import WarplensError
+
+Int64 = npt.NDArray[np.int64]
+
+TOLERANCE_NS = 20_000.0
+"""How far a launch may stick out of a kernel that it is taken for while the clock is only roughly known."""
+_AGREES_NS = 2_000.0
+"""How far when it is known; the fit then says how far it really does."""
+_HOST_SLACK_NS = 3_000
+"""Kineto's clock on the CPU may be this much ahead of the system's."""
+_HOST_PATIENCE_NS = 1_000_000_000
+_SAME_EPOCH_NS = 10_000_000_000
+_FITS_NS = 1_000.0
+_LOOK_BACK = 8
+_DRAWN, _REFERENCES, _SHIFTS, _SCORED, _GROWN = 24, 5, 2_000, 16, 64
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A kernel's execution as one of the two saw it: `key` tells kernels apart, `host` is when the CPU launched it."""
+
+    key: tuple[str, tuple[int, ...]]
+    begin: int
+    end: int
+    host: int | None = None
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Launches and kernels that belong together, by their places in what was given; `by_host` tells how."""
+
+    launch: Int64
+    kernel: Int64
+    by_host: bool
+
+
+def base_name(name: str) -> str:
+    """A kernel's bare name: without return type, namespaces, template and call arguments."""
+    if name.startswith("_Z"):
+        from warplens.weave.symbols import plain_name
+
+        return plain_name(name)
+    text = name.replace("(anonymous namespace)::", "")
+    text = _without_brackets(_without_brackets(text, "(", ")"), "<", ">")
+    return re.split(r"::|\s|\*|&", text.strip())[-1] or name
+
+
+def match(launches: Sequence[Execution], kernels: Sequence[Execution]) -> Pairs:
+    """Pair each launch with the kernel it is, leaving out launches that have none; no kernel is taken twice."""
+    matcher = _Matcher(launches, kernels)
+    called = matcher.called()
+    if called:
+        return Pairs(*matcher.by_host(called), True)
+    return Pairs(*matcher.by_shifting(), False)
+
+
+@dataclass(frozen=True)
+class _Guess:
+    """A line that puts one launch in the middle of one kernel, give or take `slack`."""
+
+    line: Line
+    slack: float
+
+
+class _Matcher:
+    def __init__(self, launches: Sequence[Execution], kernels: Sequence[Execution]) -> None:
+        self.launches, self.kernels = launches, kernels
+        self.begin, self.end = _times(launches)
+        self.start, self.stop = _times(kernels)
+        self.of_key: dict[tuple[str, tuple[int, ...]], Int64] = {}
+        for key in {one.key for one in launches}:
+            places = [at for at, one in enumerate(kernels) if one.key == key]
+            self.of_key[key] = np.array(sorted(places, key=lambda at: kernels[at].begin), np.int64)
+
+    def called(self) -> dict[int, int]:
+        """By launch: the kernel whose call Kineto saw right after the host announced the launch.
+
+        A front end announces a launch just before it makes it, so that the call comes before the next announcement.
+        """
+        found: dict[int, int] = {}
+        for key, places in self.of_key.items():
+            calls = sorted((host, at) for at in places.tolist() if (host := self.kernels[at].host) is not None)
+            mine = ((one.host, at) for at, one in enumerate(self.launches) if one.key == key)
+            announced = sorted((host, at) for host, at in mine if host is not None)
+            if not announced:
+                continue
+            times = np.array([host for host, _ in calls], np.int64) + _HOST_SLACK_NS
+            first = np.searchsorted(times, [host for host, _ in announced])
+            for (host, at), call, next_ in zip(announced, first, [*first[1:], len(calls)], strict=True):
+                if call < next_ and times[call] - host < _HOST_PATIENCE_NS:
+                    found[at] = calls[call][1]
+        return found
+
+    def by_host(self, called: Mapping[int, int]) -> tuple[Int64, Int64]:
+        """The pairs of the line on which most calls agree: where Kineto lost a kernel, the next call is another's."""
+        pairs = _columns(list(called.items()))
+        low, high = self.bounds(*pairs)
+        return self.settle(self.line(*pairs), float(np.percentile(high - low, 25)) / 2)
+
+    def by_shifting(self) -> tuple[Int64, Int64]:
+        """The shift of the device's clock under which most launches lie in a kernel; refused when several do."""
+        tried = sorted(((self._score(guess), guess) for guess in self._shifts()), key=lambda one: one[0])
+        grown = [self._grow(guess) for _, guess in tried[:_GROWN]]
+        most = max((len(launch) for launch, _ in grown), default=0)
+        if not most:
+            raise WarplensError(
+                "none of the launches fits a kernel of the torch trace: were both recorded in the same run, on the "
+                "same GPU?"
+            )
+        good = {tuple(pairs[1].tolist()): pairs for pairs in grown if len(pairs[0]) == most}
+        missing = {key: self.fit(*pairs).widened_ns for key, pairs in good.items()}
+        best = min(missing, key=lambda key: missing[key])
+        ways = sum(widened <= missing[best] + _FITS_NS for widened in missing.values())
+        if ways > 1:
+            more = "or more " if len(tried) > _GROWN else ""
+            raise WarplensError(
+                f"the {len(self.launches)} recorded launches fit the {len(self.kernels)} kernels of that name in the "
+                f"torch trace in {ways} {more}ways, and the trace does not say when the host made them; profile with "
+                "torch=True, or record every launch"
+            )
+        return good[best]
+
+    def _shifts(self) -> Iterator[_Guess]:
+        """Guesses from every kernel that a launch may be, for the launches with the fewest of those."""
+        rare = sorted(range(len(self.launches)), key=lambda at: len(self.of_key[self.launches[at].key]))
+        for at in rare[:_REFERENCES]:
+            guesses = [self._guess(at, kernel) for kernel in self.of_key[self.launches[at].key].tolist()]
+            guesses = [one for one in guesses if one.slack > -TOLERANCE_NS]
+            near = [one for one in guesses if abs(one.line.offset_ns) < _SAME_EPOCH_NS]
+            yield from (near or guesses)[:_SHIFTS]
+
+    def _guess(self, launch: int, kernel: int) -> _Guess:
+        low, high = self.start[kernel] - self.begin[launch], self.stop[kernel] - self.end[launch]
+        return _Guess(Line(int(self.begin[launch]), int(low + high) // 2, 0.0), float(high - low) / 2)
+
+    def _nearest(self, line: Line) -> list[int]:
+        """The launches by their distance from where the line was made."""
+        return [int(at) for at in np.argsort(np.abs(self.begin - line.reference_ns), kind="stable")]
+
+    def _score(self, guess: _Guess) -> tuple[int, float]:
+        """Small is good: how many of the nearest launches lie in a kernel, negative, and how far those stick out."""
+        nearest = self._nearest(guess.line)[:_SCORED]
+        found = [best for at in nearest if (best := self._best(at, guess.line, TOLERANCE_NS + guess.slack))]
+        return -len({kernel for _, kernel in found}), sum(out for out, _ in found)
+
+    def _grow(self, guess: _Guess) -> tuple[Int64, Int64]:
+        """From the launches near the guess's own to all, learning the drift on the way."""
+        line, count = guess.line, 2
+        nearest = self._nearest(line)
+        while count < len(nearest):
+            pairs = self.under(line, TOLERANCE_NS + guess.slack, nearest[:count])
+            line = self.line(*pairs) if len(pairs[0]) > 1 else line
+            count *= 2
+        return self.settle(line, guess.slack)
+
+    def _best(self, at: int, line: Line, tolerance: float) -> tuple[float, int] | None:
+        """The kernel that a launch sticks out of least."""
+        places = self.of_key[self.launches[at].key]
+        begin, end = (int(time) for time in line(np.array([self.begin[at], self.end[at]])))
+        last = int(np.searchsorted(self.start[places], begin + tolerance, side="right"))
+        near = places[max(last - _LOOK_BACK, 0) : last]
+        if not len(near):
+            return None
+        out = np.maximum(np.maximum(self.start[near] - begin, end - self.stop[near]), 0)
+        apart = np.abs(self.start[near] + self.stop[near] - begin - end)
+        best = int(np.lexsort((apart, out))[0])
+        return (float(out[best]), int(near[best])) if out[best] <= tolerance else None
+
+    def settle(self, line: Line, slack: float) -> tuple[Int64, Int64]:
+        """All pairs near a line, then those that lie well inside once the line goes through all it can."""
+        everyone = range(len(self.launches))
+        pairs = self.under(line, TOLERANCE_NS + max(slack, 0), everyone)
+        return self.under(self.line(*pairs), _AGREES_NS + max(slack, 0), everyone) if len(pairs[0]) else pairs
+
+    def under(self, line: Line, tolerance: float, launches: Iterable[int]) -> tuple[Int64, Int64]:
+        """The pairs under a line; where two launches want one kernel, the one that sticks out less has it."""
+        wanted = [(*best, at) for at in launches if (best := self._best(at, line, tolerance))]
+        taken: dict[int, int] = {}
+        for _, kernel, at in sorted(wanted):
+            taken.setdefault(kernel, at)
+        return _columns(sorted((at, kernel) for kernel, at in taken.items()))
+
+    def bounds(self, launch: Int64, kernel: Int64) -> tuple[Int64, Int64]:
+        """What each pair allows to be added to the device's clock."""
+        return self.start[kernel] - self.begin[launch], self.stop[kernel] - self.end[launch]
+
+    def fit(self, launch: Int64, kernel: Int64) -> Fit:
+        return fit_intervals(self.begin[launch], *self.bounds(launch, kernel))
+
+    def line(self, launch: Int64, kernel: Int64) -> Line:
+        """The line that most pairs agree with, among those through two of the pairs that bound it best.
+
+        Pairs that are wrong agree with none, so that they cannot bend it.
+        """
+        low, high = self.bounds(launch, kernel)
+        time, middle, width = self.begin[launch], (low + high) // 2, high - low
+        tight = np.flatnonzero((width >= -_FITS_NS) & (width <= 2 * np.percentile(width, 25) + _FITS_NS))
+        tight = tight if len(tight) else np.arange(len(width))
+        tight = tight[np.argsort(time[tight], kind="stable")]
+        some = tight[np.unique(np.linspace(0, len(tight) - 1, min(len(tight), _DRAWN)).astype(np.int64))]
+        first, second = (some[side] for side in np.triu_indices(len(some)))
+        far = (time[second] - time[first]).astype(np.float64)
+        drift = np.divide(middle[second] - middle[first], far, out=np.zeros(len(far)), where=far > 0)
+        first, drift = first[np.abs(drift) <= MAX_DRIFT], drift[np.abs(drift) <= MAX_DRIFT]
+        height = (middle[first] - middle[0])[:, None] + drift[:, None] * (time - time[first][:, None])
+        miss = np.maximum(np.maximum((low - middle[0]) - height, height - (high - middle[0])), 0)
+        best = int(np.lexsort((np.minimum(miss, _AGREES_NS).sum(axis=1), -(miss <= _AGREES_NS).sum(axis=1)))[0])
+        return Line(int(time[first[best]]), int(middle[first[best]]), float(drift[best]))
+
+
+def _times(executions: Sequence[Execution]) -> tuple[Int64, Int64]:
+    begins, ends = [one.begin for one in executions], [one.end for one in executions]
+    return np.array(begins, np.int64), np.array(ends, np.int64)
+
+
+def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+def _without_brackets(text: str, opening: str, closing: str) -> str:
+    """The text without what stands in these brackets, at any depth."""
+    depth, kept = 0, []
+    for letter in text:
+        depth += letter == opening
+        if not depth:
+            kept.append(letter)
+        depth -= letter == closing and depth > 0
+    return "".join(kept)

@@ -1,0 +1,166 @@
+"""What PyTorch's operators, the calls below them and their kernels took: time on both sides, and memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from warplens._torch.kineto import RUNTIME_CATEGORIES, MemoryEvent, Slice, Thread, TorchTrace
+
+_KINDS = {"cpu_op": "operator", "user_annotation": "annotation"} | dict.fromkeys(RUNTIME_CATEGORIES, "runtime")
+
+
+@dataclass
+class Operator:
+    """All calls of one operator (or annotation, or call of the CUDA runtime).
+
+    `self_` leaves out what operators called inside it took. `cuda_ns` is the time of the kernels and copies that it
+    launched. Bytes are allocated less released.
+    """
+
+    name: str
+    kind: str
+    calls: int = 0
+    cpu_ns: int = 0
+    self_cpu_ns: int = 0
+    cuda_ns: int = 0
+    self_cuda_ns: int = 0
+    cpu_bytes: int = 0
+    self_cpu_bytes: int = 0
+    cuda_bytes: int = 0
+    self_cuda_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """All launches of one kernel, copy or fill; `recorded` of them were recorded inside by warplens."""
+
+    name: str
+    calls: int
+    cuda_ns: int
+    mean_ns: float
+    recorded: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The operator table, the kernels below it, and the most memory held, by device (-1: the CPU)."""
+
+    operators: Sequence[Operator]
+    kernels: Sequence[Kernel]
+    peak_bytes: Mapping[int, int]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class _Call:
+    """One slice in the tree of its thread, and what happened directly in it."""
+
+    def __init__(self, slice_: Slice, parent: _Call | None) -> None:
+        self.slice, self.parent = slice_, parent
+        self.inner_ns = self.cuda_ns = self.cpu_bytes = self.cuda_bytes = 0
+
+    @property
+    def ns(self) -> int:
+        return self.slice.end - self.slice.start
+
+
+def summarise(torch: TorchTrace, recorded: Sequence[Slice] = ()) -> Summary:
+    """Sum up a torch trace, the most expensive first; `recorded` are the kernels that warplens recorded inside."""
+    calls = list(_calls(torch))
+    by_slice = {id(call.slice): call for call in calls}
+    for one in torch.slices:
+        if one.on_gpu and one.correlation in torch.calls:
+            launcher = by_slice.get(id(torch.calls[one.correlation]))
+            if launcher is not None:
+                _owner(launcher).cuda_ns += one.end - one.start
+    return Summary(_operators(calls), _kernels(torch, recorded), _peaks(torch.memory))
+
+
+def _calls(torch: TorchTrace) -> Iterator[_Call]:
+    """Every slice of the CPU in the tree of its thread, with the memory that was taken directly in it."""
+    on_cpu = sorted((one for one in torch.slices if one.category in _KINDS), key=lambda one: one.place)
+    memory: dict[Thread, list[MemoryEvent]] = {}
+    for change in torch.memory:
+        memory.setdefault(change.place, []).append(change)
+    for place, slices in groupby(on_cpu, key=lambda one: one.place):
+        waiting = deque(memory.get(place, ()))
+        stack: list[_Call] = []
+        for one in slices:
+            while waiting and waiting[0].time < one.start:
+                _take(stack, waiting.popleft())
+            while stack and stack[-1].slice.end < one.end:
+                stack.pop()
+            call = _Call(one, stack[-1] if stack else None)
+            if stack:
+                stack[-1].inner_ns += call.ns
+            stack.append(call)
+            yield call
+        for event in waiting:
+            _take(stack, event)
+
+
+def _take(stack: Sequence[_Call], event: MemoryEvent) -> None:
+    """Charge an allocation to the innermost slice that is still open."""
+    for call in reversed(stack):
+        if call.slice.start <= event.time <= call.slice.end:
+            if event.device < 0:
+                call.cpu_bytes += event.size
+            else:
+                call.cuda_bytes += event.size
+            return
+
+
+def _owner(call: _Call) -> _Call:
+    """The operator or annotation that made a call of the runtime; the call itself where there is none."""
+    owner: _Call | None = call
+    while owner is not None and owner.slice.category in RUNTIME_CATEGORIES:
+        owner = owner.parent
+    return owner or call
+
+
+def _operators(calls: Sequence[_Call]) -> list[Operator]:
+    sums: dict[tuple[str, str], Operator] = {}
+    for call in calls:
+        mine = sums.setdefault(_key(call), Operator(*_key(call)))
+        mine.calls += 1
+        mine.cpu_ns += call.ns
+        mine.self_cpu_ns += call.ns - call.inner_ns
+        mine.self_cuda_ns += call.cuda_ns
+        mine.self_cpu_bytes += call.cpu_bytes
+        mine.self_cuda_bytes += call.cuda_bytes
+        outer: _Call | None = call if call.cuda_ns or call.cpu_bytes or call.cuda_bytes else None
+        while outer is not None:
+            around = sums[_key(outer)]
+            around.cuda_ns += call.cuda_ns
+            around.cpu_bytes += call.cpu_bytes
+            around.cuda_bytes += call.cuda_bytes
+            outer = outer.parent
+    return sorted(sums.values(), key=lambda row: (-row.self_cuda_ns, -row.self_cpu_ns, row.name))
+
+
+def _key(call: _Call) -> tuple[str, str]:
+    return call.slice.name, _KINDS[call.slice.category]
+
+
+def _kernels(torch: TorchTrace, recorded: Sequence[Slice]) -> list[Kernel]:
+    inside: dict[str, int] = {}
+    for one in recorded:
+        inside[one.name] = inside.get(one.name, 0) + 1
+    times: dict[str, list[int]] = {}
+    for one in torch.slices:
+        if one.on_gpu and one.category != "gpu_user_annotation":
+            times.setdefault(one.name, []).append(one.end - one.start)
+    rows = [Kernel(name, len(ns), sum(ns), sum(ns) / len(ns), inside.get(name, 0)) for name, ns in times.items()]
+    return sorted(rows, key=lambda row: (-row.cuda_ns, row.name))
+
+
+def _peaks(memory: Sequence[MemoryEvent]) -> dict[int, int]:
+    peaks: dict[int, int] = {}
+    for event in memory:
+        peaks[event.device] = max(peaks.get(event.device, 0), event.allocated)
+    return peaks
