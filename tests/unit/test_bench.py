@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warplens as wl
+from warplens.bench.arguments import apply
 from warplens.bench.axes import spellings
 from warplens.bench.check import check, dtype_name
 from warplens.bench.cpu import Cpu
@@ -408,6 +409,28 @@ def test_numpy_numbers_are_numbers() -> None:
     bench = wl.benchmark(x="n", values=2 ** np.arange(3), device="cpu")(lambda n: wl.Case(lambda: None))
     assert bench.x.values == (1, 2, 4)
     assert bench.x.parsed("8,16", "--n").values == (8, 16)
+
+
+def test_a_parameter_named_like_an_option_of_the_verb_has_its_own() -> None:
+    bench = wl.benchmark(x="n", values=[1], fixed={"device": "a"}, device="cpu")(
+        lambda n, device: wl.Case(lambda: None)
+    )
+    own = ["--device", "--timeout"]
+    (chosen,) = apply([bench], ["--n=2,4", "--param-device", "b"], own)
+    assert [tuple(case.values()) for case in chosen.cases()] == [(2, "b"), (4, "b")]
+    with pytest.raises(UsageError, match="no option --device"):
+        apply([bench], ["--device", "b"], own)
+
+
+def test_one_option_sets_the_parameter_of_every_benchmark_that_has_it() -> None:
+    first, second = (
+        wl.benchmark(x=x, values=[1], device="cpu")(make)
+        for x, make in (("n", lambda n: wl.Case(lambda: None)), ("m", lambda m: wl.Case(lambda: None)))
+    )
+    chosen = apply([first, first, second], ["--n", "7"])
+    assert [one.x.values for one in chosen] == [(7,), (7,), (1,)]
+    with pytest.raises(UsageError, match="two benchmarks are called '<lambda>'"):
+        Job([first, second], backend=Cpu(Clock()))
 
 
 def test_options_have_the_spellings_one_would_try() -> None:

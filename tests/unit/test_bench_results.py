@@ -22,6 +22,7 @@ from warplens.bench.plot import plots
 from warplens.bench.results import STATUSES, Results, Row, Sweep, with_speedups
 from warplens.bench.store import document, read
 from warplens.bench.summary import deviation, summarise
+from warplens.bench.text import remarks
 from warplens.errors import CaptureError, UsageError, WarplensError
 
 ROOF = Ceilings("H200 SXM", 4800.0, 989.4, "fp16", "a datasheet")
@@ -148,6 +149,19 @@ def test_csv_and_markdown_hold_every_row() -> None:
     assert all(line.count("|") == table[0].count("|") for line in table)
     for word in ("| out of memory |", "vs sdpa", "1.5", "NVIDIA H200, driver 580", "### attention (causal False)"):
         assert word in text
+
+
+def test_remarks_say_what_one_must_know_of_a_number() -> None:
+    plain = row(128, "flash", [1e4] * 40)
+    assert remarks(plain) == ""
+    doubtful = replace(plain, unmet="timeout after 1 s: drift", throttled="SM clock at 1,500 MHz (NVML)", of_roof=1.3)
+    assert [part.split(":")[0] for part in remarks(doubtful).split("; ")] == [
+        "not settled",
+        "above the roof",
+        "throttled",
+    ]
+    assert remarks(replace(plain, status="wrong", note="2 values are NaN")) == "wrong: 2 values are NaN"
+    assert remarks(replace(plain, note="not checked: no reference")) == "not checked: no reference"
 
 
 def test_a_parameter_named_like_a_field_keeps_its_own_column() -> None:

@@ -145,7 +145,9 @@ def draw_roofline(axis: Axes, rows: Sequence[Row], roofs: Mapping[str, Ceilings]
     axis.set_xscale("log")
     axis.set_yscale("log")
     reached = [row.tflops for row in placed if row.tflops]
-    axis.set_ylim(10 ** math.floor(math.log10(min(reached))), 2 * max(roof.tflops for roof in used.values()))
+    axis.set_ylim(
+        10 ** math.floor(math.log10(min(reached))), 2 * max([*reached, *(roof.tflops for roof in used.values())])
+    )
     for which in ("x", "y"):
         _plain_numbers(axis, which)
     axis.set_xlabel("arithmetic intensity (FLOP/byte)")
@@ -167,10 +169,11 @@ def _quantity(kind: str, sweep: Sweep, rows: Sequence[Row]) -> tuple[Value, str]
 
 
 def _plain_numbers(axis: Axes, which: str) -> None:
-    """1000 rather than 10³, and no labels between the decades."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    """1000 rather than 10³, and labels at 1, 2 and 5 of each decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     chosen = axis.xaxis if which == "x" else axis.yaxis
+    chosen.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     chosen.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     chosen.set_minor_formatter(NullFormatter())
 

@@ -47,6 +47,10 @@ class Job:
         backend: Backend | None = None,
         **method: Any,
     ) -> None:
+        names = [one.name for one in benchmarks]
+        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+        if twice:
+            raise UsageError(f"two benchmarks are called {twice!r}: give their functions different names")
         self.backend = backend or open_backend(device or _device_of(benchmarks))
         self.benchmarks, self._measured = tuple(benchmarks), measured
         self.methods = {

@@ -12,6 +12,7 @@ from warplens.bench.results import Results, Row, Sweep
 
 Column = tuple[str, Callable[[Row], str]]
 
+_ABOVE = 1.02
 _WORDS = {"oom": "out of memory"}
 
 
@@ -47,6 +48,8 @@ def remarks(row: Row) -> str:
         said.append(row.note)
     if row.unmet:
         said.append(f"not settled: {row.unmet}")
+    if row.of_roof and row.of_roof > _ABOVE:
+        said.append("above the roof: check the flops, bytes and dtype given (what L2 still holds is not read again)")
     if row.throttled:
         said.append(f"throttled: {row.throttled}")
     return "; ".join(said)
