@@ -16,6 +16,10 @@ from warplens.errors import WarplensError
 ATTACH = {
     "triton": "warplens._triton.frontend",
     "torch._inductor.runtime.triton_heuristics": "warplens._triton.inductor",
+    "cupy": "warplens._intercept.cupy",
+    "cuda.core": "warplens._intercept.core",
+    "cuda.bindings.driver": "warplens._intercept.bindings",
+    "numba.cuda": "warplens._intercept.numba",
 }
 """By the library that a program imports: the module whose `attach()` lets profiles reach its kernels."""
 

@@ -153,6 +153,76 @@ class Driver:
         status = self._status("cuModuleGetFunction", byref(handle), c_void_p(module), c_char_p(name.encode()))
         return None if status else handle.value
 
+    def load_library(self, image: bytes) -> int:
+        """Code that is not tied to a context; PTX is assembled by the driver."""
+        library = c_void_p()
+        none = c_void_p()
+        self._call("cuLibraryLoadData", byref(library), c_char_p(image), none, none, c_uint(0), none, none, c_uint(0))
+        return library.value or 0
+
+    def kernel(self, library: int, name: str) -> int:
+        """A kernel of a library; `kernel_function` is what the current context launches."""
+        handle = c_void_p()
+        self._call("cuLibraryGetKernel", byref(handle), c_void_p(library), c_char_p(name.encode()))
+        return handle.value or 0
+
+    def kernel_function(self, kernel: int) -> int:
+        handle = c_void_p()
+        self._call("cuKernelGetFunction", byref(handle), c_void_p(kernel))
+        return handle.value or 0
+
+    def kernel_library(self, kernel: int) -> int:
+        handle = c_void_p()
+        self._call("cuKernelGetLibrary", byref(handle), c_void_p(kernel))
+        return handle.value or 0
+
+    def name_of(self, handle: int, kind: str) -> str:
+        """The symbol of a function (`kind` "Func") or of a library's kernel ("Kernel")."""
+        name = c_char_p()
+        self._call(f"cu{kind}GetName", byref(name), c_void_p(handle))
+        return (name.value or b"").decode()
+
+    def share_constant(self, name: str, plain: int, library: int, stream: int) -> None:
+        """Copy a constant of a function's module to the library that stands in for it."""
+        module, source, target, size = c_void_p(), c_uint64(), c_uint64(), c_size_t()
+        symbol = c_char_p(name.encode())
+        self._call("cuFuncGetModule", byref(module), c_void_p(plain))
+        self._call("cuModuleGetGlobal", byref(source), byref(size), module, symbol)
+        self._call("cuLibraryGetGlobal", byref(target), byref(size), c_void_p(library), symbol)
+        self._call("cuMemcpyDtoDAsync", target, source, size, c_void_p(stream))
+
+    def active_blocks(self, function: int, threads: int, shared: int) -> int:
+        """Blocks of the kernel that one SM holds at a time."""
+        blocks = c_int()
+        self._call(
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+            byref(blocks), c_void_p(function), c_int(threads), c_size_t(shared),
+        )  # fmt: skip
+        return blocks.value
+
+    def copy_settings(self, source: int, target: int) -> None:
+        """Give a function the dynamic shared memory, carveout and cluster settings of another."""
+        value = c_int()
+        for number in _SETTINGS:
+            if not self._status("cuFuncGetAttribute", byref(value), c_int(number), c_void_p(source)):
+                self._status("cuFuncSetAttribute", c_void_p(target), c_int(number), value)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what goes to `stream` is recorded into a graph instead of being run."""
+        status = c_int()
+        self._call("cuStreamIsCapturing", c_void_p(stream), byref(status))
+        return status.value != 0
+
+    def device_index(self) -> int:
+        index = c_int()
+        self._call("cuCtxGetDevice", byref(index))
+        return index.value
+
+    def total_memory(self) -> int:
+        free, total = c_size_t(), c_size_t()
+        self._call("cuMemGetInfo", byref(free), byref(total))
+        return total.value
+
     def parameter_sizes(self, function: int) -> list[int]:
         sizes: list[int] = []
         offset, size = c_size_t(), c_size_t()
@@ -189,9 +259,12 @@ class Driver:
         self._call("cuLaunchKernel", c_void_p(function), *sizes, c_void_p(stream), pointers, None)
 
 
+_SETTINGS = (8, 9, 14)
+"""Function attributes that a program may set: dynamic shared memory, carveout, non-portable clusters."""
 _FUNCTION_ATTRIBUTES = {"shared_bytes": 1, "local_bytes": 3, "registers": 4}
 _VERSION_2 = {
     "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpy2DUnaligned", "cuStreamDestroy",
+    "cuMemGetInfo", "cuModuleGetGlobal", "cuMemcpyDtoDAsync",
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -56,8 +57,12 @@ class DeviceBuffer:
     def collect(self) -> Launch:
         """The launch as the capture keeps it. The first of several collects does the waiting for all."""
         try:
+            start = time.perf_counter()
             self._driver.synchronize()
-            return self._bring_home()
+            waited = time.perf_counter()
+            launch = self._bring_home()
+            spent = {"wait_ns": (waited - start) * 1e9, "finalize_ns": (time.perf_counter() - waited) * 1e9}
+            return replace(launch, cost={**launch.cost, **spent})
         finally:
             self.free()
 

@@ -143,16 +143,19 @@ def _parameter(function: Function) -> str:
 
 
 def _with_state(function: Function) -> str:
-    """`.func (ret) name (params)` with one more parameter."""
+    return with_parameter(function, f".param .b64 {_parameter(function)}")
+
+
+def with_parameter(function: Function, declaration: str) -> str:
+    """`.func (ret) name (params)` or `.entry name (params)` with one more parameter."""
     header, name = function.header, function.name
     match = re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])\s*", header)
     assert match is not None
-    state = f".param .b64 {_parameter(function)}"
     rest = header[match.end() :]
     if rest.startswith("("):
         close = rest.index(")")
         inside = rest[1:close].strip()
-        rest = f"({inside}, {state}" + rest[close:] if inside else f"({state}" + rest[close:]
+        rest = f"({inside}, {declaration}" + rest[close:] if inside else f"({declaration}" + rest[close:]
     else:
-        rest = f"({state})" + rest
+        rest = f"({declaration})" + rest
     return header[: match.start()] + name + rest

@@ -1,0 +1,115 @@
+"""cuda.core: programs compiled and kernels launched through it, numba-cuda's included."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable
+from typing import Any
+
+from warplens._cuda.arguments import stream_handle
+from warplens._cuda.driver import driver
+from warplens._intercept import frontend
+from warplens._intercept.launches import Kernel, Launches, Shape
+from warplens._intercept.swap import swap
+from warplens._intercept.twins import Unavailable, source_name
+from warplens.capture import Dim3
+from warplens.errors import UsageError, WarplensError
+from warplens.weave.symbols import plain_name
+
+Text = Callable[[], str]
+
+givers: dict[int, Text] = {}
+"""By kernel handle, how to get the PTX of kernels that another library compiled and launches through cuda.core."""
+
+
+def attach() -> None:
+    frontend.attach("cuda.core", install)
+
+
+def install(launches: Launches) -> list[Callable[[], None]]:
+    import cuda.core
+
+    launch, program = cuda.core.launch, cuda.core.Program
+    made: list[tuple[Any, Text]] = []
+
+    def watched_launch(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
+        found = _twin(launches, made, stream, config, kernel)
+        if found is None:
+            launch(stream, config, kernel, *arguments)
+            return
+        twin, buffer = found
+        launch(stream, config, type(kernel).from_handle(twin.kernel), *arguments, buffer)
+
+    class Program(program):  # type: ignore[misc, valid-type]
+        """Remembers what it was made of, for the PTX of what it compiles."""
+
+        def __init__(self, code: Any, code_type: Any, options: Any = None) -> None:
+            super().__init__(code, code_type, options)
+            self._made = code, code_type, options
+
+        def compile(self, target_type: Any, name_expressions: Any = (), *rest: Any, **named: Any) -> Any:
+            result = super().compile(target_type, name_expressions, *rest, **named)
+            made.append((result, lambda: _ptx(program, *self._made, name_expressions)))
+            return result
+
+    Program.__name__ = Program.__qualname__ = "Program"
+    return [swap(launch, watched_launch), swap(program, Program)]
+
+
+def _twin(
+    launches: Launches, made: list[tuple[Any, Text]], stream: Any, config: Any, kernel: Any
+) -> tuple[Any, int] | None:
+    try:
+        handle, lib = int(kernel.handle), driver()
+        symbol = lib.name_of(handle, "Kernel")
+        shape = Shape(blocks_of(config), tuple(config.block), int(config.shmem_size or 0), stream_handle(stream))
+    except UsageError:
+        return None
+    text = givers.get(handle) or (lambda: _find(made, lib.kernel_library(handle), plain_name(symbol)))
+    return launches.twin(Kernel(symbol, lib.kernel_function(handle), text), shape)
+
+
+def blocks_of(config: Any) -> Dim3:
+    """The grid in blocks; with clusters, cuda.core counts it in clusters."""
+    cluster = getattr(config, "cluster", None) or (1, 1, 1)
+    x, y, z = (size * per for size, per in zip(config.grid, cluster, strict=True))
+    return x, y, z
+
+
+def _find(made: list[tuple[Any, Text]], library: int, name: str) -> str:
+    """The PTX of the object code that was loaded as `library`."""
+    from cuda.core import ObjectCode
+
+    for code, text in made:
+        if int(code.handle) == library:
+            return source_name(text(), f"{name}.cu")
+    for code in gc.get_objects():
+        # Only PTX: asking for a handle loads the code.
+        if isinstance(code, ObjectCode) and code.code_type == "ptx" and int(code.handle) == library:
+            return source_name(_text(code.code), f"{name}.cu")
+    raise Unavailable(
+        "it was loaded as machine code, or compiled before the profile began: its PTX is not at hand; "
+        "compile it inside the profile, or to PTX"
+    )
+
+
+def _ptx(program: Any, code: Any, code_type: Any, options: Any, names: Any) -> str:
+    if str(code_type).lower().endswith("ptx"):
+        return _text(code)
+    from cuda.core import ProgramOptions
+
+    wanted = copy.copy(options) if options is not None else ProgramOptions()
+    if isinstance(wanted, dict):
+        wanted = ProgramOptions(**wanted)
+    if not wanted.debug:
+        wanted.lineinfo = True
+    try:
+        return _text(program(code, code_type, wanted).compile("ptx", names).code)
+    except (RuntimeError, ValueError, WarplensError) as error:
+        raise Unavailable(f"it cannot be compiled to PTX: {error}") from None
+
+
+def _text(code: Any) -> str:
+    data = code.encode() if isinstance(code, str) else bytes(code)
+    return data.decode(errors="replace")

@@ -1,0 +1,134 @@
+"""What happens at a launch: find the kernel's twin, see that it is harmless, and give it a buffer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from warplens._cuda.driver import driver
+from warplens._intercept import memory
+from warplens._intercept.twins import Twin, Unavailable, twin_of
+from warplens._triton.frontend import recipe
+from warplens._triton.launch import LaunchHook, WovenKernel
+from warplens.capture import Dim3
+from warplens.errors import WarplensError
+from warplens.session import Profile
+from warplens.weave.symbols import plain_name
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A plain kernel about to be launched: its symbol, its function in the current context, and how to get its PTX
+    (or an `Unavailable` that says why it cannot be had)."""
+
+    symbol: str
+    function: int
+    text: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How it is launched."""
+
+    grid: Dim3
+    block: Dim3
+    shared: int = 0
+    stream: int = 0
+
+
+class Launches(LaunchHook):
+    """The woven launches of one profile, for libraries that launch by the driver."""
+
+    memory = memory
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(profile)
+        self._texts: dict[int, str | Unavailable] = {}
+        self._harmless: set[tuple[int, int, int]] = set()
+        self._how = recipe(profile.options).how
+
+    def twin(self, kernel: Kernel, shape: Shape) -> tuple[Twin, int] | None:
+        """The twin to launch and the last argument to launch it with; None where the plain kernel runs."""
+        name = plain_name(kernel.symbol)
+        self.profile.saw(name)
+        if not self.profile.options.wants_kernel(name):
+            return None
+        try:
+            twin = self._find(kernel, shape)
+        except Unavailable as reason:
+            if self.profile.options.strict:
+                raise WarplensError(f"{name}: {reason}; strict=True allows no unmarked kernel") from None
+            self.profile.note(name, f"runs unmarked: {reason}")
+            return None
+        if not self.profile.wants(name):
+            return None
+        self._tell(name, twin)
+        for constant in twin.constants:
+            driver().share_constant(constant, kernel.function, twin.library, shape.stream)
+        pointer = self._new(self._woven(name, twin, shape), shape.grid, shape.stream)
+        return None if pointer is None else (twin, int(pointer))
+
+    def _find(self, kernel: Kernel, shape: Shape) -> Twin:
+        lib = driver()
+        if lib.is_capturing(shape.stream):
+            raise Unavailable("it is captured into a CUDA graph, and replays are not recorded")
+        twin = twin_of(self._text(kernel), kernel.symbol, self.profile.options.marks, self._how, lib.device_index())
+        lib.copy_settings(kernel.function, twin.function)
+        self._check(kernel, twin, math.prod(shape.block), shape.shared)
+        return twin
+
+    def _check(self, kernel: Kernel, twin: Twin, threads: int, shared: int) -> None:
+        """Refuse a twin that needs local memory or room on the SM that the plain kernel does not."""
+        key = (kernel.function, threads, shared)
+        if key in self._harmless:
+            return
+        lib = driver()
+        plain, marked = lib.resources(kernel.function), lib.resources(twin.function)
+        spilled = marked["local_bytes"] - plain["local_bytes"]
+        if spilled > 0:
+            raise Unavailable(f"with marks it spills registers ({spilled} bytes of local memory more per thread)")
+        before = lib.active_blocks(kernel.function, threads, shared)
+        after = lib.active_blocks(twin.function, threads, shared)
+        if after < before:
+            raise Unavailable(
+                f"with marks it takes {marked['registers']} registers instead of {plain['registers']}, and an SM would "
+                f"hold {after} blocks of it instead of {before}"
+            )
+        self._harmless.add(key)
+
+    def _text(self, kernel: Kernel) -> str:
+        """The PTX, asked for once: a library may compile anew to give it."""
+        known = self._texts.get(kernel.function)
+        if known is None:
+            try:
+                known = kernel.text()
+            except Unavailable as reason:
+                known = reason
+            self._texts[kernel.function] = known
+        if isinstance(known, Unavailable):
+            raise known
+        return known
+
+    def _tell(self, name: str, twin: Twin) -> None:
+        """What the rules left out, and where there is code."""
+        marked, symbol = twin.marked, twin.symbol
+        if left_out := marked.left_out.get(symbol):
+            self.profile.note(
+                name, f"{left_out} more places could be marked; most_marks={left_out + len(marked.sites[symbol])} does"
+            )
+        self.profile.coverage.add(marked.matched(symbol), marked.lines.get(symbol, {}))
+
+    def _woven(self, name: str, twin: Twin, shape: Shape) -> WovenKernel:
+        woven, resources = twin.woven, driver().resources(twin.function)
+        threads = woven.threads.get(twin.symbol, math.prod(shape.block))
+        locations = {site.region: site.location for site in twin.marked.sites[twin.symbol] if site.location}
+        kernel = WovenKernel(
+            name, -(-threads // 32), 1, woven.regions, {}, woven.slack, woven.full, woven.store, self._how.select,
+            resources={
+                "registers": resources["registers"], "shared_bytes_kernel": resources["shared_bytes"] + shape.shared
+            },
+            auto=True, block=shape.block,
+        )  # fmt: skip
+        known = {number: locations[region] for number, region in woven.regions.items() if region in locations}
+        return replace(kernel, locations={**woven.locations, **known})

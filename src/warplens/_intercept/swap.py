@@ -1,0 +1,22 @@
+"""Put something in the place of a library's function or class wherever a module has a name for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def swap(original: Any, new: Any) -> Callable[[], None]:
+    """`from library import launch` made names of its own: every module's name for `original` becomes `new`. Gives what
+    undoes it, in modules that were imported since as well."""
+    _rename(original, new)
+    return lambda: _rename(new, original)
+
+
+def _rename(old: Any, new: Any) -> None:
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if isinstance(names, dict):
+            for name in [name for name, value in list(names.items()) if value is old]:
+                names[name] = new

@@ -1,0 +1,85 @@
+"""The woven twin of a kernel: its PTX marked by the rules, woven, and loaded beside the plain one."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+from warplens._cuda.driver import driver
+from warplens.errors import WarplensError
+from warplens.weave.auto import Marked, mark_ptx
+from warplens.weave.calls import with_parameter
+from warplens.weave.options import ParamBuffer, Weaving
+from warplens.weave.ptx import Declaration, Module, parse
+from warplens.weave.rules import Auto
+from warplens.weave.weaver import Woven, weave
+
+_HARMLESS = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_")
+"""Module variables that nobody writes: string literals, and numba's environment, which device code does not read."""
+
+
+class Unavailable(WarplensError):
+    """A kernel that runs unmarked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A loaded woven kernel: `kernel` for those who launch by library, `function` for those who launch by context."""
+
+    symbol: str
+    woven: Woven
+    marked: Marked
+    library: int
+    kernel: int
+    function: int
+    constants: tuple[str, ...] = ()
+
+
+def source_name(text: str, name: str) -> str:
+    """PTX whose own source file, which a library made up or left out, is called `name`."""
+    return re.sub(r'(\.file\s+\d+\s+")[^"]*?(?:default_program|\.cubin\.cu|<unnamed>)(")', rf"\g<1>{name}\g<2>", text)
+
+
+def constants_of(module: Module) -> tuple[str, ...]:
+    """The constants of a module, which its twin gets copies of. Variables that a kernel may write cannot be copied:
+    what the program keeps in them would go astray."""
+    found = []
+    for item in module.items:
+        if isinstance(item, Declaration) and item.space in ("global", "const", "tex"):
+            for variable in item.variables:
+                if item.space == "const" and "visible" in item.linkage:
+                    found.append(variable.name)
+                elif item.space != "const" and not _HARMLESS.search(variable.name):
+                    raise Unavailable(
+                        f"its module keeps the variable {variable.name}, which a marked copy of it would not share"
+                    )
+    return tuple(found)
+
+
+def marked_text(text: str, symbol: str, auto: Auto, how: Weaving) -> tuple[Woven, Marked, tuple[str, ...]]:
+    """The woven text of one kernel, which takes its buffer as one more parameter, and its module's constants."""
+    text = text.partition("\0")[0]
+    module = parse(text)
+    function = next((entry for entry in module.entries if entry.name == symbol), None)
+    if function is None:
+        raise Unavailable(f"its PTX has no kernel {symbol}")
+    constants = constants_of(module)
+    function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
+    marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
+    if symbol not in marked.sites:
+        raise Unavailable("no rule finds anything to mark in it")
+    return weave(marked.text, buffer=ParamBuffer(-1), how=how), marked, constants
+
+
+@functools.lru_cache(maxsize=256)
+def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int) -> Twin:
+    """Make and load the twin; each device has its own."""
+    woven, marked, constants = marked_text(text, symbol, auto, how)
+    lib = driver()
+    try:
+        library = lib.load_library(woven.text.encode() + b"\0")
+        kernel = lib.kernel(library, symbol)
+        return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), constants)
+    except WarplensError as error:
+        raise Unavailable(f"with marks it does not assemble: {error}") from None
