@@ -62,14 +62,15 @@ def _measure(lib: Driver) -> dict[str, float]:
     woven = weave(source(), buffer=ParamBuffer(-1))
     shift = shift_for(SLOTS * ROUNDS, "stop", woven.slack)
     size = 1 << shift
-    allocation = lib.allocate(2 * size)
+    allocation = lib.allocate(2 * size + SLOT_BYTES)
     try:
         address = -(-allocation // size) * size
         lib.clear(allocation, 2 * size, 0)
         function = lib.function(lib.load(woven.text.encode() + b"\0"), _KERNEL)
         if function is None:
             raise WarplensError("the calibration kernel cannot be found")
-        arguments = [struct.pack("<Q", allocation), struct.pack("<Q", address | shift)]
+        # The kernel's own result goes behind the buffer, wherever the track lies in it.
+        arguments = [struct.pack("<Q", allocation + 2 * size), struct.pack("<Q", address | shift)]
         lib.launch(function, (1, 1, 1), (32, 1, 1), arguments, 0, 0)
         lib.synchronize()
         launch = _launch(woven, lib.download(address, size))

@@ -18,7 +18,8 @@ from typing import Any
 
 from warplens import session
 from warplens._triton.compile import CompileHook
-from warplens._triton.launch import WovenKernel, tuning
+from warplens._triton.launch import WovenKernel, pass_on, tuning
+from warplens._triton.stages import REMARKS
 from warplens.session import Profile
 
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")
@@ -123,8 +124,8 @@ class _Marker:
     def _marked(self, kernel: Any, launcher: Any) -> Any:
         self._done[id(kernel)] = (kernel, launcher)
         name = str(kernel.fn.__name__)
-        # Without automatic marks only a kernel of the user's own can have any.
-        possible = bool(self.profile.options.marks) or getattr(kernel, "custom_kernel", False)
+        # Unless asked to touch kernels, only one of the user's own can have marks.
+        possible = self.profile.options.hands_on or getattr(kernel, "custom_kernel", False)
         if not possible or not self.profile.options.wants_kernel(name):
             return launcher
         try:
@@ -147,7 +148,10 @@ class _Marker:
             self._marking.now = True
             try:
                 result = kernel._precompile_config(launcher.config)
-                return result.make_launcher() if WovenKernel.of(result.kernel.metadata) else None
+                if WovenKernel.of(result.kernel.metadata):
+                    return result.make_launcher()
+                pass_on(self.profile, kernel.fn.__name__, getattr(result.kernel.metadata, REMARKS, {"notes": ()}))
+                return None
             finally:
                 self._marking.now = False
 

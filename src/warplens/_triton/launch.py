@@ -160,6 +160,13 @@ class TritonLaunch:
         return spent
 
 
+def pass_on(profile: Profile, kernel: str, remarks: Mapping[str, Any]) -> None:
+    """What the compiler had to say of a kernel, to the profile."""
+    profile.coverage.add(remarks.get("matched", ()), remarks.get("lines", {}))
+    for text in remarks["notes"]:
+        profile.note(kernel, text)
+
+
 _thread = threading.local()
 
 
@@ -250,9 +257,7 @@ class LaunchHook:
         """Pass on what the compiler had to say, which may have been in another process: it is kept with the kernel."""
         if remarks and id(remarks) not in self._remarked:
             self._remarked[id(remarks)] = remarks
-            self.profile.coverage.add(remarks.get("matched", ()), remarks.get("lines", {}))
-            for text in remarks["notes"]:
-                self.profile.note(kernel, text)
+            pass_on(self.profile, kernel, remarks)
 
     def _leave_out_tuning(self) -> None:
         """Only the launch that the user asked for is recorded, none of those that Triton's autotuner makes."""

@@ -20,7 +20,7 @@ from warplens.session import Profile
 _NONE = "(?!)"
 """A pattern that no kernel matches: front ends attach as for automatic marks, weave nothing, and count launches."""
 _COLUMNS = [
-    ("kernel", lambda row: escape(short(row.kernel))),
+    ("kernel", lambda row: escape(short(row.kernel, 60))),
     ("launches", lambda row: f"{row.launches:,}"),
     ("total", lambda row: "-" if row.total_ns is None else time_ns(row.total_ns)),
     ("mean", lambda row: "-" if row.mean_ns is None else time_ns(row.mean_ns)),

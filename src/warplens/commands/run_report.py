@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from warplens.runner.summary import summarise, unmarked
 from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 
+_EXPLAINED = 8
+"""Kernels, the longest ones, whose regions are told."""
 _COLUMNS = [
     ("kernel", lambda one: escape(short(one.kernel))),
     ("launches", lambda one: f"{one.recorded:,}" + (f" of {one.ran:,}" if one.ran > one.recorded else "")),
@@ -41,8 +44,8 @@ def describe(profile: Profile, outcome: Outcome, found: Sequence[Found] = ()) ->
         console.print()
         kernels = summarise(trace, profile.seen)
         console.print(table("kernels", _COLUMNS, kernels))
-        for one in kernels:
-            where = ", ".join(f"{escape(name)} {percent(share)}" for name, share in one.top)
+        for one in kernels[:_EXPLAINED]:
+            where = ", ".join(f"{escape(_region(name))} {percent(share)}" for name, share in one.top)
             console.print(f"[dim]{escape(short(one.kernel))}:[/] {where}", soft_wrap=True)
         for line in warnings_of(trace):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
@@ -101,11 +104,16 @@ def trace_of(profile: Profile) -> Trace:
 
 def _files(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[Path]:
     own = [profile.path] if len(trace) and profile.path is not None else []
+    if profile.options.dump_ir is not None:
+        own += sorted(Path(profile.options.dump_ir).glob("*.ttgir"))
     return [*own, *(file for one in found for file in one.files)]
 
 
 def _next(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[str]:
     """Commands that work as they are printed, from where the user stands."""
+    if profile.options.dump_ir is not None:
+        folder = shlex.quote(str(profile.options.dump_ir))
+        return [f"edit the files in {folder}, then: {again.program()} run --override {folder} SCRIPT"]
     if not len(trace) or profile.path is None:
         return []
     file = shlex.quote(str(profile.path))
@@ -114,6 +122,11 @@ def _next(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[str]:
     return [f"{again.program()} {verb.format(trace=file)}" for verb in verbs]
 
 
-def short(kernel: str) -> str:
+def short(kernel: str, most: int = 40) -> str:
     """Long names differ at their ends."""
-    return kernel if len(kernel) <= 40 else f"{kernel[:24]}…{kernel[-15:]}"
+    return kernel if len(kernel) <= most else f"{kernel[: most - 16]}…{kernel[-15:]}"
+
+
+def _region(name: str) -> str:
+    """Files that Inductor writes are called by a hash: its end tells them apart."""
+    return re.sub(r"\b\w{30,}(\w{4}\.py:)", r"…\1", name)
