@@ -6,7 +6,8 @@
 #include "flash.cu"
 #include "naive.cu"
 #include "tiled.cu"
-#include "broken/kernels.cu"
+#include "broken/decode.cu"
+#include "broken/rows.cu"
 #include <warplens_host.h>
 
 #include <fstream>
