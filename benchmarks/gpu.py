@@ -18,9 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from warplens._cuda.arguments import dim3, pack
 from warplens._cuda.driver import driver
-from warplens._cuda.nvrtc import compile_cubin, cuda_include
+from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_include
 from warplens._cuda.pending import DeviceBuffer
+from warplens._cuda.woven import FLAGS, WovenBuild, load
 from warplens.record.buffer import plan
+from warplens.record.layout import HEADER, HEADER_BYTES
+from warplens.weave.options import Weaving, shift_for
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
 
@@ -30,14 +33,18 @@ def arch() -> str:
 
 
 class Program:
-    """One kernel of one source with one set of definitions."""
+    """One kernel of one source with one set of definitions; with `how`, its marks are woven into its PTX."""
 
-    def __init__(self, file: str, kernel: str, *definitions: str) -> None:
+    def __init__(self, file: str, kernel: str, *definitions: str, how: Weaving | None = None) -> None:
         source = (KERNELS / file).read_text()
         toolkit = cuda_include()
         paths = [f"--include-path={KERNELS}", *([f"--include-path={toolkit}"] if toolkit else [])]
-        self.cubin = compile_cubin(source, file, arch(), [*paths, *definitions])
-        self._module = driver().load(self.cubin)
+        self.build: WovenBuild | None = None
+        if how is not None:
+            self.build = load(driver(), compile_ptx(source, file, arch(), [*paths, *definitions, *FLAGS]), how)
+            self._module = self.build.handle
+        else:
+            self._module = driver().load(compile_cubin(source, file, arch(), [*paths, *definitions]))
         handle = driver().function(self._module, kernel)
         if handle is None:
             raise SystemExit(f"{file} has no kernel {kernel}")
@@ -98,6 +105,28 @@ def buffer(
     blocks, threads = dim3(grid, "grid"), dim3(block, "block")
     sizes = plan(blocks, threads, records=records, full=full)
     return DeviceBuffer(driver(), kernel, blocks, threads, sizes, full=full, stream=0, names=None, cost=cost)
+
+
+class WovenBuffer:
+    """Tracks for launches of a woven kernel; `pointer` is what the kernel takes."""
+
+    def __init__(self, program: Program, tracks: int, records: int) -> None:
+        assert program.build is not None
+        self.tracks, self.shift = tracks, shift_for(records, "stop", program.build.woven.slack)
+        self._memory = Memory((tracks + 1) << self.shift)
+        self.pointer = -(-self._memory.address >> self.shift) << self.shift | self.shift
+
+    def written(self) -> np.ndarray[Any, Any]:
+        """Records that each track claims, kept or not."""
+        driver().synchronize()
+        base = self.pointer >> self.shift << self.shift
+        return (
+            driver()
+            .download_rows(base, 1 << self.shift, 128, self.tracks, 128)
+            .reshape(-1, 128)[:, 16:20]
+            .copy()
+            .view(np.uint32)
+        )
 
 
 def timed(work: Callable[[], None]) -> float:

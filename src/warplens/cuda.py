@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from warplens import session
 from warplens._cuda.arguments import dim3, stream_handle
 from warplens._cuda.calibrate import Calibration, measure
 from warplens._cuda.driver import driver
@@ -35,16 +34,21 @@ __all__ = ["Calibration", "Kernel", "Module", "buffer", "calibrate", "compile", 
 
 
 def compile(
-    source: str | os.PathLike[str], *, arch: str | None = None, options: Sequence[str] = (), name: str = ""
+    source: str | os.PathLike[str],
+    *,
+    arch: str | None = None,
+    options: Sequence[str] = (),
+    name: str = "",
+    woven: bool = True,
 ) -> Module:
     """Compile CUDA source, given as text or as a path, for `arch` (default: the GPU here).
 
-    Outside a profile the kernels run without marks; inside, the module is compiled again with them.
+    Outside a profile the kernels run without marks; inside, the module is compiled again with them: woven into its PTX,
+    which costs the kernel least, or, with woven=False or where the weaver cannot, as the header writes them.
     """
     text, title = _source(source)
-    module = Module(text, name or title, arch or _arch_here(), options)
-    profile = session.active()
-    module.cubin(profile.options.full if profile is not None else "off")
+    module = Module(text, name or title, arch or _arch_here(), options, woven=woven)
+    module.cubin("off")
     return module
 
 

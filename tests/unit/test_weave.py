@@ -85,8 +85,10 @@ def launch(
     slots: int = 256,
     select: Selection | None = None,
     out: int = 0,
-) -> tuple[list[tuple[Any, list[tuple[Any, ...]]]], np.ndarray, simulate.Memory]:
-    """Run `entry`; every track as (header, [(kind, region, tag, payload, clock)]) in the order of its index."""
+    parse: bool = True,
+) -> tuple[list[tuple[Any, list[Any]]], np.ndarray, simulate.Memory]:
+    """Run `entry`; every track as (header, [(kind, region, tag, payload, clock)]) in the order of its index; with
+    `parse` off, its slots as they are."""
     grid, block = _dim3(grid), _dim3(block)
     select = select or Selection()
     warps = -(-int(np.prod(block)) // 32)
@@ -108,16 +110,18 @@ def launch(
     assert not memory.read(guard, np.uint8, stride).any(), "wrote before the first track"
     raw = memory.read(base, np.uint8, tracks * stride).reshape(tracks, stride)
     capacity = capacity_of(shift, woven.full, woven.slack)
-    return [_track(row, woven, capacity) for row in raw], memory.read(result, np.int32, out), memory
+    return [_track(row, woven, capacity, parse) for row in raw], memory.read(result, np.int32, out), memory
 
 
-def _track(row: np.ndarray, woven: Woven, capacity: int) -> tuple[Any, list[tuple[Any, ...]]]:
+def _track(row: np.ndarray, woven: Woven, capacity: int, parse: bool) -> tuple[Any, list[Any]]:
     header = row[:HEADER_BYTES].view(HEADER)[0]
     first = len(row) // 2 if woven.full == "ring" else HEADER_BYTES
     slots = row[first : first + capacity * 8].view(np.uint64)
     written = int(header["written"])
     order = range(max(0, written - capacity) if woven.full == "ring" else 0, min(written, written))
     words = [int(slots[i % capacity]) for i in order if woven.full == "ring" or i < capacity]
+    if not parse:
+        return header, words
     records: list[tuple[Any, ...]] = []
     index = 0
     while index < len(words):
@@ -194,6 +198,21 @@ def test_records_wait_in_the_lanes_of_a_whole_warp_and_go_out_in_one_store() -> 
         block = number // 2
         whole = expected(block, 0, 5, early=block < 1)
         assert records == [whole[0], (Kind.VALUE, "thread", 0, block), *whole[2:]]
+
+
+@pytest.mark.parametrize("clock", ["32", "64"])
+@pytest.mark.parametrize("store", POLICIES)
+def test_an_anchor_ties_the_clock_to_the_global_timer(store: str, clock: str) -> None:
+    text = UNIFORM.replace("\tadd.s32 %r7, %r7, 1;", "\t// @warplens T\n\tadd.s32 %r7, %r7, 1;")
+    woven = weave(text, how=Weaving(store=store, clock=clock, aligned=True))
+    tracks, _, _ = launch(woven, "work", 1, 64, ["OUT", 6, 0, "BUFFER"], out=64, parse=False)
+    for header, words in tracks:
+        at = [n for n, word in enumerate(words) if word & 0xFFFFFFFF == int(Kind.ANCHOR)]
+        assert len(at) == 6
+        times = [int(header["start_ns"]), *[words[n - 1] for n in at], int(header["exit_ns"])]
+        clocks = [(words[n] >> 32) - int(header["start_clock"]) & 0xFFFFFFFF for n in at]
+        assert times == sorted(times)
+        assert clocks == sorted(set(clocks))
 
 
 @pytest.mark.parametrize("slots", range(8, 17))

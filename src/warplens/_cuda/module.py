@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warplens import session
 from warplens._cuda.arguments import dim3, pack, stream_handle
 from warplens._cuda.driver import Driver, driver
-from warplens._cuda.nvrtc import compile_cubin, cuda_include
+from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_include
 from warplens._cuda.pending import DeviceBuffer
 from warplens.capture import Dim3
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.record.buffer import plan
 from warplens.record.names import Names, scan
+from warplens.weave.options import Weaving
 from warplens.weave.symbols import plain_name
+
+if TYPE_CHECKING:
+    from warplens._cuda.woven import WovenBuild
 
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
@@ -26,7 +31,18 @@ calibrations: dict[tuple[str, str], dict[str, float]] = {}
 
 
 _ELSEWHERE = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
-"""Options of woven kernels. A CUDA kernel chooses its recording warps and lanes itself: see wl::Kernel."""
+"""Options of woven kernels. Where marks are compiled the direct way, the kernel itself chooses its recording warps and
+lanes: see wl::Kernel."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a kernel is launched."""
+
+    grid: Dim3
+    block: Dim3
+    shared: int = 0
+    stream: int = 0
 
 
 def wanted_by(kernel: str, front_end: str = "CUDA kernels") -> session.Profile | None:
@@ -82,21 +98,51 @@ class _Build:
 class Module:
     """Compiled CUDA source. `module["gemm"]` is a kernel; a C++ kernel is found by its plain name too."""
 
-    def __init__(self, source: str, name: str, arch: str, options: Sequence[str]) -> None:
+    def __init__(self, source: str, name: str, arch: str, options: Sequence[str], *, woven: bool = False) -> None:
         self._source, self.name, self.arch, self._options = source, name, arch, tuple(options)
+        self._weave = woven
         self._cubins: dict[str, bytes] = {}
         self._builds: dict[str, _Build] = {}
+        self._woven: dict[Weaving, WovenBuild] = {}
 
     def cubin(self, variant: str = "stop") -> bytes:
         """The machine code: `stop` or `ring` with marks, `off` without."""
         if variant not in _VARIANTS:
             raise UsageError(f"variant {variant!r}{did_you_mean(variant, _VARIANTS)}")
         if variant not in self._cubins:
-            toolkit = cuda_include()
-            paths = [f"--include-path={toolkit}"] if toolkit else []
-            options = (*_VARIANTS[variant], *paths, *self._options)
-            self._cubins[variant] = compile_cubin(self._source, self.name, self.arch, options)
+            self._cubins[variant] = compile_cubin(self._source, self.name, self.arch, self._flags(_VARIANTS[variant]))
         return self._cubins[variant]
+
+    @functools.cached_property
+    def ptx(self) -> str | None:
+        """The PTX with marks for the weaver; None where marks are to be compiled the direct way."""
+        from warplens._cuda import woven
+
+        if not self._weave:
+            return None
+        try:
+            text = compile_ptx(self._source, self.name, self.arch, self._flags(woven.FLAGS))
+        except WarplensError:
+            return None  # the direct way takes what this one does not, or says what is wrong with the source
+        return text if woven.weavable(text) else None
+
+    def woven(self, how: Weaving) -> WovenBuild | None:
+        """The module with its marks woven in; None where that cannot be."""
+        from warplens._cuda import woven
+
+        if self.ptx is not None and how not in self._woven:
+            try:
+                self._woven[how] = woven.load(driver(), self.ptx, how)
+            except WarplensError as problem:
+                # A driver older than NVRTC does not read its PTX, only its machine code.
+                if "PTX" not in str(problem):
+                    raise
+                self.ptx = None
+        return self._woven.get(how)
+
+    def _flags(self, variant: Sequence[str]) -> tuple[str, ...]:
+        toolkit = cuda_include()
+        return (*variant, *([f"--include-path={toolkit}"] if toolkit else []), *self._options)
 
     def regions(self) -> dict[int, str]:
         """The names of the marks in the source, by id."""
@@ -129,29 +175,53 @@ class Kernel:
         every_thread: bool = False,
     ) -> None:
         """Launch with `arguments`; the buffer is added. Nothing waits for the GPU."""
-        blocks, threads, handle = dim3(grid, "grid"), dim3(block, "block"), stream_handle(stream)
-        profile = wanted_by(self.name)
-        variant = profile.options.full if profile is not None else "off"
-        lib = driver()
-        function, sizes = self._function(lib, variant)
+        shape = Shape(dim3(grid, "grid"), dim3(block, "block"), shared, stream_handle(stream))
+        profile, lib = session.active(), driver()
+        ready = None
+        if profile is not None and profile.wants(self.name):
+            ready = None if every_thread else self._woven(lib, profile, shape)
+            ready = ready or self._direct(lib, profile, shape, every_thread)
+        function, sizes, address = ready or (*self._function(lib, "off"), 0)
         packed = pack(self.name, (*arguments, 0), sizes)
-        if profile is not None:
-            names = self._module.build(variant).names
-            taken = lib.resources(function)
-            address = new_buffer(
-                profile,
-                self.name,
-                blocks,
-                threads,
-                every_thread=every_thread,
-                stream=handle,
-                names=names,
-                resources=taken | {"shared_bytes": taken["shared_bytes"] + shared},
-            )
-            packed[-1] = address.to_bytes(8, "little")
+        packed[-1] = address.to_bytes(8, "little")
         if shared > 48 << 10:
             lib.allow_shared(function, shared)
-        lib.launch(function, blocks, threads, packed, shared, handle)
+        lib.launch(function, shape.grid, shape.block, packed, shared, shape.stream)
+
+    def _woven(self, lib: Driver, profile: session.Profile, shape: Shape) -> tuple[int, list[int], int] | None:
+        """The woven function, its parameters' sizes and its buffer; None where its marks are not woven."""
+        if self._module.ptx is None:
+            return None
+        from warplens._cuda import woven
+
+        profile.options.refuse("CUDA kernels", "buffer")
+        how = woven.how_for(profile.options, shape.block)
+        build = self._module.woven(how)
+        symbol = find_kernel(self.name, list(build.woven.entries)) if build is not None else None
+        function = lib.function(build.handle, symbol) if build is not None and symbol else None
+        if build is None or symbol is None or function is None:
+            return None
+        address = woven.lend(profile, build, symbol, how, woven.Loaded(self.name, lib.resources(function)), shape)
+        return function, lib.parameter_sizes(function), address
+
+    def _direct(
+        self, lib: Driver, profile: session.Profile, shape: Shape, every_thread: bool
+    ) -> tuple[int, list[int], int]:
+        """The same of a function whose marks the compiler saw."""
+        profile.options.refuse("CUDA kernels", *_ELSEWHERE)
+        function, sizes = self._function(lib, profile.options.full)
+        taken = lib.resources(function)
+        address = new_buffer(
+            profile,
+            self.name,
+            shape.grid,
+            shape.block,
+            every_thread=every_thread,
+            stream=shape.stream,
+            names=self._module.build(profile.options.full).names,
+            resources=taken | {"shared_bytes": taken["shared_bytes"] + shape.shared},
+        )
+        return function, sizes, address
 
     def __getitem__(self, shape: tuple[int | Sequence[int], int | Sequence[int]]) -> Any:
         """`kernel[grid, block](*arguments)`."""

@@ -12,6 +12,16 @@ from warplens.record.header import INCLUDE
 
 def compile_cubin(source: str, name: str, arch: str, options: Sequence[str]) -> bytes:
     """The cubin of `source` for `arch` (like "sm_90a"); a compile error is raised with the compiler's own words."""
+    return _compile(source, name, arch, options, "CUBIN")
+
+
+def compile_ptx(source: str, name: str, arch: str, options: Sequence[str]) -> str:
+    """The PTX of `source` for `arch`."""
+    virtual = arch.replace("sm_", "compute_")
+    return _compile(source, name, virtual, options, "PTX").rstrip(b"\0").decode()
+
+
+def _compile(source: str, name: str, arch: str, options: Sequence[str], kind: str) -> bytes:
     nvrtc = _bindings()
     status, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
     _check(nvrtc, status)
@@ -21,7 +31,7 @@ def compile_cubin(source: str, name: str, arch: str, options: Sequence[str]) -> 
         if int(status):
             log = _text(nvrtc, program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             raise WarplensError(f"{name}: NVRTC could not compile it for {arch} with {' '.join(options)}:\n{log}")
-        return _bytes(nvrtc, program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+        return _bytes(nvrtc, program, getattr(nvrtc, f"nvrtcGet{kind}Size"), getattr(nvrtc, f"nvrtcGet{kind}"))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

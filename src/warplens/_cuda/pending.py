@@ -20,8 +20,8 @@ class DeviceBuffer:
     """Allocated and cleared when made; `collect` waits for the GPU, copies what was written and frees it."""
 
     silent = (
-        "no warp reached a wl::Kernel. Is `wl::Kernel k(prof);` its first line, was it launched with this buffer inside "
-        "the profile, and compiled without -DWARPLENS=0?"
+        "no warp reached a wl::Kernel. Is `wl::Kernel k(prof);` its first line, was it launched with this buffer "
+        "inside the profile, and compiled without -DWARPLENS=0?"
     )
     too_small = (
         "give wlcu.buffer the grid and block of the launch, and every_thread=True when the kernel uses wl::every_thread"

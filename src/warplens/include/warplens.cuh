@@ -25,6 +25,9 @@
 #ifndef WARPLENS_RING
 #define WARPLENS_RING 0
 #endif
+#ifndef WARPLENS_WOVEN
+#define WARPLENS_WOVEN 0  // marks as comments in PTX, for the weaver; warplens.cuda sets it where it compiles itself
+#endif
 #ifndef WARPLENS_BARRIERS
 #define WARPLENS_BARRIERS 1
 #endif
@@ -50,6 +53,10 @@ WL_BOTH_ constexpr unsigned region_id(const char* name) {
   return value ? value : 1u;
 }
 
+namespace detail {
+WL_BOTH_ constexpr unsigned word0(unsigned kind, unsigned region) { return kind | region << WL_REGION_SHIFT; }
+}  // namespace detail
+
 // Which lanes record. Whatever is chosen, every warp leaves its track header, so its lifetime is known.
 struct PerWarp {};
 struct PerBlock {};
@@ -72,7 +79,9 @@ static __constant__ __attribute__((used)) const unsigned long long names_end_[WL
 
 }  // namespace wl
 
-#if WARPLENS && (defined(__CUDA_ARCH__) || defined(WARPLENS_SHIM))
+#if WARPLENS && WARPLENS_WOVEN && defined(__CUDA_ARCH__)
+#include "warplens_woven.h"
+#elif WARPLENS && (defined(__CUDA_ARCH__) || defined(WARPLENS_SHIM))
 #include "warplens_device.h"
 #else
 

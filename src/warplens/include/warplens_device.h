@@ -14,17 +14,6 @@ __device__ __forceinline__ When when(bool condition) { return When{condition}; }
 
 namespace detail {
 
-// One object per mark in the module's constants; the host finds it in the cubin by its magic, or has send_names bring it.
-template <unsigned NameSize, unsigned FileSize>
-struct Name {
-  static_assert(WL_NAME_BYTES + NameSize + FileSize < WL_MAX_NAME - 8, "a region's name and its file's path are too long");
-  unsigned long long magic;
-  unsigned id, line;
-  unsigned short name_size, file_size;
-  char name[NameSize];
-  char file[FileSize];
-};
-
 struct Place {
   unsigned block, warp, lane, thread;
 };
@@ -106,30 +95,23 @@ __device__ __forceinline__ Payload payload(long v) { return payload(static_cast<
 __device__ __forceinline__ Payload payload(unsigned v) { return payload(static_cast<unsigned long long>(v)); }
 __device__ __forceinline__ Payload payload(unsigned long v) { return payload(static_cast<unsigned long long>(v)); }
 
-WL_BOTH_ constexpr unsigned word0(unsigned kind, unsigned region) { return kind | region << WL_REGION_SHIFT; }
-
-template <unsigned Id>
-struct Region {
-  __device__ __forceinline__ Region() { record<word0(WL_KIND_BEGIN, Id)>(); }
-  __device__ __forceinline__ ~Region() { record<word0(WL_KIND_END, Id)>(); }
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
-};
-
 __device__ __forceinline__ void anchor() { record_payload(word0(WL_KIND_ANCHOR, 0), globaltimer()); }
 
-template <class Index>
-__device__ __forceinline__ void iteration(unsigned word, Index index) {
+template <unsigned Word, class Index>
+__device__ __forceinline__ void iteration(Index index) {
   const Payload p = payload(index);
-  record_payload(word | p.type << WL_TAG_SHIFT, p.bits);
+  record_payload(Word | p.type << WL_TAG_SHIFT, p.bits);
   if ((p.bits & 63u) == 0) anchor();
 }
 
-template <class T>
-__device__ __forceinline__ void value(unsigned word, T v) {
+template <unsigned Word, class T>
+__device__ __forceinline__ void value(T v) {
   const Payload p = payload(v);
-  record_payload(word | p.type << WL_TAG_SHIFT, p.bits);
+  record_payload(Word | p.type << WL_TAG_SHIFT, p.bits);
 }
+
+template <unsigned Word>
+__device__ __forceinline__ void async(unsigned tag) { record_word(Word | tag << WL_TAG_SHIFT); }
 
 }  // namespace detail
 
@@ -195,58 +177,6 @@ struct Callee {
 
 }  // namespace wl
 
-#define WL_CAT2_(a, b) a##b
-#define WL_CAT_(a, b) WL_CAT2_(a, b)
-#define WL_NAME_(text, symbol)                                                                                  \
-  static __constant__ __attribute__((used)) const ::wl::detail::Name<sizeof("" text), sizeof(__FILE__)> symbol = { \
-      WL_NAME_MAGIC, ::wl::region_id(text), __LINE__, sizeof("" text), sizeof(__FILE__), text, __FILE__}
-#define WL_MARK_(kind, text, ...)                                        \
-  do {                                                                   \
-    WL_NAME_(text, wl_name_);                                            \
-    constexpr unsigned wl_word_ = ::wl::detail::word0(kind, ::wl::region_id(text)); \
-    __VA_ARGS__;                                                         \
-  } while (0)
-
-#define WL_REGION_(text, n)                \
-  WL_NAME_(text, WL_CAT_(wl_name_, n));    \
-  const ::wl::detail::Region<::wl::region_id(text)> WL_CAT_(wl_region_, n)
-#ifdef __COUNTER__
-#define WL_REGION(name) WL_REGION_(name, __COUNTER__)
-#else  // NVRTC
-#define WL_REGION(name) WL_REGION_(name, __LINE__)
-#endif
-#define WL_BEGIN(name) WL_MARK_(WL_KIND_BEGIN, name, ::wl::detail::record<wl_word_>())
-#define WL_END(name) WL_MARK_(WL_KIND_END, name, ::wl::detail::record<wl_word_>())
-#define WL_INSTANT(name) WL_MARK_(WL_KIND_INSTANT, name, ::wl::detail::record<wl_word_>())
-#define WL_VALUE(name, v) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::value(wl_word_, v))
-// A loop's index as a value; every 64th also anchors the clock, which a track of many milliseconds needs.
-#define WL_ITERATION(name, i) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::iteration(wl_word_, i))
-// Work that starts here and ends elsewhere (a copy in flight): begin and end are paired by name and tag, 0 to 31.
-#define WL_ASYNC_BEGIN(name, tag) \
-  WL_MARK_(WL_KIND_ASYNC_BEGIN, name, ::wl::detail::record_word(wl_word_ | static_cast<unsigned>(tag) << WL_TAG_SHIFT))
-#define WL_ASYNC_END(name, tag) \
-  WL_MARK_(WL_KIND_ASYNC_END, name, ::wl::detail::record_word(wl_word_ | static_cast<unsigned>(tag) << WL_TAG_SHIFT))
-// Ties this warp's clock to the global timer here.
-#define WL_ANCHOR() ::wl::detail::anchor()
-
-// Put this right after a block barrier that is written in asm or waited for inside a library, if a mark follows: without
-// it the mark reads the clock before the barrier holds the warp. The whole warp must have come through the barrier.
-#define WL_SETTLE() ::wl::detail::settle()
-
-// CUDA's own barriers need no word of yours; -DWARPLENS_BARRIERS=0 leaves them alone.
-#if WARPLENS_BARRIERS
-namespace wl {
-namespace detail {
-__device__ __forceinline__ int settled(int result) {
-  settle();
-  return result;
-}
-}  // namespace detail
-}  // namespace wl
-#define __syncthreads() (::__syncthreads(), ::wl::detail::settle())
-#define __syncthreads_count(predicate) ::wl::detail::settled(::__syncthreads_count(predicate))
-#define __syncthreads_and(predicate) ::wl::detail::settled(::__syncthreads_and(predicate))
-#define __syncthreads_or(predicate) ::wl::detail::settled(::__syncthreads_or(predicate))
-#endif
+#include "warplens_marks.h"
 
 #endif  // WARPLENS_DEVICE_H

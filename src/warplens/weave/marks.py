@@ -6,6 +6,7 @@
     V name type reg   a value: the type and register (or immediate) that hold it
     A name tag        begin of an async span; tag is 0..31 or a .b32 register
     Z name tag        end of an async span
+    T                 an anchor: ties the clock to the global timer here
 
 Names are percent-encoded, so any text survives inline asm, LLVM and the PTX comment it ends up in.
 """
@@ -29,9 +30,12 @@ KINDS = {
     "V": Kind.VALUE,
     "A": Kind.ASYNC_BEGIN,
     "Z": Kind.ASYNC_END,
+    "T": Kind.ANCHOR,
 }
 VALUE_TYPES = ("s32", "u32", "s64", "u64", "f32", "f64")
-_WORDS = {"B": 2, "E": 2, "I": 2, "V": 4, "A": 3, "Z": 3}
+_WORDS = {"B": 2, "E": 2, "I": 2, "V": 4, "A": 3, "Z": 3, "T": 1}
+PAYLOAD = (Kind.VALUE, Kind.ANCHOR)
+"""Marks whose record follows 8 bytes of its own."""
 _REGISTER = re.compile(r"%[\w$]+|-?\d+|0[xfd][0-9A-Fa-f]+|-?[\d.]+(?:e[-+]?\d+)?")
 
 
@@ -49,9 +53,14 @@ class Mark:
 
     @property
     def slots(self) -> int:
-        own = 2 if self.kind is Kind.VALUE else 1
+        own = 2 if self.kind in PAYLOAD else 1
         # The clock is the payload of the record itself, or of a pair ahead of one that has no room for it.
         return own + (0 if not self.wide else 1 if self.kind in WIDE_KINDS else 2)
+
+    @property
+    def shares_clock(self) -> bool:
+        """Whether the clock read of a mark right before it can serve it too."""
+        return not self.operand and self.kind not in PAYLOAD
 
 
 def encode_name(name: str) -> str:
@@ -71,9 +80,9 @@ def parse_mark(content: str, line: int) -> Mark | None:
     words = content[len(PREFIX) :].split()
     letter = words[0] if words else ""
     if letter not in KINDS or len(words) != _WORDS[letter]:
-        allowed = "B, E or I with a name, V with name, type and register, A or Z with name and tag"
+        allowed = "B, E or I with a name, V with name, type and register, A or Z with name and tag, T alone"
         raise WeaveError(line, content, "not a mark warplens knows", f"allowed are {allowed}")
-    name, operand, kind = unquote(words[1]), "", ""
+    name, operand, kind = unquote(words[1]) if len(words) > 1 else "", "", ""
     if letter == "V":
         kind, operand = words[2:]
         if kind not in VALUE_TYPES:

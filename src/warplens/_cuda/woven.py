@@ -1,0 +1,123 @@
+"""CUDA source that warplens compiles itself: marks stay comments until the compiler is done, then they are woven in.
+
+That disturbs a kernel less than marks the compiler sees, and takes the options that only woven kernels know. What the
+weaver cannot do (another leader than lane 0, a header of another tool) is compiled the direct way instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from warplens._cuda.driver import Driver
+from warplens._cuda.module import Shape
+from warplens._intercept import memory
+from warplens._triton.frontend import recipe
+from warplens._triton.launch import LaunchHook, WovenKernel
+from warplens.capture import Dim3
+from warplens.options import Options
+from warplens.record.names import Names, scan
+from warplens.session import Profile
+from warplens.weave.options import ParamBuffer, Weaving
+from warplens.weave.ptx import Comment, Declaration, Module, parse
+from warplens.weave.weaver import Woven, weave
+
+FLAGS = ("-DWARPLENS=1", "-DWARPLENS_WOVEN=1")
+_KERNEL, _DIRECT = "@warplens-kernel", "@warplens-kernel direct"
+
+
+@dataclass(frozen=True)
+class WovenBuild:
+    """A woven module on the device."""
+
+    handle: int
+    woven: Woven
+    regions: Mapping[int, str]
+    locations: Mapping[int, str]
+
+
+def weavable(text: str) -> bool:
+    """Whether the weaver can do all that this PTX asks for."""
+    if _DIRECT in text or "@warplens " not in text:
+        return False
+    module = parse(text)
+    known = {entry.name for entry in module.entries if _opens(entry.walk())}
+    return known.issuperset(weave(text, buffer=ParamBuffer(-1)).entries)
+
+
+def how_for(options: Options, block: Dim3) -> Weaving:
+    """The weaving for a launch: where warps are whole, their lanes share the stores."""
+    how = recipe(options).how
+    aligned = block[0] % 32 == 0
+    # A word per block in a register would be one too many where a GEMM's accumulators fill them.
+    return replace(how, store="spread", keep=0, aligned=True) if aligned and how.store == "auto" else how
+
+
+def load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
+    """Weave the PTX and let the driver assemble it."""
+    woven = weave(text, buffer=ParamBuffer(-1), how=how)
+    names = _names(text)
+    ids = {number: int(name.lstrip("#")) for number, name in woven.regions.items()}
+    return WovenBuild(
+        lib.load(woven.text.encode() + b"\0"),
+        woven,
+        {number: names.regions[key] for number, key in ids.items()},
+        {number: names.locations[key] for number, key in ids.items() if key in names.locations},
+    )
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A kernel on the device: its name, and what the driver says it takes."""
+
+    name: str
+    taken: Mapping[str, int]
+
+
+def lend(profile: Profile, build: WovenBuild, symbol: str, how: Weaving, kernel: Loaded, shape: Shape) -> int:
+    """A buffer for one launch, as the kernel takes it; 0 where nothing of it is to be recorded."""
+    threads = build.woven.threads.get(symbol, math.prod(shape.block))
+    woven = WovenKernel(
+        kernel.name, -(-threads // 32), 1, dict(build.regions), dict(build.locations), build.woven.slack,
+        build.woven.full, build.woven.store, how.select, block=shape.block,
+        resources={
+            "registers": kernel.taken["registers"],
+            "shared_bytes_kernel": kernel.taken["shared_bytes"] + shape.shared,
+        },
+    )  # fmt: skip
+    return int(_buffers(profile)._new(woven, shape.grid, shape.stream) or 0)
+
+
+class _Buffers(LaunchHook):
+    memory = memory
+
+
+_held: weakref.WeakKeyDictionary[Profile, _Buffers] = weakref.WeakKeyDictionary()
+
+
+def _buffers(profile: Profile) -> _Buffers:
+    return _held.setdefault(profile, _Buffers(profile))
+
+
+def _opens(nodes: object) -> bool:
+    return any(isinstance(node, Comment) and node.content.startswith(_KERNEL) for node in nodes)  # type: ignore[attr-defined]
+
+
+@functools.lru_cache(maxsize=16)
+def _names(text: str) -> Names:
+    """The names of the marks, which lie in the module's constants as bytes."""
+    return scan(b"".join(_constants(parse(text))))
+
+
+def _constants(module: Module) -> list[bytes]:
+    found = []
+    for item in module.items:
+        if isinstance(item, Declaration) and item.space == "const" and item.type in ("b8", "u8"):
+            for variable in item.variables:
+                numbers = [int(n) for n in re.findall(r"\d+", variable.initialiser or "")]
+                found.append(bytes(numbers).ljust(item.size(variable), b"\0"))
+    return found

@@ -1,0 +1,73 @@
+// Marks as comments in PTX, `// @warplens B #id`, which the weaver turns into records after the compiler is done.
+// What it has no mark for leaves the word `direct`, and warplens.cuda compiles the source with warplens_device.h then.
+#ifndef WARPLENS_WOVEN_H
+#define WARPLENS_WOVEN_H
+
+namespace wl {
+
+__device__ __forceinline__ When when(bool condition) { return When{condition}; }
+
+template <class Leader = PerWarp>
+struct Kernel {
+  __device__ __forceinline__ explicit Kernel(Buffer, Leader = Leader()) { asm volatile("// @warplens-kernel direct"); }
+};
+template <>
+struct Kernel<PerWarp> {
+  __device__ __forceinline__ explicit Kernel(Buffer, PerWarp = PerWarp()) { asm volatile("// @warplens-kernel"); }
+};
+
+// The weaver finds its way into functions that are not inlined by itself.
+struct Link {};
+struct Callee {
+  __device__ __forceinline__ explicit Callee(Link&) {}
+};
+
+namespace detail {
+
+template <unsigned Word>
+__device__ __forceinline__ void record() {
+  constexpr unsigned kind = Word & (1u << WL_REGION_SHIFT) - 1, id = Word >> WL_REGION_SHIFT;
+  if constexpr (kind == WL_KIND_BEGIN) asm volatile("// @warplens B #%0" ::"n"(id) : "memory");
+  if constexpr (kind == WL_KIND_END) asm volatile("// @warplens E #%0" ::"n"(id) : "memory");
+  if constexpr (kind == WL_KIND_INSTANT) asm volatile("// @warplens I #%0" ::"n"(id) : "memory");
+}
+
+#define WL_VALUE_OF_(type, letter, name)                                                               \
+  template <unsigned Word>                                                                             \
+  __device__ __forceinline__ void value(type v) {                                                      \
+    asm volatile("// @warplens V #%0 " name " %1" ::"n"(Word >> WL_REGION_SHIFT), letter(v) : "memory"); \
+  }
+WL_VALUE_OF_(int, "r", "s32")
+WL_VALUE_OF_(unsigned, "r", "u32")
+WL_VALUE_OF_(long, "l", "s64")
+WL_VALUE_OF_(unsigned long, "l", "u64")
+WL_VALUE_OF_(long long, "l", "s64")
+WL_VALUE_OF_(unsigned long long, "l", "u64")
+WL_VALUE_OF_(float, "f", "f32")
+WL_VALUE_OF_(double, "d", "f64")
+#undef WL_VALUE_OF_
+
+template <unsigned Word>
+__device__ __forceinline__ void async(unsigned tag) {
+  constexpr unsigned kind = Word & (1u << WL_REGION_SHIFT) - 1, id = Word >> WL_REGION_SHIFT;
+  if constexpr (kind == WL_KIND_ASYNC_BEGIN) asm volatile("// @warplens A #%0 %1" ::"n"(id), "r"(tag) : "memory");
+  if constexpr (kind == WL_KIND_ASYNC_END) asm volatile("// @warplens Z #%0 %1" ::"n"(id), "r"(tag) : "memory");
+}
+
+__device__ __forceinline__ void anchor() { asm volatile("// @warplens T" ::: "memory"); }
+
+template <unsigned Word, class Index>
+__device__ __forceinline__ void iteration(Index index) {
+  value<Word>(index);
+  if ((index & 63) == 0) anchor();
+}
+
+// The weaver puts what holds a warp at a barrier behind every one it sees.
+__device__ __forceinline__ void settle() {}
+
+}  // namespace detail
+}  // namespace wl
+
+#include "warplens_marks.h"
+
+#endif  // WARPLENS_WOVEN_H

@@ -1,0 +1,332 @@
+"""One function, rewritten: clock reads at its marks, stores where the policy puts them, its opening and its exits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warplens.record.layout import WIDE_KINDS, Kind, ValueType, word0
+from warplens.weave import spread
+from warplens.weave.blocks import Block, MarkSite, Outline, Place
+from warplens.weave.constants import build_constants
+from warplens.weave.marks import PAYLOAD, Mark
+from warplens.weave.ptx import Function, Instruction, Label, Raw, Scope
+from warplens.weave.shared import SharedRing, SharedTrack
+from warplens.weave.tracks import ZERO, RingTrack, Track
+from warplens.weave.whole import Wholeness
+
+if TYPE_CHECKING:
+    from warplens.weave.weaver import Weaver
+
+HELD = 8
+"""Clocks a block may hold in registers until its end."""
+
+_TO_64 = {"s32": "cvt.s64.s32", "u32": "cvt.u64.u32", "s64": "mov.b64", "u64": "mov.b64", "f64": "mov.b64"}
+_VALUE_TAG = {
+    "s32": ValueType.I64, "s64": ValueType.I64, "u32": ValueType.U64, "u64": ValueType.U64,
+    "f32": ValueType.F64, "f64": ValueType.F64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Record:
+    """One record to store: its first slot counted back from the block's end, its words, its clock's group."""
+
+    back: int
+    word: str
+    clock: str
+    group: int
+    payload: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{{{self.word}, {self.clock}}}"
+
+
+class FunctionWeaver:
+    """Rewrites one function in place."""
+
+    def __init__(self, weaver: Weaver, function: Function, sketch: Outline) -> None:
+        self.weaver, self.function, self.sketch = weaver, function, sketch
+        self.whole = Wholeness(function, aligned=weaver.how.aligned) if weaver.store == "spread" else None
+        kinds = (SharedTrack, SharedRing) if weaver.how.shared else (Track, RingTrack)
+        kind: type[Track] = kinds[weaver.how.full == "ring"]
+        if self.whole is not None and self.whole.known:
+            kind = spread.SpreadTrack
+        self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
+        self.defer = weaver.store == "defer"
+        self.registers: list[str] = []
+        self.kept: dict[int, str] = {}
+        self.spread_words: dict[int, str] = {}
+        self._keep_words()
+        last = {self._word(block.sites[-1].mark) for block in sketch.blocks}
+        dynamic = any(block.sites[-1].mark.operand.startswith("%") for block in sketch.blocks)
+        # Where every block ends in the same record, its word needs no register of its own.
+        word = last.pop() if len(last) == 1 and not dynamic else None
+        self.pending_word = "%wl_pw" if word is None else self.kept.get(word, str(word))
+
+    def weave(self) -> None:
+        for block in self.sketch.blocks:
+            self._block(block)
+        for place in self.sketch.barriers:
+            self._settle(place)
+        for place in self.sketch.calls:
+            self.weaver.calls.rewrite_call(place)
+        for place in self.sketch.exits:
+            self._exit(place)
+        if self.function.is_entry:
+            opening = [self.track.prologue()]
+            opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.kept.items()]
+            for block in self.sketch.blocks:
+                if block.order in self.spread_words:
+                    words = [self._word(site.mark) for site in block.sites]
+                    opening += spread.kept_words(self.spread_words[block.order], words)
+            if self.defer:
+                opening.append("\tmov.b32 %wl_pw, 0; mov.b32 %wl_pc, 0;")
+            opening.append(self.weaver.calls.open(self.function, self.weaver.how.full == "ring"))
+        else:
+            opening = [self.weaver.calls.open(self.function, self.weaver.how.full == "ring")]
+            opening += [f"\tmov.b32 {register}, {word};" for word, register in self.kept.items()]
+        declared = [self.track.declarations] + [
+            f"\t.reg .b32 {name};" for name in self.registers if not name.startswith("%wl_v6")
+        ]
+        declared += [f"\t.reg .b64 {name};" for name in self.registers if name.startswith("%wl_v6")]
+        self._insert_opening("\n".join(text for text in declared + opening if text))
+
+    def _keep_words(self) -> None:
+        """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
+        # Accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant costs nothing.
+        if any(node.opcode == "mma" for node in self.function.instructions()):
+            return
+        for block in self.sketch.blocks:
+            if self._spreads(block):
+                plain = all(site.mark.slots == 1 and not site.mark.operand for site in block.sites)
+                if block.in_loop and plain and len(self.spread_words) < self.weaver.how.keep:
+                    self.spread_words[block.order] = self._new("%wl_k")
+                continue
+            for site in block.sites if block.in_loop else []:
+                word = self._word(site.mark)
+                if word not in self.kept and len(self.kept) < self.weaver.how.keep:
+                    self.kept[word] = self._new("%wl_k")
+
+    def _new(self, stem: str) -> str:
+        name = f"{stem}{len(self.registers)}"
+        self.registers.append(name)
+        return name
+
+    def _word(self, mark: Mark) -> int:
+        if mark.wide and mark.kind in WIDE_KINDS:
+            return word0(Kind.ANCHOR, self.weaver.ids[mark.name], mark.kind)
+        if mark.kind is Kind.ANCHOR:
+            return word0(Kind.ANCHOR)
+        tag = int(_VALUE_TAG[mark.type]) if mark.kind is Kind.VALUE else 0
+        if mark.operand.isdigit() and mark.kind in (Kind.ASYNC_BEGIN, Kind.ASYNC_END):
+            tag = int(mark.operand)
+        return word0(mark.kind, self.weaver.ids[mark.name], tag)
+
+    def _spreads(self, block: Block) -> bool:
+        """Whether the block's records can wait in the lanes of a warp that is whole."""
+        if not isinstance(self.track, spread.SpreadTrack) or self.whole is None or not spread.fits(block):
+            return False
+        sites = block.sites
+        return not any(self.whole.split(s.place.node) or s.mark.operand in self.whole.differs for s in sites)
+
+    def _spread(self, block: Block, track: spread.SpreadTrack) -> None:
+        """Every lane from a mark's slot on reads the clock there; one store at the block's end writes all records."""
+        kept = self.spread_words.get(block.order)
+        slot = 0
+        groups = self._groups(block)
+        for number, group in enumerate(groups):
+            before = self._constants(block) if number == 0 else []
+            if number == len(groups) - 1:
+                before.append(track.claim(block.slots))
+            if number == 0 and self.whole is not None and self.whole.ever:
+                before.append(spread.IN_STEP)
+            after: list[str] = []
+            for place, site in enumerate(group):
+                if site.mark.kind in PAYLOAD:
+                    payload, text = self._payload(site.mark)
+                    after += [*text, spread.from_lane(slot), f"\tmov.b64 {{%wl_t, %wl_u}}, {payload};"]
+                    after += [spread.put(slot, spread.WORD, "%wl_t"), spread.put(slot, spread.CLOCK, "%wl_u")]
+                    slot += 1
+                (after or before).append(spread.from_lane(slot))
+                if place == 0:
+                    after.append(spread.read_clock(slot))
+                if kept is None:
+                    word, text = self._word_register(site.mark)
+                    after += [*text, spread.put(slot, spread.WORD, word)]
+                slot += 1
+            group[0].place.after(Raw.of("\n".join(before + after)))
+        block.end.before(Raw.of(track.write(kept or spread.WORD)))
+
+    def _block(self, block: Block) -> None:
+        """Clock reads at the marks, stores where the policy puts them."""
+        if isinstance(self.track, spread.SpreadTrack) and self._spreads(block):
+            self._spread(block, self.track)
+            return
+        groups = self._groups(block)
+        at_mark: list[list[str]] = []
+        records: list[_Record] = []
+        left = block.slots
+        for number, group in enumerate(groups):
+            last = number == len(groups) - 1
+            clock = "%wl_pc" if self.defer and last and number > 0 else self._new("%wl_c")
+            # Under register pressure ptxas would read a clock that waits long through the slower uniform path; a
+            # predicate that differs between lanes keeps it on the fast one.
+            guard = "@%wl_p " if clock == "%wl_pc" else ""
+            at_mark.append([f"\t{guard}mov.u32 {clock}, %clock;"])
+            full = ""
+            if group[0].mark.wide:
+                full = self._new("%wl_v6")
+                at_mark[-1] = [f"\tmov.u64 {full}, %clock64; cvt.u32.u64 {clock}, {full};"]
+            for site in group:
+                word, text = self._word_register(site.mark)
+                at_mark[-1] += text
+                payload = ""
+                if full and site.mark.kind in WIDE_KINDS:
+                    payload = full
+                elif full:
+                    records.append(_Record(left, str(word0(Kind.ANCHOR, tag=Kind.ANCHOR)), clock, number, full))
+                    left -= 2
+                if site.mark.kind in PAYLOAD:
+                    payload, text = self._payload(site.mark)
+                    at_mark[-1] += text
+                records.append(_Record(left, word, clock, number, payload))
+                left -= 2 if payload else 1
+        before, tail = self._place(block, records, at_mark)
+        before[0] += self._constants(block)
+        for number, group in enumerate(groups):
+            group[0].place.after(Raw.of("\n".join(before[number] + at_mark[number])))
+        if tail:
+            block.end.before(Raw.of("\n".join(tail)))
+
+    def _constants(self, block: Block) -> list[str]:
+        """What the block's regions would otherwise build inside; see constants.py."""
+        if not (self.weaver.how.constants and self.function.is_entry):
+            return []
+        built, registers = build_constants(block, f"%wl_i{block.order}")
+        self.registers += registers
+        return built
+
+    def _place(
+        self, block: Block, records: list[_Record], at_mark: list[list[str]]
+    ) -> tuple[list[list[str]], list[str]]:
+        """Text before each group's clock read and before the block's end; `now` adds to `at_mark` itself."""
+        step, final = self.track.step(block.slots), len(at_mark) - 1
+        before: list[list[str]] = [[] for _ in at_mark]
+        tail: list[str] = []
+        policy = self._policy(block)
+        if policy == "now":
+            at_mark[0].append(step)
+            for record in records:
+                at_mark[record.group].append(self._stores([record]))
+        elif policy == "late":
+            for record in records:
+                (before[record.group + 1] if record.group < final else tail).append(self._stores([record]))
+            (before[1] if final else tail).insert(0, step)
+        elif policy == "end":
+            tail = [step, self._stores(records)]
+        else:
+            pending = self.track.store(block.slots + 1, f"{{{self.pending_word}, %wl_pc}}")
+            early = [record for record in records[:-1] if record.group < final]
+            late = [record for record in records[:-1] if record.group == final]
+            last = records[-1]
+            payload = [self.track.store(last.back, last.payload)] if last.payload else []
+            note = [f"\tmov.b32 %wl_pw, {last.word};"] if self.pending_word == "%wl_pw" else []
+            if final:
+                before[final] = [step, pending, self._stores(early)]
+                at_mark[final] += note
+                tail = [self._stores(late), *payload]
+            else:
+                tail = [step, pending, self._stores(late), *payload, f"\tmov.b32 %wl_pc, {last.clock};", *note]
+        return [[text for text in part if text] for part in before], [text for text in tail if text]
+
+    def _policy(self, block: Block) -> str:
+        if self.weaver.store not in ("mixed", "spread"):
+            return self.weaver.store
+        return "end" if block.in_loop and len(block.sites) <= HELD else "late"
+
+    def _stores(self, records: list[_Record]) -> str:
+        """Stores for `records`, in pairs where two share an aligned 16 bytes."""
+        lines = []
+        index = 0
+        while index < len(records):
+            record = records[index]
+            following = records[index + 1] if index + 1 < len(records) else None
+            if record.payload:
+                lines.append(self.track.store(record.back, record.payload))
+                lines.append(self.track.store(record.back - 1, record.words))
+            elif self.weaver.pair and following and not following.payload and record.back % 2 == 0:
+                both = f"{{{record.word}, {record.clock}, {following.word}, {following.clock}}}"
+                lines.append(self.track.store(record.back, both))
+                index += 1
+            else:
+                lines.append(self.track.store(record.back, record.words))
+            index += 1
+        return "\n".join(lines)
+
+    def _groups(self, block: Block) -> list[list[MarkSite]]:
+        groups: list[list[MarkSite]] = []
+        for site in block.sites:
+            same_list = bool(groups) and groups[-1][0].place.holder is site.place.holder
+            if groups and site.fused and same_list and self.weaver.how.fuse and site.mark.shares_clock:
+                groups[-1].append(site)
+            else:
+                groups.append([site])
+        return groups
+
+    def _word_register(self, mark: Mark) -> tuple[str, list[str]]:
+        """The operand that holds the record's first word, and the text that computes it at the mark."""
+        word = self._word(mark)
+        if mark.kind in (Kind.ASYNC_BEGIN, Kind.ASYNC_END) and mark.operand.startswith("%"):
+            register = self._new("%wl_g")
+            return register, [f"\tshl.b32 {register}, {mark.operand}, 27; or.b32 {register}, {register}, {word};"]
+        return self.kept.get(word, str(word)), []
+
+    def _payload(self, mark: Mark) -> tuple[str, list[str]]:
+        register = self._new("%wl_v6")
+        if mark.kind is Kind.ANCHOR:
+            return register, [f"\tmov.u64 {register}, %globaltimer;"]
+        if mark.type == "f32":
+            return register, [f"\t{{ .reg .f64 %wl_f; cvt.f64.f32 %wl_f, {mark.operand}; mov.b64 {register}, %wl_f; }}"]
+        return register, [f"\t{_TO_64[mark.type]} {register}, {mark.operand};"]
+
+    def _settle(self, place: Place) -> None:
+        """Hold the warp at a block barrier: the GPU issues what needs no memory, clock reads too, before the barrier
+        takes effect. A warp that is whole passes a warp barrier for nothing; measured by benchmarks/barrier_clock.py.
+        """
+        barrier = place.node
+        assert isinstance(barrier, Instruction)
+        guard = f"@{'!' * barrier.negated}{barrier.predicate} " if barrier.predicate else ""
+        if barrier.opcode == "bar" or "aligned" in barrier.modifiers:
+            place.after(Raw.of(f"\t{guard}bar.warp.sync 0xffffffff;"))
+        else:
+            mask = self._new("%wl_m")
+            place.after(Raw.of(f"\tactivemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
+
+    def _exit(self, place: Place) -> None:
+        instruction = place.node
+        assert isinstance(instruction, Instruction)
+        if self.function.is_entry or instruction.opcode == "exit":
+            text = self.track.epilogue(f"{{{self.pending_word}, %wl_pc}}" if self.defer else "")
+        else:
+            text = self.weaver.calls.give_back()
+        if instruction.predicate is None:
+            place.before(Raw.of(text))
+            return
+        skip = f"$wl_stay_{self.function.name}_{instruction.line}"
+        sign = "" if instruction.negated else "!"
+        place.before(Raw.of(f"\t@{sign}{instruction.predicate} bra {skip};\n{text}\n\t{instruction.opcode};\n{skip}:"))
+        place.remove()
+
+    def _insert_opening(self, text: str) -> None:
+        body = self.function.body
+        assert body is not None
+        for index, node in enumerate(body):
+            if isinstance(node, Instruction | Scope | Raw) or (isinstance(node, Label) and not _is_debug(node.name)):
+                body.insert(index, Raw.of(text))
+                return
+
+
+def _is_debug(label: str) -> bool:
+    return label.startswith(("$L__func_begin", "$L__tmp"))

@@ -1,0 +1,193 @@
+"""CUDA source whose marks are woven into its PTX: compiled by the real NVRTC, run by the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warplens as wl
+import warplens.cuda as wlcu
+from tests.unit.test_cuda_compile import needs_nvrtc
+from warplens._cuda import module as module_file
+from warplens._intercept import memory as driver_memory
+from warplens.capture import Device
+from warplens.errors import UsageError
+from warplens.weave import simulate
+from warplens.weave.ptx import parse
+
+pytestmark = needs_nvrtc
+
+SOURCE = """
+#include <warplens.cuh>
+__noinline__ __device__ int helper(int v, wl::Link& link) {
+  wl::Callee here(link);
+  WL_REGION("in helper");
+  return v * 3;
+}
+extern "C" __global__ void work(int* out, int n, wl::Buffer prof) {
+  wl::Kernel k(prof);
+  int v = threadIdx.x;
+  for (int i = 0; i < n; ++i) {
+    WL_REGION("a step, 100%");
+    { WL_REGION("add"); v += i; }
+    WL_VALUE("i", i);
+    WL_ASYNC_BEGIN("copy", i & 3);
+    v ^= 5;
+    WL_ASYNC_END("copy", i & 3);
+  }
+  WL_ANCHOR();
+  WL_BEGIN("wait"); __syncthreads(); WL_END("wait");
+  WL_INSTANT("done");
+  out[blockIdx.x * blockDim.x + threadIdx.x] = HELPED;
+}
+"""
+INLINED = SOURCE.replace("HELPED", "v")
+CALLED = SOURCE.replace("HELPED", "[&] { wl::Link link; return helper(v, link); }()")
+
+
+class SimulatedDriver:
+    """A driver whose kernels are PTX, run by the interpreter."""
+
+    def __init__(self) -> None:
+        self.space = simulate.Memory(64 << 20)
+        self.images: list[str] = []
+        self.functions: list[tuple[str, str]] = []
+        self.launched: list[str] = []
+
+    def device(self) -> Device:
+        return Device(name="interpreter", sm_count=4, capability="9.0")
+
+    def allocate(self, size: int) -> int:
+        return int(self.space.alloc(size))
+
+    def free(self, address: int) -> None:
+        """The interpreter's memory is not given back."""
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        self.space.write(address, np.zeros(size, np.uint8))
+
+    def download_rows(self, address: int, pitch: int, width: int, rows: int, out_pitch: int) -> np.ndarray:
+        assert width == out_pitch
+        return np.concatenate([self.space.read(address + row * pitch, np.uint8, width) for row in range(rows)])
+
+    def synchronize(self) -> None:
+        """Every launch has ended when it returns."""
+
+    def total_memory(self) -> int:
+        return 1 << 30
+
+    def load(self, image: bytes) -> int:
+        self.images.append(image.rstrip(b"\0").decode())
+        return len(self.images) - 1
+
+    def function(self, module: int, name: str) -> int:
+        self.functions.append((self.images[module], name))
+        return len(self.functions) - 1
+
+    def resources(self, function: int) -> dict[str, int]:
+        return {"registers": 32, "shared_bytes": 0, "local_bytes": 0}
+
+    def parameter_sizes(self, function: int) -> list[int]:
+        return [8, 4, 8]
+
+    def launch(
+        self, function: int, grid: Any, block: Any, arguments: Sequence[bytes], shared: int, stream: int
+    ) -> None:
+        text, name = self.functions[function]
+        self.launched.append(text)
+        simulate.run(text, name, grid, block, [int.from_bytes(a, "little") for a in arguments], memory=self.space)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDriver]:
+    fake = SimulatedDriver()
+    for place in (module_file, wlcu, driver_memory):
+        monkeypatch.setattr(place, "driver", lambda: fake)
+    return fake
+
+
+def profiled(gpu: SimulatedDriver, source: str, block: int = 64, **options: Any) -> tuple[Any, list[int]]:
+    module = wlcu.compile(source, arch="sm_90", name="k.cu")
+    out = gpu.allocate(4 * 2 * block)
+    with wl.profile(**options) as profile:
+        module["work"].launch(2, block, np.uint64(out), np.int32(5))
+    return profile.trace, gpu.space.read(out, np.int32, 2 * block).tolist()
+
+
+def expected(block: int, factor: int) -> list[int]:
+    values = []
+    for _ in range(2):
+        for thread in range(block):
+            v = thread
+            for i in range(5):
+                v = v + i ^ 5
+            values.append(v * factor)
+    return values
+
+
+@pytest.mark.parametrize("block", [64, 48])
+@pytest.mark.parametrize("source", ["inlined", "called"])
+def test_every_mark_of_the_header_reaches_the_trace(gpu: SimulatedDriver, source: str, block: int) -> None:
+    called = source == "called"
+    trace, out = profiled(gpu, CALLED if called else INLINED, block)
+    assert out == expected(block, 3 if called else 1)
+    rows = trace.spans.to_pylist()
+    tracks = {(row["block"], row["warp"]) for row in rows}
+    assert tracks == {(b, w) for b in (0, 1) for w in (0, 1)}
+    for track in tracks:
+        mine = [row for row in rows if (row["block"], row["warp"]) == track]
+        names = [row["region"] for row in mine]
+        assert {name: names.count(name) for name in set(names)} == {
+            "a step, 100%": 5, "add": 5, "i": 5, "copy": 5, "wait": 1, "done": 1, **({"in helper": 1} if called else {})
+        }  # fmt: skip
+        assert [row["value"] for row in mine if row["region"] == "i"] == [0, 1, 2, 3, 4]
+        assert all(row["depth"] == 1 for row in mine if row["region"] == "add")
+    assert trace.meta.losses.clean
+    assert trace.meta.clock.anchors == 4 * 3
+    assert trace.meta.locations["add"] == "k.cu:13"
+    spread = not called and block == 64
+    assert ("%wl_l8" in gpu.launched[0]) == spread
+
+
+def test_options_of_woven_kernels_reach_cuda(gpu: SimulatedDriver) -> None:
+    trace, _ = profiled(gpu, INLINED, warps=[1], blocks=[0], clock="64", full="stop")
+    assert {(row["block"], row["warp"]) for row in trace.spans.to_pylist()} == {(0, 1)}
+    trace, _ = profiled(gpu, INLINED, granularity="block")
+    assert {(row["block"], row["warp"]) for row in trace.spans.to_pylist()} == {(0, 0), (1, 0)}
+    with pytest.raises(UsageError, match="buffer='shared' is not there for CUDA kernels"):
+        profiled(gpu, INLINED, buffer="shared")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("k(prof)", "k(prof, wl::lane(3))"), "another leader"),
+        (("wl::Kernel k(prof);", ""), "marks that no wl::Kernel opens: the direct way says so"),
+        (("int v = threadIdx.x;", "int v = threadIdx.x"), "an error in the source: the direct way says so"),
+    ],
+)
+def test_what_the_weaver_cannot_do_is_compiled_the_direct_way(change: tuple[str, str], why: str) -> None:
+    assert module_file.Module(INLINED.replace(*change), "k.cu", "sm_90", (), woven=True).ptx is None, why
+    assert module_file.Module(INLINED, "k.cu", "sm_90", (), woven=True).ptx is not None
+    assert module_file.Module(INLINED, "k.cu", "sm_90", (), woven=False).ptx is None
+
+
+def test_a_driver_older_than_the_compiler_gets_machine_code(gpu: SimulatedDriver, monkeypatch: Any) -> None:
+    from warplens.errors import WarplensError
+
+    module = module_file.Module(INLINED, "k.cu", "sm_90", (), woven=True)
+    entries = {entry.name for entry in parse(module.ptx or "").entries}
+    assert entries == {"work"}
+
+    def refuse(image: bytes) -> int:
+        raise WarplensError("cuModuleLoadData failed: CUDA_ERROR_UNSUPPORTED_PTX_VERSION")
+
+    monkeypatch.setattr(gpu, "load", refuse)
+    from warplens._cuda.woven import how_for
+    from warplens.options import Options
+
+    assert module.woven(how_for(Options(), (64, 1, 1))) is None
+    assert module.ptx is None
