@@ -25,12 +25,13 @@ def steps(folder: Path) -> dict[str, list[str]]:
     """Name and command line of each step; what it prints goes to FOLDER/NAME.txt."""
     broken, inside = str(folder / "broken"), str(folder / "inside")
     fast = ["--impl", f"flash,triton_flash,{PEERS}", "--head-dim", "64,128", "--causal", "false,true"]
+    every = ["bench", BENCH, "--impl", f"{OURS},sdpa,sdpa_cudnn", "--quick", "--timeout", "1"]
     again = ["bench", BENCH, "--impl", "tiled,flash", "--seq-lengths", "512,1024", "--quick", "--force", "-o"]
     return {
         "broken": ["diagnose", BROKEN, "-o", broken, "--force"],
         "long": ["bench", BENCH, *fast, "--seq-lengths", "2048,4096,8192", "--quick", "-o", str(folder / "long.json")],
+        "lengths": [*every, "-o", str(folder / "lengths.json")],
         "inside": ["diagnose", BENCH, "--impl", OURS, *ONE, "-o", inside, "--force"],
-        "lengths": ["bench", BENCH, "--quick", "--timeout", "1", "-o", str(folder / "lengths.json")],
         "old": [*again, str(folder / "old.json")],
         "new": [*again, str(folder / "new.json")],
         "compare": ["bench", "--compare", str(folder / "old.json"), str(folder / "new.json")],
