@@ -30,6 +30,8 @@ class FakeDriver:
     registers: dict[bool, int] = field(default_factory=lambda: {False: 32, True: 40})
     local: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     blocks: dict[bool, int] = field(default_factory=lambda: {False: 4, True: 4})
+    squeezes: bool = False
+    """Whether a limit on registers brings a woven kernel's blocks back."""
     capturing: bool = False
     broken: bool = False
     settings: list[tuple[int, int]] = field(default_factory=list)
@@ -73,7 +75,8 @@ class FakeDriver:
         return {"registers": self.registers[woven], "local_bytes": self.local[woven], "shared_bytes": 2176}
 
     def active_blocks(self, function: int, threads: int, shared: int) -> int:
-        return self.blocks[self.woven(function)]
+        lean = "maxnreg" in self.kernels[function][0] and self.squeezes
+        return self.blocks[self.woven(function) and not lean]
 
     def copy_settings(self, source: int, target: int) -> None:
         self.settings.append((source, target))

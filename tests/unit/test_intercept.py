@@ -153,6 +153,18 @@ def test_a_twin_that_would_harm_does_not_run(
         kernel(GRID, BLOCK, data.arguments)
 
 
+def test_a_dense_twin_is_woven_leaner_before_it_is_given_up(gpu: FakeDriver, cupy_kernel: Any) -> None:
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    gpu.blocks, gpu.squeezes = {False: 4, True: 3}, True
+    with wl.profile(auto="all") as prof:
+        kernel(GRID, BLOCK, data.arguments)
+        data.result()
+    assert [woven for _, woven, _ in gpu.fired] == [True]
+    assert not prof.notes
+    limits = {int(n) for text, _ in gpu.kernels.values() for n in re.findall(r"\.maxnreg (\d+)", text)}
+    assert limits == {255}, "four blocks of one warp leave every register a thread can have"
+
+
 def test_only_wanted_launches_of_wanted_kernels_are_woven(gpu: FakeDriver, cupy_kernel: Any) -> None:
     data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
     with wl.profile(auto="all", launches=2) as prof:

@@ -183,11 +183,13 @@ class Driver:
         return (name.value or b"").decode()
 
     def share_constant(self, name: str, plain: int, library: int, stream: int) -> None:
-        """Copy a constant of a function's module to the library that stands in for it."""
+        """Copy a constant of a function's module to the library that stands in for it; one that neither gives out by
+        its name holds what it was compiled with."""
         module, source, target, size = c_void_p(), c_uint64(), c_uint64(), c_size_t()
         symbol = c_char_p(name.encode())
         self._call("cuFuncGetModule", byref(module), c_void_p(plain))
-        self._call("cuModuleGetGlobal", byref(source), byref(size), module, symbol)
+        if self._status("cuModuleGetGlobal", byref(source), byref(size), module, symbol):
+            return
         self._call("cuLibraryGetGlobal", byref(target), byref(size), c_void_p(library), symbol)
         self._call("cuMemcpyDtoDAsync", target, source, size, c_void_p(stream))
 

@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 
 from warplens._cuda.driver import driver
 from warplens._intercept import memory
-from warplens._intercept.twins import Twin, Unavailable, twin_of
+from warplens._intercept.twins import Harmful, Twin, Unavailable, twin_of
 from warplens._triton.frontend import recipe
 from warplens._triton.launch import LaunchHook, WovenKernel
 from warplens.capture import Dim3
 from warplens.errors import WarplensError
 from warplens.session import Profile
 from warplens.weave.symbols import plain_name
+
+REGISTERS = 1 << 16
+"""Of an SM; every GPU since Kepler has as many."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Launches(LaunchHook):
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile)
         self._texts: dict[int, str | Unavailable] = {}
-        self._harmless: set[tuple[int, int, int]] = set()
+        self._chosen: dict[tuple[int, int, int], Twin | Unavailable] = {}
         self._how = recipe(profile.options).how
 
     def twin(self, kernel: Kernel, shape: Shape) -> tuple[Twin, int] | None:
@@ -73,29 +76,49 @@ class Launches(LaunchHook):
         lib = driver()
         if lib.is_capturing(shape.stream):
             raise Unavailable("it is captured into a CUDA graph, and replays are not recorded")
-        twin = twin_of(self._text(kernel), kernel.symbol, self.profile.options.marks, self._how, lib.device_index())
-        lib.copy_settings(kernel.function, twin.function)
-        self._check(kernel, twin, math.prod(shape.block), shape.shared)
-        return twin
+        key = (kernel.function, math.prod(shape.block), shape.shared)
+        if key not in self._chosen:
+            try:
+                self._chosen[key] = self._choose(kernel, *key[1:])
+            except Unavailable as reason:
+                self._chosen[key] = reason
+        chosen = self._chosen[key]
+        if isinstance(chosen, Unavailable):
+            raise chosen
+        lib.copy_settings(kernel.function, chosen.function)
+        return chosen
 
-    def _check(self, kernel: Kernel, twin: Twin, threads: int, shared: int) -> None:
+    def _choose(self, kernel: Kernel, threads: int, shared: int) -> Twin:
+        """The first weaving that takes no more room than the plain kernel does; each one takes less than the last."""
+        lib, auto = driver(), self.profile.options.marks
+        blocks = lib.active_blocks(kernel.function, threads, shared)
+        lean = replace(self._how, keep=0, store="late" if self._how.store == "auto" else self._how.store)
+        room = REGISTERS // max(blocks * -(-threads // 32) * 32, 1) // 8 * 8
+        refused: Harmful | None = None
+        for how, registers in ((self._how, 0), (lean, 0), (lean, min(room, 255))):
+            twin = twin_of(self._text(kernel), kernel.symbol, auto, how, lib.device_index(), registers)
+            lib.copy_settings(kernel.function, twin.function)
+            try:
+                self._check(kernel, twin, threads, shared, blocks)
+                return twin
+            except Harmful as reason:
+                refused = refused or reason
+        assert refused is not None
+        raise refused
+
+    def _check(self, kernel: Kernel, twin: Twin, threads: int, shared: int, blocks: int) -> None:
         """Refuse a twin that needs local memory or room on the SM that the plain kernel does not."""
-        key = (kernel.function, threads, shared)
-        if key in self._harmless:
-            return
         lib = driver()
         plain, marked = lib.resources(kernel.function), lib.resources(twin.function)
         spilled = marked["local_bytes"] - plain["local_bytes"]
         if spilled > 0:
-            raise Unavailable(f"with marks it spills registers ({spilled} bytes of local memory more per thread)")
-        before = lib.active_blocks(kernel.function, threads, shared)
+            raise Harmful(f"with marks it spills registers ({spilled} bytes of local memory more per thread)")
         after = lib.active_blocks(twin.function, threads, shared)
-        if after < before:
-            raise Unavailable(
+        if after < blocks:
+            raise Harmful(
                 f"with marks it takes {marked['registers']} registers instead of {plain['registers']}, and an SM would "
-                f"hold {after} blocks of it instead of {before}"
+                f"hold {after} blocks of it instead of {blocks}"
             )
-        self._harmless.add(key)
 
     def _text(self, kernel: Kernel) -> str:
         """The PTX, asked for once: a library may compile anew to give it."""
@@ -122,13 +145,22 @@ class Launches(LaunchHook):
     def _woven(self, name: str, twin: Twin, shape: Shape) -> WovenKernel:
         woven, resources = twin.woven, driver().resources(twin.function)
         threads = woven.threads.get(twin.symbol, math.prod(shape.block))
-        locations = {site.region: site.location for site in twin.marked.sites[twin.symbol] if site.location}
-        kernel = WovenKernel(
-            name, -(-threads // 32), 1, woven.regions, {}, woven.slack, woven.full, woven.store, self._how.select,
+        places = {site.region: site.location for site in twin.marked.sites[twin.symbol] if site.location}
+        known = {number: places[region] for number, region in woven.regions.items() if region in places}
+        return WovenKernel(
+            name,
+            -(-threads // 32),
+            1,
+            woven.regions,
+            {**woven.locations, **known},
+            woven.slack,
+            woven.full,
+            woven.store,
+            self._how.select,
             resources={
-                "registers": resources["registers"], "shared_bytes_kernel": resources["shared_bytes"] + shape.shared
+                "registers": resources["registers"],
+                "shared_bytes_kernel": resources["shared_bytes"] + shape.shared,
             },
-            auto=True, block=shape.block,
-        )  # fmt: skip
-        known = {number: locations[region] for number, region in woven.regions.items() if region in locations}
-        return replace(kernel, locations={**woven.locations, **known})
+            auto=True,
+            block=shape.block,
+        )

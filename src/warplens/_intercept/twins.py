@@ -23,6 +23,10 @@ class Unavailable(WarplensError):
     """A kernel that runs unmarked; the text says why."""
 
 
+class Harmful(Unavailable):
+    """A twin that would run worse than its kernel for another reason than its marks."""
+
+
 @dataclass(frozen=True)
 class Twin:
     """A loaded woven kernel: `kernel` for those who launch by library, `function` for those who launch by context."""
@@ -48,17 +52,20 @@ def constants_of(module: Module) -> tuple[str, ...]:
     for item in module.items:
         if isinstance(item, Declaration) and item.space in ("global", "const", "tex"):
             for variable in item.variables:
-                if item.space == "const" and "visible" in item.linkage:
+                if item.space == "const":
                     found.append(variable.name)
-                elif item.space != "const" and not _HARMLESS.search(variable.name):
+                elif not _HARMLESS.search(variable.name):
                     raise Unavailable(
                         f"its module keeps the variable {variable.name}, which a marked copy of it would not share"
                     )
     return tuple(found)
 
 
-def marked_text(text: str, symbol: str, auto: Auto, how: Weaving) -> tuple[Woven, Marked, tuple[str, ...]]:
-    """The woven text of one kernel, which takes its buffer as one more parameter, and its module's constants."""
+def marked_text(
+    text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0
+) -> tuple[Woven, Marked, tuple[str, ...]]:
+    """The woven text of one kernel, which takes its buffer as one more parameter, and its module's constants.
+    `registers` is the most that a thread may take, 0 for what the kernel itself says."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
@@ -66,6 +73,8 @@ def marked_text(text: str, symbol: str, auto: Auto, how: Weaving) -> tuple[Woven
         raise Unavailable(f"its PTX has no kernel {symbol}")
     constants = constants_of(module)
     function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
+    if registers and not {"maxnreg", "minnctapersm", "maxnctapersm"}.intersection(function.performance):
+        function.header = f"{function.header.rstrip()}\n.maxnreg {registers}\n"
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
     if symbol not in marked.sites:
         raise Unavailable("no rule finds anything to mark in it")
@@ -73,9 +82,9 @@ def marked_text(text: str, symbol: str, auto: Auto, how: Weaving) -> tuple[Woven
 
 
 @functools.lru_cache(maxsize=256)
-def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int) -> Twin:
+def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0) -> Twin:
     """Make and load the twin; each device has its own."""
-    woven, marked, constants = marked_text(text, symbol, auto, how)
+    woven, marked, constants = marked_text(text, symbol, auto, how, registers)
     lib = driver()
     try:
         library = lib.load_library(woven.text.encode() + b"\0")

@@ -26,7 +26,8 @@ def worked_lines(code: Code, cuts: set[int], taken: set[int]) -> Iterator[Region
     its own (addresses, copies) counts to the one it prepares, or else to the one it follows."""
     for block in code.blocks:
         for stretch in _stretches(code, block, cuts, taken):
-            runs = _merged(_runs(stretch))
+            # A kernel's first instructions wait for its code and its parameters, whatever they compute.
+            runs = _merged(_runs(stretch), HEAVY if block.start else 1)
             for run in runs:
                 if run.location is not None:
                     first, last = run.units[0], run.units[-1]
@@ -59,11 +60,11 @@ def _runs(units: list[Unit]) -> list[_Run]:
     return runs
 
 
-def _merged(runs: list[_Run]) -> list[_Run]:
+def _merged(runs: list[_Run], least: int) -> list[_Run]:
     if not any(run.weight >= HEAVY for run in runs):
         total = sum(run.weight for run in runs)
         heaviest = max(runs, key=lambda run: run.weight)
-        return [_Run([u for run in runs for u in run.units], heaviest.location, total)] if total >= HEAVY else []
+        return [_Run([u for run in runs for u in run.units], heaviest.location, total)] if total >= least else []
     merged: list[_Run] = []
     waiting: list[Unit] = []
     for run in runs:
