@@ -120,13 +120,8 @@ class WovenBuffer:
         """Records that each track claims, kept or not."""
         driver().synchronize()
         base = self.pointer >> self.shift << self.shift
-        return (
-            driver()
-            .download_rows(base, 1 << self.shift, 128, self.tracks, 128)
-            .reshape(-1, 128)[:, 16:20]
-            .copy()
-            .view(np.uint32)
-        )
+        headers = driver().download_rows(base, 1 << self.shift, HEADER_BYTES, self.tracks, HEADER_BYTES).view(HEADER)
+        return np.asarray(headers["written"])
 
 
 def timed(work: Callable[[], None]) -> float:
