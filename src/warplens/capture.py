@@ -25,6 +25,8 @@ from warplens.record.layout import HEADER_BYTES, MAX_BLOCK, MAX_REGION, MAX_SLOT
 MAGIC = b"WLCAP\x00\r\n"
 VERSION = 1
 SUFFIX = ".wlcap"
+HOST_NS = "host_ns"
+"""Key of a launch's extra: the host's Unix time in ns when the front end was about to make it."""
 _FIXED = struct.Struct("<8s4I")
 _ALIGN = 64
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from warplens import frontends
-from warplens.capture import Capture, Device, Launch
+from warplens.capture import HOST_NS, Capture, Device, Launch
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import Options
 from warplens.trace.model import Trace, empty_table
 from warplens.weave.rules import Coverage
+
+if TYPE_CHECKING:
+    from warplens._torch.recorder import Recorder, TorchResult
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,6 +46,9 @@ class Profile:
         self.rank = int(os.environ.get("RANK", "0") or 0) if rank is None else rank
         self.device = Device()
         self._pending: list[PendingLaunch] = []
+        self._announced: list[int] = []
+        self._recorder: Recorder | None = None
+        self._torch: TorchResult | None = None
         self._launches: dict[str, int] = {}
         self._trace: Trace | None = None
         self._opened: list[Callable[[], None]] = []
@@ -61,6 +68,15 @@ class Profile:
             raise WarplensError("the trace is not there yet: it is made when the `with wl.profile(...)` block ends")
         return self._trace
 
+    @property
+    def torch(self) -> TorchResult:
+        """With torch=True: PyTorch's operators and kernels, and how well they are aligned; once the block has ended."""
+        if self._torch is None:
+            raise WarplensError(
+                "there is no torch trace: it is made by wl.profile(..., torch=True) when its block ends"
+            )
+        return self._torch
+
     def wants(self, kernel: str) -> bool:
         """Whether the next launch of `kernel` is one to record; called once per launch, since every= counts them."""
         if not self.options.wants_kernel(kernel):
@@ -71,8 +87,9 @@ class Profile:
         return left == 0 and (self.options.launches is None or taken < self.options.launches)
 
     def add(self, pending: PendingLaunch) -> None:
-        """Called by a front end for each launch it made."""
+        """Called by a front end for each launch that it is about to make."""
         self._pending.append(pending)
+        self._announced.append(time.time_ns())
 
     def saw(self, kernel: str) -> None:
         """Called by a front end for each launch that passes it, recorded or not: what ran is told from this."""
@@ -92,7 +109,16 @@ class Profile:
             self._opened.append(close)
 
     def __enter__(self) -> Profile:
-        self.resume()
+        if self.options.torch and self.enabled:
+            from warplens._torch.recorder import Recorder
+
+            self._recorder = Recorder(self.options.torch)
+            self._recorder.start()
+        try:
+            self.resume()
+        except BaseException:
+            self._stop_torch()
+            raise
         return self
 
     def resume(self) -> None:
@@ -119,11 +145,16 @@ class Profile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
+        recorder = self._stop_torch()
         if not self.enabled:
             self._trace = Trace(empty_table())
             return
         try:
-            self._finish()
+            try:
+                self._finish()
+            finally:
+                if recorder is not None:
+                    self._finish_torch(recorder)
         except WarplensError as failure:
             if error is None:
                 raise
@@ -141,16 +172,29 @@ class Profile:
 
         return profiled  # type: ignore[return-value]
 
+    def _stop_torch(self) -> Recorder | None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.stop()
+        return recorder
+
+    def _finish_torch(self, recorder: Recorder) -> None:
+        self._torch = recorder.result(self._trace or Trace(empty_table()), self.path)
+        if self._torch.problem and self._trace:
+            print(f"warplens: not aligned with the torch trace: {self._torch.problem}", file=sys.stderr)
+
     def _finish(self) -> None:
         from warplens.decode import decode
 
         launches, problems = [], []
-        for pending in self._pending:
+        for pending, announced in zip(self._pending, self._announced, strict=True):
             try:
-                launches.append(pending.collect())
+                launch = pending.collect()
+                launches.append(replace(launch, extra={**launch.extra, HOST_NS: announced}))
             except WarplensError as problem:
                 problems.append(str(problem))
         self._pending.clear()
+        self._announced.clear()
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
         if self.path is not None and len(self._trace):

@@ -14,15 +14,13 @@ from warplens._torch.fit import Line, fit_intervals
 from warplens._torch.kineto import Slice, TorchTrace
 from warplens._torch.match import Execution, base_name, match
 from warplens.analyse.trust import plural
+from warplens.capture import HOST_NS
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 
 Int64 = npt.NDArray[np.int64]
-
-HOST_NS = "host_ns"
-"""Key of a launch's extra: the host's Unix time in ns when the front end was about to make it."""
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,17 @@ _MOST_LAUNCHES = 12
 @click.argument("trace", required=False)
 @click.option("--include-dir", "show_include", is_flag=True, help="Print the folder of warplens.cuh and exit.")
 @click.option("--ncu", default=None, metavar="REPORT", help="Describe a report of Nsight Compute (.csv or .ncu-rep).")
+@click.option("--torch", default=None, metavar="FILE", help="Describe what torch.profiler exported: operators, memory.")
 @json_option
-def command(trace: str | None, show_include: bool, ncu: str | None, as_json: bool) -> None:
+def command(trace: str | None, show_include: bool, ncu: str | None, torch: str | None, as_json: bool) -> None:
     """Describe TRACE: device, launches, clock error, losses and cost."""
     if show_include:
         click.echo(INCLUDE)
         return
+    if torch is not None:
+        _describe_torch(torch, as_json)
+        if trace is None or as_json:
+            return
     if ncu is not None:
         _describe_ncu(ncu, as_json)
         if trace is None or as_json:
@@ -54,6 +59,19 @@ def _describe_ncu(path: str, as_json: bool) -> None:
         print_json({"file": path, "kernels": listed})
     else:
         stdout().print(ncu_table(kernels))
+
+
+def _describe_torch(path: str, as_json: bool) -> None:
+    from warplens._torch.kineto import read_torch
+    from warplens._torch.operators import summarise
+    from warplens.commands.torch_tables import torch_tables
+
+    summary = summarise(read_torch(path))
+    if as_json:
+        print_json({"file": path} | summary.to_json())
+    else:
+        for made in torch_tables(summary):
+            stdout().print(made)
 
 
 def _document(path: str, trace: Trace) -> dict[str, object]:

@@ -16,6 +16,7 @@ from warplens.runner.program import Program
 from warplens.session import Profile
 
 COMPANIONS = {
+    "torch": ("warplens.runner.torch_profiler", "PyTorch's profiler beside: operators, memory, one merged .pftrace."),
     "ncu": ("warplens.runner.ncu", "Run the program once more under Nsight Compute, unmarked, and show what it says."),
     "nsys": ("warplens.runner.nsys", "Run the program once more under Nsight Systems, unmarked."),
 }

@@ -1,0 +1,26 @@
+"""`warplens run --torch`: PyTorch's profiler beside the run, and one Perfetto file of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from warplens._torch.recorder import merged_path, require_torch, torch_path
+from warplens.files import check_writable
+from warplens.runner import companion
+
+
+class Companion(companion.Companion):
+    def check(self) -> None:
+        require_torch()
+        for file in (merged_path(self.path), torch_path(self.path)):
+            check_writable(file, force=self.force)
+        self.profile.options = replace(self.profile.options, torch=True)
+
+    def after(self) -> companion.Found:
+        from warplens.commands.torch_tables import torch_tables
+
+        found = self.profile.torch
+        lines = [] if found.aligned is None else [f"aligned with torch: {one}" for one in found.aligned.alignments]
+        return companion.Found(
+            files=found.files, tables=[*torch_tables(found.summary), *lines], document={"torch": found.to_json()}
+        )
