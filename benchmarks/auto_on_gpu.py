@@ -1,13 +1,17 @@
 """Automatic marks on ordinary programs: same results, what they cost each kernel, and how much of it they explain.
 
 Run on a machine with a GPU: python benchmarks/auto_on_gpu.py --out results.json
-Each program runs plain, under `warplens run --auto`, and once per rule set in a process that also asks CUPTI for the
-kernels' times. Nothing in the programs knows of it.
+
+Each program runs plain and under `warplens run --auto`, in processes of their own, and their outputs are compared. Then
+one process runs each program once per rule set, alone on the GPU, and asks CUPTI for the kernels' times. Nothing in the
+programs knows of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import statistics
@@ -15,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,51 +30,68 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 PROGRAMS = {
-    "fused_attention": ["examples/auto/fused_attention.py", "--repeat", "20"],
-    "cupy_script": ["examples/auto/cupy_script.py"],
-    "transformer_block": ["examples/auto/transformer_block.py", "--steps", "12"],
+    "cupy_script": ["examples/auto/cupy_script.py", "1024", "12"],
+    "fused_attention": ["examples/auto/fused_attention.py", "--repeat", "12"],
+    "transformer_block": ["examples/auto/transformer_block.py", "--steps", "8", "--batch", "4", "--length", "512"],
 }
 RULES = ("none", "default", "all")
+RECORDED = 12
+"""Launches of each kernel that are recorded."""
 WARM_UP = 2
-"""Launches of each kernel that do not count: the first ones load code and fill caches."""
+"""Launches of each kernel that do not count: the first ones load code, and size the buffers of the others."""
 
 
-def child(rules: str, target: str, program: Sequence[str]) -> None:
-    """Run the program here, with CUPTI's times of every kernel and, unless `none`, with automatic marks."""
+def child(target: str, names: Sequence[str]) -> None:
+    """Run the programs here, once per rule set, and write CUPTI's times and what the regions explain."""
+    results: dict[str, Any] = {}
+    for name in names:
+        for rules in RULES:
+            begin = time.perf_counter()
+            printed = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(printed):
+                    found = timed(rules, PROGRAMS[name])
+            except Exception as error:
+                found = {"failed": repr(error)}
+            found |= {"seconds": time.perf_counter() - begin, "printed": printed.getvalue()}
+            results.setdefault(name, {})[rules] = found
+            Path(target).write_text(json.dumps(results))
+            print(f"{name} {rules}: {found['seconds']:.1f} s {found.get('failed', '')}", flush=True)
+
+
+def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
     from warplens import decode, frontends
     from warplens.runner.activity import Activity
     from warplens.runner.program import Program, execute
     from warplens.session import Profile
 
-    activity, captures = Activity(), []
-    original: Callable[..., Any] = decode.decode
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+    activity, captures, original = Activity(), [], decode.decode
 
     def keep(capture: Any, *rest: Any, **options: Any) -> Any:
         captures.append(capture)
         return original(capture, *rest, **options)
 
-    decode.decode = keep  # type: ignore[assignment]
-    result: dict[str, Any] = {"rules": rules}
+    program = Program(words[0], tuple(words[1:]))
+    result: dict[str, Any] = {}
     activity.start()
-    run = Program(program[0], tuple(program[1:]))
     if rules == "none":
-        result["exit_code"] = execute(run).code
+        result["exit_code"] = execute(program).code
+        activity.stop()
     else:
-        profile = Profile(None, auto=True if rules == "default" else rules)
+        profile = Profile(None, auto=True if rules == "default" else rules, launches=RECORDED)
+        decode.decode = keep  # type: ignore[assignment]
         try:
             with profile:
                 stop = frontends.watch(lambda library, error: profile.note(library, str(error)))
-                result["exit_code"] = execute(run).code
+                result["exit_code"] = execute(program).code
                 stop()
                 activity.stop()
         finally:
-            result["notes"] = profile.notes
-            result["seen"] = profile.seen
-        result["kernels"] = explained(profile.trace, captures[0])
-    activity.stop()
-    result["times"] = activity.times
-    result["problem"] = activity.problem
-    Path(target).write_text(json.dumps(result))
+            decode.decode = original
+        result |= {"notes": profile.notes, "seen": profile.seen, "kernels": explained(profile.trace, captures[-1])}
+    return result | {"times": activity.times, "problem": activity.problem}
 
 
 def explained(trace: Any, capture: Any) -> dict[str, Any]:
@@ -79,30 +101,39 @@ def explained(trace: Any, capture: Any) -> dict[str, Any]:
 
     lives = Lives.of(trace)
     own = np.add.reduceat(lives.own, lives.first)
-    who = np.stack([lives.per_track(name) for name in ("launch", "block", "warp")], 1)
-    covered = {tuple(key): float(cycles) for key, cycles in zip(who.tolist(), own, strict=True)}
-    shares: dict[str, list[float]] = {}
+    keys = _key(*(lives.per_track(name) for name in ("launch", "block", "warp")))
+    order = np.argsort(keys)
+    shares: dict[str, list[Any]] = {}
     for number, launch in enumerate(capture.launches):
         raw = np.asarray(launch.raw).reshape(-1, launch.stride)[:, :HEADER_BYTES]
         headers = np.ascontiguousarray(raw).view(HEADER).reshape(-1)
-        for header in headers[headers["magic"] == TRACK_MAGIC]:
-            life = int(header["exit_clock"]) - int(header["start_clock"])
-            part = covered.get((number, int(header["block"]), int(header["warp"])), 0.0)
-            shares.setdefault(launch.kernel, []).append(part / max(life, 1))
-    lost = trace.meta.losses.records_lost
-    regions = {kernel: sorted({row.region for row in trace.select(kernel=kernel).stats()}) for kernel in trace.kernels}
-    return {
-        kernel: {
+        headers = headers[headers["magic"] == TRACK_MAGIC]
+        lived = headers["exit_clock"].astype(np.int64) - headers["start_clock"].astype(np.int64)
+        wanted = _key(np.full(len(headers), number), headers["block"], headers["warp"])
+        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+        part = np.where(keys[at] == wanted, own[at], 0.0)
+        shares.setdefault(launch.kernel, []).append(part / np.maximum(lived, 1))
+    kernels, regions = trace.codes("kernel"), trace.codes("region")
+    pairs = np.unique(kernels[0].astype(np.int64) * len(regions[1]) + regions[0])
+    named: dict[str, list[str]] = {}
+    for pair in pairs.tolist():
+        named.setdefault(kernels[1][pair // len(regions[1])], []).append(regions[1][pair % len(regions[1])])
+    out = {}
+    for kernel, parts in shares.items():
+        values = np.concatenate(parts)
+        low, p5, middle = np.percentile(values, (0, 5, 50))
+        out[kernel] = {
+            "launches": len(parts),
             "warps": len(values),
-            "covered_min": min(values),
-            "covered_p5": float(np.percentile(values, 5)),
-            "covered_median": statistics.median(values),
-            "covered_mean": statistics.fmean(values),
-            "regions": regions.get(kernel, []),
-            "records_lost_in_trace": lost,
+            "covered": {"min": float(low), "p5": float(p5), "median": float(middle), "mean": float(values.mean())},
+            "regions": named.get(kernel, []),
         }
-        for kernel, values in shares.items()
-    }
+    return out | {"records_lost": trace.meta.losses.records_lost}
+
+
+def _key(launch: Any, block: Any, warp: Any) -> Any:
+    """One number for each warp of each launch."""
+    return np.asarray(launch, np.int64) << 40 | np.asarray(block, np.int64) << 8 | np.asarray(warp, np.int64)
 
 
 def step(name: str, command: Sequence[str], env: dict[str, str], limit: float) -> dict[str, Any]:
@@ -124,70 +155,54 @@ def cached(folder: Path) -> dict[str, int]:
     return {str(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
 
 
-def measure(name: str, program: Sequence[str], work: Path, limit: float) -> dict[str, Any]:
+def compared(name: str, work: Path, env: dict[str, str], limit: float) -> dict[str, Any]:
+    """The program plain and under `warplens run --auto`, what each printed, and what the latter left in the caches."""
     caches = work / f"cache-{name}"
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
-    env |= {"TRITON_CACHE_DIR": str(caches / "triton")}
-    saved = {kind: work / f"{name}-{kind}.bin" for kind in ("plain", "auto", "again")}
-
-    def run(kind: str, *words: str) -> dict[str, Any]:
-        return step(f"{name} {kind}", [sys.executable, *words, *program, "--save", str(saved[kind])], env, limit)
-
-    found: dict[str, Any] = {"program": list(program)}
-    found["plain"] = run("plain")
+    env = env | {"TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "TRITON_CACHE_DIR": str(caches / "triton")}
+    words, trace = PROGRAMS[name], work / f"{name}.warplens"
+    found = {"program": words, "plain": step(f"{name} plain", [sys.executable, *words], env, limit)}
     before = cached(caches)
-    trace = work / f"{name}.warplens"
-    found["auto"] = run("auto", "-m", "warplens", "run", "--auto", "--json", "-o", str(trace))
+    options = ["-m", "warplens", "run", "--auto", "-o", str(trace)]
+    found["auto"] = step(f"{name} auto", [sys.executable, *options, *words], env, limit)
+    found["identical"] = found["plain"]["stdout"] == found["auto"]["stdout"] != ""
     found["new_in_caches"] = sorted(set(cached(caches)) - set(before))
     found["woven_in_caches"] = [file for file in cached(caches) if b"@warplens" in (caches / file).read_bytes()]
-    found["again"] = run("again")
-    bytes_of = {kind: file.read_bytes() if file.exists() else None for kind, file in saved.items()}
-    found["identical"] = bytes_of["plain"] is not None and len(set(bytes_of.values())) == 1
-    found["output_bytes"] = len(bytes_of["plain"] or b"")
-    for rules in RULES:
-        target = work / f"{name}-{rules}.json"
-        words = [sys.executable, __file__, "--child", rules, str(target), *program]
-        found[rules] = step(f"{name} {rules}", words, env, limit)
-        if target.exists():
-            found[rules]["result"] = json.loads(target.read_text())
-    found["slowdown"] = slowdown(found)
-    print(f"{name}: identical {found['identical']}, slowdown {json.dumps(found['slowdown'])}", flush=True)
+    print(f"{name}: identical {found['identical']}, {found['auto']['stdout'].splitlines()[-1:]}", flush=True)
     return found
 
 
-def slowdown(found: dict[str, Any]) -> dict[str, Any]:
+def slowdown(times: dict[str, Any]) -> dict[str, Any]:
     """Per kernel and rule set: the median of CUPTI's times over that of the plain run's."""
-    times = {rules: found[rules].get("result", {}).get("times", {}) for rules in RULES}
     out: dict[str, Any] = {}
-    for kernel, plain in times["none"].items():
+    for kernel, plain in times["none"].get("times", {}).items():
         base = statistics.median(plain[WARM_UP:] or plain)
         row: dict[str, Any] = {"plain_ns": base, "launches": len(plain)}
         for rules in RULES[1:]:
-            marked = times[rules].get(kernel)
-            if marked and kernel in found[rules].get("result", {}).get("kernels", {}):
-                row[rules] = statistics.median(marked[WARM_UP:] or marked) / base
+            recorded = times[rules].get("kernels", {})
+            name = next((one for one in recorded if one == kernel or f"{one}<" in kernel or f"{one}(" in kernel), None)
+            marked = times[rules].get("times", {}).get(kernel) if name else None
+            if marked:
+                row[rules] = statistics.median(marked[WARM_UP:RECORDED] or marked) / base
         if len(row) > 2:
             out[kernel] = row
     return out
 
 
-def nsight(folder: Path, work: Path, limit: float) -> dict[str, Any]:
+def nsight(folder: Path, work: Path, env: dict[str, str], limit: float) -> dict[str, Any]:
     """One small kernel under Nsight Compute by `warplens run --ncu`, and the pages its report reads back as."""
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     trace = work / "ncu.warplens"
     program = ["examples/auto/fused_attention.py", "--heads", "4", "--length", "512", "--repeat", "1"]
     options = ["--auto", "--kernels", "causal_attention", "--launches", "1", "--ncu", "--json", "-o", str(trace)]
     done = step("ncu", [sys.executable, "-m", "warplens", "run", *options, *program], env, limit)
     for page in ("raw", "details", "source"):
         words = ["ncu", "--import", str(trace.with_suffix(".ncu-rep")), "--page", page, "--csv"]
-        read = step(f"ncu {page}", words, env, limit)
-        (folder / f"ncu_{page}.csv").write_text(read["stdout"])
+        (folder / f"ncu_{page}.csv").write_text(step(f"ncu {page}", words, env, limit)["stdout"])
     return done
 
 
 def main() -> None:
-    if "--child" in sys.argv[1:2]:
-        child(sys.argv[2], sys.argv[3], sys.argv[4:])
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2], sys.argv[3:])
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="auto.json")
@@ -195,14 +210,22 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=90, help="seconds that one process may take")
     parser.add_argument("--ncu", help="also write Nsight Compute's pages to this folder")
     options = parser.parse_args()
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        if options.ncu:
-            results["ncu"] = nsight(Path(options.ncu), Path(folder), options.limit)
-        for name in options.only.split(","):
-            if (ROOT / PROGRAMS[name][0]).exists():
-                results[name] = measure(name, PROGRAMS[name], Path(folder), options.limit)
-            Path(options.out).write_text(json.dumps(results, indent=1))
+    names = options.only.split(",")
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+        work, target = Path(folder), Path(folder) / "times.json"
+        pages = pool.submit(nsight, Path(options.ncu), work, env, options.limit) if options.ncu else None
+        results = dict(zip(names, pool.map(lambda name: compared(name, work, env, options.limit), names), strict=True))
+        if pages is not None:
+            results["ncu"] = pages.result()
+        Path(options.out).write_text(json.dumps(results, indent=1))
+        warm = env | {"TORCHINDUCTOR_CACHE_DIR": str(work / "cache-transformer_block" / "inductor")}
+        step("times", [sys.executable, __file__, "--child", str(target), *names], warm, 2 * options.limit)
+        times = json.loads(target.read_text()) if target.exists() else {}
+        for name in names:
+            results[name] |= {"times": times.get(name), "slowdown": slowdown(times[name]) if name in times else {}}
+            print(name, json.dumps(results[name]["slowdown"]), flush=True)
+        Path(options.out).write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

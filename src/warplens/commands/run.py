@@ -31,6 +31,7 @@ _PLAIN = (
     "every",
     "strict",
     "most_marks",
+    "least_occupancy",
     "records_per_warp",
     "full",
     "clock",
@@ -79,6 +80,9 @@ class _Run(click.Command):
 @click.option("--override", default=None, metavar="DIR", help="Compile the marked files of --dump-ir.")
 @click.option("--strict", is_flag=True, help="Fail where marks cannot be had or would harm a kernel.")
 @click.option("--most-marks", default=MOST_MARKS, metavar="N", help="Sites that --auto may mark in one kernel.")
+@click.option(
+    "--least-occupancy", default=1.0, metavar="SHARE", help="Of its blocks per SM, what a marked kernel must keep."
+)
 @click.option("--records-per-warp", default=None, type=int, metavar="N", help="Room for so many records of each warp.")
 @click.option("--full", default="stop", metavar="stop|ring", help="A full track keeps its first or latest records.")
 @click.option("--clock", default="32", metavar="32|64", help="Bits of the clock in each record.")
