@@ -1,0 +1,59 @@
+"""`warplens run` on ordinary programs on a real GPU: the same output, every kernel of theirs in the trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import warplens as wl
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not torch.cuda.is_available():
+    pytest.skip("no CUDA GPU here", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = {
+    "fused_attention": ["--heads", "8", "--length", "512"],
+    "transformer_block": ["--steps", "2", "--batch", "2", "--length", "256"],
+    "cupy_script": ["256"],
+}
+
+
+def start(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    env |= {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    return subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_prints_what_it_prints_without_and_leaves_a_trace(name: str, tmp_path: Path) -> None:
+    if name == "cupy_script":
+        pytest.importorskip("cupy", reason="cupy is not installed")
+    program = [str(ROOT / "examples" / "auto" / f"{name}.py"), *PROGRAMS[name]]
+    plain = start(tmp_path, *program)
+    assert plain.returncode == 0, plain.stderr
+    cached = {file for file in (tmp_path / "inductor").rglob("*") if file.is_file()}
+    marked = start(tmp_path, "-m", "warplens", "run", "--auto", "-o", "t.warplens", *program)
+    assert (marked.returncode, marked.stdout) == (0, plain.stdout), marked.stderr
+    trace = wl.load(tmp_path / "t.warplens")
+    assert trace.meta.losses.records_lost == 0
+    assert any(region.startswith("load") for region in trace.regions)
+    assert {file for file in (tmp_path / "inductor").rglob("*") if file.is_file()} == cached
+    assert start(tmp_path, *program).stdout == plain.stdout
+
+
+def test_the_list_has_times_of_all_kernels_and_says_which_can_be_marked(tmp_path: Path) -> None:
+    program = str(ROOT / "examples" / "auto" / "fused_attention.py")
+    done = start(tmp_path, "-m", "warplens", "run", "--list-kernels", "--json", program, "--repeat", "4")
+    document = json.loads(done.stdout)
+    rows = {row["kernel"]: row for row in document["kernels"]}
+    assert (document["timed"], rows["causal_attention"]["launches"]) == (True, 4)
+    assert rows["causal_attention"]["markable"]
+    assert rows["causal_attention"]["total_ns"] > 0
+    assert any(not row["markable"] and "compiled ahead of time" in row["reason"] for row in rows.values())
