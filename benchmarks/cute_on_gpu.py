@@ -1,0 +1,292 @@
+"""Everything about the CuTe DSL that needs a GPU, in one command: PYTHONPATH=src python benchmarks/cute_on_gpu.py OUT
+
+Profiles a vector add and a warp-specialised GEMM, compares their results bit for bit with the unmarked kernels, times
+both, saves small captures, runs the nuggets example, and tries NVIDIA's IKET on the same GEMM. Each step is on its own:
+one that fails is reported and the others go on. The result is OUT/cute.json.
+"""
+
+# ruff: noqa: E402
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "examples" / "cute"))
+sys.path.insert(0, str(HERE))
+
+import gemm
+import torch
+import vector_add
+from cuda.bindings.driver import CUstream
+from cutlass import cute
+from cutlass.cute.runtime import from_dlpack
+from gpu import context, median
+
+import warplens.cute as wlc
+from warplens._cuda.driver import driver
+from warplens._cute.memory import CuteBuffer
+from warplens.capture import Capture, write_capture
+from warplens.record.buffer import plan
+from warplens.session import Profile
+
+REPEATS, LAUNCHES = 15, 10
+LOSSES = ("records_written", "records_lost", "open_spans", "orphan_ends", "tracks", "tracks_without_exit")
+
+
+class Keep(Profile):
+    """A profile that keeps the raw launches it is about to decode."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.kept: list[Any] = []
+
+    def add(self, pending: Any) -> None:
+        self.kept.append(pending)
+        super().add(pending)
+
+
+class Held(wlc.Buffer):
+    """A buffer whose memory stays the same, so that launches can follow each other without a pause."""
+
+    def hold(self, grid: Any, block: Any, records: int) -> None:
+        shape = (*grid, *[1] * (3 - len(grid))), (block, 1, 1)
+        sizes = plan(*shape, records=records)
+        self.memory = CuteBuffer(driver(), "held", shape, sizes, Profile(), 0)
+        self.opened = self.memory.address, sizes.capacity | sizes.tracks << 32
+
+    def fill(self) -> None:
+        self._cells[0], self._cells[1] = self.opened if hasattr(self, "opened") else (0, 0)
+
+
+def tensors(*arrays: torch.Tensor) -> list[Any]:
+    return [from_dlpack(array, assumed_align=16) for array in arrays]
+
+
+def stream() -> Any:
+    return CUstream(torch.cuda.current_stream().cuda_stream)
+
+
+def gemm_arguments(size: int, buffer: Any) -> tuple[list[torch.Tensor], tuple[Any, ...]]:
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
+    c = torch.empty(size, size, device="cuda", dtype=torch.float16)
+    return [a, b, c], (*tensors(a, b, c), buffer, stream())
+
+
+def vector_arguments(size: int, buffer: Any) -> tuple[list[torch.Tensor], tuple[Any, ...]]:
+    x, y = (torch.randn(size, device="cuda") for _ in range(2))
+    out = torch.empty_like(x)
+    return [x, y, out], (*tensors(x, y, out), buffer)
+
+
+KERNELS: dict[str, tuple[Any, Any, Callable[..., Any], int, int, Callable[[int], Any], int]] = {
+    "gemm": (gemm, gemm.run, gemm_arguments, 4096, 512, lambda n: (n // gemm.M, n // gemm.N), gemm.THREADS),
+    "vector_add": (
+        vector_add, vector_add.run, vector_arguments, 1 << 24, 1 << 16,
+        lambda n: (n // vector_add.THREADS // vector_add.STEPS,), vector_add.THREADS,
+    ),
+}  # fmt: skip
+
+
+def reference(name: str, arrays: list[torch.Tensor]) -> torch.Tensor:
+    return arrays[0] @ arrays[1].T if name == "gemm" else arrays[0] + arrays[1]
+
+
+def profiled(name: str, out: Path) -> dict[str, Any]:
+    """Right, bit for bit, every record there, and a small capture of it."""
+    _, run, arguments, size, small, _, _ = KERNELS[name]
+    result: dict[str, Any] = {}
+    for label, n in (("small", small), ("large", size)):
+        buffer = wlc.buffer(records_per_warp=512 if label == "small" else None)
+        if label == "large":
+            grid, block = KERNELS[name][5](n), KERNELS[name][6]
+            buffer = wlc.buffer(grid, block)
+        arrays, given = arguments(n, buffer)
+        marked, plain = cute.compile(run, *given, True), cute.compile(run, *given, False)
+        plain(*given)
+        torch.cuda.synchronize()
+        expected = arrays[2].clone()
+        arrays[2].fill_(float("nan"))
+        with Keep() as profile:
+            marked(*given)
+            marked(*given)
+        torch.testing.assert_close(expected, reference(name, arrays), rtol=1e-2, atol=1e-1 if name == "gemm" else 1e-5)
+        trace = profile.trace
+        result[label] = {
+            "size": n,
+            "bit_identical": bool(torch.equal(arrays[2], expected)),
+            "launches": len(trace.meta.launches),
+            "losses": {
+                key: getattr(trace.meta.losses, key)
+                for key in ("records_written", "records_lost", "open_spans", "orphan_ends", "tracks")
+            },
+            "clock": str(trace.meta.clock)[:400],
+            "regions": {
+                row.region: {"count": row.count, "p50": row.p50, "p50_ns": row.p50_ns} for row in trace.stats()
+            },
+        }
+        arrays[2].fill_(float("nan"))
+        marked(*given)
+        torch.cuda.synchronize()
+        result[label]["bit_identical_outside"] = bool(torch.equal(arrays[2], expected))
+        if label == "small":
+            launch = profile.kept[0].collect()
+            where = {ident: str(Path(place).relative_to(HERE.parent)) for ident, place in launch.locations.items()}
+            capture = Capture([replace(launch, locations=where)], device=profile.device)
+            result[label]["capture_bytes"] = write_capture(capture, out / f"cute_{name}.wlcap").stat().st_size
+    return result
+
+
+def overhead(name: str) -> dict[str, Any]:
+    """Times of the unmarked kernel, of the marked one that records, and of the marked one without a buffer."""
+    _, run, arguments, size, _, grid, block = KERNELS[name]
+    held, idle = Held(), Held()
+    held.hold(grid(size), block, 300)
+    modes: dict[str, Callable[[], Any]] = {}
+    for mode, buffer, on in (
+        ("plain", idle, False),
+        ("recording", held, True),
+        ("idle", idle, True),
+        ("plain again", idle, False),
+    ):
+        _, given = arguments(size, buffer)
+        compiled = cute.compile(run, *given, on)
+        modes[mode] = lambda compiled=compiled, given=given: compiled(*given)
+    for work in modes.values():
+        for _ in range(5):
+            work()
+    torch.cuda.synchronize()
+    times: dict[str, list[float]] = {mode: [] for mode in modes}
+    order = list(modes)
+    for _ in range(REPEATS):
+        for mode in order:
+            work = modes[mode]
+            work()
+            times[mode].append(timed_on_stream(lambda work=work: [work() for _ in range(LAUNCHES)]) / LAUNCHES)
+        order = order[1:] + order[:1]
+    base = times["plain"]
+    slow = {mode: [t / b for t, b in zip(times[mode], base, strict=True)] for mode in modes}
+    return {
+        mode: {"us": median(times[mode]), "slowdown": median(slow[mode]), "range": [min(slow[mode]), max(slow[mode])]}
+        for mode in modes
+    }
+
+
+def timed_on_stream(work: Callable[[], Any]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1000
+
+
+def resources() -> dict[str, Any]:
+    """Registers and local memory as the driver has them."""
+    import tempfile
+    from ctypes import byref, c_int, c_void_p
+
+    result = {}
+    for name, (_, run, arguments, _, small, _, _) in KERNELS.items():
+        for on in (True, False):
+            with tempfile.TemporaryDirectory() as folder:
+                _, given = arguments(small, wlc.buffer())
+                compiled = cute.compile(run, *given, on, options=f"--keep-cubin --keep-ptx --dump-dir={folder}")
+            module = driver().load(compiled.__cubin__)
+            (symbol,) = [
+                line.split("(")[0].split()[-1] for line in compiled.__ptx__.splitlines() if ".visible .entry" in line
+            ]
+            handle, row = driver().function(module, symbol), {}
+            for label, number in (("registers", 4), ("local_bytes", 3)):
+                value = c_int()
+                driver()._call("cuFuncGetAttribute", byref(value), c_int(number), c_void_p(handle))
+                row[label] = value.value
+            result[f"{name} {'marked' if on else 'plain'}"] = row
+    return result
+
+
+def nuggets(out: Path) -> dict[str, Any]:
+    from warplens.compat.nuggets import example
+
+    path = out / "nuggets.json"
+    example.main(str(path))
+    rows = [row for row in json.loads(path.read_text())["traceEvents"] if row["ph"] == "X"]
+    path.unlink()
+    return {"events": len(rows), "durations_ns": sorted(row["args"]["dur_ns"] for row in rows)}
+
+
+def iket(out: Path) -> dict[str, Any]:
+    """NVIDIA's IKET on the same GEMM source: the workload times itself under run-iket and without it."""
+    script = [sys.executable, "-X", "faulthandler", str(HERE / "cute_iket.py")]
+    result: dict[str, Any] = {}
+    alone = subprocess.run(script, capture_output=True, text=True, timeout=60)
+    result["ranges compiled out"] = _last_json(alone)
+    folder = out / "iket"
+    command = [
+        sys.executable,
+        "-m",
+        "iket.cli.main",
+        "-o",
+        str(folder),
+        "--clobber",
+        "profile",
+        "--postprocess",
+        "none",
+        "--",
+        *script,
+    ]
+    under = subprocess.run(command, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL)
+    result["under run-iket"] = _last_json(under)
+    result["log"] = (under.stdout + under.stderr)[-3000:]
+    result["files"] = [f"{path.relative_to(folder)} {path.stat().st_size}" for path in sorted(folder.rglob("*.*"))][:40]
+    subprocess.run(["rm", "-rf", str(folder)])
+    return result
+
+
+def _last_json(done: Any) -> Any:
+    rows = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return (
+        [json.loads(row) for row in rows]
+        if rows
+        else {"exit": done.returncode, "said": (done.stdout + done.stderr)[-2000:]}
+    )
+
+
+def main(folder: str) -> None:
+    out = Path(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    result: dict[str, Any] = {}
+    steps: dict[str, Callable[[], Any]] = {
+        "context": lambda: {**context("benchmarks/cute_on_gpu.py"), "torch": torch.__version__, "cutlass": _version()},
+        "vector_add profiled": lambda: profiled("vector_add", out),
+        "gemm profiled": lambda: profiled("gemm", out),
+        "resources": resources,
+        "gemm overhead": lambda: overhead("gemm"),
+        "vector_add overhead": lambda: overhead("vector_add"),
+        "nuggets": lambda: nuggets(out),
+        "iket": lambda: iket(out),
+    }
+    for name, step in steps.items():
+        try:
+            result[name] = step()
+        except Exception:
+            # A failed step must not lose the others' results: the GPU's time is dear.
+            result[name] = {"failed": traceback.format_exc()[-3000:]}
+        print(name, json.dumps(result[name])[:1500], flush=True)
+        (out / "cute.json").write_text(json.dumps(result, indent=1))
+
+
+def _version() -> str:
+    import cutlass
+
+    return str(getattr(cutlass, "__version__", "?"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
