@@ -46,12 +46,15 @@ class Profile:
         self.rank = int(os.environ.get("RANK", "0") or 0) if rank is None else rank
         self.device = Device()
         self._pending: list[PendingLaunch] = []
-        self._announced: list[int] = []
+        self._announced: dict[int, int] = {}
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
         self._launches: dict[str, int] = {}
         self._trace: Trace | None = None
         self._opened: list[Callable[[], None]] = []
+        self.gives_way = False
+        """Whether a profile that starts inside this one takes its place until it ends, as in `warplens run`."""
+        self._waiting: Profile | None = None
         self.notes: dict[str, list[str]] = {}
         self.seen: dict[str, int] = {}
         self.coverage = Coverage()
@@ -89,7 +92,7 @@ class Profile:
     def add(self, pending: PendingLaunch) -> None:
         """Called by a front end for each launch that it is about to make."""
         self._pending.append(pending)
-        self._announced.append(time.time_ns())
+        self._announced[id(pending)] = time.time_ns()
 
     def saw(self, kernel: str) -> None:
         """Called by a front end for each launch that passes it, recorded or not: what ran is told from this."""
@@ -123,8 +126,12 @@ class Profile:
 
     def resume(self) -> None:
         """Record the launches that follow; `__enter__` does it first, and it undoes `pause`."""
-        if active() is not None:
-            raise WarplensError("a profile is already running; end it before starting another")
+        running = active()
+        if running is not None:
+            if not running.gives_way:
+                raise WarplensError("a profile is already running; end it before starting another")
+            running.pause()
+            self._waiting = running
         _stack.append(self)
         self._opened = []
         try:
@@ -142,6 +149,9 @@ class Profile:
             _stack.remove(self)
         while self._opened:
             self._opened.pop()()
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.resume()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
@@ -183,18 +193,23 @@ class Profile:
         if self._torch.problem and self._trace:
             print(f"warplens: not aligned with the torch trace: {self._torch.problem}", file=sys.stderr)
 
-    def _finish(self) -> None:
-        from warplens.decode import decode
-
+    def collect(self) -> tuple[list[Launch], list[str]]:
+        """Bring every launch home; what could not be brought, in words."""
         launches, problems = [], []
-        for pending, announced in zip(self._pending, self._announced, strict=True):
+        for pending in self._pending:
             try:
                 launch = pending.collect()
-                launches.append(replace(launch, extra={**launch.extra, HOST_NS: announced}))
+                launches.append(replace(launch, extra={**launch.extra, HOST_NS: self._announced[id(pending)]}))
             except WarplensError as problem:
                 problems.append(str(problem))
         self._pending.clear()
         self._announced.clear()
+        return launches, problems
+
+    def _finish(self) -> None:
+        from warplens.decode import decode
+
+        launches, problems = self.collect()
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
         if self.path is not None and len(self._trace):

@@ -193,6 +193,16 @@ def test_json_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
     assert [(row["kernel"], row["launches"], row["markable"]) for row in listed["kernels"]] == [("counted", 1, True)]
 
 
+def test_a_profile_of_the_programs_own_takes_its_block(tmp_path: Path) -> None:
+    inner = "import warplens as wl\nwith wl.profile('inner.warplens'):\n    counted[(5,)](1)\ncounted[(1,)](2)\n"
+    program(tmp_path, MARKED + inner)
+    assert interpreted(tmp_path, "prog.py").returncode == 0
+    grids = [
+        [info.grid[0] for info in wl.load(tmp_path / f"{name}.warplens").meta.launches] for name in ("prog", "inner")
+    ]
+    assert grids == [[2, 1], [5]]
+
+
 def test_what_ran_is_said_when_nothing_was_recorded(tmp_path: Path) -> None:
     program(tmp_path, MARKED)
     done = interpreted(tmp_path, "--kernels", "attn.*", "prog.py")

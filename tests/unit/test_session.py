@@ -165,3 +165,27 @@ def test_a_paused_profile_leaves_launches_to_others() -> None:
         profile.pause()
     assert len(profile.trace.meta.launches) == 2
     assert active() is None
+
+
+def test_a_profile_that_gives_way_goes_on_when_the_inner_one_ends() -> None:
+    outer = wl.profile()
+    outer.gives_way = True
+    with outer:
+        outer.add(Ran())
+        with pytest.raises(ZeroDivisionError), wl.profile() as inner:
+            assert active() is inner
+            inner.add(Ran())
+            _ = 1 // 0
+        assert active() is outer
+        outer.add(Ran())
+    assert (len(outer.trace.meta.launches), len(inner.trace.meta.launches)) == (2, 1)
+    assert active() is None
+
+
+def test_what_is_said_of_a_kernel_is_said_once_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with wl.profile(tmp_path / "t.warplens") as prof:
+        prof.add(Ran())
+        for _ in range(2):
+            prof.note("gemm", "runs unmarked: it would spill")
+    assert capsys.readouterr().err == "warplens: gemm: runs unmarked: it would spill\n"
+    assert list(wl.load(tmp_path / "t.warplens").meta.notes["gemm"]) == ["runs unmarked: it would spill"]

@@ -114,6 +114,7 @@ def command(
         return run_list.run(target, kernels=given["kernels"], as_json=as_json)
     path = check_writable(output or _default_output(target), force=force)
     profile = Profile(path, **_options(given))
+    profile.gives_way = True
     if not profile.enabled:
         stderr().print("warplens is switched off (WARPLENS=0): the program runs as it is")
         return execute(target).code

@@ -31,6 +31,7 @@ _COLUMNS = [
 def run(program: Program, *, kernels: str | None, as_json: bool) -> int:
     """Run the program unmarked and list its kernels; gives the exit code."""
     profile, activity = Profile(kernels=_NONE, auto=True), Activity()
+    profile.gives_way = True
     pattern = Profile(kernels=kernels).options
     with stdout_to_stderr(as_json):
         outcome = _watched(program, profile, activity)
