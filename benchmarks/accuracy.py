@@ -1,7 +1,8 @@
 """How right the numbers are on this GPU: regions of known length, empty and nested ones, and placement across SMs.
 
-    python benchmarks/accuracy.py [--json FILE]
+    python benchmarks/accuracy.py [--direct] [--json FILE]
 
+Marks are woven, as `warplens.cuda.compile` does it; --direct measures those the compiler sees, as in other programs.
 Expected cycles come from the same work timed without marks in the same kernel: for chains of fmas and of shared-memory
 loads the amount times the cycles of one, taken from the loops of 64 and 256; for L2, whose latency depends on the
 address, the work twice per iteration less once; for sleep the clock read right before and after it. Corrected durations
@@ -15,8 +16,9 @@ import json
 from typing import Any
 
 import numpy as np
-from gpu import Memory, Program, buffer, context, driver
+from gpu import KERNELS, Memory, Program, buffer, context, driver
 
+import warplens as wl
 import warplens.cuda as wlcu
 from warplens.capture import Capture
 from warplens.decode import decode
@@ -39,16 +41,15 @@ def ring(slots: int) -> Memory:
 class Run:
     """One warp doing `work`: raw and corrected cycles of each region, and the unmarked cycles of one repetition."""
 
-    def __init__(self, work: str, amount: int, chase: Memory, cost: dict[str, float], each: int = 0) -> None:
-        program = Program("accuracy.cu", "accuracy", f"-DWORK={WORK[work]}", f"-DAMOUNT={amount}", f"-DEACH={each}")
+    def __init__(self, work: str, amount: int, chase: Memory, woven: bool, each: int = 0) -> None:
+        definitions = [f"-DWORK={WORK[work]}", f"-DAMOUNT={amount}", f"-DEACH={each}"]
+        kernel = wlcu.compile(KERNELS / "accuracy.cu", options=definitions, woven=woven)["accuracy"]
         cycles = Memory(16)
         for _ in range(3):
-            lent = buffer("accuracy", 1, 32, 16 * REPEATS, cost=cost)
-            program.launch(
-                1, 32, np.uint64(cycles.address), np.uint64(chase.address), np.int32(REPEATS), np.uint64(lent.address)
-            )
+            with wl.profile(records_per_warp=16 * REPEATS) as profile:
+                kernel.launch(1, 32, np.uint64(cycles.address), np.uint64(chase.address), np.int32(REPEATS))
             one, two = (float(value) for value in cycles.read(np.uint64))
-            self.trace = decode(Capture([lent.collect()], device=driver().device()))
+            self.trace = profile.trace
         self.once, self.unmarked = one / REPEATS, (two - one) / REPEATS
 
     def cycles(self, region: str) -> tuple[Any, Any]:
@@ -61,11 +62,11 @@ def mid(values: Any) -> float:
     return round(float(np.median(values)), 2)
 
 
-def lengths(chase: Memory, cost: dict[str, float]) -> dict[str, Any]:
+def lengths(chase: Memory, woven: bool) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for work, amounts in AMOUNTS.items():
         rows = []
-        runs = {amount: Run(work, amount, chase, cost) for amount in amounts}
+        runs = {amount: Run(work, amount, chase, woven) for amount in amounts}
         for amount, run in runs.items():
             raw, corrected = run.cycles("work")
             expected: Any = run.unmarked
@@ -89,12 +90,12 @@ def lengths(chase: Memory, cost: dict[str, float]) -> dict[str, Any]:
     return result
 
 
-def nesting(chase: Memory, cost: dict[str, float], each: int) -> dict[str, Any]:
+def nesting(chase: Memory, woven: bool, each: int) -> dict[str, Any]:
     """Regions inside each other with `each` fmas in every one but the outermost, by depth."""
-    unit = (Run("fma", 256, chase, cost).once - Run("fma", 64, chase, cost).once) / 192
+    unit = (Run("fma", 256, chase, woven).once - Run("fma", 64, chase, woven).once) / 192
     result: dict[str, Any] = {"fmas in each": each}
     for depth in (1, 2, 3, 4):
-        run = Run("nested", depth, chase, cost, each)
+        run = Run("nested", depth, chase, woven, each)
         row = {}
         for name, inside in [("work", depth)] + [(f"level {n}", depth - n + 1) for n in range(1, depth + 1)]:
             raw, corrected = run.cycles(name)
@@ -149,16 +150,17 @@ def placement(launches: int, rounds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", help="write the result here too")
+    parser.add_argument("--direct", action="store_true", help="marks that the compiler sees")
     options = parser.parse_args()
     chase = ring(4096)
+    woven = not options.direct
     calibration = wlcu.calibrate()
-    cost = calibration.cost
     result: dict[str, Any] = {
-        "context": context("python benchmarks/accuracy.py"),
+        "context": context("python benchmarks/accuracy.py" + " --direct" * options.direct),
         "calibration": vars(calibration),
-        "lengths": lengths(chase, cost),
-        "empty regions": nesting(chase, cost, 0),
-        "nested regions": nesting(chase, cost, 64),
+        "lengths": lengths(chase, woven),
+        "empty regions": nesting(chase, woven, 0),
+        "nested regions": nesting(chase, woven, 64),
         "placement": placement(25, 5),
     }
     errors = [row["error"] for kind in result["lengths"].values() for row in kind["rows"]]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from warplens._cuda.arguments import dim3, stream_handle
-from warplens._cuda.calibrate import Calibration, measure
+from warplens._cuda.calibrate import Calibration, measure, measure_woven
 from warplens._cuda.driver import driver
 from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, wanted_by
 from warplens.errors import UsageError, WarplensError
@@ -53,10 +53,15 @@ def compile(
 
 
 def calibrate(full: str = "stop") -> Calibration:
-    """Measure what marks cost on this GPU; launches profiled from here on carry it, for `Trace.time_shift`."""
+    """Measure what marks cost on this GPU, woven and direct; launches profiled from here on carry it, for
+    `Trace.time_shift`. Gives the cost of woven marks, which kernels of `compile` have."""
     flags(full)
     result = measure(driver(), _arch_here(), full)
     calibrations[result.device, full] = result.cost
+    woven = measure_woven(driver(), _arch_here(), full)
+    if woven is not None:
+        store, result = woven
+        calibrations[result.device, store] = result.cost
     return result
 
 

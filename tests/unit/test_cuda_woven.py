@@ -12,9 +12,12 @@ import warplens as wl
 import warplens.cuda as wlcu
 from tests.unit.test_cuda_compile import needs_nvrtc
 from warplens._cuda import module as module_file
+from warplens._cuda.calibrate import measure_woven
+from warplens._cuda.woven import how_for
 from warplens._intercept import memory as driver_memory
 from warplens.capture import Device
-from warplens.errors import UsageError
+from warplens.errors import UsageError, WarplensError
+from warplens.options import Options
 from warplens.weave import simulate
 from warplens.weave.ptx import parse
 
@@ -175,9 +178,24 @@ def test_what_the_weaver_cannot_do_is_compiled_the_direct_way(change: tuple[str,
     assert module_file.Module(INLINED, "k.cu", "sm_90", (), woven=False).ptx is None
 
 
-def test_a_driver_older_than_the_compiler_gets_machine_code(gpu: SimulatedDriver, monkeypatch: Any) -> None:
-    from warplens.errors import WarplensError
+def test_a_calibration_of_woven_marks_goes_with_the_launches_it_is_true_of(
+    gpu: SimulatedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = measure_woven(gpu, "sm_90", "stop")  # type: ignore[arg-type]
+    assert measured is not None
+    store, calibration = measured
+    assert store == "spread"
+    assert calibration.device == "interpreter"
+    assert 0 <= calibration.record < 60
+    monkeypatch.setitem(module_file.calibrations, ("interpreter", store), calibration.cost)
+    trace, _ = profiled(gpu, INLINED)
+    assert trace.time_shift() is not None
+    trace, _ = profiled(gpu, INLINED, store="now")
+    with pytest.raises(WarplensError, match="has no calibration"):
+        trace.time_shift()
 
+
+def test_a_driver_older_than_the_compiler_gets_machine_code(gpu: SimulatedDriver, monkeypatch: Any) -> None:
     module = module_file.Module(INLINED, "k.cu", "sm_90", (), woven=True)
     entries = {entry.name for entry in parse(module.ptx or "").entries}
     assert entries == {"work"}
@@ -186,8 +204,5 @@ def test_a_driver_older_than_the_compiler_gets_machine_code(gpu: SimulatedDriver
         raise WarplensError("cuModuleLoadData failed: CUDA_ERROR_UNSUPPORTED_PTX_VERSION")
 
     monkeypatch.setattr(gpu, "load", refuse)
-    from warplens._cuda.woven import how_for
-    from warplens.options import Options
-
     assert module.woven(how_for(Options(), (64, 1, 1))) is None
     assert module.ptx is None

@@ -8,18 +8,21 @@ import numpy as np
 
 from warplens._cuda.arguments import pack
 from warplens._cuda.driver import Driver
-from warplens._cuda.module import Module
+from warplens._cuda.module import Module, Shape
 from warplens._cuda.pending import DeviceBuffer
 from warplens.capture import Capture
 from warplens.decode import decode
 from warplens.errors import WarplensError
+from warplens.options import Options
 from warplens.record.buffer import plan
+from warplens.session import Profile
 from warplens.trace.model import Trace
 from warplens.trace.shift import RECORD_CYCLES, REGION_CYCLES
 
 SHORT, LONG, ROUNDS, WARM_UP = 64, 128, 120, 20
 SLOTS = 10
 """Records of one round."""
+SHAPE = Shape((1, 1, 1), (32, 1, 1))
 
 SOURCE = r"""
 #include <warplens.cuh>
@@ -64,22 +67,45 @@ class Calibration:
 
 
 def measure(lib: Driver, arch: str, full: str) -> Calibration:
-    """Run the calibration kernel in one warp, compiled as the profiled kernels are."""
-    module = Module(SOURCE, "calibrate.cu", arch, (f"-DSHORT={SHORT}", f"-DLONG={LONG}"))
-    build = module.build(full)
-    sizes = plan((1, 1, 1), (32, 1, 1), records=SLOTS * ROUNDS, full=full)
-    lent = DeviceBuffer(lib, "calibrate", (1, 1, 1), (32, 1, 1), sizes, full=full, stream=0, names=build.names)
+    """Run the calibration kernel in one warp, compiled as kernels are whose marks the compiler sees."""
+    build = _module(arch, woven=False).build(full)
+    sizes = plan(SHAPE.grid, SHAPE.block, records=SLOTS * ROUNDS, full=full)
+    lent = DeviceBuffer(lib, "calibrate", SHAPE.grid, SHAPE.block, sizes, full=full, stream=0, names=build.names)
+    _launch(lib, build.handle, lent.address)
+    return solve(decode(Capture([lent.collect()], device=lib.device())), lib.device().name)
+
+
+def measure_woven(lib: Driver, arch: str, full: str) -> tuple[str, Calibration] | None:
+    """The same with its marks woven in, and where its stores are; None where that cannot be."""
+    from warplens._cuda import woven
+
+    options = Options(full=full, records_per_warp=2 * SLOTS * ROUNDS)
+    how = woven.how_for(options, SHAPE.block)
+    build = _module(arch, woven=True).woven(how)
+    if build is None:
+        return None
+    profile = Profile(full=full, records_per_warp=options.records_per_warp)
+    kernel = woven.Loaded("calibrate", {"registers": 0, "shared_bytes": 0})
+    _launch(lib, build.handle, woven.lend(profile, build, "calibrate", how, kernel, SHAPE))
+    launches, _ = profile.collect()
+    return build.woven.store, solve(decode(Capture(launches, device=lib.device())), lib.device().name)
+
+
+def _module(arch: str, *, woven: bool) -> Module:
+    return Module(SOURCE, "calibrate.cu", arch, (f"-DSHORT={SHORT}", f"-DLONG={LONG}"), woven=woven)
+
+
+def _launch(lib: Driver, module: int, address: int) -> None:
+    function = lib.function(module, "calibrate")
+    if function is None:
+        raise WarplensError("the calibration kernel was compiled but cannot be found")
     out = lib.allocate(128)
     try:
-        function = lib.function(build.handle, "calibrate")
-        if function is None:
-            raise WarplensError("the calibration kernel was compiled but cannot be found")
-        arguments = pack("calibrate", (np.uint64(out), ROUNDS, np.uint64(lent.address)), lib.parameter_sizes(function))
-        lib.launch(function, (1, 1, 1), (32, 1, 1), arguments, 0, 0)
-        launch = lent.collect()
+        arguments = pack("calibrate", (np.uint64(out), ROUNDS, np.uint64(address)), lib.parameter_sizes(function))
+        lib.launch(function, SHAPE.grid, SHAPE.block, arguments, 0, 0)
+        lib.synchronize()
     finally:
         lib.free(out)
-    return solve(decode(Capture([launch], device=lib.device())), lib.device().name)
 
 
 def solve(trace: Trace, device: str) -> Calibration:

@@ -27,7 +27,8 @@ _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWA
 
 
 calibrations: dict[tuple[str, str], dict[str, float]] = {}
-"""What marks cost, by device and by what happens when a track is full; see `warplens.cuda.calibrate`."""
+"""What marks cost, by device and by how they are stored: `stop` or `ring` where the compiler saw them, else the place
+of a woven kernel's stores; see `warplens.cuda.calibrate`."""
 
 
 _ELSEWHERE = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")

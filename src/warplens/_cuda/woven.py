@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from warplens._cuda.driver import Driver
-from warplens._cuda.module import Shape
+from warplens._cuda.module import Shape, calibrations
 from warplens._intercept import memory
 from warplens._triton.frontend import recipe
 from warplens._triton.launch import LaunchHook, WovenKernel
@@ -80,10 +80,12 @@ class Loaded:
 
 def lend(profile: Profile, build: WovenBuild, symbol: str, how: Weaving, kernel: Loaded, shape: Shape) -> int:
     """A buffer for one launch, as the kernel takes it; 0 where nothing of it is to be recorded."""
+    memory.describe(profile)
     threads = build.woven.threads.get(symbol, math.prod(shape.block))
     woven = WovenKernel(
         kernel.name, -(-threads // 32), 1, dict(build.regions), dict(build.locations), build.woven.slack,
         build.woven.full, build.woven.store, how.select, block=shape.block,
+        cost=calibrations.get((profile.device.name, build.woven.store), {}),
         resources={
             "registers": kernel.taken["registers"],
             "shared_bytes_kernel": kernel.taken["shared_bytes"] + shape.shared,

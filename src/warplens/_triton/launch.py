@@ -47,6 +47,8 @@ class WovenKernel:
     """Of shared memory, what records wait in."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """What ptxas says the kernel takes, and its shared memory."""
+    cost: Mapping[str, float] = field(default_factory=dict)
+    """What a calibration measured of its marks."""
     auto: bool = False
     block: tuple[int, int, int] | None = None
     """The shape of a block where it is not one row of warps."""
@@ -71,7 +73,7 @@ class WovenKernel:
             document.get("shared_slots", 0),
             document.get("shared_bytes", 0),
             {**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
-            "auto" in document,
+            auto="auto" in document,
         )
 
 
@@ -150,7 +152,7 @@ class TritonLaunch:
     def _cost(self, headers: npt.NDArray[np.void], waited: float, start: float) -> dict[str, float]:
         """Waiting for the launch, copying its buffer out, what a warp spent on emptying shared memory, and what
         automatic marks, which nobody weighed, slowed the kernel by."""
-        spent = {"wait_ns": waited * 1e9, "finalize_ns": (time.perf_counter() - start) * 1e9}
+        spent = {**self.kernel.cost, "wait_ns": waited * 1e9, "finalize_ns": (time.perf_counter() - start) * 1e9}
         if self.kernel.shared_slots and len(headers):
             spent["flush_cycles"] = float(headers["flush"].mean())
         if self.kernel.auto:

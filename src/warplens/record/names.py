@@ -47,7 +47,7 @@ def name_object(name: str, file: str, line: int, *, magic: int = NAME_MAGIC) -> 
     texts = [text.encode() + b"\0" for text in (name, file)]
     size = NAME_BYTES + len(texts[0]) + len(texts[1])
     if size >= MAX_NAME:
-        raise WarplensError(f"region name {name[:40]!r}… in {file}: name and path take {size} bytes, {MAX_NAME - 1} fit")
+        raise WarplensError(f"region {name[:40]!r}… in {file}: name and path take {size} bytes, {MAX_NAME - 1} fit")
     return _FIXED.pack(magic, region_id(name), line, *map(len, texts)) + b"".join(texts)
 
 
