@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_cuda_compile import NVDISASM, sass
 
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
@@ -18,7 +19,7 @@ from warplens.weave import ptx, simulate
 from warplens.weave.auto import Marked, mark_ptx
 from warplens.weave.auto.code import Code
 from warplens.weave.auto.kinds import kind_of
-from warplens.weave.options import SymbolBuffer, capacity_of, shift_for
+from warplens.weave.options import SymbolBuffer, Weaving, capacity_of, shift_for
 from warplens.weave.rules import CLASSES, Auto
 from warplens.weave.weaver import weave
 
@@ -357,3 +358,26 @@ def test_nothing_asked_for_changes_nothing() -> None:
     assert mark_ptx(text, Auto.of("lines")).text == text, "without line information there are no lines"
     with pytest.raises(UsageError, match="did you mean 'loads'"):
         Auto.of("laods")
+
+
+@pytest.mark.skipif(NVDISASM is None or shutil.which("ptxas") is None, reason="needs ptxas and nvdisasm")
+@pytest.mark.parametrize("auto", ["mma,copies,waits,barriers", "all"])
+def test_sass_keeps_what_each_region_holds(auto: str, tmp_path: Path) -> None:
+    """Tensor-core instructions and asynchronous copies stand between the same clock reads as in PTX."""
+    marked = mark_ptx(source("nvcc_gemm_lineinfo"), Auto.of(auto, most=1000), lambda name: name == "gemm")
+    woven = weave(marked.text, buffer=SymbolBuffer(), how=Weaving(store="late", fuse=False))
+    (tmp_path / "gemm.ptx").write_text(woven.text)
+    subprocess.run(["ptxas", "-arch=sm_90a", "gemm.ptx", "-o", "gemm.cubin"], cwd=tmp_path, check=True)
+    lines = sass((tmp_path / "gemm.cubin").read_bytes(), tmp_path, "gemm")
+    words = {"SR_CLOCKLO": "c", "HMMA": "M", "LDGSTS": "A"}
+    made = "".join(letter for line in lines for word, letter in words.items() if word in line)
+    meant = ""
+    for letter, _, instruction in walk(marked, "gemm"):
+        if letter:
+            meant += "c"
+        elif instruction is not None and instruction.full_opcode.startswith(("mma.sync", "cp.async.c")):
+            meant += "A" if instruction.opcode == "cp" and instruction.modifiers[1] in ("ca", "cg") else ""
+            meant += "M" if instruction.opcode == "mma" else ""
+    values = marked.text.count("// @warplens V")
+    assert made.count("c") == meant.count("c") + values + 2, "and one at each end of the track"
+    assert re.findall("[AM]+", made) == re.findall("[AM]+", meant)

@@ -7,6 +7,7 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -229,8 +230,11 @@ def fake_core(gpu: FakeDriver) -> dict[str, dict[str, Any]]:
         def get_kernel(self, name: str) -> Kernel:
             return Kernel(self._kernel)
 
+    @dataclass
     class ProgramOptions:
-        lineinfo = debug = None
+        name: str = "default_program"
+        lineinfo: bool | None = None
+        debug: bool | None = None
 
     class Program:
         def __init__(self, code: str, code_type: str, options: Any = None) -> None:
@@ -240,6 +244,7 @@ def fake_core(gpu: FakeDriver) -> dict[str, dict[str, Any]]:
             lines = getattr(self.options, "lineinfo", None)
             if target == "ptx":
                 assert lines, "regions are named by line information"
+                assert self.options.name == "vector_add.cu"
             return ObjectCode(PTX.encode() if target == "ptx" else b"\x7fELF", target)
 
     def launch(stream: Any, config: Any, kernel: Kernel, *arguments: Any) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from warplens._cuda.arguments import stream_handle
@@ -14,10 +14,12 @@ from warplens._intercept.launches import Kernel, Launches, Shape
 from warplens._intercept.swap import swap
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.capture import Dim3
-from warplens.errors import UsageError, WarplensError
+from warplens.errors import UsageError
 from warplens.weave.symbols import plain_name
 
 Text = Callable[[], str]
+Made = list[tuple[Any, Callable[[str], str]]]
+"""Object code, and how to get the PTX of it under the name of a source file."""
 
 givers: dict[int, Text] = {}
 """By kernel handle, how to get the PTX of kernels that another library compiled and launches through cuda.core."""
@@ -31,7 +33,7 @@ def install(launches: Launches) -> list[Callable[[], None]]:
     import cuda.core
 
     launch, program = cuda.core.launch, cuda.core.Program
-    made: list[tuple[Any, Text]] = []
+    made: Made = []
 
     def watched_launch(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
         found = _twin(launches, made, stream, config, kernel)
@@ -50,16 +52,14 @@ def install(launches: Launches) -> list[Callable[[], None]]:
 
         def compile(self, target_type: Any, name_expressions: Any = (), *rest: Any, **named: Any) -> Any:
             result = super().compile(target_type, name_expressions, *rest, **named)
-            made.append((result, lambda: _ptx(program, *self._made, name_expressions)))
+            made.append((result, lambda title: _ptx(program, *self._made, name_expressions, title)))
             return result
 
     Program.__name__ = Program.__qualname__ = "Program"
     return [swap(launch, watched_launch), swap(program, Program)]
 
 
-def _twin(
-    launches: Launches, made: list[tuple[Any, Text]], stream: Any, config: Any, kernel: Any
-) -> tuple[Any, int] | None:
+def _twin(launches: Launches, made: Made, stream: Any, config: Any, kernel: Any) -> tuple[Any, int] | None:
     try:
         handle, lib = int(kernel.handle), driver()
         symbol = lib.name_of(handle, "Kernel")
@@ -77,13 +77,13 @@ def blocks_of(config: Any) -> Dim3:
     return x, y, z
 
 
-def _find(made: list[tuple[Any, Text]], library: int, name: str) -> str:
+def _find(made: Made, library: int, name: str) -> str:
     """The PTX of the object code that was loaded as `library`."""
     from cuda.core import ObjectCode
 
     for code, text in made:
         if int(code.handle) == library:
-            return source_name(text(), f"{name}.cu")
+            return text(f"{name}.cu")
     for code in gc.get_objects():
         # Only PTX: asking for a handle loads the code.
         if isinstance(code, ObjectCode) and code.code_type == "ptx" and int(code.handle) == library:
@@ -94,19 +94,19 @@ def _find(made: list[tuple[Any, Text]], library: int, name: str) -> str:
     )
 
 
-def _ptx(program: Any, code: Any, code_type: Any, options: Any, names: Any) -> str:
+def _ptx(program: Any, code: Any, code_type: Any, options: Any, names: Any, title: str) -> str:
+    """What a program is in PTX, with line information; a program without a name is called `title`."""
     if str(code_type).lower().endswith("ptx"):
         return _text(code)
     from cuda.core import ProgramOptions
 
-    wanted = copy.copy(options) if options is not None else ProgramOptions()
-    if isinstance(wanted, dict):
-        wanted = ProgramOptions(**wanted)
-    if not wanted.debug:
-        wanted.lineinfo = True
+    given = ProgramOptions(**options) if isinstance(options, dict) else options or ProgramOptions()
+    # Without a name of its own, cuda.core writes the source to a file of a random one.
+    name = title if given.name in (None, "default_program") else given.name
     try:
+        wanted = replace(given, name=name, lineinfo=given.lineinfo if given.debug else True)
         return _text(program(code, code_type, wanted).compile("ptx", names).code)
-    except (RuntimeError, ValueError, WarplensError) as error:
+    except (RuntimeError, ValueError) as error:
         raise Unavailable(f"it cannot be compiled to PTX: {error}") from None
 
 
