@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warplens._triton.extra import triton_version
+from warplens._triton.extra import set_knob, triton_version
 from warplens._triton.override import SUFFIX
 from warplens._triton.stages import Compilation
 from warplens.errors import UsageError
@@ -58,9 +58,10 @@ class CompileHook:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
+        # Before anything is installed: what cannot be read is refused here.
+        self._key = recipe.key
         self._before: Callable[..., Any] | None = None
-        self._mode_before = ""
-        self._always_before = False
+        self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
         from triton import knobs
@@ -68,25 +69,21 @@ class CompileHook:
         self._before = knobs.runtime.add_stages_inspection_hook
         knobs.runtime.add_stages_inspection_hook = self
         if triton_version() < (3, 7):
-            self._mode_before = knobs.compilation.instrumentation_mode
-            knobs.compilation.instrumentation_mode = self.recipe.key
+            self._undo.append(set_knob(knobs.compilation, "instrumentation_mode", self._key))
         if self.recipe.always:
-            self._always_before = knobs.compilation.always_compile
-            knobs.compilation.always_compile = True
+            self._undo.append(set_knob(knobs.compilation, "always_compile", True))
 
     def remove(self) -> None:
         from triton import knobs
 
         knobs.runtime.add_stages_inspection_hook = self._before
-        if triton_version() < (3, 7):
-            knobs.compilation.instrumentation_mode = self._mode_before
-        if self.recipe.always:
-            knobs.compilation.always_compile = self._always_before
+        while self._undo:
+            self._undo.pop()()
 
     def __call__(self, *arguments: Any) -> tuple[str, str] | None:
         """Without arguments: the cache key and its hash. With them: put ourselves between the stages."""
         if not arguments:
-            key = self.recipe.key
+            key = self._key
             if self._before is not None:
                 key += self._before()[0]
             return key, hashlib.sha256(key.encode()).hexdigest()

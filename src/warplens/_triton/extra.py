@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 from warplens.errors import WarplensError
 
@@ -24,3 +27,26 @@ def triton_version() -> tuple[int, int]:
 
     major, minor = triton.__version__.split(".")[:2]
     return int(major), int(minor)
+
+
+def set_knob(group: Any, name: str, value: Any) -> Callable[[], None]:
+    """Set one of Triton's knobs; gives what puts it back, so that the environment decides again if it did before."""
+    # Some are read from the environment once, when Triton is imported, and are plain attributes then.
+    key = getattr(group.knob_descriptors.get(name), "key", None)
+    own, environment = group.__dict__.get(name, _UNSET), os.environ.get(key or "")
+    setattr(group, name, value)
+
+    def restore() -> None:
+        if own is _UNSET:
+            group.__dict__.pop(name, None)
+        else:
+            group.__dict__[name] = own
+        if key is not None and environment is None:
+            os.environ.pop(key, None)
+        elif key is not None and environment is not None:
+            os.environ[key] = environment
+
+    return restore
+
+
+_UNSET = object()

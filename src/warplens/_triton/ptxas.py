@@ -5,10 +5,12 @@ from __future__ import annotations
 import builtins
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from warplens._triton.extra import set_knob
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,9 @@ class Resources:
 _local = threading.local()
 _lock = threading.Lock()
 _listeners = 0
+_undo: list[Callable[[], None]] = []
+_wanted = False
+"""Whether the user asked for ptxas's log."""
 
 
 @contextmanager
@@ -50,13 +55,9 @@ def listening() -> Iterator[list[str]]:
         yield heard
     finally:
         _local.heard = before
-        _detach(knobs)
+        _detach()
         if _wanted:
             builtins.print("\n".join(heard))
-
-
-_wanted = False
-"""Whether the user asked for ptxas's log."""
 
 
 def _attach(knobs: Any) -> None:
@@ -68,10 +69,10 @@ def _attach(knobs: Any) -> None:
         if _listeners == 1:
             _wanted = bool(knobs.nvidia.dump_ptxas_log)
             compiler.print = _print
-            knobs.nvidia.dump_ptxas_log = True
+            _undo.append(set_knob(knobs.nvidia, "dump_ptxas_log", True))
 
 
-def _detach(knobs: Any) -> None:
+def _detach() -> None:
     global _listeners
     from triton.backends.nvidia import compiler
 
@@ -79,7 +80,7 @@ def _detach(knobs: Any) -> None:
         _listeners -= 1
         if _listeners == 0:
             del compiler.print
-            knobs.nvidia.dump_ptxas_log = _wanted
+            _undo.pop()()
 
 
 def _print(*words: Any, **options: Any) -> None:

@@ -2,6 +2,9 @@
 
 The loads of one source line are one region, up to and including the operation that first uses what they bring, where
 nothing but arithmetic stands between: `load`. Else they are two: `load issue`, and `load wait` at that operation.
+
+A mark between two loads keeps the second from being issued while the first is on its way, if the first is used in
+between. Such loads are one region, named by both lines: `load attn.py:57-58`.
 """
 
 from __future__ import annotations
@@ -14,54 +17,70 @@ from warplens.weave.ttgir.operations import classify, is_free, is_mark, is_open
 from warplens.weave.ttgir.tree import Op
 
 _VALUE = re.compile(r"%[\w$.-]+")
-_LIGHT = ("arith.", "math.", "ttg.local_alloc", "ttg.local_store", "tt.addptr", "tt.fp_to_fp", "tt.clampf", "tt.gather")
+_LIGHT = ("arith.", "math.", "ttg.local_alloc", "ttg.local_store", "tt.addptr", "tt.fp_to_fp", "tt.clampf")
 """What a region may take in beside the wait: it costs little by itself."""
+
+Group = list[int]
+"""The indices of loads that are issued together."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Operations [start, stop) as one region, called `what`; `op` is the load it is named after."""
+    """Operations [start, stop) as one region, called `what` and named after the loads from `first` to `last`."""
 
     start: int
     stop: int
     what: str
-    op: Op
+    first: Op
+    last: Op
 
 
 def loads(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[Loaded]:
     """The regions of a block's loads; none of them crosses a cut."""
     found: list[Loaded] = []
-    for group in _groups(ops, same_line, cuts):
-        first, last = group[0], group[-1]
-        use = _first_use(ops, group)
-        if use is None:
-            found.append(Loaded(first, last + 1, "load issue", ops[first]))
-        elif _clear(ops, last + 1, use, cuts):
-            light = ops[use].name.startswith(_LIGHT) and use not in cuts
-            found.append(Loaded(first, use + 1 if light else last + 1, "load", ops[first]))
+    for groups in _joined(ops, _groups(ops, same_line, cuts), cuts):
+        start, last = groups[0][0], groups[-1][-1]
+        names = ops[start], ops[last]
+        uses = [_first_use(ops, group) for group in groups]
+        use = max((use for use in uses if use is not None), default=None)
+        light = use is not None and ops[use].name.startswith(_LIGHT)
+        if use is None or None in uses or not _clear(ops, last + 1, use, cuts):
+            found.append(Loaded(start, last + 1, "load issue", *names))
+            if use is not None and light:
+                found.append(Loaded(use, use + 1, "load wait", *names))
         else:
-            found.append(Loaded(first, last + 1, "load issue", ops[first]))
-            if ops[use].name.startswith(_LIGHT):
-                found.append(Loaded(use, use + 1, "load wait", ops[first]))
+            found.append(Loaded(start, use + 1 if light and use not in cuts else last + 1, "load", *names))
     return _apart(found)
 
 
-def _groups(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[list[int]]:
-    groups: list[list[int]] = []
+def _groups(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[Group]:
+    """Loads of one line that follow each other."""
+    groups: list[Group] = []
     for index, op in enumerate(ops):
-        if (classify(op) or ("",))[0] != "loads":
-            continue
-        before = groups[-1][-1] if groups else None
-        if (
-            before is not None
-            and same_line(ops[before], op)
-            and _clear(ops, before + 1, index, cuts | {-1})
-            and index not in cuts
-        ):
-            groups[-1].append(index)
-        else:
-            groups.append([index])
+        if (classify(op) or ("",))[0] == "loads":
+            if groups and same_line(ops[groups[-1][-1]], op) and _follows(ops, groups[-1], index, cuts):
+                groups[-1].append(index)
+            else:
+                groups.append([index])
     return groups
+
+
+def _joined(ops: list[Op], groups: list[Group], cuts: set[int]) -> list[list[Group]]:
+    """Groups together where the loads of one are used before the next is issued."""
+    joined: list[list[Group]] = []
+    for group in groups:
+        before = joined[-1][-1] if joined else None
+        if before is not None and _follows(ops, before, group[0], cuts):
+            use = _first_use(ops, before)
+            if use is not None and use < group[0]:
+                joined[-1].append(group)
+                continue
+        joined.append([group])
+    return joined
+
+
+def _follows(ops: list[Op], group: Group, index: int, cuts: set[int]) -> bool:
+    return index not in cuts and _clear(ops, group[-1] + 1, index, cuts)
 
 
 def _clear(ops: list[Op], start: int, stop: int, cuts: set[int]) -> bool:
@@ -72,7 +91,7 @@ def _clear(ops: list[Op], start: int, stop: int, cuts: set[int]) -> bool:
     )
 
 
-def _first_use(ops: list[Op], group: list[int]) -> int | None:
+def _first_use(ops: list[Op], group: Group) -> int | None:
     """The first operation of the block that needs a value the group loads; what is free only passes it on."""
     values = {name for index in group for name in _results(ops[index])}
     for index in range(group[-1] + 1, len(ops)):

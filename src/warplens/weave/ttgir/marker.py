@@ -114,8 +114,12 @@ class _Marker:
     def _line(self, frame: Frame) -> Site:
         return Site(region_name("line", frame.file, frame.line), "lines", str(frame))
 
-    def _operation(self, op: Op, kind: str, what: str) -> Site:
-        return Site(self._name(what, op), kind, self._where(op))
+    def _operation(self, op: Op, last: Op, kind: str, what: str) -> Site:
+        first, other = self._frame(op), self._frame(last)
+        name = self._name(what, op)
+        if first is not None and other is not None and first.file == other.file and first.line < other.line:
+            name += f"-{other.line}"
+        return Site(name, kind, self._where(op))
 
     def _same_line(self, one: Op, other: Op) -> bool:
         a, b = self._frame(one), self._frame(other)

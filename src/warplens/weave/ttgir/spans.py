@@ -124,7 +124,7 @@ def operation_spans(
     ops: list[Op],
     wanted: Callable[[str], bool],
     same_line: Callable[[Op, Op], bool],
-    site: Callable[[Op, str, str], Site],
+    site: Callable[[Op, Op, str, str], Site],
     cuts: set[int],
     depth: int,
 ) -> list[Span]:
@@ -133,8 +133,8 @@ def operation_spans(
     for index, op in enumerate(ops):
         found = classify(op)
         if found is not None and found[0] != "loads" and wanted(found[0]):
-            spans.append(Span(index, index + 1, OPERATION, site(op, *found), depth))
+            spans.append(Span(index, index + 1, OPERATION, site(op, op, *found), depth))
     if wanted("loads"):
         for load in loads(ops, same_line, cuts):
-            spans.append(Span(load.start, load.stop, OPERATION, site(load.op, "loads", load.what), depth))
+            spans.append(Span(load.start, load.stop, OPERATION, site(load.first, load.last, "loads", load.what), depth))
     return spans
