@@ -4,15 +4,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+CUTE_NEWEST := $(VENV)/cute-newest
+
 .PHONY: demo test lint bench gpu-test format clean
 
 demo: $(VENV)/core.stamp
 	@$(BIN)/warplens demo --output demo-output --force
 
-# The whole suite with the oldest supported Triton, then what touches Triton with the newest.
-test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp
+# The whole suite with the oldest supported Triton and CuTe DSL, then what touches them with the newest.
+test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal --ignore tests/gpu $(TEST_ARGS)
 	PYTHONPATH=$(CURDIR)/$(VENV)/triton-newest $(BIN)/python -m pytest tests/unit -k triton -n 2 --dist worksteal $(TEST_ARGS)
+	PYTHONPATH=$(CURDIR)/$(CUTE_NEWEST):$(CURDIR)/$(CUTE_NEWEST)/nvidia_cutlass_dsl/dsl_packages \
+	  $(BIN)/python -m pytest tests/unit/test_cute*.py tests/unit/test_compat_nuggets.py -n 2 --dist worksteal $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check src tests benchmarks examples
@@ -45,6 +49,11 @@ $(VENV)/core.stamp: pyproject.toml | $(BIN)/python
 
 $(VENV)/triton-newest.stamp: Makefile | $(VENV)/dev.stamp
 	@$(PIP) --no-deps --upgrade --target $(VENV)/triton-newest 'triton==3.9.0' >&2
+	@touch $@
+
+$(CUTE_NEWEST).stamp: Makefile | $(VENV)/dev.stamp
+	@$(PIP) --no-deps --upgrade --target $(CUTE_NEWEST) 'nvidia-cutlass-dsl==4.8.1' \
+	  $(foreach part,base core cu12,'nvidia-cutlass-dsl-libs-$(part)==4.8.1') >&2
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
