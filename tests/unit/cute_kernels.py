@@ -6,7 +6,7 @@ from typing import Any
 
 import cute_gpu  # noqa: F401  (skips where the DSL is missing, and names the architecture)
 import cutlass
-from cutlass import Float32, Int32, cute
+from cutlass import Float32, Int32, Int64, cute
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 import warplens.cute as wlc
@@ -106,3 +106,19 @@ def run_add(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, marks: cutlass.Const
         plain_add(x, y, z, marks, prof).launch(grid=[BLOCKS, 1, 1], block=[THREADS, 1, 1])
     else:
         marked_add(x, y, z, marks, prof).launch(grid=[BLOCKS, 1, 1], block=[THREADS, 1, 1])
+
+
+class Scale:
+    """A kernel that is a method, takes an address, and ends its recording itself."""
+
+    @cute.kernel
+    def kernel(self, y: cute.Tensor, address: Int64):
+        thread, _, _ = cute.arch.thread_idx()
+        with wlc.kernel(address):
+            with wlc.region("scale"):
+                y[thread] = y[thread] * 2.0
+        y[thread] = y[thread] + 1.0
+
+    @cute.jit
+    def __call__(self, y: cute.Tensor, address: Int64):
+        self.kernel(y, address).launch(grid=[1, 1, 1], block=[64, 1, 1])

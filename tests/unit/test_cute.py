@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from cute_gpu import Gpu, compile_cute, install
-from cute_kernels import BLOCKS, THREADS, N, fake, run_add, run_counted, run_everything
-from cutlass import Int32, cute
+from cute_kernels import BLOCKS, THREADS, N, Scale, fake, run_add, run_counted, run_everything
+from cutlass import Int32, Int64, cute
 
 import warplens as wl
 import warplens.cute as wlc
 from warplens.errors import UsageError, WarplensError
+from warplens.weave import ptx, simulate
 
 
 @pytest.fixture
@@ -266,6 +267,19 @@ def test_one_tensor_serves_launch_after_launch(gpu: Gpu) -> None:
         launch()
     assert [meta.kernel for meta in profile.trace.meta.launches] == ["everything"] * 2
     assert profile.trace.stats()["load"].count == 2 * 3 * BLOCKS * 4
+
+
+@pytest.mark.parametrize("full", ["stop", "ring"])
+def test_a_launch_made_elsewhere_takes_an_address(gpu: Gpu, full: str) -> None:
+    array = gpu.array(np.arange(N, dtype=np.float32))
+    prof = wlc.buffer(records_per_warp=8)
+    with wl.profile(full=full) as profile:
+        compiled = compile_cute(Scale().__call__, fake(), Int64(0))
+        module = ptx.parse(compiled.__ptx__)
+        simulate.run(module, module.entries[0].name, 1, 64, [array, prof.address()], memory=gpu.space)
+    assert gpu.read(array, np.float32, 2).tolist() == [1, 3]
+    assert {(row.region, row.count) for row in profile.trace.stats()} == {("scale", 2)}
+    assert profile.trace.meta.launches[0].kernel == "Scale.kernel"
 
 
 def test_a_kernel_compiled_for_the_other_mode_says_so(gpu: Gpu, capsys: Any) -> None:

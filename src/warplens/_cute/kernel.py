@@ -12,6 +12,7 @@ import os
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from cutlass import Boolean, Int32, Int64, Uint64
@@ -122,7 +123,7 @@ def kernel(
         raise UsageError(
             f"{where[0]}:{where[1]}: wlc.kernel must not be inside a loop or branch; put it on the first line"
         )
-    name = frame.f_code.co_name if frame else "kernel"
+    name = _name_of(frame) if frame else "kernel"
     if not enabled or prof is None or os.environ.get("WARPLENS", "") == "0":
         _current = Trace(operation, name, where, enabled=False)
         return _current
@@ -157,6 +158,13 @@ def _settle(block: Any = None) -> None:
     block = block if block is not None else enclosing()[1]
     if last_operation(block) in _BARRIERS:
         emit(ptx.SETTLE)
+
+
+def _name_of(frame: FrameType) -> str:
+    """The kernel's function; with its class where it is a method, since those tend to be called `kernel`."""
+    owner = frame.f_locals.get("self")
+    name = frame.f_code.co_name
+    return name if owner is None else f"{type(owner).__name__}.{name}"
 
 
 def _operands(prof: Any) -> tuple[tuple[Any, Any], bool]:
