@@ -15,6 +15,9 @@ from implementations import ANY_DTYPE, ELEMENTS, HEAD_SIZES, IMPLEMENTATIONS, by
 
 import warplens as wl
 
+TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 8e-2}
+"""The first rows of a causal mask are large beside the others: PyTorch's own kernels reach 5e-3 in fp16 at 8192."""
+
 
 @lru_cache(maxsize=1)
 def _expected(batch: int, heads: int, seq_len: int, head_dim: int, dtype: str, causal: bool) -> Any:
@@ -43,4 +46,5 @@ def attention(seq_len: int, impl: str, head_dim: int, dtype: str, causal: bool, 
         flops=flops(*sizes, causal),
         bytes=bytes_moved(*sizes, q.element_size()),
         reference=lambda *_: _expected(*sizes, dtype, causal),
+        tolerance=TOLERANCE[dtype],
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from warplens.analyse.devices import find_peak
 from warplens.analyse.finding import percent
 from warplens.analyse.issues import (
     FOUND,
@@ -16,6 +17,7 @@ from warplens.analyse.issues import (
     numerical_issue,
     occupancy_issue,
     parallel,
+    rate,
 )
 from warplens.analyse.lives import Lives
 from warplens.analyse.ncu import NcuKernel
@@ -99,7 +101,7 @@ def diagnose(trace: Trace, *, kernel: str | None = None, given: Given | None = N
     device = device_of(trace)
     time = extra.time_ns or lives.kernel_ns(name)
     point = None
-    if extra.flops or extra.bytes:
+    if (extra.flops or extra.bytes) and (extra.measured or find_peak(device)):
         point = roofline(
             trace,
             flops=extra.flops,
@@ -109,7 +111,7 @@ def diagnose(trace: Trace, *, kernel: str | None = None, given: Given | None = N
             time_ns=time,
             measured=extra.measured,
         )
-    bound, why = _bound(point, extra.ncu)
+    bound, why = _bound(point, extra, device)
     filled = achieved(trace).kernels.get(name)
     waiting = waits(trace, waits=extra.waits_like).kernels[name]
     own = {one.region: one.share for one in waiting.regions if one.share}
@@ -118,19 +120,16 @@ def diagnose(trace: Trace, *, kernel: str | None = None, given: Given | None = N
     regions = sorted(
         ((row.region, row.exclusive_share) for row in trace.select(kernel=[name]).stats()), key=lambda pair: -pair[1]
     )
-    issues = (
-        memory_issue(point, regions, extra.ncu),
-        occupancy_issue(filled, point),
-        duration_issue(
-            time,
-            extra.expected_ns,
-            parallel(trace, name, extra.waits_like),
-            waves(trace).kernels[name],
-            longest_wait,
-            device or "an unknown device",
-        ),
-        numerical_issue(trace, name, extra.checked),
+    late = duration_issue(
+        time,
+        extra.expected_ns,
+        parallel(trace, name, extra.waits_like),
+        waves(trace).kernels[name],
+        longest_wait,
+        device or "an unknown device",
     )
+    few = occupancy_issue(filled, point)
+    slow = memory_issue(point, regions, extra.ncu, (late, few))
     return Diagnosis(
         kernel=name,
         device=device,
@@ -142,26 +141,29 @@ def diagnose(trace: Trace, *, kernel: str | None = None, given: Given | None = N
         occupancy=filled,
         stalls=stalls,
         stalls_from=source,
-        issues=issues,
+        issues=(slow, few, late, numerical_issue(trace, name, extra.checked)),
         given=extra,
     )
 
 
-def _bound(point: Roofline | None, ncu: NcuKernel | None) -> tuple[str, str]:
+def _bound(point: Roofline | None, given: Given, device: str) -> tuple[str, str]:
     """Nsight Compute counts what really moved; declared work counts what had to."""
+    ncu = given.ncu
     if ncu is not None and ncu.compute is not None and ncu.memory is not None:
         bound = "neither" if ncu.bound == "latency" else ncu.bound
         shares = f"memory {percent(ncu.memory)}, compute {percent(ncu.compute)} of their peaks"
         return bound, f"Nsight Compute: {shares}."
+    if point is None and (given.flops or given.bytes):
+        return "unknown", f"no roof is listed for {device or 'the device'}: measure it and give --ceilings."
     if point is None:
         return "unknown", "give --flops and --bytes, or a report of Nsight Compute with --ncu."
     roof = point.ceilings
     parts = []
     if point.bandwidth is not None:
-        parts.append(f"memory {point.bandwidth:,.0f} GB/s ({percent(point.bandwidth / roof.bandwidth)} of peak)")
+        parts.append(f"memory {rate(point.bandwidth)} GB/s ({percent(point.bandwidth / roof.bandwidth)} of peak)")
     if point.tflops is not None:
         parts.append(
-            f"compute {point.tflops:,.1f} TFLOP/s {roof.dtype} ({percent(point.tflops / roof.tflops)} of peak)"
+            f"compute {rate(point.tflops)} TFLOP/s {roof.dtype} ({percent(point.tflops / roof.tflops)} of peak)"
         )
     return point.bound, ", ".join(parts) + "."
 

@@ -25,8 +25,8 @@ _LOW_BANDWIDTH = 0.4
 _LOW_OCCUPANCY = 0.1
 """Of an SM's warp slots: fewer than two warps for each of its schedulers. Kernels on matrix units do well with 12 %."""
 _NEAR_ROOF = 0.6
-_SCATTERED = 16.5
-"""Sectors per request: 16 are what 32 lanes need that read 16 bytes each, side by side."""
+_USED = 0.25
+"""Of the bytes of the sectors that loads touch: below it most of the memory's work is for nothing."""
 _SERIAL = 0.1
 """Of the resident warps: when fewer work at a time and most wait, they take turns."""
 _UNUSED = 0.5
@@ -34,7 +34,7 @@ _LATE = 2.0
 
 _COALESCE = (
     "Let consecutive lanes read consecutive addresses, 16 bytes each, with several loads in flight; confirm with "
-    "`warplens run --ncu` (sectors per load request: 4 for 4 bytes a lane side by side, 32 when each lane has its own)."
+    "`warplens run --ncu`: sectors per load request (4 for 4 bytes a lane side by side, 32 when each lane has its own)."
 )
 
 
@@ -58,23 +58,35 @@ class Checked:
     tolerance: float | None = None
 
 
-def memory_issue(point: Roofline | None, regions: Iterable[tuple[str, float]], ncu: NcuKernel | None) -> Issue:
-    """Far below the memory's peak although memory is the roof. `regions` are names with shares, largest first."""
+def rate(value: float) -> str:
+    """GB/s or TFLOP/s: whole numbers, and two digits of small ones."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def memory_issue(
+    point: Roofline | None, regions: Iterable[tuple[str, float]], ncu: NcuKernel | None, others: Iterable[Issue] = ()
+) -> Issue:
+    """Far below the memory's peak although memory is the roof. `regions` are names with shares, largest first; `others`
+    are issues that would explain it: what is waited for or not resident moves no bytes."""
     name = NAMES[0]
     coalesced, evidence = _coalescing(ncu)
     if point is None or point.bandwidth is None:
-        if ncu is not None and (ncu.sectors or 0.0) >= _SCATTERED:
+        if ncu is not None and ncu.load_efficiency is not None and ncu.load_efficiency < _USED:
             return Issue(name, FOUND, coalesced.strip(), _COALESCE, evidence)
-        return Issue(name, UNKNOWN, "how many bytes the kernel must move is not known: give --bytes, and --flops.")
+        missing = "the bytes that the kernel must move, or its device's peak, are not known: give --bytes and --flops."
+        return Issue(name, UNKNOWN, missing)
     roof = point.ceilings
     share = point.bandwidth / roof.bandwidth
     evidence |= {"GB/s": point.bandwidth, "of_peak": share}
-    reached = f"{point.bandwidth:,.0f} of {roof.bandwidth:,.0f} GB/s ({percent(share)})"
+    reached = f"{rate(point.bandwidth)} of {rate(roof.bandwidth)} GB/s ({percent(share)})"
     if point.roof != "memory" and point.intensity is not None and point.intensity >= roof.ridge:
         where = f"{point.intensity:,.0f} FLOP/byte is right of the ridge at {roof.ridge:,.0f}"
         return Issue(name, CLEAR, f"memory is not what limits it: {where}; {reached}.", evidence=evidence)
     if share >= _LOW_BANDWIDTH:
         return Issue(name, CLEAR, f"{reached}.", evidence=evidence)
+    cause = next((issue for issue in others if issue.verdict == FOUND and issue.evidence.get("cause")), None)
+    if cause is not None:
+        return Issue(name, CLEAR, f"{reached}, which follows from {cause.name}: see there.", evidence=evidence)
     longest, taken = next(iter(regions), ("", 0.0))
     where = f"; most of the time goes to `{longest}` ({percent(taken)})" if longest else ""
     what = f"{reached}, although memory is its roof{where}.{coalesced}"
@@ -83,14 +95,15 @@ def memory_issue(point: Roofline | None, regions: Iterable[tuple[str, float]], n
 
 def _coalescing(ncu: NcuKernel | None) -> tuple[str, dict[str, Number]]:
     """What Nsight Compute says of the access pattern."""
-    if ncu is None or ncu.sectors is None:
-        return "", {}
-    text = f" Nsight Compute counts {ncu.sectors:.1f} sectors of 32 bytes per load request"
-    evidence: dict[str, Number] = {"sectors_per_request": ncu.sectors}
-    if ncu.load_efficiency is not None:
-        text += f", {percent(ncu.load_efficiency)} of their bytes used"
+    parts: list[str] = []
+    evidence: dict[str, Number] = {}
+    if ncu is not None and ncu.sectors is not None:
+        parts.append(f"{ncu.sectors:.1f} sectors of 32 bytes per load request")
+        evidence["sectors_per_request"] = ncu.sectors
+    if ncu is not None and ncu.load_efficiency is not None:
+        parts.append(f"{percent(ncu.load_efficiency)} of the loaded bytes used")
         evidence["load_efficiency"] = ncu.load_efficiency
-    return f"{text}.", evidence
+    return (f" Nsight Compute: {', '.join(parts)}." if parts else ""), evidence
 
 
 def occupancy_issue(achieved: Achieved | None, point: Roofline | None) -> Issue:
@@ -114,7 +127,7 @@ def occupancy_issue(achieved: Achieved | None, point: Roofline | None) -> Issue:
     if point is not None and point.of_roof >= _NEAR_ROOF:
         near = f"few, but enough: the kernel is at {percent(point.of_roof)} of its roof"
         return Issue(name, CLEAR, f"{what}; {near}.", evidence=evidence)
-    return Issue(name, FOUND, f"{what}: too few to hide latency.", lift, evidence)
+    return Issue(name, FOUND, f"{what}: too few to hide latency.", lift, evidence | {"cause": "few warps"})
 
 
 @dataclass(frozen=True)
@@ -170,7 +183,7 @@ def duration_issue(
             f"a time, the others wait{at} ({percent(work.waiting)} of warp time).",
             "Remove the order between blocks: a lock, a ticket, or a chain of flags. Where order matters, let blocks "
             "work first and take turns only to write; atomics need no turns.",
-            evidence | {"region": wait},
+            evidence | {"region": wait, "cause": "serialised"},
         )
     if grid.unused > _UNUSED:
         used = round((1 - grid.unused) * grid.sms)
@@ -179,7 +192,7 @@ def duration_issue(
             FOUND,
             f"{took}; {plural(grid.blocks, 'block')} keep {used} of {grid.sms} SMs busy, the others have no work.",
             "Split the work finer, over keys too where there are few queries, so that every SM gets a block.",
-            evidence,
+            evidence | {"cause": "idle SMs"},
         )
     if late:
         advice = "Check that this is the GPU you meant, that the sizes are, and see `warplens stats --findings`."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warplens.analyse.finding import Finding, percent
@@ -43,6 +43,8 @@ _LIMITS = {
     "blocks per SM": ("launch__occupancy_limit_blocks", "Block Limit SM"),
     "barriers": ("launch__occupancy_limit_barriers", "Block Limit Barriers"),
 }
+_SECTOR = 32
+"""Bytes."""
 _SCALE = {
     "byte": 1.0, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9, "tbyte": 1e12,
     "nsecond": 1.0, "ns": 1.0, "usecond": 1e3, "us": 1e3, "msecond": 1e6, "ms": 1e6, "second": 1e9, "s": 1e9,
@@ -151,7 +153,6 @@ def _kernel(name: str, launches: Sequence[Metrics]) -> NcuKernel:
     read, written = mean(["dram__bytes_read.sum"]), mean(["dram__bytes_write.sum"])
     both = read + written if read is not None and written is not None else None
     total = mean(["dram__bytes.sum"])
-    used = mean(["smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"])
     return NcuKernel(
         kernel=name,
         launches=len(launches),
@@ -159,10 +160,26 @@ def _kernel(name: str, launches: Sequence[Metrics]) -> NcuKernel:
         duration_ns=mean(["gpu__time_duration.sum", "Duration"]),
         dram_bytes=total if total is not None else both,
         stalls=_stalls(launches),
-        sectors=mean(["l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"]),
-        load_efficiency=None if used is None else used / 100,
+        sectors=_sectors(mean),
+        load_efficiency=_load_efficiency(mean),
         **{key: None if value is None else value / 100 for key, value in shares.items()},
     )
+
+
+def _sectors(mean: Callable[[Iterable[str]], float | None]) -> float | None:
+    """As its own metric, or as the two that `--set full` collects."""
+    asked = mean(["l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"])
+    sectors = mean(["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"])
+    requests = mean(["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"])
+    return sectors / requests if asked is None and sectors is not None and requests else asked
+
+
+def _load_efficiency(mean: Callable[[Iterable[str]], float | None]) -> float | None:
+    name = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld"
+    share, used = mean([f"{name}.pct"]), mean([f"{name}.ratio"])
+    if share is None and used is not None:
+        return used / _SECTOR
+    return None if share is None else share / 100
 
 
 def _scale(unit: str) -> float:
