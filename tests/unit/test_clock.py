@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from warplens.record.clock import Lines, fit
+from warplens.record.knots import _rising
 
 BASE = 1_763_000_000_000_000_000 // 32 * 32
 """A globaltimer is Unix time in ns: too large for a double, which the fit must survive."""
@@ -126,3 +127,11 @@ def test_an_sm_with_a_rate_of_its_own_gets_it() -> None:
     assert lines.mhz()[0] == pytest.approx(1500, rel=0.002)
     assert lines.mhz()[2] == pytest.approx(1980, rel=0.002)
     assert lines.residual_ns.max() < 40
+
+
+def test_warps_that_start_within_one_step_of_the_timer_make_no_clock_of_their_own() -> None:
+    """Seen in a 28 µs kernel on an H200: a knot among the starts, and a clock of 10^16 MHz after it."""
+    knots, values, slopes = _rising(np.array([0.0, 300.0, 50_000.0]), np.array([0.0, 1e-12, 25_000.0]), 0.5)
+    assert knots.tolist() == [0.0]
+    assert values.tolist() == [0.0]
+    assert slopes.tolist() == [0.5]

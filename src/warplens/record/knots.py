@@ -14,6 +14,9 @@ _FEWEST_POINTS = 5
 _GOOD_ENOUGH = 0.4
 """Root mean square in timer steps at which a line explains its points: the step alone gives 0.29."""
 
+_FASTEST = 4.0
+"""No clock runs this many times as fast as on average; points that say so lie within one step of the timer."""
+
 
 def piecewise(x: Float64, y: Float64, step: float, fallback_slope: float) -> tuple[Float64, Float64, Float64]:
     """Knots (x, y) and the slope after each, so that residuals stay within a timer `step` where points allow it."""
@@ -100,9 +103,11 @@ def _spline(x: Float64, y: Float64, knots: Float64) -> Float64:
 
 
 def _rising(knots: Float64, values: Float64, fallback_slope: float) -> tuple[Float64, Float64, Float64]:
-    """Drop knots until time never runs backward, then give each its slope; the last one keeps the one before it."""
-    while len(knots) > 1 and (np.diff(values) <= 0).any():
-        bad = int(np.flatnonzero(np.diff(values) <= 0)[0]) + 1
+    """Drop knots until time nowhere stands still or runs backward, then give each its slope; the last one keeps the one
+    before it."""
+    least = max(fallback_slope, 0.0) / _FASTEST
+    while len(knots) > 1 and (still := np.diff(values) <= least * np.diff(knots)).any():
+        bad = int(np.flatnonzero(still)[0]) + 1
         knots, values = np.delete(knots, bad), np.delete(values, bad)
     slopes = np.diff(values) / np.diff(knots)
     if not len(slopes):
