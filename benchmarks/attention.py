@@ -18,6 +18,7 @@ from warplens.commands import main as warplens
 BENCH, BROKEN = "examples/attention/bench.py", "examples/attention/broken/bench.py"
 OURS = "naive,tiled,flash,triton_flash"
 PEERS = "sdpa_cudnn,sdpa_flash,sdpa_efficient"
+LARGE = ["--batch", "1", "--heads", "32", "--seq-len", "4096", "--head-dim", "128"]
 ONE = ["--batch", "1", "--heads", "32", "--seq-len", "1024"]
 
 
@@ -32,6 +33,7 @@ def steps(folder: Path) -> dict[str, list[str]]:
         "long": ["bench", BENCH, *fast, "--seq-lengths", "2048,4096,8192", "--quick", "-o", str(folder / "long.json")],
         "lengths": [*every, "-o", str(folder / "lengths.json")],
         "inside": ["diagnose", BENCH, "--impl", OURS, *ONE, "-o", inside, "--force"],
+        "triton": ["diagnose", BENCH, "--impl", "triton_flash", *LARGE, "-o", inside, "--force"],
         "old": [*again, str(folder / "old.json")],
         "new": [*again, str(folder / "new.json")],
         "compare": ["bench", "--compare", str(folder / "old.json"), str(folder / "new.json")],
