@@ -22,7 +22,7 @@ from gpu import Memory, Program, WovenBuffer, buffer, context, median, timed
 
 from warplens.weave.options import Weaving
 
-WOVEN = Weaving(store="spread", keep=0, aligned=True)
+WOVEN = Weaving(store="spread", aligned=True)
 """How warplens.cuda weaves kernels whose warps are whole."""
 SHAPES = {"1x32": (1, 32), "132x128": (132, 128), "528x256": (528, 256)}
 RIVALS = {"atomic slot": 2, "counter in memory": 3, "fenced store": 4, "shared ring": 5}

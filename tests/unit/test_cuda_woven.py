@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -193,6 +194,21 @@ def test_a_calibration_of_woven_marks_goes_with_the_launches_it_is_true_of(
     trace, _ = profiled(gpu, INLINED, store="now")
     with pytest.raises(WarplensError, match="has no calibration"):
         trace.time_shift()
+
+
+def test_words_kept_in_registers_are_given_up_where_they_make_the_kernel_spill(
+    gpu: SimulatedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resources(function: int) -> dict[str, int]:
+        text, _ = gpu.functions[function]
+        return {"registers": 32, "shared_bytes": 0, "local_bytes": 24 * ("%wl_k" in text)}
+
+    monkeypatch.setattr(gpu, "resources", resources)
+    trace, out = profiled(gpu, re.sub(r"WL_(VALUE|ASYNC_\w+)\(.*?\);", "", INLINED))
+    assert out == expected(64, 1)
+    assert "%wl_k" in gpu.images[0]
+    assert "%wl_k" not in gpu.launched[0]
+    assert len(trace) == 4 * (2 * 5 + 2)
 
 
 def test_a_driver_older_than_the_compiler_gets_machine_code(gpu: SimulatedDriver, monkeypatch: Any) -> None:

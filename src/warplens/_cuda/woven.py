@@ -53,12 +53,24 @@ def how_for(options: Options, block: Dim3) -> Weaving:
     """The weaving for a launch: where warps are whole, their lanes share the stores."""
     how = recipe(options).how
     aligned = block[0] % 32 == 0
-    # A word per block in a register would be one too many where a GEMM's accumulators fill them.
-    return replace(how, store="spread", keep=0, aligned=True) if aligned and how.store == "auto" else how
+    return replace(how, store="spread", aligned=True) if aligned and how.store == "auto" else how
 
 
 def load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
-    """Weave the PTX and let the driver assemble it."""
+    """Weave the PTX and let the driver assemble it; where records' words in registers make it spill, without them."""
+    build = _load(lib, text, how)
+    if how.keep and (spilled := _local_bytes(lib, build)):
+        lean = _load(lib, text, replace(how, keep=0))
+        return lean if _local_bytes(lib, lean) < spilled else build
+    return build
+
+
+def _local_bytes(lib: Driver, build: WovenBuild) -> int:
+    functions = [lib.function(build.handle, entry) for entry in build.woven.entries]
+    return sum(lib.resources(function)["local_bytes"] for function in functions if function is not None)
+
+
+def _load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
     woven = weave(text, buffer=ParamBuffer(-1), how=how)
     names = _names(text)
     ids = {number: int(name.lstrip("#")) for number, name in woven.regions.items()}

@@ -96,15 +96,14 @@ class FunctionWeaver:
     def _keep_words(self) -> None:
         """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
         # Accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant costs nothing.
-        if any(node.opcode == "mma" for node in self.function.instructions()):
-            return
+        full = any(node.opcode == "mma" for node in self.function.instructions())
         for block in self.sketch.blocks:
             if self._spreads(block):
                 plain = all(site.mark.slots == 1 and not site.mark.operand for site in block.sites)
                 if block.in_loop and plain and len(self.spread_words) < self.weaver.how.keep:
                     self.spread_words[block.order] = self._new("%wl_k")
                 continue
-            for site in block.sites if block.in_loop else []:
+            for site in block.sites if block.in_loop and not full else []:
                 word = self._word(site.mark)
                 if word not in self.kept and len(self.kept) < self.weaver.how.keep:
                     self.kept[word] = self._new("%wl_k")
