@@ -92,13 +92,15 @@ def test_all_marks_nest_as_loop_line_operation_and_iterations_are_numbered(gpu: 
     assert sum(row["dur_cycles"] for row in rows if row["parent"] < 0) >= 0.9 * busy
 
 
-def test_a_while_loop_has_a_region_for_each_iteration(gpu: FakeGpu) -> None:
+def test_a_while_loop_has_a_numbered_region_for_each_iteration(gpu: FakeGpu) -> None:
     out = gpu.tensor(np.zeros(7, np.int32))
     with wl.profile(auto="loops") as profile:
         kernels.collatz[(7,)](out, 100)
     assert out.numpy().tolist() == [0, 1, 7, 2, 5, 8, 16]
-    spans = [row for row in profile.trace.spans.to_pylist() if row["warp"] == 0 and row["kind"] == "span"]
-    assert [sum(row["block"] == block for row in spans) for block in range(7)] == out.numpy().tolist()
+    rows = [row for row in profile.trace.spans.to_pylist() if row["warp"] == 0]
+    for block, steps in enumerate(out.numpy().tolist()):
+        assert [row["value"] for row in rows if row["block"] == block and row["kind"] == "value"] == list(range(steps))
+        assert sum(row["block"] == block and row["kind"] == "span" for row in rows) == steps
 
 
 def test_a_region_by_lines_holds_what_stands_in_them_and_nothing_else(gpu: FakeGpu) -> None:

@@ -18,16 +18,29 @@ VALUES = tuple(_TYPES)
 """The MLIR types that a value mark can record."""
 
 
+COUNTER = "%warplens_n"
+"""PTX registers that count the iterations of while loops, which have no variable that does."""
+
+
+def declare_counters(ptx: str) -> str:
+    """PTX in which the counters that marks name are declared, in every function that has a body."""
+    names = sorted(set(re.findall(COUNTER + r"\d+\b", ptx)))
+    return ptx.replace("\n{\n", f"\n{{\n\t.reg .b32 {', '.join(names)};\n") if names else ptx
+
+
+def _asm(name: str, text: str, location: str, register: str = "", operand: str = "") -> str:
+    constraints = ",".join(part for part in ("=r", register, "~{memory}") if part)
+    return (
+        f'{name} = tt.elementwise_inline_asm "mov.u32 $0, 0; {text}" {{constraints = "{constraints}", '
+        f"packed_element = 1 : i32, pure = false}}{operand} -> i32 loc({location or 'unknown'})"
+    )
+
+
 def mark_op(name: str, letter: str, region: str, location: str = "", value: str = "", type: str = "") -> str:
     """One mark: an inline asm whose text is a comment, so that it costs nothing until the weaver expands it."""
     kind, register = _TYPES[type] if value else ("", "")
     text = mark_text(letter, region, kind, "$1") if value else mark_text(letter, region)
-    constraints = ",".join(part for part in ("=r", register, "~{memory}") if part)
-    operand = f" {value} : {type}" if value else ""
-    return (
-        f'{name} = tt.elementwise_inline_asm "mov.u32 $0, 0; // {text}" {{constraints = "{constraints}", '
-        f"packed_element = 1 : i32, pure = false}}{operand} -> i32 loc({location or 'unknown'})"
-    )
+    return _asm(name, f"// {text}", location, register, f" {value} : {type}" if value else "")
 
 
 class Emitter:
@@ -44,7 +57,8 @@ class Emitter:
 
     def block(self, block: Block, spans: list[tuple[Op | None, Span]]) -> None:
         """Ends before begins at each point; the inner ones end first and begin last."""
-        ends = sorted(spans, key=lambda item: (-item[1].start, -item[1].level))
+        # The later of two that cover the same is the inner one, so it ends first.
+        ends = sorted(spans[::-1], key=lambda item: (-item[1].start, -item[1].level))
         begins = sorted(spans, key=lambda item: (-item[1].stop, item[1].level))
         for index in sorted({edge for _, span in spans for edge in (span.start, span.stop)}):
             at = self.inserted[block.line_of(index)]
@@ -68,7 +82,7 @@ class Emitter:
         """The iteration's number, counted from 0, as the region's value."""
         found = _FOR.search(loop.header.partition(" loc(")[0])
         if found is None:
-            return []
+            return self._counted(loop, span, near)
         value, low, step, kind = found[1], found[2], found[3], found[4] or "index"
         place = f"loc({near.location or 'unknown'})"
         texts = []
@@ -85,6 +99,14 @@ class Emitter:
         if kind not in _TYPES:
             value, kind = compute(f"arith.index_cast {value} : {kind} to i64"), "i64"
         return [*texts, mark_op(self._new(), "V", span.site.region, near.location, value, kind)]
+
+    def _counted(self, loop: Op, span: Span, near: Op) -> list[str]:
+        register = f"{COUNTER}{loop.first}"
+        self.inserted[loop.first].append(_asm(self._new(), f"mov.u32 {register}, 0;", loop.location))
+        return [
+            _asm(self._new(), "// " + mark_text("V", span.site.region, "u32", register), near.location),
+            _asm(self._new(), f"add.u32 {register}, {register}, 1;", near.location),
+        ]
 
     def text(self) -> str:
         out: list[str] = []

@@ -50,7 +50,7 @@ class _Marker:
         self.enclosing: Frame | None = None
 
     def mark(self) -> MarkedIR:
-        for op in self.top:
+        for op in self._functions():
             self._op(op, 0, self.auto.ranges, ())
         kept, dropped = self._cap()
         emitter = Emitter(self.lines, self.top)
@@ -64,6 +64,14 @@ class _Marker:
         return MarkedIR(
             emitter.text(), tuple(span.site for _, _, span in kept), dropped, frozenset(self.matched), self._code()
         )
+
+    def _functions(self) -> Iterator[Op]:
+        """Functions, in a module or as they are: marks stand inside, never beside them."""
+        for op in self.top:
+            if op.name in ("module", "builtin.module"):
+                yield from (inner for block in op.blocks for inner in block.ops)
+            else:
+                yield op
 
     def _op(self, op: Op, depth: int, ranges: tuple[LineRange, ...], open_names: tuple[str, ...]) -> None:
         if not is_open(op):
