@@ -58,7 +58,7 @@ class Emitter:
     def block(self, block: Block, spans: list[tuple[Op | None, Span]]) -> None:
         """Ends before begins at each point; the inner ones end first and begin last."""
         # The later of two that cover the same is the inner one, so it ends first.
-        ends = sorted(spans[::-1], key=lambda item: (-item[1].start, -item[1].level))
+        ends = sorted(spans, key=lambda item: (item[1].start, item[1].level))[::-1]
         begins = sorted(spans, key=lambda item: (-item[1].stop, item[1].level))
         for index in sorted({edge for _, span in spans for edge in (span.start, span.stop)}):
             at = self.inserted[block.line_of(index)]
