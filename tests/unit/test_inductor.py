@@ -139,6 +139,9 @@ def test_the_chosen_kernel_is_marked_and_everything_of_inductors_is_as_without(g
     assert any(region.startswith("store") for region in profile.trace.regions)
     assert files(tmp_path / "cache") == cached
     assert "warplens" not in launch(kernel, gpu, *given)
+    with wl.profile(auto="stores") as other:
+        launch(CachingAutotuner(128), gpu, *given)
+    assert not any(region.startswith("load") for region in other.trace.regions)
     assert knobs.cache.dir == str(tmp_path / "cache")
 
 

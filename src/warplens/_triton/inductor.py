@@ -9,6 +9,7 @@ its launcher is swapped for as long as the profile runs.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import tempfile
 import threading
@@ -174,11 +175,15 @@ def _unwoven() -> Iterator[None]:
 
 @contextmanager
 def _own_cache() -> Iterator[None]:
-    """What is compiled inside the block does not reach the caches of torch and Triton."""
+    """What is compiled inside the block does not reach the caches of torch and Triton.
+
+    Triton 3.6 leaves the weaving out of the key of what is compiled this way, so each weaving has a folder of its own.
+    """
     from triton import knobs
 
+    hook = knobs.runtime.add_stages_inspection_hook
     with knobs.cache.scope():
-        knobs.cache.dir = _folder().name
+        knobs.cache.dir = os.path.join(_folder().name, hook.recipe.key if isinstance(hook, CompileHook) else "plain")
         yield
 
 
