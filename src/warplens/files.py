@@ -40,6 +40,12 @@ def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> Path
     return target
 
 
+def cache_folder() -> Path:
+    """Where warplens keeps what it can make again: the user's cache. It may not exist yet."""
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(root) / "warplens"
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -253,6 +253,7 @@ def test_automatic_marks_need_nothing_of_the_program_and_stay_out_of_plain_runs(
         (["--region", "softmax:1-2", "{py}"], 2, "write NAME=FILE:FIRST-LAST"),
         (["--kernels", "[", "{py}"], 2, "not a regular expression"),
         (["--launches", "0", "{py}"], 2, "must be at least 1"),
+        (["--launches", "some", "{py}"], 2, "write a number, or all"),
         (["--warps", "0,x", "{py}"], 2, "write numbers and ranges"),
         (["--fulll", "stop", "{py}"], 2, "No such option"),
         (["-o", "no/such/t.warplens", "{py}"], 1, "does not exist; create it first"),

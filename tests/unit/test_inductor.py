@@ -18,6 +18,7 @@ from triton import knobs
 from triton.compiler import ASTSource
 
 import warplens as wl
+from warplens._triton import inductor
 
 
 @triton.jit
@@ -102,8 +103,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    inductor._folder.cache_clear()
     with fake_gpu(monkeypatch) as device:
         yield device
+    inductor._folder.cache_clear()
 
 
 def files(folder: Path) -> list[str]:
@@ -142,6 +146,7 @@ def test_the_chosen_kernel_is_marked_and_everything_of_inductors_is_as_without(g
     with wl.profile(auto="stores") as other:
         launch(CachingAutotuner(128), gpu, *given)
     assert not any(region.startswith("load") for region in other.trace.regions)
+    assert files(tmp_path / "own")
     assert knobs.cache.dir == str(tmp_path / "cache")
 
 

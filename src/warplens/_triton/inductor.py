@@ -2,25 +2,27 @@
 
 Inductor compiles in worker processes, tunes, caches on disk and launches by its own launchers. None of that is touched:
 its compiles run without the weaver, so its caches hold what they always hold and its choices are those of a plain run.
-Once a kernel has its one configuration, it is compiled again here, woven, into a folder that goes with the process, and
-its launcher is swapped for as long as the profile runs.
+Once a kernel has its one configuration, it is compiled again here, woven, into a cache of warplens's own, and its
+launcher is swapped for as long as the profile runs.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
-import os
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from warplens import session
 from warplens._triton.compile import CompileHook
 from warplens._triton.launch import WovenKernel, pass_on, tuning
 from warplens._triton.stages import REMARKS
+from warplens.files import cache_folder
 from warplens.session import Profile
 
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")
@@ -183,11 +185,18 @@ def _own_cache() -> Iterator[None]:
 
     hook = knobs.runtime.add_stages_inspection_hook
     with knobs.cache.scope():
-        knobs.cache.dir = os.path.join(_folder().name, hook.recipe.key if isinstance(hook, CompileHook) else "plain")
+        knobs.cache.dir = str(_folder() / (hook.recipe.key if isinstance(hook, CompileHook) else "plain"))
         yield
 
 
 @functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Removed when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="warplens-inductor-")
+def _folder() -> Path:
+    """In the user's cache, so that the next profile of the same program need not compile again."""
+    folder = cache_folder() / "inductor"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    except OSError:
+        made = tempfile.TemporaryDirectory(prefix="warplens-inductor-")
+        atexit.register(made.cleanup)
+        return Path(made.name)

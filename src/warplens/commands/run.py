@@ -24,10 +24,11 @@ from warplens.runner.target import check_module, check_script
 from warplens.session import Profile
 from warplens.weave.rules import ALL, CLASSES, MOST_MARKS
 
+AUTO_LAUNCHES = 10
+"""Launches of each kernel that are recorded with automatic marks, unless told otherwise: a training run has thousands."""
 _PLAIN = (
     "auto",
     "kernels",
-    "launches",
     "every",
     "strict",
     "most_marks",
@@ -71,7 +72,12 @@ class _Run(click.Command):
 )
 @click.option("--region", "regions", multiple=True, metavar="NAME=FILE:A-B", help="A region by source lines.")
 @click.option("--kernels", default=None, metavar="REGEX", help="Only kernels whose name matches.")
-@click.option("--launches", default=None, type=int, metavar="N", help="Record only N launches of each kernel.")
+@click.option(
+    "--launches",
+    default=None,
+    metavar="N|all",
+    help=f"Record only N launches of each kernel; default: all, {AUTO_LAUNCHES} with automatic marks.",
+)
 @click.option("--every", default=1, metavar="N", help="Record every N-th launch of a kernel.")
 @click.option("-o", "--output", default=None, metavar="FILE", help="The trace; default: PROGRAM.warplens.")
 @force_option
@@ -126,7 +132,7 @@ def command(
     if as_json:
         print_json(document(target, profile, outcome, problem, found))
     else:
-        describe(profile, outcome, found)
+        describe(profile, outcome, found, asked_for=given["launches"] is not None)
     for one in (problem, *missed):
         if one is not None:
             stderr().print(f"warplens: {one}", markup=False, soft_wrap=True)
@@ -157,10 +163,20 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: given[name] for name in _PLAIN},
         **folders,
+        "launches": _launches(given),
         "regions": given["regions"] or None,
         "warps": None if warps is None else numbers(warps, "--warps"),
         "blocks": None if blocks is None else _blocks(blocks),
     }
+
+
+def _launches(given: dict[str, Any]) -> int | None:
+    text = given["launches"]
+    if text is None:
+        return AUTO_LAUNCHES if given["auto"] or given["regions"] else None
+    if text != "all" and not text.isdigit():
+        raise UsageError(f"--launches {text}: write a number, or all")
+    return None if text == "all" else int(text)
 
 
 def _blocks(text: str) -> int | list[int]:

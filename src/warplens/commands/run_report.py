@@ -34,8 +34,8 @@ _COLUMNS = [
 ]
 
 
-def describe(profile: Profile, outcome: Outcome, found: Sequence[Found] = ()) -> None:
-    """The summary, on stderr: stdout is the program's."""
+def describe(profile: Profile, outcome: Outcome, found: Sequence[Found] = (), *, asked_for: bool = False) -> None:
+    """The summary, on stderr: stdout is the program's. `asked_for` is whether the user chose how many launches."""
     console = stderr()
     trace = trace_of(profile)
     if outcome.cut_short and len(trace):
@@ -47,6 +47,9 @@ def describe(profile: Profile, outcome: Outcome, found: Sequence[Found] = ()) ->
         for one in kernels[:_EXPLAINED]:
             where = ", ".join(f"{escape(_region(name))} {percent(share)}" for name, share in one.top)
             console.print(f"[dim]{escape(short(one.kernel))}:[/] {where}", soft_wrap=True)
+        if not asked_for and any(one.ran > one.recorded for one in kernels):
+            most = profile.options.launches
+            console.print(f"the first {most} launches of each kernel are in the trace; --launches all records all")
         for line in warnings_of(trace):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     left = unmarked(trace, profile.seen, profile.notes)

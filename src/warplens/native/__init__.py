@@ -15,6 +15,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from warplens.files import cache_folder
 from warplens.record import layout
 
 _HERE = Path(__file__).parent
@@ -41,7 +42,7 @@ def _build() -> tuple[ctypes.CDLL | None, str | None]:
     digest = hashlib.sha256(" ".join([*command, platform.machine(), platform.libc_ver()[1]]).encode())
     for source in sources:
         digest.update(source.read_bytes())
-    library = _cache_folder() / f"native-{digest.hexdigest()[:16]}.so"
+    library = cache_folder() / f"native-{digest.hexdigest()[:16]}.so"
     try:
         if not library.exists():
             _compile([*command, *map(str, sources)], library)
@@ -58,11 +59,6 @@ def _compile(command: list[str], library: Path) -> None:
         made = Path(folder) / "native.so"
         subprocess.run([*command, "-o", str(made), "-lm"], check=True, capture_output=True, text=True, timeout=120)
         os.replace(made, library)
-
-
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(root) / "warplens"
 
 
 def _definitions() -> dict[str, int]:

@@ -1,0 +1,232 @@
+"""Automatic marks on ordinary programs: same results, what they cost each kernel, and how much of it they explain.
+
+Run on a machine with a GPU: python benchmarks/auto_programs.py --out results.json
+
+Each program runs plain and under `warplens run --auto`, in processes of their own, and their outputs are compared. Then
+one process runs each program once per rule set, alone on the GPU, and asks CUPTI for the kernels' times. Nothing in the
+programs knows of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+PROGRAMS = {
+    "cupy_script": ["examples/auto/cupy_script.py", "1024", "12"],
+    "fused_attention": ["examples/auto/fused_attention.py", "--repeat", "12"],
+    "transformer_block": ["examples/auto/transformer_block.py", "--steps", "8", "--batch", "4", "--length", "512"],
+}
+RULES = ("none", "default", "all")
+RECORDED = 12
+"""Launches of each kernel that are recorded."""
+WARM_UP = 2
+"""Launches of each kernel that do not count: the first ones load code, and size the buffers of the others."""
+
+
+def child(target: str, names: Sequence[str]) -> None:
+    """Run the programs here, once per rule set, and write CUPTI's times and what the regions explain."""
+    results: dict[str, Any] = {}
+    for name in names:
+        for rules in RULES:
+            begin = time.perf_counter()
+            printed = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(printed):
+                    found = timed(rules, PROGRAMS[name])
+            except Exception as error:
+                found = {"failed": repr(error)}
+            found |= {"seconds": time.perf_counter() - begin, "printed": printed.getvalue()}
+            results.setdefault(name, {})[rules] = found
+            Path(target).write_text(json.dumps(results))
+            print(f"{name} {rules}: {found['seconds']:.1f} s {found.get('failed', '')}", flush=True)
+
+
+def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
+    from warplens import decode, frontends
+    from warplens.runner.activity import Activity
+    from warplens.runner.program import Program, execute
+    from warplens.session import Profile
+
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+    activity, captures, original = Activity(), [], decode.decode
+
+    def keep(capture: Any, *rest: Any, **options: Any) -> Any:
+        captures.append(capture)
+        return original(capture, *rest, **options)
+
+    program = Program(words[0], tuple(words[1:]))
+    result: dict[str, Any] = {}
+    activity.start()
+    if rules == "none":
+        result["exit_code"] = execute(program).code
+        activity.stop()
+    else:
+        profile = Profile(None, auto=True if rules == "default" else rules, launches=RECORDED)
+        decode.decode = keep  # type: ignore[assignment]
+        try:
+            with profile:
+                stop = frontends.watch(lambda library, error: profile.note(library, str(error)))
+                result["exit_code"] = execute(program).code
+                stop()
+                activity.stop()
+        finally:
+            decode.decode = original
+        result |= {"notes": profile.notes, "seen": profile.seen, "kernels": explained(profile.trace, captures[-1])}
+    return result | {"times": activity.times, "problem": activity.problem}
+
+
+def explained(trace: Any, capture: Any) -> dict[str, Any]:
+    """How much of each warp's life its regions cover, per kernel."""
+    from warplens.analyse.lives import Lives
+    from warplens.record.layout import HEADER, HEADER_BYTES, TRACK_MAGIC
+
+    lives = Lives.of(trace)
+    own = np.add.reduceat(lives.own, lives.first)
+    keys = _key(*(lives.per_track(name) for name in ("launch", "block", "warp")))
+    order = np.argsort(keys)
+    shares: dict[str, list[Any]] = {}
+    for number, launch in enumerate(capture.launches):
+        raw = np.asarray(launch.raw).reshape(-1, launch.stride)[:, :HEADER_BYTES]
+        headers = np.ascontiguousarray(raw).view(HEADER).reshape(-1)
+        headers = headers[headers["magic"] == TRACK_MAGIC]
+        lived = headers["exit_clock"].astype(np.int64) - headers["start_clock"].astype(np.int64)
+        wanted = _key(np.full(len(headers), number), headers["block"], headers["warp"])
+        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+        part = np.where(keys[at] == wanted, own[at], 0.0)
+        shares.setdefault(launch.kernel, []).append(part / np.maximum(lived, 1))
+    kernels, regions = trace.codes("kernel"), trace.codes("region")
+    pairs = np.unique(kernels[0].astype(np.int64) * len(regions[1]) + regions[0])
+    named: dict[str, list[str]] = {}
+    for pair in pairs.tolist():
+        named.setdefault(kernels[1][pair // len(regions[1])], []).append(regions[1][pair % len(regions[1])])
+    out = {}
+    for kernel, parts in shares.items():
+        values = np.concatenate(parts)
+        low, p5, middle = np.percentile(values, (0, 5, 50))
+        out[kernel] = {
+            "launches": len(parts),
+            "warps": len(values),
+            "covered": {"min": float(low), "p5": float(p5), "median": float(middle), "mean": float(values.mean())},
+            "regions": named.get(kernel, []),
+        }
+    return out | {"records_lost": trace.meta.losses.records_lost}
+
+
+def _key(launch: Any, block: Any, warp: Any) -> Any:
+    """One number for each warp of each launch."""
+    return np.asarray(launch, np.int64) << 40 | np.asarray(block, np.int64) << 8 | np.asarray(warp, np.int64)
+
+
+def step(name: str, command: Sequence[str], env: dict[str, str], limit: float) -> dict[str, Any]:
+    begin = time.perf_counter()
+    try:
+        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=limit)
+        code, out, err = done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired as late:
+        code, out, err = -1, str(late.stdout or "")[-2000:], f"longer than {limit} s: {str(late.stderr or '')[-3000:]}"
+    seconds = time.perf_counter() - begin
+    print(f"{name}: code {code}, {seconds:.1f} s", flush=True)
+    if code:
+        print((err or out)[-3000:], flush=True)
+    return {"code": code, "seconds": seconds, "stdout": out, "stderr": err[-6000:]}
+
+
+def cached(folder: Path) -> dict[str, int]:
+    """What lies in the caches of torch and Triton."""
+    return {str(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+
+
+def compared(name: str, work: Path, env: dict[str, str], limit: float) -> dict[str, Any]:
+    """The program plain and under `warplens run --auto`, what each printed, and what the latter left in the caches."""
+    caches = work / f"cache-{name}"
+    env = env | {"TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "TRITON_CACHE_DIR": str(caches / "triton")}
+    words, trace = PROGRAMS[name], work / f"{name}.warplens"
+    found = {"program": words, "plain": step(f"{name} plain", [sys.executable, *words], env, limit)}
+    before = cached(caches)
+    options = ["-m", "warplens", "run", "--auto", "-o", str(trace)]
+    found["auto"] = step(f"{name} auto", [sys.executable, *options, *words], env, limit)
+    found["identical"] = found["plain"]["stdout"] == found["auto"]["stdout"] != ""
+    found["new_in_caches"] = sorted(set(cached(caches)) - set(before))
+    found["woven_in_caches"] = [file for file in cached(caches) if b"@warplens" in (caches / file).read_bytes()]
+    print(f"{name}: identical {found['identical']}, {found['auto']['stdout'].splitlines()[-1:]}", flush=True)
+    return found
+
+
+def slowdown(times: dict[str, Any]) -> dict[str, Any]:
+    """Per kernel and rule set: the median of CUPTI's times over that of the plain run's."""
+    out: dict[str, Any] = {}
+    for kernel, plain in times["none"].get("times", {}).items():
+        base = statistics.median(plain[WARM_UP:] or plain)
+        row: dict[str, Any] = {"plain_ns": base, "launches": len(plain)}
+        for rules in RULES[1:]:
+            recorded = times[rules].get("kernels", {})
+            name = next((one for one in recorded if one == kernel or f"{one}<" in kernel or f"{one}(" in kernel), None)
+            marked = times[rules].get("times", {}).get(kernel) if name else None
+            if marked:
+                row[rules] = statistics.median(marked[WARM_UP:RECORDED] or marked) / base
+        if len(row) > 2:
+            out[kernel] = row
+    return out
+
+
+def nsight(folder: Path, work: Path, env: dict[str, str], limit: float) -> dict[str, Any]:
+    """One small kernel under Nsight Compute by `warplens run --ncu`, and the pages its report reads back as."""
+    trace = work / "ncu.warplens"
+    program = ["examples/auto/fused_attention.py", "--heads", "4", "--length", "512", "--repeat", "1"]
+    options = ["--auto", "--kernels", "causal_attention", "--launches", "1", "--ncu", "--json", "-o", str(trace)]
+    done = step("ncu", [sys.executable, "-m", "warplens", "run", *options, *program], env, limit)
+    for page in ("raw", "details", "source"):
+        words = ["ncu", "--import", str(trace.with_suffix(".ncu-rep")), "--page", page, "--csv"]
+        (folder / f"ncu_{page}.csv").write_text(step(f"ncu {page}", words, env, limit)["stdout"])
+    return done
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2], sys.argv[3:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="auto.json")
+    parser.add_argument("--only", default=",".join(PROGRAMS))
+    parser.add_argument("--limit", type=float, default=90, help="seconds that one process may take")
+    parser.add_argument("--ncu", help="also write Nsight Compute's pages to this folder")
+    options = parser.parse_args()
+    names = options.only.split(",")
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+        work, target = Path(folder), Path(folder) / "times.json"
+        pages = pool.submit(nsight, Path(options.ncu), work, env, options.limit) if options.ncu else None
+        results = dict(zip(names, pool.map(lambda name: compared(name, work, env, options.limit), names), strict=True))
+        if pages is not None:
+            results["ncu"] = pages.result()
+        Path(options.out).write_text(json.dumps(results, indent=1))
+        warm = env | {"TORCHINDUCTOR_CACHE_DIR": str(work / "cache-transformer_block" / "inductor")}
+        step("times", [sys.executable, __file__, "--child", str(target), *names], warm, 2 * options.limit)
+        times = json.loads(target.read_text()) if target.exists() else {}
+        for name in names:
+            results[name] |= {"times": times.get(name), "slowdown": slowdown(times[name]) if name in times else {}}
+            print(name, json.dumps(results[name]["slowdown"]), flush=True)
+        Path(options.out).write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
