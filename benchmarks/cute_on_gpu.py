@@ -25,15 +25,14 @@ import gemm
 import torch
 import vector_add
 from cuda.bindings.driver import CUstream
+from cute_held import Held
 from cutlass import cute
 from cutlass.cute.runtime import from_dlpack
 from gpu import context, median
 
 import warplens.cute as wlc
 from warplens._cuda.driver import driver
-from warplens._cute.memory import CuteBuffer
 from warplens.capture import Capture, write_capture
-from warplens.record.buffer import plan
 from warplens.session import Profile
 
 REPEATS, LAUNCHES = 15, 10
@@ -50,19 +49,6 @@ class Keep(Profile):
     def add(self, pending: Any) -> None:
         self.kept.append(pending)
         super().add(pending)
-
-
-class Held(wlc.Buffer):
-    """A buffer whose memory stays the same, so that launches can follow each other without a pause."""
-
-    def hold(self, grid: Any, block: Any, records: int) -> None:
-        shape = (*grid, *[1] * (3 - len(grid))), (block, 1, 1)
-        sizes = plan(*shape, records=records)
-        self.memory = CuteBuffer(driver(), "held", shape, sizes, Profile(), 0)
-        self.opened = self.memory.address, sizes.capacity | sizes.tracks << 32
-
-    def fill(self) -> None:
-        self._cells[0], self._cells[1] = self.opened if hasattr(self, "opened") else (0, 0)
 
 
 def tensors(*arrays: torch.Tensor) -> list[Any]:
@@ -146,13 +132,12 @@ def profiled(name: str, out: Path) -> dict[str, Any]:
 def overhead(name: str) -> dict[str, Any]:
     """Times of the unmarked kernel, of the marked one that records, and of the marked one without a buffer."""
     _, run, arguments, size, _, grid, block = KERNELS[name]
-    held, idle = Held(), Held()
-    held.hold(grid(size), block, 300)
+    held, idle = Held().hold(grid(size), block, 300), Held()
     modes: dict[str, Callable[[], Any]] = {}
     for mode, buffer, on in (
         ("plain", idle, False),
         ("recording", held, True),
-        ("idle", idle, True),
+        ("marked, no buffer", idle, True),
         ("plain again", idle, False),
     ):
         _, given = arguments(size, buffer)
@@ -222,29 +207,20 @@ def nuggets(out: Path) -> dict[str, Any]:
 
 
 def iket(out: Path) -> dict[str, Any]:
-    """NVIDIA's IKET on the same GEMM source: the workload times itself under run-iket and without it."""
-    script = [sys.executable, "-X", "faulthandler", str(HERE / "cute_iket.py")]
-    result: dict[str, Any] = {}
-    alone = subprocess.run(script, capture_output=True, text=True, timeout=60)
-    result["ranges compiled out"] = _last_json(alone)
+    """NVIDIA's IKET and warplens on the same GEMM, each in a process of its own that times itself, by turns."""
+    script = [sys.executable, str(HERE / "cute_iket.py")]
     folder = out / "iket"
-    command = [
-        sys.executable,
-        "-m",
-        "iket.cli.main",
-        "-o",
-        str(folder),
-        "--clobber",
-        "profile",
-        "--postprocess",
-        "none",
-        "--",
-        *script,
-    ]
-    under = subprocess.run(command, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL)
-    result["under run-iket"] = _last_json(under)
-    result["log"] = (under.stdout + under.stderr)[-3000:]
-    result["files"] = [f"{path.relative_to(folder)} {path.stat().st_size}" for path in sorted(folder.rglob("*.*"))][:40]
+    tool = [sys.executable, "-m", "iket.cli.main", "-o", str(folder), "--clobber", "profile", "--postprocess", "none"]
+    commands = {
+        "unmarked": [*script, "none"],
+        "warplens": [*script, "warplens"],
+        "iket": [*tool, "--", *script, "iket"],
+    }
+    result: dict[str, Any] = {name: [] for name in commands}
+    for _ in range(3):
+        for name, command in commands.items():
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+            result[name].append(_last_json(done))
     subprocess.run(["rm", "-rf", str(folder)])
     return result
 
@@ -258,10 +234,11 @@ def _last_json(done: Any) -> Any:
     )
 
 
-def main(folder: str) -> None:
+def main(folder: str, *only: str) -> None:
+    """Run the steps called `only` (all of them without one) and keep what other steps left in the folder."""
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {}
+    result: dict[str, Any] = json.loads((out / "cute.json").read_text()) if (out / "cute.json").exists() else {}
     steps: dict[str, Callable[[], Any]] = {
         "context": lambda: {**context("benchmarks/cute_on_gpu.py"), "torch": torch.__version__, "cutlass": _version()},
         "vector_add profiled": lambda: profiled("vector_add", out),
@@ -273,6 +250,8 @@ def main(folder: str) -> None:
         "iket": lambda: iket(out),
     }
     for name, step in steps.items():
+        if only and name not in only:
+            continue
         try:
             result[name] = step()
         except Exception:
@@ -289,4 +268,4 @@ def _version() -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
