@@ -1,6 +1,6 @@
 """Automatic marks on ordinary programs: same results, what they cost each kernel, and how much of it they explain.
 
-Run on a machine with a GPU: python benchmarks/auto_programs.py --out results.json
+Run on a machine with a GPU: python benchmarks/auto_programs.py --out auto.json [--ncu FOLDER]
 
 Each program runs plain and under `warplens run --auto`, in processes of their own, and their outputs are compared. Then
 one process runs each program once per rule set, alone on the GPU, and asks CUPTI for the kernels' times. Nothing in the
@@ -30,12 +30,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 PROGRAMS = {
-    "cupy_script": ["examples/auto/cupy_script.py", "1024", "12"],
-    "fused_attention": ["examples/auto/fused_attention.py", "--repeat", "12"],
-    "transformer_block": ["examples/auto/transformer_block.py", "--steps", "8", "--batch", "4", "--length", "512"],
+    "cupy_script": ["examples/auto/cupy_script.py", "1024", "7"],
+    "fused_attention": ["examples/auto/fused_attention.py", "--repeat", "7"],
+    "transformer_block": ["examples/auto/transformer_block.py", "--steps", "7", "--batch", "4", "--length", "512"],
 }
 RULES = ("none", "default", "all")
-RECORDED = 12
+RECORDED = 7
 """Launches of each kernel that are recorded."""
 WARM_UP = 2
 """Launches of each kernel that do not count: the first ones load code, and size the buffers of the others."""
@@ -162,7 +162,7 @@ def compared(name: str, work: Path, env: dict[str, str], limit: float) -> dict[s
     words, trace = PROGRAMS[name], work / f"{name}.warplens"
     found = {"program": words, "plain": step(f"{name} plain", [sys.executable, *words], env, limit)}
     before = cached(caches)
-    options = ["-m", "warplens", "run", "--auto", "-o", str(trace)]
+    options = ["-m", "warplens", "run", "--auto", "--launches", "3", "-o", str(trace)]
     found["auto"] = step(f"{name} auto", [sys.executable, *options, *words], env, limit)
     found["identical"] = found["plain"]["stdout"] == found["auto"]["stdout"] != ""
     found["new_in_caches"] = sorted(set(cached(caches)) - set(before))

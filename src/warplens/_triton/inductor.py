@@ -147,16 +147,26 @@ class _Marker:
         if kernel.fn.fn is None:
             kernel.fn = kernel._reload_kernel().fn
         static = next(name for name in _STATIC if hasattr(config, name))
-        with self._lock, _own_cache(), config.patch({static: False}):
-            self._marking.now = True
-            try:
-                result = kernel._precompile_config(launcher.config)
-                if WovenKernel.of(result.kernel.metadata):
+        with self._lock, config.patch({static: False}):
+            result = self._woven(kernel, launcher.config)
+            if WovenKernel.of(result.kernel.metadata):
+                # Triton compiles a launcher in C for each signature, whatever is woven.
+                with _own_cache("launchers"):
                     return result.make_launcher()
-                pass_on(self.profile, kernel.fn.__name__, getattr(result.kernel.metadata, REMARKS, {"notes": ()}))
-                return None
-            finally:
-                self._marking.now = False
+        pass_on(self.profile, kernel.fn.__name__, getattr(result.kernel.metadata, REMARKS, {"notes": ()}))
+        return None
+
+    def _woven(self, kernel: Any, config: Any) -> Any:
+        from triton import knobs
+
+        # Triton 3.6 leaves the weaving out of the key of what Inductor compiles: each has a folder of its own.
+        hook = knobs.runtime.add_stages_inspection_hook
+        self._marking.now = True
+        try:
+            with _own_cache(hook.recipe.key if isinstance(hook, CompileHook) else "plain"):
+                return kernel._precompile_config(config)
+        finally:
+            self._marking.now = False
 
 
 @contextmanager
@@ -176,16 +186,12 @@ def _unwoven() -> Iterator[None]:
 
 
 @contextmanager
-def _own_cache() -> Iterator[None]:
-    """What is compiled inside the block does not reach the caches of torch and Triton.
-
-    Triton 3.6 leaves the weaving out of the key of what is compiled this way, so each weaving has a folder of its own.
-    """
+def _own_cache(name: str) -> Iterator[None]:
+    """What is compiled inside the block does not reach the caches of torch and Triton."""
     from triton import knobs
 
-    hook = knobs.runtime.add_stages_inspection_hook
     with knobs.cache.scope():
-        knobs.cache.dir = str(_folder() / (hook.recipe.key if isinstance(hook, CompileHook) else "plain"))
+        knobs.cache.dir = str(_folder() / name)
         yield
 
 

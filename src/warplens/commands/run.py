@@ -25,7 +25,7 @@ from warplens.session import Profile
 from warplens.weave.rules import ALL, CLASSES, MOST_MARKS
 
 AUTO_LAUNCHES = 10
-"""Launches of each kernel that are recorded with automatic marks, unless told otherwise: a training run has thousands."""
+"""Of each kernel with automatic marks, the launches recorded unless told otherwise: a training run has thousands."""
 _PLAIN = (
     "auto",
     "kernels",
