@@ -222,6 +222,38 @@ def test_operators_nest_as_torch_counts_them() -> None:
     assert found.peak_bytes == {0: 512, -1: 64}
 
 
+def test_what_warplens_did_itself_is_one_row() -> None:
+    """Its buffers are cleared by operators of PyTorch, which must not be taken for the program's."""
+
+    def on_cpu(name: str, start: int, end: int, category: str = "cpu_op", **args: Any) -> Slice:
+        return Slice(name, category, (1, 1), EPOCH + start, EPOCH + end, args)
+
+    slices = [
+        on_cpu("step", 0, 100, "user_annotation"),
+        on_cpu("[warplens]", 10, 60, "user_annotation"),
+        on_cpu("aten::zeros", 20, 50),
+        on_cpu("cudaLaunchKernel", 30, 40, "cuda_runtime", correlation=1),
+        on_cpu("aten::zeros", 70, 80),
+        Slice("fill", "kernel", (0, 7), EPOCH + 90, EPOCH + 490, {"correlation": 1}),
+        Slice("fill", "kernel", (0, 7), EPOCH + 500, EPOCH + 530, {"correlation": 2}),
+    ]
+    memory = [
+        MemoryEvent((1, 1), EPOCH + 25, 0, 4096, 4096, 8192, address=64),
+        MemoryEvent((1, 1), EPOCH + 75, 0, 100, 4196, 8192, address=9000),
+        MemoryEvent((1, 1), EPOCH + 85, 0, -4096, 100, 8192, address=64),
+        MemoryEvent((1, 1), EPOCH + 86, 0, 200, 300, 8192, address=64),
+    ]
+    found = summarise(TorchTrace("t", slices, memory))
+    rows = {one.name: (one.calls, one.cpu_ns, one.self_cpu_ns, one.cuda_ns, one.cuda_bytes) for one in found.operators}
+    assert rows == {
+        "step": (1, 100, 40, 400, 300),
+        "[warplens]": (1, 50, 50, 400, 4096),
+        "aten::zeros": (1, 10, 10, 0, 100),
+    }
+    assert {one.name: (one.calls, one.cuda_ns) for one in found.kernels} == {"[warplens]": (1, 400), "fill": (1, 30)}
+    assert found.peak_bytes == {0: 300}
+
+
 def test_info_describes_a_torch_trace(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--torch", str(tmp_path / "exported.json")]) == 0
     assert "op::add" in capsys.readouterr().out

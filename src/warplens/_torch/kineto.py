@@ -56,6 +56,7 @@ class MemoryEvent(NamedTuple):
     size: int
     allocated: int
     reserved: int
+    address: int = 0
 
 
 class FlowEnd(NamedTuple):
@@ -154,7 +155,7 @@ def _slice(event: Mapping[str, Any], category: str, name: str, place: Thread, ba
 
 def _memory(args: Mapping[str, Any], place: Thread, time: int) -> MemoryEvent:
     device = int(args.get("Device Id", -1)) if int(args.get("Device Type", 0)) == 1 else -1
-    held = (int(args.get(name, 0)) for name in ("Bytes", "Total Allocated", "Total Reserved"))
+    held = (int(args.get(name, 0)) for name in ("Bytes", "Total Allocated", "Total Reserved", "Addr"))
     return MemoryEvent(place, time, device, *held)
 
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from warplens._torch.kineto import RUNTIME_CATEGORIES, MemoryEvent, Slice, Thread, TorchTrace
+from warplens.capture import OWN_WORK
 
 _KINDS = {"cpu_op": "operator", "user_annotation": "annotation"} | dict.fromkeys(RUNTIME_CATEGORIES, "runtime")
 
@@ -47,7 +48,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Summary:
-    """The operator table, the kernels below it, and the most memory held, by device (-1: the CPU)."""
+    """The operator table, the kernels below it, and the most memory held, by device (-1: the CPU).
+
+    What warplens itself did is one row, and its buffers are not in the memory held.
+    """
 
     operators: Sequence[Operator]
     kernels: Sequence[Kernel]
@@ -62,6 +66,7 @@ class _Call:
 
     def __init__(self, slice_: Slice, parent: _Call | None) -> None:
         self.slice, self.parent = slice_, parent
+        self.own: _Call | None = self if slice_.name == OWN_WORK else parent.own if parent is not None else None
         self.inner_ns = self.cuda_ns = self.cpu_bytes = self.cuda_bytes = 0
 
     @property
@@ -71,18 +76,24 @@ class _Call:
 
 def summarise(torch: TorchTrace, recorded: Sequence[Slice] = ()) -> Summary:
     """Sum up a torch trace, the most expensive first; `recorded` are the kernels that warplens recorded inside."""
-    calls = list(_calls(torch))
+    own_memory: set[int] = set()
+    calls = list(_calls(torch, own_memory))
     by_slice = {id(call.slice): call for call in calls}
+    own_kernels: set[int] = set()
     for one in torch.slices:
-        if one.on_gpu and one.correlation in torch.calls:
-            launcher = by_slice.get(id(torch.calls[one.correlation]))
-            if launcher is not None:
-                _owner(launcher).cuda_ns += one.end - one.start
-    return Summary(_operators(calls), _kernels(torch, recorded), _peaks(torch.memory))
+        launcher = by_slice.get(id(torch.calls.get(one.correlation))) if one.on_gpu and one.correlation else None
+        if launcher is not None:
+            _owner(launcher).cuda_ns += one.end - one.start
+            if launcher.own is not None:
+                own_kernels.add(id(one))
+    return Summary(_operators(calls), _kernels(torch, recorded, own_kernels), _peaks(torch.memory, own_memory))
 
 
-def _calls(torch: TorchTrace) -> Iterator[_Call]:
-    """Every slice of the CPU in the tree of its thread, with the memory that was taken directly in it."""
+def _calls(torch: TorchTrace, own: set[int]) -> Iterator[_Call]:
+    """Every slice of the CPU in the tree of its thread, with the memory that was taken directly in it.
+
+    `own` gets the identities of the allocations that warplens made.
+    """
     on_cpu = sorted((one for one in torch.slices if one.category in _KINDS), key=lambda one: one.place)
     memory: dict[Thread, list[MemoryEvent]] = {}
     for change in torch.memory:
@@ -92,7 +103,7 @@ def _calls(torch: TorchTrace) -> Iterator[_Call]:
         stack: list[_Call] = []
         for one in slices:
             while waiting and waiting[0].time < one.start:
-                _take(stack, waiting.popleft())
+                _take(stack, waiting.popleft(), own)
             while stack and stack[-1].slice.end < one.end:
                 stack.pop()
             call = _Call(one, stack[-1] if stack else None)
@@ -101,10 +112,10 @@ def _calls(torch: TorchTrace) -> Iterator[_Call]:
             stack.append(call)
             yield call
         for event in waiting:
-            _take(stack, event)
+            _take(stack, event, own)
 
 
-def _take(stack: Sequence[_Call], event: MemoryEvent) -> None:
+def _take(stack: Sequence[_Call], event: MemoryEvent, own: set[int]) -> None:
     """Charge an allocation to the innermost slice that is still open."""
     for call in reversed(stack):
         if call.slice.start <= event.time <= call.slice.end:
@@ -112,6 +123,8 @@ def _take(stack: Sequence[_Call], event: MemoryEvent) -> None:
                 call.cpu_bytes += event.size
             else:
                 call.cuda_bytes += event.size
+            if call.own is not None:
+                own.add(id(event))
             return
 
 
@@ -127,13 +140,14 @@ def _operators(calls: Sequence[_Call]) -> list[Operator]:
     sums: dict[tuple[str, str], Operator] = {}
     for call in calls:
         mine = sums.setdefault(_key(call), Operator(*_key(call)))
-        mine.calls += 1
-        mine.cpu_ns += call.ns
+        if call.own in (None, call):
+            mine.calls += 1
+            mine.cpu_ns += call.ns
         mine.self_cpu_ns += call.ns - call.inner_ns
         mine.self_cuda_ns += call.cuda_ns
         mine.self_cpu_bytes += call.cpu_bytes
         mine.self_cuda_bytes += call.cuda_bytes
-        outer: _Call | None = call if call.cuda_ns or call.cpu_bytes or call.cuda_bytes else None
+        outer = (call.own or call) if call.cuda_ns or call.cpu_bytes or call.cuda_bytes else None
         while outer is not None:
             around = sums[_key(outer)]
             around.cuda_ns += call.cuda_ns
@@ -144,23 +158,33 @@ def _operators(calls: Sequence[_Call]) -> list[Operator]:
 
 
 def _key(call: _Call) -> tuple[str, str]:
-    return call.slice.name, _KINDS[call.slice.category]
+    """What a call is counted as: whatever warplens did inside its own work is that."""
+    counted = (call.own or call).slice
+    return counted.name, _KINDS[counted.category]
 
 
-def _kernels(torch: TorchTrace, recorded: Sequence[Slice]) -> list[Kernel]:
+def _kernels(torch: TorchTrace, recorded: Sequence[Slice], own: set[int]) -> list[Kernel]:
     inside: dict[str, int] = {}
     for one in recorded:
         inside[one.name] = inside.get(one.name, 0) + 1
     times: dict[str, list[int]] = {}
     for one in torch.slices:
         if one.on_gpu and one.category != "gpu_user_annotation":
-            times.setdefault(one.name, []).append(one.end - one.start)
+            times.setdefault(OWN_WORK if id(one) in own else one.name, []).append(one.end - one.start)
     rows = [Kernel(name, len(ns), sum(ns), sum(ns) / len(ns), inside.get(name, 0)) for name, ns in times.items()]
     return sorted(rows, key=lambda row: (-row.cuda_ns, row.name))
 
 
-def _peaks(memory: Sequence[MemoryEvent]) -> dict[int, int]:
+def _peaks(memory: Sequence[MemoryEvent], own: set[int]) -> dict[int, int]:
+    """The most held without what warplens held at that time; its buffers go where their addresses are freed."""
     peaks: dict[int, int] = {}
+    held: dict[tuple[int, int], int] = {}
     for event in memory:
-        peaks[event.device] = max(peaks.get(event.device, 0), event.allocated)
+        place = event.device, event.address
+        if id(event) in own:
+            held[place] = held.get(place, 0) + event.size
+        elif event.size < 0:
+            held.pop(place, None)
+        ours = sum(size for (device, _), size in held.items() if device == event.device)
+        peaks[event.device] = max(peaks.get(event.device, 0), event.allocated - ours)
     return peaks

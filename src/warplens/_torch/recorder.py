@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -89,7 +90,9 @@ class Recorder:
             self._session = profile(activities=activities, **self._options)
         except TypeError as error:
             raise WarplensError(f"torch={self._options!r}: torch.profiler.profile refuses them ({error})") from None
-        self._session.start()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Warning: Profiler clears events")
+            self._session.start()
         self._make_way()
 
     def _make_way(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import Device
+from warplens.capture import OWN_WORK, Device
 
 if TYPE_CHECKING:
     from warplens.session import Profile
@@ -51,13 +52,21 @@ def allocate(nbytes: int, stream: int | None) -> Buffer:
     import torch
 
     try:
-        current = torch.cuda.current_stream()
-        if stream is None or stream == current.cuda_stream:
-            return Buffer(torch.zeros(nbytes, dtype=torch.uint8, device="cuda"))
-        with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
-            return Buffer(torch.zeros(nbytes, dtype=torch.uint8, device="cuda"))
+        with _own_work(torch):
+            current = torch.cuda.current_stream()
+            if stream is None or stream == current.cuda_stream:
+                return Buffer(torch.zeros(nbytes, dtype=torch.uint8, device="cuda"))
+            with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
+                return Buffer(torch.zeros(nbytes, dtype=torch.uint8, device="cuda"))
     except torch.cuda.OutOfMemoryError as error:
         raise MemoryError(str(error).partition("\n")[0]) from None
+
+
+def _own_work(torch: Any) -> AbstractContextManager[Any]:
+    """While PyTorch's profiler runs, a name for what follows: it is not the program's work."""
+    running = torch.autograd._profiler_enabled()
+    named: AbstractContextManager[Any] = torch.profiler.record_function(OWN_WORK) if running else nullcontext()
+    return named
 
 
 def capturing() -> bool:

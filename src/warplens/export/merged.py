@@ -13,9 +13,9 @@ import numpy as np
 from warplens._torch.align import Aligned
 from warplens.export import ANNOTATE_LIMIT
 from warplens.export import wire as w
-from warplens.export.packets import HEAD_SEQUENCE, track_id
+from warplens.export.packets import HEAD_SEQUENCE
 from warplens.export.perfetto import PerfettoWriter
-from warplens.export.torch_tracks import TorchWriter
+from warplens.export.torch_tracks import TO_SM, TorchWriter
 from warplens.export.tracks import SPAN, LaunchOnSm, Tracks
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
@@ -57,6 +57,6 @@ class _Regions(PerfettoWriter):
         kernel = self._kernels.get(entry.launch)
         if kernel is None:
             return b""
-        flow = int(track_id("torch kernel", entry.launch, entry.process))
+        flow = TO_SM + (entry.launch << 24) + entry.process
         self.flows.setdefault(id(kernel), []).append(flow)
         return w.fixed(47, flow)

@@ -17,6 +17,8 @@ _BEGIN, _END, _COUNTER = 1, 2, 4
 _BYTES_UNIT = 3
 _EXPLICIT_CHILDREN, _EXPLICIT = 3, 1
 _DEVICE_PIDS = 9_000
+TO_KERNEL, TO_SM, TO_BACKWARD = (kind << 60 for kind in (1, 2, 3))
+"""What is added to a number to make it the id of an arrow of this kind."""
 _UNSAID = frozenset(
     {"Ev Idx", "Record function id", "External id", "finished", "device", "stream", "context", "queued"}
 )
@@ -77,17 +79,17 @@ class TorchWriter:
     def _flow_ids(self, inside: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
         """By the identity of a slice: the arrows that begin or end at it."""
         flows = {kernel: list(ids) for kernel, ids in inside.items()}
-        for one in self._torch.slices:
+        for number, one in enumerate(self._torch.slices):
             call = self._torch.calls.get(one.correlation) if one.on_gpu and one.correlation else None
             if call is not None:
-                flow = int(track_id("torch call", one.correlation, one.start))
+                flow = TO_KERNEL + number
                 flows.setdefault(id(call), []).append(flow)
                 flows.setdefault(id(one), []).append(flow)
         begins = {(one.place, one.start): one for one in self._torch.slices if one.category == "cpu_op"}
         ends = {(end.flow, end.is_start): begins.get((end.place, end.time)) for end in self._torch.flows}
         for (flow, is_start), end in ends.items():
             if end is not None and ends.get((flow, not is_start)) is not None:
-                flows.setdefault(id(end), []).append(int(track_id("torch backward", flow)))
+                flows.setdefault(id(end), []).append(TO_BACKWARD + flow)
         return flows
 
     def _lines(self, on_gpu: bool, place: Thread, slices: Sequence[Slice]) -> Iterator[bytes]:
