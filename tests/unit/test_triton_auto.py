@@ -73,23 +73,24 @@ def test_a_kernel_without_a_word_of_warplens_shows_its_loads_and_stores_by_line(
     assert extra["shared_bytes_kernel"] == 0
 
 
-def test_all_marks_nest_as_loop_line_operation_and_iterations_are_numbered(gpu: FakeGpu) -> None:
+def test_all_marks_nest_and_iterations_are_numbered(gpu: FakeGpu) -> None:
     trace = run_norm(gpu, auto="all", least_occupancy=0).trace
     rows = trace.spans.to_pylist()
     last = f"loop plain_kernels.py:{line('for start in range(0, n, BLOCK)', 2)}"
     numbers = [row["value"] for row in rows if row["kind"] == "value" and row["region"] == last and row["track"] == 0]
     assert numbers == [0, 1, 2]
-    ranks = {"loop": 0, "line": 1}
     for row in rows:
+        kind, place = row["region"].rsplit(" ", 1)
         if row["parent"] >= 0:
-            above, below = (ranks.get(rows[i]["region"].split()[0], 2) for i in (row["parent"], row["parent"]))
-            above = ranks.get(rows[row["parent"]]["region"].split()[0], 2)
-            below = 0.5 if row["kind"] == "value" else ranks.get(row["region"].split()[0], 2)
-            assert above < below, (rows[row["parent"]], row)
+            around, at = rows[row["parent"]]["region"].rsplit(" ", 1)
+            # A loop is inside its own line; lines are inside loops, and operations inside both.
+            assert around in ("loop", "line"), row
+            assert kind != "line" or around == "loop"
+            assert kind != "loop" or (place == at and around == ("loop" if row["kind"] == "value" else "line"))
     assert trace.meta.losses.mismatched_ends == trace.meta.losses.orphan_ends == 0
     assert not any(row["open"] for row in rows)
     busy = sum(info.busy_cycles for info in trace.meta.launches)
-    assert sum(row["dur_cycles"] for row in rows if row["parent"] < 0) >= 0.9 * busy
+    assert sum(row["dur_cycles"] for row in rows if row["parent"] < 0) >= 0.95 * busy
 
 
 def test_a_while_loop_has_a_numbered_region_for_each_iteration(gpu: FakeGpu) -> None:
@@ -124,8 +125,8 @@ def test_more_places_than_may_be_marked_leave_out_lines_first(gpu: FakeGpu, caps
     profile = run_norm(gpu, auto="loads,lines", most_marks=9, least_occupancy=0)
     assert not any(row.region.startswith("line") for row in profile.trace.stats())
     said = capsys.readouterr().err
-    assert "layer_norm: 21 places could be marked, 9 may be: left out 13 of lines" in said
-    assert "most_marks=21 (--most-marks 21) marks all" in said
+    assert "layer_norm: 24 places could be marked, 9 may be: left out 16 of lines" in said
+    assert "most_marks=24 (--most-marks 24) marks all" in said
     assert profile.notes["layer_norm"]
 
 

@@ -107,7 +107,8 @@ def source() -> str:
     }  # fmt: skip
     lines = []
     for name, body in bodies.items():
-        lines += ["\tmov.u32 %r1, 0;", f"$L_{name}:", *body, "\tadd.u32 %r1, %r1, 1;"]
+        # Unrolled, the loops would not fit the instruction cache.
+        lines += ["\tmov.u32 %r1, 0;", f"$L_{name}:", '\t.pragma "nounroll";', *body, "\tadd.u32 %r1, %r1, 1;"]
         lines += [f"\tsetp.lt.u32 %p1, %r1, {ROUNDS};", f"\t@%p1 bra $L_{name};"]
     return "\n".join(
         [

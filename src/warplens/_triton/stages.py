@@ -22,6 +22,7 @@ from warplens.weave.marks import PREFIX
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.rules import Auto
 from warplens.weave.ttgir import MarkedIR, mark_ttgir
+from warplens.weave.ttgir.arrival import await_loads
 from warplens.weave.ttgir.emit import declare_counters
 from warplens.weave.weaver import weave
 
@@ -181,7 +182,9 @@ class Compilation:
             return text
         if self.recipe.shared_bytes is not None and PREFIX in text:
             how = replace(how, shared=shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes))
-        woven = weave(declare_counters(text), buffer=ParamBuffer(-1), how=how)
+        if self.recipe.auto:
+            text = await_loads(declare_counters(text))
+        woven = weave(text, buffer=ParamBuffer(-1), how=how)
         if not woven.entries:
             return text
         if metadata.get("profile_scratch_size"):

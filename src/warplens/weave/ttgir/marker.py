@@ -100,13 +100,16 @@ class _Marker:
         self.matched.update(span.site.region for span in chosen)
         spans = list(chosen)
         if self.auto.wants("lines"):
-            spans += line_spans(ops, self._frame, self._line, _edges(spans), depth)
+            # A loop's own line is open around its body: what the body does for it is inside already.
+            lines = line_spans(ops, self._frame, self._line, _edges(spans), depth)
+            spans += [span for span in lines if span.site.region not in names]
         spans += operation_spans(ops, self.auto.wants, self._same_line, self._operation, _edges(spans), depth)
         self.spans += [(block, None, span) for span in spans]
         for index, op in enumerate(ops):
-            around = tuple(span.site.region for span in chosen if span.start <= index < span.stop)
-            rest = tuple(wish for wish in ranges if wish.name not in around)
-            self._op(op, depth, rest, names + around)
+            if is_open(op):
+                around = tuple(span.site.region for span in spans if span.start <= index < span.stop)
+                rest = tuple(wish for wish in ranges if wish.name not in around)
+                self._op(op, depth, rest, names + around)
 
     def _frame(self, op: Op) -> Frame | None:
         frames = self.locations.frames(op.location)

@@ -89,22 +89,28 @@ def _cut(span: Span, edge: int, other: Span) -> list[tuple[int, int]]:
 def line_spans(
     ops: list[Op], line_of: Callable[[Op], Frame | None], site: Callable[[Frame], Site], cuts: set[int], depth: int
 ) -> list[Span]:
-    """The block as stretches of one source line each. A stretch goes on until the next line's work begins, so that
-    the end of one and the begin of the next share a clock read."""
+    """The block as stretches of one source line each, loops and branches with their own line. A stretch goes on until
+    the next line's work begins, and the first one starts with the block: nothing is left out, and the end of one and
+    the begin of the next share a clock read."""
     # Scalar code is free beside tensors; where there is nothing else, it is the work.
-    works = does_work if any(does_work(op) and not is_open(op) and not is_mark(op) for op in ops) else _any_code
+    works = _takes_time if any(_takes_time(op) for op in ops) else _any_code
     spans: list[Span] = []
     start, current = 0, None
     for index, op in enumerate([*ops, None]):
-        ends = op is None or index in cuts or is_mark(op) or (is_open(op) and holds_work(op))
-        here = None if op is None or not works(op) or is_open(op) or is_mark(op) else line_of(op)
-        new = here is not None and (current is None or (here.file, here.line) != (current.file, current.line))
+        ends = op is None or index in cuts or is_mark(op)
+        here = line_of(op) if op is not None and not is_mark(op) and works(op) else None
+        new = here is not None and current is not None and (here.file, here.line) != (current.file, current.line)
         if current is not None and (ends or new):
             spans.append(Span(start, index, LINE, site(current), depth))
-            current = None
-        if here is not None and current is None:
-            start, current = index, here
+            start, current = index, None
+        if ends:
+            start = index + 1 if op is not None and is_mark(op) else index
+        current = current or here
     return spans
+
+
+def _takes_time(op: Op) -> bool:
+    return holds_work(op) if is_open(op) else does_work(op) and not is_mark(op)
 
 
 def _any_code(op: Op) -> bool:
