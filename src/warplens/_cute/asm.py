@@ -47,10 +47,10 @@ def enclosing() -> tuple[Any, Any]:
     return operation, block
 
 
-def last_operation(block: Any) -> str:
-    """The name of the operation that the next one follows."""
-    operations = list(block.operations)
-    return str(operations[-1].operation.name) if operations else ""
+def last_operation(block: Any) -> Any:
+    """The operation that the next one follows, None where it is the first."""
+    operations = block.operations
+    return operations[len(operations) - 1].operation if len(operations) else None
 
 
 def call_site() -> FrameType | None:

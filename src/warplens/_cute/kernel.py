@@ -48,6 +48,18 @@ class Trace:
     begun: dict[str, str] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     closed: bool = False
+    newest: tuple[Any, list[int]] | None = None
+    """The operation of the newest record, and the words of all that share its clock read."""
+
+    def record(self, word: int) -> None:
+        """Leave a record here. One right after another shares its clock read: nothing lies between them."""
+        block = enclosing()[1]
+        before, words = last_operation(block), [word]
+        if self.newest is not None and before is not None and self.newest[0] == before:
+            words = [*self.newest[1], word]
+            self.newest[0].erase()
+        emit(ptx.records(words, self.full))
+        self.newest = last_operation(block), words
 
     def region(self, name: str, *, begins: bool = False, ends: bool = False, flies: bool = False) -> int:
         """The id of `name`, noting where it is marked."""
@@ -156,7 +168,8 @@ def current(what: str) -> Trace:
 def _settle(block: Any = None) -> None:
     """Hold the clock read that follows at a block barrier right before it."""
     block = block if block is not None else enclosing()[1]
-    if last_operation(block) in _BARRIERS:
+    before = last_operation(block)
+    if before is not None and before.name in _BARRIERS:
         emit(ptx.SETTLE)
 
 

@@ -94,7 +94,7 @@ def _mark(kind: Kind, name: str, **edge: bool) -> None:
     text = _name(name, what)
     trace = current(f"{what}({text!r})")
     if trace.enabled:
-        emit(ptx.record(word0(kind, trace.region(text, **edge)), trace.full))
+        trace.record(word0(kind, trace.region(text, **edge)))
 
 
 def _fly(kind: Kind, token: Token, **edge: bool) -> None:
@@ -103,10 +103,10 @@ def _fly(kind: Kind, token: Token, **edge: bool) -> None:
         return
     ident = trace.region(token.name, flies=True, **edge)
     if isinstance(token.tag, int):
-        emit(ptx.record(word0(kind, ident, token.tag), trace.full))
+        trace.record(word0(kind, ident, token.tag))
         return
     word = (token.tag & Int32(MAX_TAG)) << Int32(TAG_SHIFT) | Int32(word0(kind, ident))
-    emit(ptx.record("$0", trace.full), [word.ir_value()], "r")
+    emit(ptx.records(["$0"], trace.full), [word.ir_value()], "r")
 
 
 def _name(name: Any, what: str) -> str:

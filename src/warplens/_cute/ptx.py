@@ -11,6 +11,7 @@ start follows from its end and the capacity, so that the epilogue needs nothing 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES
@@ -40,14 +41,15 @@ class Leader:
 LANE0 = Leader()
 
 
-def record(word: str | int, full: str) -> str:
-    """One record; `word` is its first word, a number or an operand."""
+def records(words: Sequence[str | int], full: str) -> str:
+    """Records that share one clock read; each word is a record's first, a number or an operand."""
+    stores = "\n    ".join(
+        f"{_slot('a', full)} @wl_lead st.global.cs.v2.b32 [a], {{{word}, c}}; {_next(full)}" for word in words
+    )
     return f"""{{
     .reg .b32 c, o; .reg .b64 a;
-    {_slot("a", full)}
     mov.u32 c, %clock;
-    @wl_lead st.global.cs.v2.b32 [a], {{{word}, c}};
-    {_next(full)}
+    {stores}
 }}"""
 
 
