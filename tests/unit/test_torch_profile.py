@@ -222,6 +222,19 @@ def test_operators_nest_as_torch_counts_them() -> None:
     assert found.peak_bytes == {0: 512, -1: 64}
 
 
+def test_an_operator_that_only_calls_itself_counts_once() -> None:
+    """As in PyTorch: `aten::mul` with a number calls `aten::mul` with a tensor."""
+    slices = [
+        Slice("aten::mul", "cpu_op", (1, 1), EPOCH, EPOCH + 100, {}),
+        Slice("aten::mul", "cpu_op", (1, 1), EPOCH + 10, EPOCH + 90, {}),
+        Slice("cudaLaunchKernel", "cuda_runtime", (1, 1), EPOCH + 20, EPOCH + 30, {"correlation": 1}),
+        Slice("mul", "kernel", (0, 7), EPOCH + 40, EPOCH + 47, {"correlation": 1}),
+    ]
+    rows = {one.name: one for one in summarise(TorchTrace("t", slices)).operators}
+    one = rows["aten::mul"]
+    assert (one.calls, one.cpu_ns, one.self_cpu_ns, one.cuda_ns, one.self_cuda_ns) == (1, 100, 90, 7, 7)
+
+
 def test_what_warplens_did_itself_is_one_row() -> None:
     """Its buffers are cleared by operators of PyTorch, which must not be taken for the program's."""
 
@@ -262,14 +275,25 @@ def test_info_describes_a_torch_trace(run: Run, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
-def test_a_real_torch_exports_what_is_read(tmp_path: Path) -> None:
+def test_a_real_torchs_table_is_ours(tmp_path: Path) -> None:
+    """Forward and backward of a transformer layer: every column of every row."""
     import torch
 
+    layer, x = torch.nn.TransformerEncoderLayer(32, 2, 64), torch.randn(5, 3, 32)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as real:
-        torch.ones(64, 64) @ torch.ones(64, 64)
+        for _ in range(2):
+            with torch.profiler.record_function("step"):
+                layer(x).sum().backward()
     real.export_chrome_trace(str(tmp_path / "torch.json"))
     mine = {one.name: one for one in summarise(read_torch(tmp_path / "torch.json")).operators}
-    for row in real.key_averages():
-        one = mine[row.key]
-        assert (one.calls, one.cpu_bytes) == (row.count, row.cpu_memory_usage)
+    theirs = {row.key: row for row in real.key_averages() if row.key != "[memory]"}
+    assert set(theirs) == set(mine)
+    for name, row in theirs.items():
+        one = mine[name]
+        assert (one.calls, one.cpu_bytes, one.self_cpu_bytes) == (
+            row.count,
+            row.cpu_memory_usage,
+            row.self_cpu_memory_usage,
+        )
+        assert one.cpu_ns == pytest.approx(1000 * row.cpu_time_total, abs=1000)
         assert one.self_cpu_ns == pytest.approx(1000 * row.self_cpu_time_total, abs=1000)

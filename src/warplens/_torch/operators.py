@@ -67,7 +67,7 @@ class _Call:
     def __init__(self, slice_: Slice, parent: _Call | None) -> None:
         self.slice, self.parent = slice_, parent
         self.own: _Call | None = self if slice_.name == OWN_WORK else parent.own if parent is not None else None
-        self.inner_ns = self.cuda_ns = self.cpu_bytes = self.cuda_bytes = 0
+        self.children = self.inner_ns = self.cuda_ns = self.cpu_bytes = self.cuda_bytes = 0
 
     @property
     def ns(self) -> int:
@@ -109,6 +109,7 @@ def _calls(torch: TorchTrace, own: set[int]) -> Iterator[_Call]:
             call = _Call(one, stack[-1] if stack else None)
             if stack:
                 stack[-1].inner_ns += call.ns
+                stack[-1].children += 1
             stack.append(call)
             yield call
         for event in waiting:
@@ -140,7 +141,7 @@ def _operators(calls: Sequence[_Call]) -> list[Operator]:
     sums: dict[tuple[str, str], Operator] = {}
     for call in calls:
         mine = sums.setdefault(_key(call), Operator(*_key(call)))
-        if call.own in (None, call):
+        if call.own in (None, call) and not _is_same(call):
             mine.calls += 1
             mine.cpu_ns += call.ns
         mine.self_cpu_ns += call.ns - call.inner_ns
@@ -149,12 +150,19 @@ def _operators(calls: Sequence[_Call]) -> list[Operator]:
         mine.self_cuda_bytes += call.cuda_bytes
         outer = (call.own or call) if call.cuda_ns or call.cpu_bytes or call.cuda_bytes else None
         while outer is not None:
-            around = sums[_key(outer)]
-            around.cuda_ns += call.cuda_ns
-            around.cpu_bytes += call.cpu_bytes
-            around.cuda_bytes += call.cuda_bytes
+            if not _is_same(outer):
+                around = sums[_key(outer)]
+                around.cuda_ns += call.cuda_ns
+                around.cpu_bytes += call.cpu_bytes
+                around.cuda_bytes += call.cuda_bytes
             outer = outer.parent
     return sorted(sums.values(), key=lambda row: (-row.self_cuda_ns, -row.self_cpu_ns, row.name))
+
+
+def _is_same(call: _Call) -> bool:
+    """An operator that does nothing but call itself for another type is one call, as PyTorch counts."""
+    parent = call.parent
+    return parent is not None and parent.children == 1 and parent.slice.name == call.slice.name
 
 
 def _key(call: _Call) -> tuple[str, str]:
