@@ -1,5 +1,8 @@
 """Automatic marks on a real GPU: results bit for bit, the share of each warp's time that regions account for, and the
-slowdown, measured and estimated. Run: PYTHONPATH=src:tests/unit python benchmarks/auto_on_gpu.py [out.json]"""
+slowdown, measured and estimated.
+
+Run: PYTHONPATH=src:tests/unit python benchmarks/auto_on_gpu.py [out.json [KERNEL...]]
+"""
 
 from __future__ import annotations
 
@@ -118,11 +121,11 @@ def measure(name: str, make: Callable[[], Case], auto: str | bool, least: float)
     }  # fmt: skip
 
 
-def main(path: str | None = None) -> None:
+def main(path: str | None = None, *names: str) -> None:
     results: dict[str, Any] = {"device": torch.cuda.get_device_name(), "cost": dict(cost.constants()), "rows": []}
     print(results["cost"], flush=True)
     for name, make in cases().items():
-        for auto, least in ((True, 1.0), ("all", 0.0)):
+        for auto, least in ((True, 1.0), ("all", 0.0)) if not names or name in names else ():
             try:
                 row = measure(name, make, auto, least)
             except wl.WarplensError as error:
@@ -135,4 +138,4 @@ def main(path: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(*sys.argv[1:])

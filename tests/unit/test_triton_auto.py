@@ -163,12 +163,14 @@ def test_a_second_launch_gets_the_room_that_the_first_one_needed(gpu: FakeGpu, m
 def test_the_slowdown_is_estimated_from_what_a_record_costs(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cost, "constants", lambda: {"record_cycles": 10.0, "region_cycles": 5.0})
+    monkeypatch.setattr(cost, "constants", lambda: {cost.ALONE: 10.0})
     trace = run_norm(gpu, times=2, auto="all", least_occupancy=0).trace
     for info in trace.meta.launches:
         share = 10.0 * info.extra["most_written"] * info.tracks / info.busy_cycles
         assert info.cost["slowdown"] == pytest.approx(1 / (1 - min(share, 0.9)), rel=0.05)
-    assert capsys.readouterr().err.count("layer_norm: an estimated") == 1, "once, at the second launch"
+    assert capsys.readouterr().err.count("layer_norm: marks slow it down by an estimated") == 1, (
+        "once, at the second launch"
+    )
 
 
 def test_harm_runs_the_kernel_unmarked_and_says_why_or_fails(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,3 +212,23 @@ def test_notes_outlive_the_process_that_compiled(gpu: FakeGpu, capsys: pytest.Ca
         kernels.layer_norm.device_caches.clear()
         run_norm(gpu, auto="loads,lines", most_marks=9, least_occupancy=0)
         assert "places could be marked" in capsys.readouterr().err
+
+
+def test_the_calibration_is_a_kernel_that_measures_what_is_asked_of_it() -> None:
+    """Run in the interpreter, where every instruction takes one cycle."""
+    from warplens.capture import Capture
+    from warplens.decode import decode
+    from warplens.weave import simulate
+    from warplens.weave.options import ParamBuffer, shift_for
+    from warplens.weave.weaver import weave
+
+    woven = weave(cost.source(), buffer=ParamBuffer(-1))
+    shift = shift_for(cost.SLOTS * cost.ROUNDS, "stop", woven.slack)
+    memory = simulate.Memory(16 << 20)
+    out, track = memory.alloc(256), -(-memory.alloc(2 << shift) // (1 << shift)) << shift
+    simulate.run(woven.text, "warplens_calibrate", (1, 1, 1), 32, [out, track | shift], memory=memory)
+    launch = cost._launch(woven, memory.read(track, np.uint8, 1 << shift).tobytes())
+    trace = decode(Capture([launch]))
+    counts = {row.region: row.count for row in trace.stats()}
+    assert counts == dict.fromkeys(("short", "long", "outer", "inner", "empty"), cost.ROUNDS)
+    assert 2 < cost._alone(trace) < 40

@@ -1,7 +1,7 @@
 """What automatic marks cost a launch: the records it wrote, at what one record costs on the GPU in use.
 
-An estimate: it leaves out that warps hide each other's records, and that the memory takes their bytes beside the
-kernel's own.
+An estimate from below: marks also keep what stands on either side of them from overlapping, every warp has a header to
+write, and the memory takes these bytes beside the kernel's own.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from warplens._cuda.calibrate import LONG, ROUNDS, SHORT, SLOTS, solve
+from warplens._cuda.calibrate import LONG, ROUNDS, SHORT, SLOTS, WARM_UP, solve
 from warplens._cuda.driver import Driver, driver
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
-from warplens.trace.shift import RECORD_CYCLES
+from warplens.trace.model import Trace
 from warplens.weave.marks import mark_text
 from warplens.weave.options import ParamBuffer, shift_for
 from warplens.weave.weaver import Woven, weave
 
-SLOWDOWN = "slowdown"
+SLOWDOWN, ALONE = "slowdown", "record_alone_cycles"
+"""Keys of a launch's cost: the estimate, and what a record takes where nothing hides it."""
 WORTH_SAYING = 1.05
 _KERNEL = "warplens_calibrate"
 
@@ -36,7 +37,7 @@ def estimate(headers: npt.NDArray[np.void]) -> dict[str, float]:
     lived = float((exited["exit_clock"].astype(np.int64) - exited["start_clock"].astype(np.int64)).sum())
     if not costs or lived <= 0:
         return dict(costs)
-    spent = min(float(exited["written"].sum()) * costs[RECORD_CYCLES], 0.9 * lived)
+    spent = min(float(exited["written"].sum()) * costs[ALONE], 0.9 * lived)
     return {**costs, SLOWDOWN: lived / (lived - spent)}
 
 
@@ -44,8 +45,8 @@ def describe(spent: Mapping[str, float], headers: npt.NDArray[np.void]) -> str:
     """The estimate in words, with what makes it smaller."""
     records = float(headers["written"].mean())
     return (
-        f"an estimated {spent[SLOWDOWN]:.2f}x slower for {records:,.0f} records per warp at "
-        f"{spent[RECORD_CYCLES]:.0f} cycles each; fewer classes, kernels= or launches= cost less"
+        f"marks slow it down by an estimated {spent[SLOWDOWN]:.2f}x or more: {records:,.0f} records per warp at "
+        f"{spent[ALONE]:.0f} cycles each; fewer classes cost less, launches= bounds how often"
     )
 
 
@@ -76,7 +77,15 @@ def _measure(lib: Driver) -> dict[str, float]:
         launch = _launch(woven, lib.download(address, size))
     finally:
         lib.free(allocation)
-    return solve(decode(Capture([launch], device=lib.device())), lib.device().name).cost
+    trace = decode(Capture([launch], device=lib.device()))
+    return {**solve(trace, lib.device().name).cost, ALONE: _alone(trace)}
+
+
+def _alone(trace: Trace) -> float:
+    """Half of what a round of the empty region takes, which is two records and the loop around them."""
+    codes, names = trace.codes("region")
+    begins = trace.numpy("start_cycle")[codes == names.index("empty")]
+    return float(np.median(np.diff(begins[WARM_UP:]))) / 2
 
 
 def _launch(woven: Woven, track: bytes) -> Launch:
