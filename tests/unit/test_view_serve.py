@@ -126,6 +126,12 @@ def test_the_command_serves_a_real_trace_and_then_ends(
     assert main(["view", str(trace), "--timeout", "20"]) == 0
     assert len(got[0]) > 50
     assert "fetched" in capsys.readouterr().err
+    merged = trace.with_suffix(".pftrace")
+    assert main(["view", str(merged)]) == 1, "there is no such file"
+    merged.write_bytes(b"as it is" * 10)
+    assert main(["view", str(merged), "--timeout", "20"]) == 0
+    assert got[1] == b"as it is" * 10
+    capsys.readouterr()
     assert main(["view", str(trace), "--no-browser", "--timeout", "0.05"]) == 1
     assert "nobody fetched it" in capsys.readouterr().err
 

@@ -38,7 +38,10 @@ def command(
     browser: bool,
     timeout: float,
 ) -> None:
-    """Open TRACE in the Perfetto UI (through 127.0.0.1:9001), or show it in the terminal."""
+    """Open TRACE in the Perfetto UI (through 127.0.0.1:9001), or show it in the terminal.
+
+    TRACE may also be a .pftrace, such as the merged file of `warplens run --torch`: that is opened as it is.
+    """
     if terminal:
         _in_terminal(read_trace(trace), width, rows, regions, sm, block)
         return
@@ -72,16 +75,20 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
     from warplens.view.serve import Server, tunnel_command
 
     console = stderr()
+    made = Path(trace).suffix != ".pftrace"
+    if not made and not Path(trace).is_file():
+        raise WarplensError(f"{trace}: does not exist; check the path")
     with tempfile.TemporaryDirectory(prefix="warplens-") as folder:
-        file = Path(folder) / f"{Path(trace).stem}.pftrace"
+        file = Path(folder) / f"{Path(trace).stem}.pftrace" if made else Path(trace)
         try:
             server = Server(file)
         except WarplensError as error:
             raise WarplensError(str(error).replace("TRACE", trace)) from None
         with server:
-            loaded = read_trace(trace)
-            with working(f"writing {file.name}"):
-                export(loaded, file)
+            if made:
+                loaded = read_trace(trace)
+                with working(f"writing {file.name}"):
+                    export(loaded, file)
             remote = os.environ.get("SSH_CONNECTION", "")
             if remote:
                 console.print("this is a remote machine; on your own, run", markup=False)

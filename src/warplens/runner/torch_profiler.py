@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from warplens._torch.recorder import merged_path, require_torch, torch_path
@@ -22,5 +23,8 @@ class Companion(companion.Companion):
         found = self.profile.torch
         lines = [] if found.aligned is None else [f"aligned with torch: {one}" for one in found.aligned.alignments]
         return companion.Found(
-            files=found.files, tables=[*torch_tables(found.summary), *lines], document={"torch": found.to_json()}
+            files=found.files,
+            tables=[*torch_tables(found.summary), *lines],
+            next=[f"view {shlex.quote(str(merged_path(self.path)))}"],
+            document={"torch": found.to_json()},
         )
