@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 
 import numpy as np
@@ -43,17 +44,22 @@ def _knots(x: Float64, y: Float64, step: float, low: float, high: float) -> Floa
     """Cut at the worst segment's best change point until every segment is a line, then join where lines cross."""
     cuts = [0, len(x)]
     done: set[tuple[int, int]] = set()
+
+    @functools.cache
+    def line(begin: int, end: int) -> tuple[float, float, float]:
+        return _line(x[begin:end], y[begin:end])
+
     while len(cuts) <= _MOST_SEGMENTS:
         spans = [span for span in pairwise(cuts) if span not in done]
         if not spans:
             break
-        begin, end = max(spans, key=lambda span: _line(x[slice(*span)], y[slice(*span)])[2])
-        middle = _change_point(x[begin:end], y[begin:end])
-        if middle is None or _line(x[begin:end], y[begin:end])[2] <= _GOOD_ENOUGH * step:
+        begin, end = max(spans, key=lambda span: line(*span)[2])
+        middle = None if line(begin, end)[2] <= _GOOD_ENOUGH * step else _change_point(x[begin:end], y[begin:end])
+        if middle is None:
             done.add((begin, end))
         else:
             cuts = sorted({*cuts, begin + middle})
-    lines = [_line(x[a:b], y[a:b]) for a, b in pairwise(cuts)]
+    lines = [line(a, b) for a, b in pairwise(cuts)]
     joints = []
     for (slope, offset, _), (next_slope, next_offset, _), cut in zip(lines, lines[1:], cuts[1:-1], strict=False):
         crossing = (offset - next_offset) / (next_slope - slope) if next_slope != slope else np.inf
