@@ -77,6 +77,14 @@ def test_names_come_with_the_line_they_were_marked_at(gpu: Gpu) -> None:
         assert mark in lines[int(line) - 1]
 
 
+def test_a_mark_after_a_barrier_holds_its_clock_read_back(gpu: Gpu) -> None:
+    compiled, _, _ = _everything(gpu, wlc.buffer())
+    barrier = re.search(r"\n\s*bar(?:rier)?\.\S+\s+0;(.*?)%clock", compiled.__ptx__, re.DOTALL)
+    assert barrier is not None
+    assert "bar.warp.sync 0xffffffff;" in barrier[1]
+    assert compiled.__ptx__.count("bar.warp.sync") == 1
+
+
 def test_one_compile_serves_many_launches_and_profiles(gpu: Gpu) -> None:
     prof = wlc.buffer(BLOCKS, THREADS)
     compiled, launch, _ = _everything(gpu, prof)
