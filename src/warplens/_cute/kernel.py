@@ -1,4 +1,4 @@
-"""The kernel that is being traced: who records, which names it uses, and its end.
+"""wlc.kernel: who records in the kernel that is being traced, and where its recording ends.
 
 A trace ends when the kernel's function returns; the DSL then adds the return operation. `watch_returns` puts the exit
 in front of it, so that kernels need no closing call.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import zlib
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -22,89 +20,16 @@ from cutlass.cutlass_dsl import CuTeDSL
 
 from warplens import session
 from warplens._cute import ptx
-from warplens._cute.asm import call_site, emit, enclosing, last_operation
+from warplens._cute.asm import call_site, emit, enclosing
 from warplens._cute.buffer import Argument, Buffer
+from warplens._cute.recording import Recording, settle
 from warplens.errors import UsageError, did_you_mean
 from warplens.record.layout import MAX_WARPS
-from warplens.record.names import KERNEL_MAGIC, name_object, region_id
 
 LEADERS = ("lane0", "elected", "warp0")
-_BARRIERS = ("nvvm.barrier", "nvvm.barrier0", "nvvm.cluster.wait", "nvvm.barrier.sync", "gpu.barrier")
 
 
-@dataclass
-class Trace:
-    """What a kernel under trace has marked so far."""
-
-    operation: Any
-    name: str
-    where: tuple[str, int]
-    enabled: bool
-    full: str = "stop"
-    leader: ptx.Leader = ptx.LANE0
-    operands: tuple[Any, Any] = (None, None)
-    sized: bool = True
-    names: dict[int, tuple[str, str, int]] = field(default_factory=dict)
-    begun: dict[str, str] = field(default_factory=dict)
-    ended: dict[str, str] = field(default_factory=dict)
-    closed: bool = False
-    newest: tuple[Any, list[int]] | None = None
-    """The operation of the newest record, and the words of all that share its clock read."""
-
-    def record(self, word: int) -> None:
-        """Leave a record here. One right after another shares its clock read: nothing lies between them."""
-        block = enclosing()[1]
-        before, words = last_operation(block), [word]
-        if self.newest is not None and before is not None and self.newest[0] == before:
-            words = [*self.newest[1], word]
-            self.newest[0].erase()
-        emit(ptx.records(words, self.full))
-        self.newest = last_operation(block), words
-
-    def region(self, name: str, *, begins: bool = False, ends: bool = False, flies: bool = False) -> int:
-        """The id of `name`, noting where it is marked."""
-        frame = call_site()
-        file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
-        ident = region_id(name)
-        known = self.names.setdefault(ident, (name, file, line))[0]
-        if known != name:
-            raise UsageError(f"regions {known!r} and {name!r} have the same id {ident}; rename one of them")
-        shown = f"async {name!r}" if flies else repr(name)
-        if begins:
-            self.begun.setdefault(shown, f"{file}:{line}")
-        if ends:
-            self.ended.setdefault(shown, f"{file}:{line}")
-        return ident
-
-    def close(self) -> None:
-        """Write the warp's exit here; the end of the kernel does it unless it is done before."""
-        if self.closed or not self.enabled:
-            return
-        self.closed = True
-        for name, where in self.begun.items():
-            if name not in self.ended:
-                raise UsageError(f"{where}: {name} begins but never ends in kernel {self.name!r}; add its end")
-        for name, where in self.ended.items():
-            if name not in self.begun:
-                raise UsageError(
-                    f"{where}: {name} ends but never begins in kernel {self.name!r}"
-                    + did_you_mean(name.strip("'"), [other.strip("'") for other in self.begun])
-                )
-        table = name_object(self.name, *self.where, magic=KERNEL_MAGIC)
-        table += b"".join(name_object(*entry) for entry in self.names.values())
-        symbol = f"wl_names_{zlib.crc32(str(self.operation.operation.attributes['sym_name']).encode()):08x}"
-        _settle()
-        emit(ptx.epilogue(self.leader, self.full, table, symbol, sized=self.sized), self.operands, "l,l")
-
-    def __enter__(self) -> None:
-        """`with wlc.kernel(prof):` ends the recording with its block."""
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.close()
-
-
-_current: Trace | None = None
+_current: Recording | None = None
 
 
 def kernel(
@@ -114,7 +39,7 @@ def kernel(
     warps: int | Collection[int] | None = None,
     full: str | None = None,
     enabled: bool = True,
-) -> Trace:
+) -> Recording:
     """Start recording in this kernel; its first line. `prof` is the kernel's argument made with `wlc.buffer`.
 
     leader   "lane0" (of each warp), "elected" (each warp's first active lane), "warp0" (warp 0 only), or a condition:
@@ -137,12 +62,12 @@ def kernel(
         )
     name = _name_of(frame) if frame else "kernel"
     if not enabled or prof is None or os.environ.get("WARPLENS", "") == "0":
-        _current = Trace(operation, name, where, enabled=False)
+        _current = Recording(operation, name, where, enabled=False)
         return _current
     operands, sized = _operands(prof)
     choice, condition = _leader(leader, warps)
     mode = _full(full)
-    _current = Trace(operation, name, where, True, mode, choice, operands, sized)
+    _current = Recording(operation, name, where, True, mode, choice, operands, sized)
     if isinstance(prof, Argument):
         prof.host.kernel = prof.host.kernel or name
     # The declaration goes first, so that no block of the kernel can be placed ahead of it.
@@ -151,8 +76,8 @@ def kernel(
     return _current
 
 
-def current(what: str) -> Trace:
-    """The trace a mark belongs to; refuses one outside a kernel or ahead of wlc.kernel."""
+def current(what: str) -> Recording:
+    """The recording a mark belongs to; refuses one outside a kernel or ahead of wlc.kernel."""
     operation, block = enclosing()
     if operation is None:
         raise UsageError(f"{what} belongs inside a @cute.kernel function")
@@ -161,16 +86,8 @@ def current(what: str) -> Trace:
     if _current.closed:
         raise UsageError(f"{what} comes after the end of `with wlc.kernel(prof):`; put it inside")
     if _current.enabled:
-        _settle(block)
+        settle(block)
     return _current
-
-
-def _settle(block: Any = None) -> None:
-    """Hold the clock read that follows at a block barrier right before it."""
-    block = block if block is not None else enclosing()[1]
-    before = last_operation(block)
-    if before is not None and before.name in _BARRIERS:
-        emit(ptx.SETTLE)
 
 
 def _name_of(frame: FrameType) -> str:

@@ -46,19 +46,19 @@ class region:
 def value(name: str, v: Any) -> None:
     """Record the scalar `v`, a number known at compile time or a value of the kernel."""
     text = _name(name, "wlc.value")
-    trace = current(f"wlc.value({text!r})")
-    if not trace.enabled:
+    recording = current(f"wlc.value({text!r})")
+    if not recording.enabled:
         return
     operand, constraint, kind = _scalar(text, v)
-    word = word0(Kind.VALUE, trace.region(text), kind)
-    emit(ptx.payload(word, "$0", trace.full), [operand], constraint)
+    word = word0(Kind.VALUE, recording.region(text), kind)
+    emit(ptx.payload(word, "$0", recording.full), [operand], constraint)
 
 
 def anchor() -> None:
     """Tie this warp's clock to the global timer here: for kernels of many milliseconds."""
-    trace = current("wlc.anchor()")
-    if trace.enabled:
-        emit(ptx.anchor(word0(Kind.ANCHOR), trace.full))
+    recording = current("wlc.anchor()")
+    if recording.enabled:
+        emit(ptx.anchor(word0(Kind.ANCHOR), recording.full))
 
 
 class Token:
@@ -92,21 +92,21 @@ def async_end(which: Token | str, tag: Any = 0) -> None:
 def _mark(kind: Kind, name: str, **edge: bool) -> None:
     what = f"wlc.{kind.name.lower()}"
     text = _name(name, what)
-    trace = current(f"{what}({text!r})")
-    if trace.enabled:
-        trace.record(word0(kind, trace.region(text, **edge)))
+    recording = current(f"{what}({text!r})")
+    if recording.enabled:
+        recording.record(word0(kind, recording.region(text, **edge)))
 
 
 def _fly(kind: Kind, token: Token, **edge: bool) -> None:
-    trace = current(f"wlc.{kind.name.lower()}({token.name!r})")
-    if not trace.enabled:
+    recording = current(f"wlc.{kind.name.lower()}({token.name!r})")
+    if not recording.enabled:
         return
-    ident = trace.region(token.name, flies=True, **edge)
+    ident = recording.region(token.name, flies=True, **edge)
     if isinstance(token.tag, int):
-        trace.record(word0(kind, ident, token.tag))
+        recording.record(word0(kind, ident, token.tag))
         return
     word = (token.tag & Int32(MAX_TAG)) << Int32(TAG_SHIFT) | Int32(word0(kind, ident))
-    emit(ptx.records(["$0"], trace.full), [word.ir_value()], "r")
+    emit(ptx.records(["$0"], recording.full), [word.ir_value()], "r")
 
 
 def _name(name: Any, what: str) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from warplens.errors import UsageError
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.record.names import NAMES_BYTES
@@ -195,7 +196,9 @@ def _send_names(leader: Leader, names: bytes, symbol: str) -> str:
     """The kernel brings its own names, so that they are there when it comes from a cache or another process."""
     table = names + bytes(-len(names) % SLOT_BYTES)
     if len(table) > NAMES_BYTES:
-        raise ValueError(f"{len(table)} bytes of region names are more than {NAMES_BYTES}")
+        raise UsageError(
+            f"region names and paths take {len(table)} bytes, {NAMES_BYTES} fit; use fewer names"
+        )
     words = ", ".join(str(int.from_bytes(table[at : at + 8], "little")) for at in range(0, len(table), 8))
     first = "mov.u32 x, %ctaid.x; mov.u32 y, %ctaid.y; mov.u32 z, %ctaid.z; or.b32 x, x, y; or.b32 x, x, z;"
     if leader.chosen:
