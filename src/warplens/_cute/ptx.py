@@ -196,9 +196,7 @@ def _send_names(leader: Leader, names: bytes, symbol: str) -> str:
     """The kernel brings its own names, so that they are there when it comes from a cache or another process."""
     table = names + bytes(-len(names) % SLOT_BYTES)
     if len(table) > NAMES_BYTES:
-        raise UsageError(
-            f"region names and paths take {len(table)} bytes, {NAMES_BYTES} fit; use fewer names"
-        )
+        raise UsageError(f"region names and paths take {len(table)} bytes, {NAMES_BYTES} fit; use fewer names")
     words = ", ".join(str(int.from_bytes(table[at : at + 8], "little")) for at in range(0, len(table), 8))
     first = "mov.u32 x, %ctaid.x; mov.u32 y, %ctaid.y; mov.u32 z, %ctaid.z; or.b32 x, x, y; or.b32 x, x, z;"
     if leader.chosen:
