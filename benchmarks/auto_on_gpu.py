@@ -17,7 +17,7 @@ import plain_kernels as kernels
 import torch
 
 import warplens as wl
-from warplens._triton import cost
+from warplens.launch import cost
 from warplens.record.layout import HEADER, HEADER_BYTES
 
 LAUNCHES = 6

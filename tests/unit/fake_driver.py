@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from warplens._intercept import bindings, core, launches, memory, twins
+from warplens._intercept import bindings, core, launches, twins
 from warplens.capture import Device
 from warplens.errors import WarplensError
+from warplens.launch import memory
 from warplens.weave import simulate
 
 
@@ -127,7 +128,7 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     twins.twin_of.cache_clear()
     for module in (launches, memory, twins, core, bindings):
         monkeypatch.setattr(module, "driver", lambda: fake)
-    from warplens._triton import cost
+    from warplens.launch import cost
 
     monkeypatch.setattr(cost, "constants", dict)
     return fake

@@ -15,9 +15,9 @@ from tests.unit.test_cuda_compile import needs_nvrtc
 from warplens._cuda import module as module_file
 from warplens._cuda.calibrate import measure_woven
 from warplens._cuda.woven import how_for
-from warplens._intercept import memory as driver_memory
 from warplens.capture import Device
 from warplens.errors import UsageError, WarplensError
+from warplens.launch import memory as driver_memory
 from warplens.options import Options
 from warplens.weave import simulate
 from warplens.weave.ptx import parse

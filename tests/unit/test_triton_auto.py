@@ -15,8 +15,9 @@ import plain_kernels as kernels  # noqa: E402
 from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 
 import warplens as wl  # noqa: E402
-from warplens._triton import cost, launch, stages  # noqa: E402
+from warplens._triton import stages  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
+from warplens.launch import buffers, cost  # noqa: E402
 
 SOURCE = Path(kernels.__file__)
 
@@ -153,7 +154,7 @@ def test_marks_by_hand_stay_and_automatic_ones_nest_with_them(gpu: FakeGpu) -> N
 
 
 def test_a_second_launch_gets_the_room_that_the_first_one_needed(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "DEFAULT_SHIFTS", (8, 8))
+    monkeypatch.setattr(buffers, "DEFAULT_SHIFTS", (8, 8))
     trace = run_norm(gpu, times=2, auto="all", least_occupancy=0).trace
     first, second = (info.extra for info in trace.meta.launches)
     assert first["most_written"] == second["most_written"] > first["capacity"]

@@ -5,14 +5,26 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from warplens.capture import Dim3
 from warplens.errors import UsageError
 
 _INTEGERS = {1: "b", 2: "h", 4: "i", 8: "q"}
 _FLOATS = {4: "f", 8: "d"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a kernel is launched."""
+
+    grid: Dim3
+    block: Dim3
+    shared: int = 0
+    stream: int = 0
 
 
 def pack(kernel: str, arguments: Sequence[Any], sizes: Sequence[int]) -> list[bytes]:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from warplens._cuda.arguments import pack
+from warplens._cuda.arguments import Shape, pack
 from warplens._cuda.driver import Driver
-from warplens._cuda.module import Module, Shape
+from warplens._cuda.module import Module
 from warplens._cuda.pending import DeviceBuffer
 from warplens.capture import Capture
 from warplens.decode import decode
 from warplens.errors import WarplensError
+from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
 from warplens.options import Options
 from warplens.record.buffer import plan
 from warplens.session import Profile
-from warplens.trace.model import Trace
-from warplens.trace.shift import RECORD_CYCLES, REGION_CYCLES
 
-SHORT, LONG, ROUNDS, WARM_UP = 64, 128, 120, 20
-SLOTS = 10
-"""Records of one round."""
 SHAPE = Shape((1, 1, 1), (32, 1, 1))
 
 SOURCE = r"""
@@ -48,22 +42,6 @@ extern "C" __global__ void calibrate(float* out, int rounds, wl::Buffer prof) {
   out[threadIdx.x] = v;
 }
 """
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Cycles on one GPU: `region` is what a region measures beyond its work, `record` what each record inside a region
-    adds to it, `empty` what a region without work measures."""
-
-    device: str
-    region: float
-    record: float
-    empty: float
-
-    @property
-    def cost(self) -> dict[str, float]:
-        """As a launch keeps it."""
-        return {REGION_CYCLES: self.region, RECORD_CYCLES: self.record}
 
 
 def measure(lib: Driver, arch: str, full: str) -> Calibration:
@@ -106,16 +84,3 @@ def _launch(lib: Driver, module: int, address: int) -> None:
         lib.synchronize()
     finally:
         lib.free(out)
-
-
-def solve(trace: Trace, device: str) -> Calibration:
-    """The constants that explain the medians of the calibration's regions."""
-    codes, names = trace.codes("region")
-    raw = {
-        name: float(np.median(trace.numpy("dur_cycles")[codes == names.index(name)][WARM_UP:]))
-        for name in ("short", "long", "outer", "empty")
-    }
-    unit = (raw["long"] - raw["short"]) / (LONG - SHORT)
-    region = raw["short"] - SHORT * unit
-    record = (raw["outer"] - 3 * SHORT * unit - region) / 2
-    return Calibration(device, region, record, raw["empty"])

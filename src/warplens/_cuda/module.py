@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warplens import session
-from warplens._cuda.arguments import dim3, pack, stream_handle
+from warplens._cuda.arguments import Shape, dim3, pack, stream_handle
 from warplens._cuda.driver import Driver, driver
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_include
 from warplens._cuda.pending import DeviceBuffer
@@ -34,16 +34,6 @@ of a woven kernel's stores; see `warplens.cuda.calibrate`."""
 _ELSEWHERE = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
 """Options of woven kernels. Where marks are compiled the direct way, the kernel itself chooses its recording warps and
 lanes: see wl::Kernel."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How a kernel is launched."""
-
-    grid: Dim3
-    block: Dim3
-    shared: int = 0
-    stream: int = 0
 
 
 def wanted_by(kernel: str, front_end: str = "CUDA kernels") -> session.Profile | None:

@@ -13,12 +13,14 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from warplens._cuda.arguments import Shape
 from warplens._cuda.driver import Driver
-from warplens._cuda.module import Shape, calibrations
-from warplens._intercept import memory
-from warplens._triton.frontend import recipe
-from warplens._triton.launch import LaunchHook, WovenKernel
+from warplens._cuda.module import calibrations
 from warplens.capture import Dim3
+from warplens.launch.buffers import Buffers
+from warplens.launch.memory import DriverMemory
+from warplens.launch.recording import weaving
+from warplens.launch.woven import WovenKernel
 from warplens.options import Options
 from warplens.record.names import Names, scan
 from warplens.session import Profile
@@ -51,7 +53,7 @@ def weavable(text: str) -> bool:
 
 def how_for(options: Options, block: Dim3) -> Weaving:
     """The weaving for a launch: where warps are whole, their lanes share the stores."""
-    how = recipe(options).how
+    how = weaving(options)
     aligned = block[0] % 32 == 0
     return replace(how, store="spread", aligned=True) if aligned and how.store == "auto" else how
 
@@ -92,7 +94,8 @@ class Loaded:
 
 def lend(profile: Profile, build: WovenBuild, symbol: str, how: Weaving, kernel: Loaded, shape: Shape) -> int:
     """A buffer for one launch, as the kernel takes it; 0 where nothing of it is to be recorded."""
-    memory.describe(profile)
+    buffers = _buffers(profile)
+    buffers.memory.describe(profile)
     threads = build.woven.threads.get(symbol, math.prod(shape.block))
     woven = WovenKernel(
         kernel.name, -(-threads // 32), 1, dict(build.regions), dict(build.locations), build.woven.slack,
@@ -103,18 +106,14 @@ def lend(profile: Profile, build: WovenBuild, symbol: str, how: Weaving, kernel:
             "shared_bytes_kernel": kernel.taken["shared_bytes"] + shape.shared,
         },
     )  # fmt: skip
-    return int(_buffers(profile)._new(woven, shape.grid, shape.stream) or 0)
+    return buffers.lend(woven, shape.grid, shape.stream)
 
 
-class _Buffers(LaunchHook):
-    memory = memory
+_held: weakref.WeakKeyDictionary[Profile, Buffers] = weakref.WeakKeyDictionary()
 
 
-_held: weakref.WeakKeyDictionary[Profile, _Buffers] = weakref.WeakKeyDictionary()
-
-
-def _buffers(profile: Profile) -> _Buffers:
-    return _held.setdefault(profile, _Buffers(profile))
+def _buffers(profile: Profile) -> Buffers:
+    return _held.setdefault(profile, Buffers(profile, DriverMemory()))
 
 
 def _opens(nodes: object) -> bool:

@@ -6,9 +6,10 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from warplens._cuda.arguments import Shape
 from warplens._cuda.driver import driver
 from warplens._intercept import frontend, nvrtc
-from warplens._intercept.launches import Kernel, Launches, Shape
+from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import swap
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.weave.symbols import plain_name

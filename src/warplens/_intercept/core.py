@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from warplens._cuda.arguments import stream_handle
+from warplens._cuda.arguments import Shape, stream_handle
 from warplens._cuda.driver import driver
 from warplens._intercept import frontend
-from warplens._intercept.launches import Kernel, Launches, Shape
+from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import swap
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.capture import Dim3

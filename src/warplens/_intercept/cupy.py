@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from warplens._cuda.arguments import Shape
 from warplens._intercept import frontend
-from warplens._intercept.launches import Kernel, Launches, Shape
+from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.weave.symbols import plain_name
 

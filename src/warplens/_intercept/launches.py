@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from warplens._cuda.arguments import Shape
 from warplens._cuda.driver import driver
-from warplens._intercept import memory
 from warplens._intercept.twins import Harmful, Twin, Unavailable, twin_of
-from warplens._triton.frontend import recipe
-from warplens._triton.launch import LaunchHook, WovenKernel
-from warplens.capture import Dim3
 from warplens.errors import WarplensError
+from warplens.launch.buffers import Buffers
+from warplens.launch.memory import DriverMemory
+from warplens.launch.recording import weaving
+from warplens.launch.woven import WovenKernel
 from warplens.session import Profile
 from warplens.weave.symbols import plain_name
 
@@ -30,26 +31,14 @@ class Kernel:
     text: Callable[[], str]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How it is launched."""
-
-    grid: Dim3
-    block: Dim3
-    shared: int = 0
-    stream: int = 0
-
-
-class Launches(LaunchHook):
+class Launches(Buffers):
     """The woven launches of one profile, for libraries that launch by the driver."""
 
-    memory = memory
-
     def __init__(self, profile: Profile) -> None:
-        super().__init__(profile)
+        super().__init__(profile, DriverMemory())
         self._texts: dict[int, str | Unavailable] = {}
         self._chosen: dict[tuple[int, int, int], Twin | Unavailable] = {}
-        self._how = recipe(profile.options).how
+        self._how = weaving(profile.options)
 
     def twin(self, kernel: Kernel, shape: Shape) -> tuple[Twin, int] | None:
         """The twin to launch and the last argument to launch it with; None where the plain kernel runs."""
@@ -69,8 +58,8 @@ class Launches(LaunchHook):
         self._tell(name, twin)
         for constant in twin.constants:
             driver().share_constant(constant, kernel.function, twin.library, shape.stream)
-        pointer = self._new(self._woven(name, twin, shape), shape.grid, shape.stream)
-        return None if pointer is None else (twin, int(pointer))
+        pointer = self.lend(self._woven(name, twin, shape), shape.grid, shape.stream)
+        return (twin, pointer) if pointer else None
 
     def _find(self, kernel: Kernel, shape: Shape) -> Twin:
         lib = driver()

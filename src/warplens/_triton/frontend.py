@@ -13,9 +13,10 @@ from warplens._triton import interpret
 from warplens._triton.compile import CompileHook, Recipe
 from warplens._triton.launch import LaunchHook
 from warplens.errors import UsageError, WarplensError
+from warplens.launch.recording import weaving
 from warplens.options import Options
 from warplens.session import Profile
-from warplens.weave.options import Selection, Weaving, select_blocks
+from warplens.weave.options import Weaving
 
 override: Weaving | None = None
 """A weaving that benchmarks and tests put in place of the one the options ask for."""
@@ -67,20 +68,13 @@ def _watch_interpreter(profile: Profile) -> Callable[[], None]:
 
 def recipe(options: Options) -> Recipe:
     """What `wl.profile`'s options ask of the weaver."""
-    select = Selection(
-        granularity=options.granularity,
-        warps=None if options.warps is None else tuple(options.warps),
-        sms=None if options.sms is None else tuple(options.sms),
-        **select_blocks(options.blocks),  # type: ignore[arg-type]
-    )
     shared = None
     if options.buffer == "shared":
         shared = options.bytes_per_block or 0
         if options.full == "ring" and options.records_per_warp is not None:
             raise UsageError("buffer='shared' with full='ring': give its size with bytes_per_block=")
-    how = Weaving(full=options.full, clock=options.clock, store=options.store, select=select)
     return Recipe(
-        override or how,
+        override or weaving(options),
         options.kernels,
         shared,
         options.marks,

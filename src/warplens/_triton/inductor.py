@@ -20,7 +20,7 @@ from typing import Any
 
 from warplens import session
 from warplens._triton.compile import CompileHook
-from warplens._triton.launch import WovenKernel, pass_on, tuning
+from warplens._triton.launch import pass_on, tuning, woven_kernel
 from warplens._triton.stages import REMARKS
 from warplens.files import cache_folder
 from warplens.session import Profile
@@ -149,7 +149,7 @@ class _Marker:
         static = next(name for name in _STATIC if hasattr(config, name))
         with self._lock, config.patch({static: False}):
             result = self._woven(kernel, launcher.config)
-            if WovenKernel.of(result.kernel.metadata):
+            if woven_kernel(result.kernel.metadata):
                 # Triton compiles a launcher in C for each signature, whatever is woven.
                 with _own_cache("launchers"):
                     return result.make_launcher()

@@ -9,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.capture import OWN_WORK, Device
+from warplens.launch.memory import BUDGET_SHARE
 
 if TYPE_CHECKING:
     from warplens.session import Profile
-
-BUDGET_SHARE = 0.25
-"""The share of the device's memory that buffers of finished launches may hold before they are brought home."""
 
 
 class Buffer:

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from warplens._cuda.calibrate import LONG, ROUNDS, SHORT, SLOTS, WARM_UP, solve
 from warplens._cuda.driver import Driver, driver
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import WarplensError
+from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, WARM_UP, solve
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.trace.model import Trace
 from warplens.weave.marks import mark_text

@@ -1,0 +1,84 @@
+"""The buffers of a profile's woven launches: how large, when to bring them home."""
+
+from __future__ import annotations
+
+import functools
+
+from warplens.capture import Dim3
+from warplens.errors import WarplensError
+from warplens.launch.memory import Memory
+from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
+from warplens.session import Profile
+from warplens.weave.options import MAX_SHIFT, MIN_SHIFT, shift_for
+
+DEFAULT_BYTES = 128 << 20
+DEFAULT_SHIFTS = (10, 20)
+"""Unless told otherwise a launch gets at most 128 MiB, and a track between 1 KiB and 1 MiB."""
+MOST_BYTES = 1 << 30
+"""What a launch with automatic marks may get when an earlier one shows that it needs more."""
+
+
+class Buffers:
+    """Lends one to each launch and hands the launch to the profile; nothing waits unless the device fills up."""
+
+    def __init__(self, profile: Profile, memory: Memory) -> None:
+        self.profile, self.memory = profile, memory
+        self._launches: list[WovenLaunch] = []
+        self._first: dict[str, WovenLaunch] = {}
+
+    def lend(self, kernel: WovenKernel, grid: Dim3, stream: int | None) -> int:
+        """What the kernel takes as its buffer: the address, with log2 of a track's size in its low bits. 0 for none."""
+        blocks = kernel.select.blocks_of(grid[0] * grid[1] * grid[2])
+        tracks = blocks * kernel.select.tracks_per_block(kernel.warps)
+        if not tracks:
+            return 0
+        shift = self._shift(kernel, tracks)
+        self._make_room(tracks << shift)
+        try:
+            buffer = self.memory.allocate((tracks + 1) << shift, stream)
+        except MemoryError as error:
+            raise WarplensError(
+                f"kernel {kernel.name}: no device memory for {tracks} tracks of {1 << shift} bytes ({error}); "
+                "ask for fewer with records_per_warp=, warps= or blocks="
+            ) from None
+        address = buffer.align(1 << shift)
+        first = kernel.name not in self._first
+        launch = WovenLaunch(
+            kernel, grid, buffer, shift, functools.partial(self.profile.note, kernel.name) if first else None
+        )
+        self._first.setdefault(kernel.name, launch)
+        self._launches.append(launch)
+        self.profile.add(launch)
+        self.memory.describe(self.profile)
+        return address | shift
+
+    def _shift(self, kernel: WovenKernel, tracks: int) -> int:
+        records = self.profile.options.records_per_warp
+        wish = self.profile.options.bytes_per_block
+        if kernel.shared_slots:
+            # The wish was for shared memory; a ring there and its copy in global memory have the same size.
+            records = kernel.shared_slots if kernel.full == "ring" else records
+        elif wish is not None:
+            # A budget is not exceeded: the largest ring, or the most slots, that fit it.
+            records = wish // SLOT_BYTES // kernel.select.tracks_per_block(kernel.warps)
+            if kernel.full == "ring":
+                records = 1 << max(0, records.bit_length() - 1)
+        if records is not None:
+            return min(MAX_SHIFT, shift_for(records, kernel.full, kernel.slack))
+        low, high = DEFAULT_SHIFTS
+        default = max(low, MIN_SHIFT, min(high, (DEFAULT_BYTES // tracks).bit_length() - 1))
+        if not kernel.auto or kernel.full == "ring" or kernel.name not in self._first:
+            return default
+        # How much automatic marks write shows only when they ran: the first launch says what the others need.
+        written = int(self._first[kernel.name].collect().extra["most_written"])
+        needed = max(MIN_SHIFT, min(MAX_SHIFT, shift_for(min(written + written // 8, MAX_SLOTS), "stop", kernel.slack)))
+        return needed if tracks << needed <= MOST_BYTES else max(default, (MOST_BYTES // tracks).bit_length() - 1)
+
+    def _make_room(self, wanted: int) -> None:
+        """Bring earlier launches home when their buffers would fill the device; the only place that waits."""
+        held = sum(launch.nbytes for launch in self._launches)
+        if held + wanted > self.memory.budget():
+            for launch in self._launches:
+                launch.collect()
+            self._launches.clear()

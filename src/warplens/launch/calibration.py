@@ -1,0 +1,44 @@
+"""What marks cost, worked out from regions of known length; the kernels that have them are the front ends' own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.trace.model import Trace
+from warplens.trace.shift import RECORD_CYCLES, REGION_CYCLES
+
+SHORT, LONG, ROUNDS, WARM_UP = 64, 128, 120, 20
+"""Dependent fmas in the short and the long regions, how often each runs, and how many of those warm up."""
+SLOTS = 10
+"""Records of one round."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Cycles on one GPU: `region` is what a region measures beyond its work, `record` what each record inside a region
+    adds to it, `empty` what a region without work measures."""
+
+    device: str
+    region: float
+    record: float
+    empty: float
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """As a launch keeps it."""
+        return {REGION_CYCLES: self.region, RECORD_CYCLES: self.record}
+
+
+def solve(trace: Trace, device: str) -> Calibration:
+    """The constants that explain the medians of the calibration's regions."""
+    codes, names = trace.codes("region")
+    raw = {
+        name: float(np.median(trace.numpy("dur_cycles")[codes == names.index(name)][WARM_UP:]))
+        for name in ("short", "long", "outer", "empty")
+    }
+    unit = (raw["long"] - raw["short"]) / (LONG - SHORT)
+    region = raw["short"] - SHORT * unit
+    record = (raw["outer"] - 3 * SHORT * unit - region) / 2
+    return Calibration(device, region, record, raw["empty"])

@@ -1,0 +1,85 @@
+"""Where launch buffers lie: what every front end's device memory must do, and the driver's own."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens._cuda.driver import driver
+from warplens.errors import WarplensError
+
+if TYPE_CHECKING:
+    from warplens.session import Profile
+
+BUDGET_SHARE = 0.25
+"""The share of the device's memory that buffers of finished launches may hold before they are brought home."""
+
+
+class Buffer(Protocol):
+    """Zeroed device bytes; `align` fixes where the tracks start."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def align(self, alignment: int) -> int:
+        """The first aligned address, where the tracks start."""
+
+    def synchronize(self) -> None: ...
+
+    def rows(self, count: int, stride: int, offset: int, width: int) -> npt.NDArray[np.uint8]:
+        """Bytes [offset, offset + width) of each of `count` tracks, on the host."""
+
+
+class Memory(Protocol):
+    """A module or object that makes buffers."""
+
+    def allocate(self, nbytes: int, stream: int | None) -> Buffer:
+        """Zeroed bytes, ordered before the launch on `stream`; MemoryError where there are none."""
+
+    def budget(self) -> int:
+        """Bytes that launches may hold on the device."""
+
+    def describe(self, profile: Profile) -> None:
+        """Say which device ran, once per profile."""
+
+
+class DriverBuffer:
+    """Zeroed device bytes that are given back when nobody holds them any more."""
+
+    def __init__(self, nbytes: int, stream: int) -> None:
+        lib = driver()
+        self.nbytes, self.start = nbytes, 0
+        self.address = lib.allocate(nbytes)
+        weakref.finalize(self, lib.free, self.address).atexit = False
+        lib.clear(self.address, nbytes, stream)
+
+    def align(self, alignment: int) -> int:
+        self.start = -self.address % alignment
+        return self.address + self.start
+
+    def synchronize(self) -> None:
+        driver().synchronize()
+
+    def rows(self, count: int, stride: int, offset: int, width: int) -> npt.NDArray[np.uint8]:
+        first = self.address + self.start + offset
+        return driver().download_rows(first, stride, width, count, width).reshape(count, width)
+
+
+class DriverMemory:
+    """Device memory straight from the driver."""
+
+    def allocate(self, nbytes: int, stream: int | None) -> Buffer:
+        try:
+            return DriverBuffer(nbytes, stream or 0)
+        except WarplensError as error:
+            raise MemoryError(str(error)) from None
+
+    def budget(self) -> int:
+        return int(driver().total_memory() * BUDGET_SHARE)
+
+    def describe(self, profile: Profile) -> None:
+        if not profile.device.sm_count:
+            profile.device = driver().device()

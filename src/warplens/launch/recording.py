@@ -1,0 +1,17 @@
+"""What a profile's options ask of the weaver."""
+
+from __future__ import annotations
+
+from warplens.options import Options
+from warplens.weave.options import Selection, Weaving, select_blocks
+
+
+def weaving(options: Options) -> Weaving:
+    """How to weave, and which warps of which blocks record."""
+    select = Selection(
+        granularity=options.granularity,
+        warps=None if options.warps is None else tuple(options.warps),
+        sms=None if options.sms is None else tuple(options.sms),
+        **select_blocks(options.blocks),  # type: ignore[arg-type]
+    )
+    return Weaving(full=options.full, clock=options.clock, store=options.store, select=select)
