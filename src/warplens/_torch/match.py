@@ -85,6 +85,7 @@ class _Matcher:
         self.launches, self.kernels = launches, kernels
         self.begin, self.end = _times(launches)
         self.start, self.stop = _times(kernels)
+        self.called_by: Mapping[int, int] = {}
         self.of_key: dict[tuple[str, tuple[int, ...]], Int64] = {}
         for key in {one.key for one in launches}:
             places = [at for at, one in enumerate(kernels) if one.key == key]
@@ -111,6 +112,7 @@ class _Matcher:
 
     def by_host(self, called: Mapping[int, int]) -> tuple[Int64, Int64]:
         """The pairs of the line on which most calls agree: where Kineto lost a kernel, the next call is another's."""
+        self.called_by = called
         pairs = _columns(list(called.items()))
         low, high = self.bounds(*pairs)
         return self.settle(self.line(*pairs), float(np.percentile(high - low, 25)) / 2)
@@ -172,9 +174,14 @@ class _Matcher:
         return self.settle(line, guess.slack)
 
     def _best(self, at: int, line: Line, tolerance: float) -> tuple[float, int] | None:
-        """The kernel that a launch sticks out of least."""
+        """The kernel that a launch sticks out of least; the one its call names, if it is near enough."""
         places = self.of_key[self.launches[at].key]
         begin, end = (int(time) for time in line(np.array([self.begin[at], self.end[at]])))
+        named = self.called_by.get(at)
+        if named is not None:
+            out_of_named = max(int(self.start[named]) - begin, end - int(self.stop[named]), 0)
+            if out_of_named <= _AGREES_NS:
+                return float(out_of_named), named
         last = int(np.searchsorted(self.start[places], begin + tolerance, side="right"))
         near = places[max(last - _LOOK_BACK, 0) : last]
         if not len(near):
@@ -222,7 +229,9 @@ class _Matcher:
         first, drift = first[np.abs(drift) <= MAX_DRIFT], drift[np.abs(drift) <= MAX_DRIFT]
         height = (middle[first] - middle[0])[:, None] + drift[:, None] * (time - time[first][:, None])
         miss = np.maximum(np.maximum((low - middle[0]) - height, height - (high - middle[0])), 0)
-        best = int(np.lexsort((np.minimum(miss, _AGREES_NS).sum(axis=1), -(miss <= _AGREES_NS).sum(axis=1)))[0])
+        # Where as many agree as well with several lines, clocks that part more slowly are likelier.
+        missed = np.minimum(miss, _AGREES_NS).sum(axis=1) // _FITS_NS
+        best = int(np.lexsort((np.abs(drift), missed, -(miss <= _AGREES_NS).sum(axis=1)))[0])
         return Line(int(time[first[best]]), int(middle[first[best]]), float(drift[best]))
 
 
