@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from warplens.record.clock import Lines, fit
 from warplens.record.knots import _rising
 
+GOLDEN = Path(__file__).parent.parent / "golden"
 BASE = 1_763_000_000_000_000_000 // 32 * 32
 """A globaltimer is Unix time in ns: too large for a double, which the fit must survive."""
 
@@ -131,7 +134,47 @@ def test_an_sm_with_a_rate_of_its_own_gets_it() -> None:
 
 def test_warps_that_start_within_one_step_of_the_timer_make_no_clock_of_their_own() -> None:
     """Seen in a 28 µs kernel on an H200: a knot among the starts, and a clock of 10^16 MHz after it."""
-    knots, values, slopes = _rising(np.array([0.0, 300.0, 50_000.0]), np.array([0.0, 1e-12, 25_000.0]), 0.5)
+    knots, values, slopes = _rising(np.array([0.0, 300.0, 50_000.0]), np.array([0.0, 1e-12, 25_000.0]), 0.5, 0.125)
     assert knots.tolist() == [0.0]
     assert values.tolist() == [0.0]
     assert slopes.tolist() == [0.5]
+
+
+def gpcs(rng: np.random.Generator, leads: list[int], anchors_per_sm: int = 12) -> tuple[np.ndarray, ...]:
+    """SMs in groups of 8 that share a clock, each clock with an own lead and a rate that falls when its load begins."""
+    sm, clock, ns = [], [], []
+    for gpc, lead in enumerate(leads):
+        load, fast, slow = 40_000 + 5_000 * gpc, 1.98, 1.5 + 0.02 * gpc
+        for number in range(8):
+            t = np.sort(rng.integers(0, 200_000, anchors_per_sm))
+            sm.append(np.full(anchors_per_sm, 8 * gpc + number))
+            clock.append(lead + np.where(t < load, t * fast, load * fast + (t - load) * slow).astype(np.int64))
+            ns.append(BASE + t // 32 * 32)
+    return np.concatenate(sm), np.concatenate(clock), np.concatenate(ns)
+
+
+@pytest.mark.parametrize("apart", [300_000, 5_000, 700])
+def test_sms_that_share_a_clock_are_fitted_as_one(apart: int) -> None:
+    """12 anchors cannot tell when an SM's clock slowed down; the 96 of its GPC can. Clocks that lie close together for
+    once must not be taken for one."""
+    unit, clock, ns = gpcs(np.random.default_rng(5), [gpc * apart for gpc in range(6)])
+    lines = fit(unit, np.zeros_like(unit), clock, ns, 1980)
+    assert np.percentile(lines.residual_ns, 99) < 48
+    assert 1300 < lines.mhz()[0] < lines.mhz()[2] < 2080
+    shared = {tuple(lines.first[8 * gpc : 8 * gpc + 8]) for gpc in range(6)}
+    assert len({group[0] for group in shared}) == 6
+    if apart == 300_000:
+        assert all(len(set(group)) == 1 for group in shared)
+
+
+def test_clocks_of_a_real_gemm_are_those_of_its_eight_gpcs() -> None:
+    """Anchors that the fit has not seen lie within the timer's step. SM by SM they were 1146 ns off (99 %)."""
+    golden = np.load(GOLDEN / "anchors_gemm_h200.npz")
+    unit, clock, ns = (golden[name].astype(np.int64) for name in ("sm", "clock", "ns"))
+    seen = np.random.default_rng(0).random(len(unit)) < 0.5
+    lines = fit(unit[seen], np.zeros_like(unit[seen]), clock[seen], ns[seen], 1980)
+    assert sorted(np.unique(lines.first, return_counts=True)[1].tolist()) == [16, 16, 16, 16, 16, 16, 18, 18]
+    off = np.abs(lines(unit[~seen], clock[~seen]) - (ns[~seen] - lines.base_ns))
+    assert np.percentile(off, 50) < 10
+    assert np.percentile(off, 99) < 40
+    assert 1200 < lines.mhz()[0] < lines.mhz()[2] < 2080

@@ -64,4 +64,5 @@ def clock_line(trace: Trace) -> str:
         f"{clock.mhz_min:,.0f} to {clock.mhz_max:,.0f} MHz (mean {clock.mhz_mean:,.0f}), placed within "
         f"{clock.residual_p50_ns:.0f} ns (median), {clock.residual_p99_ns:.0f} ns (p99), "
         f"{clock.residual_max_ns:.0f} ns (max) by {clock.anchors:,} anchors on {clock.sms:,} SMs"
+        + (f" with {plural(clock.clocks, 'clock')}" if clock.clocks else "")
     )

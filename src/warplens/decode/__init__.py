@@ -149,6 +149,7 @@ def _clock_summary(lines: clock.Lines) -> ClockFit:
         mhz_max=fastest,
         anchors=len(lines.residual_ns),
         sms=len(np.unique(lines.unit % _UNIT)),
+        clocks=max(len(np.unique(lines.first[lines.unit // _UNIT == launch])) for launch in set(lines.unit // _UNIT)),
         segments=len(lines.slope),
         step_ns=lines.step_ns,
         method=lines.method,

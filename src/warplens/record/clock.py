@@ -1,9 +1,9 @@
-"""Cycles to nanoseconds: one piecewise line per SM through all its (clock64, globaltimer) anchors.
+"""Cycles to nanoseconds: one piecewise line per clock through all its (clock64, globaltimer) anchors.
 
-The SMs' clocks start millions of cycles apart and change speed while a kernel runs, and the globaltimer moves in
-steps (32 ns on Hopper), so neither alone places a record. All SMs of a launch are fitted together first: an own
-offset each and, because they share a clock domain, a rate drawn to the common one as far as the SM's own anchors
-leave it open. Where a single line does not explain an SM's anchors, that SM gets knots.
+Clocks start millions of cycles apart and change speed while a kernel runs, and the globaltimer moves in steps (32 ns
+on Hopper), so neither alone places a record. SMs that share a clock (domains.py) are fitted as one. All clocks of a
+launch are fitted together first: an own offset each, and a rate drawn to the common one as far as the clock's own
+anchors leave it open. Where a single line does not explain a clock's anchors, it gets knots.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from warplens.record.domains import LOOKS, ahead, domains
 from warplens.record.knots import piecewise
 
 Int64 = npt.NDArray[np.int64]
@@ -26,6 +27,10 @@ _NOMINAL_SPREAD = 0.15
 """Relative distance of the real rate from the nominal one that is believed without evidence."""
 _BENT, _OWN_RATE = 0.6, 2.0
 """Root mean square residual, in timer steps, from which an SM may get knots, and from which a rate of its own."""
+_SAME_CLOCK = 3.0
+"""Timer steps by which an SM's anchors may lie off the line of the clock it is taken to share."""
+_ABOVE_NOMINAL = 1.05
+"""How far above its nominal rate a clock may run."""
 _TOO_COARSE_NS = 4096.0
 _ROUNDS = 4
 
@@ -71,59 +76,130 @@ class Lines:
 
 
 def fit(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float = 0.0) -> Lines:
-    """Fit the anchors. `unit` tells SMs apart, `group` which units share a clock domain (one launch)."""
+    """Fit the anchors. `unit` tells SMs apart, `group` which units ran together (one launch)."""
     if not len(unit):
         none = np.empty(0, np.int64)
         return Lines(none, none, none, none, np.empty(0), np.empty(0), 0, np.empty(0), 0.0, "none")
     units, member = np.unique(unit, return_inverse=True)
-    n = len(units)
-    base_ns = int(ns.min())
-    origin = np.full(n, np.iinfo(np.int64).max)
-    np.minimum.at(origin, member, clock)
-    x, y = (clock - origin[member]).astype(np.float64), (ns - base_ns).astype(np.float64)
-    step = timer_step(ns)
-    noise = max(step, 1.0) / np.sqrt(12.0)
-    group_of = np.zeros(n, np.int64)
+    group_of = np.zeros(len(units), np.int64)
     group_of[member] = np.unique(group, return_inverse=True)[1]
+    anchors = _Anchors(clock, ns, int(ns.min()), timer_step(ns), nominal_mhz)
+    alone = anchors.lines(member, group_of)
+    lead = ahead(clock, ns, member, group_of, alone.slope)
+    domain = domains(lead, group_of, 0)
+    for look in range(1, LOOKS + 1):
+        fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
+        strange = _disagreeing(fitted.residual, member, len(units), anchors.scale)
+        if not strange.any():
+            break
+        # Two clocks were taken for one: look closer at those, and in the end leave each SM alone.
+        doubted = np.isin(domain, domain[strange])
+        finer = domains(lead, group_of, look) if look < LOOKS else np.arange(len(units))
+        domain = np.unique(np.where(doubted, len(units) + finer, domain), return_inverse=True)[1]
+    else:
+        fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
+    return Lines(
+        unit=units,
+        first=(np.cumsum(fitted.count) - fitted.count)[domain],
+        count=fitted.count[domain],
+        knot_clock=np.repeat(fitted.origin, fitted.count) + np.rint(fitted.xs).astype(np.int64),
+        knot_ns=fitted.offset,
+        slope=fitted.slope,
+        base_ns=anchors.base_ns,
+        residual_ns=np.abs(fitted.residual),
+        step_ns=anchors.step,
+        method=fitted.method,
+    )
 
-    weight = np.ones(len(x))
-    for _ in range(_ROUNDS):
-        slope, offset, measured = _lines(x, y, weight, member, group_of, noise, nominal_mhz)
-        residual = y - (offset[member] + slope[member] * x)
-        scale = 1.5 * max(step, 1.0)
-        weight = np.minimum(1.0, scale / np.maximum(np.abs(residual), 1e-9)) ** 2
 
+def _first_of(domain: Int64, group_of: Int64) -> Int64:
+    """The group of each domain."""
+    return group_of[np.unique(domain, return_index=True)[1]]
+
+
+def _disagreeing(residual: Float64, member: Int64, units: int, scale: float) -> npt.NDArray[np.bool_]:
+    """Units whose anchors lie to one side of their domain's line: theirs is another clock."""
+    order = np.lexsort((residual, member))
+    bounds = np.searchsorted(member[order], np.arange(units + 1))
+    middle = residual[order][(bounds[:-1] + bounds[1:] - 1) // 2]
+    result: npt.NDArray[np.bool_] = (np.abs(middle) > _SAME_CLOCK * scale) & (np.diff(bounds) > 2)
+    return result
+
+
+@dataclass(frozen=True)
+class _Straight:
+    """One line per unit: ns since the base = offset + (clock - origin) * slope."""
+
+    origin: Int64
+    offset: Float64
+    slope: Float64
+    residual: Float64
+    method: str
+
+
+@dataclass(frozen=True)
+class _Bent(_Straight):
+    """The same with `count` pieces per unit, which begin at `xs`."""
+
+    xs: Float64
+    count: Int64
+
+
+@dataclass(frozen=True)
+class _Anchors:
+    clock: Int64
+    ns: Int64
+    base_ns: int
+    step: float
+    nominal_mhz: float
+
+    @property
+    def scale(self) -> float:
+        return max(self.step, 2.0)
+
+    def points(self, member: Int64, n: int) -> tuple[Int64, Float64, Float64]:
+        """Where each unit's clock is first seen, and all anchors from there and from the base on."""
+        origin = np.full(n, np.iinfo(np.int64).max)
+        np.minimum.at(origin, member, self.clock)
+        return origin, (self.clock - origin[member]).astype(np.float64), (self.ns - self.base_ns).astype(np.float64)
+
+    def lines(self, member: Int64, group_of: Int64) -> _Straight:
+        """Robust lines: what lies far off a line counts little."""
+        origin, x, y = self.points(member, len(group_of))
+        noise = max(self.step, 1.0) / np.sqrt(12.0)
+        weight = np.ones(len(x))
+        for _ in range(_ROUNDS):
+            slope, offset, measured = _lines(x, y, weight, member, group_of, noise, self.nominal_mhz)
+            residual = y - (offset[member] + slope[member] * x)
+            weight = np.minimum(1.0, 1.5 * max(self.step, 1.0) / np.maximum(np.abs(residual), 1e-9)) ** 2
+        return _Straight(origin, offset, slope, residual, measured)
+
+
+def _bent(anchors: _Anchors, member: Int64, group_of: Int64) -> _Bent:
+    """Lines with knots where a single line does not explain a unit's anchors."""
+    n = len(group_of)
+    line = anchors.lines(member, group_of)
+    _, x, y = anchors.points(member, n)
+    residual, scale = line.residual, anchors.scale
     square = np.bincount(member, np.minimum(np.abs(residual), 1e9) ** 2, n) / np.bincount(member, minlength=n)
-    misfit = np.sqrt(square) / max(step, 2.0)
+    misfit = np.sqrt(square) / scale
+    least = 1000.0 / (anchors.nominal_mhz * _ABOVE_NOMINAL) if anchors.nominal_mhz > 0 else 0.0
     pieces: dict[int, Piece] = {}
     order = np.argsort(member, kind="stable")
     bounds = np.searchsorted(member[order], np.arange(n + 1))
     for u in np.flatnonzero(misfit > _BENT).tolist():
         of = order[bounds[u] : bounds[u + 1]]
-        piece = piecewise(x[of], y[of], max(step, 2.0), float(slope[u]))
+        piece = piecewise(x[of], y[of], scale, float(line.slope[u]), least)
         left = y[of] - _evaluate(piece, x[of])
         # Knots must earn their place, and a rate of its own needs more than a few late reads: one clock domain.
         explains = np.sqrt(np.mean(left**2)) < 0.5 * np.sqrt(square[u])
         if explains and (len(piece[0]) > 1 or misfit[u] > _OWN_RATE):
             pieces[u] = piece
             residual[of] = left
-    lines = [pieces.get(u, (np.zeros(1), offset[u : u + 1], slope[u : u + 1])) for u in range(n)] if pieces else []
-    count = np.array([len(line[0]) for line in lines], np.int64) if pieces else np.ones(n, np.int64)
-    xs = np.zeros(n)
-    if pieces:
-        xs, offset, slope = (np.concatenate([line[i] for line in lines]) for i in range(3))
-    return Lines(
-        unit=units,
-        first=np.cumsum(count) - count,
-        count=count,
-        knot_clock=np.repeat(origin, count) + np.rint(xs).astype(np.int64),
-        knot_ns=offset,
-        slope=slope,
-        base_ns=base_ns,
-        residual_ns=np.abs(residual),
-        step_ns=step,
-        method="piecewise" if pieces else measured,
-    )
+    all_lines = [pieces.get(u, (np.zeros(1), line.offset[u : u + 1], line.slope[u : u + 1])) for u in range(n)]
+    xs, offset, slope = (np.concatenate([part[i] for part in all_lines]) for i in range(3))
+    count = np.array([len(part[0]) for part in all_lines], np.int64)
+    return _Bent(line.origin, offset, slope, residual, "piecewise" if pieces else line.method, xs, count)
 
 
 def timer_step(ns: Int64) -> float:

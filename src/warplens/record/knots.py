@@ -15,19 +15,39 @@ _FEWEST_POINTS = 5
 _GOOD_ENOUGH = 0.4
 """Root mean square in timer steps at which a line explains its points: the step alone gives 0.29."""
 
+_GRID, _POINTS_PER_KNOT = 64, 8
+"""Knots of the grid, and how many points each of them needs."""
+_STIFFER = (400.0, 4e3, 4e4, 4e5)
+"""What a change of slope by its own size costs, in squared timer noise; more where time would stand still or race."""
+_ROUNDS = 6
+
 _FASTEST = 4.0
 """No clock runs this many times as fast as on average; points that say so lie within one step of the timer."""
 
 
-def piecewise(x: Float64, y: Float64, step: float, fallback_slope: float) -> tuple[Float64, Float64, Float64]:
-    """Knots (x, y) and the slope after each, so that residuals stay within a timer `step` where points allow it."""
+def piecewise(
+    x: Float64, y: Float64, step: float, fallback_slope: float, least_slope: float = 0.0
+) -> tuple[Float64, Float64, Float64]:
+    """Knots (x, y) and the slope after each, so that residuals stay within a timer `step` where points allow it.
+
+    No slope is below `least_slope`, where the clock's fastest rate is known.
+    """
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     if x[0] == x[-1]:
         return x[:1], np.array([np.median(y)]), np.array([fallback_slope])
     good = _not_delayed(x, y, step)
     knots = _knots(x[good], y[good], step, float(x[0]), float(x[-1]))
-    return _rising(knots, _spline(x[good], y[good], knots), fallback_slope)
+    # Change points alone miss a rate that drifts; a coarse grid beside them follows it, where there are points enough.
+    grid = np.linspace(x[0], x[-1], max(1, min(_GRID, len(x) // _POINTS_PER_KNOT)) + 1)
+    knots = np.unique(np.concatenate([knots, grid]))
+    knots = knots[np.append(np.diff(knots) > 1e-6 * (x[-1] - x[0]), True)]
+    least = max(least_slope, fallback_slope / _FASTEST)
+    for stiffness in _STIFFER:
+        values = _spline(x, y, knots, step, stiffness / fallback_slope**2)
+        if (np.diff(values) > least * np.diff(knots)).all():
+            break
+    return _rising(knots, values, fallback_slope, least)
 
 
 def _not_delayed(x: Float64, y: Float64, step: float) -> npt.NDArray[np.bool_]:
@@ -98,20 +118,43 @@ def _errors(x: Float64, y: Float64) -> Float64:
     return np.maximum(syy - explained, 0.0)
 
 
-def _spline(x: Float64, y: Float64, knots: Float64) -> Float64:
-    """Least-squares values at the knots of a continuous piecewise line."""
-    segment = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
-    right = (x - knots[segment]) / (knots[segment + 1] - knots[segment])
-    basis = np.zeros((len(x), len(knots)))
-    rows = np.arange(len(x))
-    basis[rows, segment], basis[rows, segment + 1] = 1 - right, right
-    return np.asarray(np.linalg.lstsq(basis, y, rcond=None)[0])
+def _spline(x: Float64, y: Float64, knots: Float64, step: float, stiffness: float) -> Float64:
+    """Values at the knots of a continuous piecewise line: near the points, robustly, and with no more change of slope
+    from piece to piece than they ask for. `stiffness` is what a change of slope by one costs."""
+    n = len(knots)
+    slope, offset, _ = _line(x, y)
+    y = y - (offset + slope * x)
+    segment = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, n - 2)
+    width = np.diff(knots)
+    right = (x - knots[segment]) / width[segment]
+    change = np.zeros((max(n - 2, 0), n))
+    rows = np.arange(len(change))
+    change[rows, rows] = 1 / width[:-1]
+    change[rows, rows + 1] = -1 / width[:-1] - 1 / width[1:]
+    change[rows, rows + 2] = 1 / width[1:]
+    penalty = stiffness * change.T @ change * max(step, 1.0) ** 2 / 12
+    weight = np.ones(len(x))
+    values = np.zeros(n)
+    for _ in range(_ROUNDS):
+        normal = penalty.copy()
+        heavy, share = weight * (1 - right), weight * right
+        cross = np.bincount(segment, heavy * right, n)[:-1]
+        diagonal = np.bincount(segment, heavy * (1 - right), n) + np.bincount(segment + 1, share * right, n)
+        normal[range(n), range(n)] += diagonal
+        normal[range(n - 1), range(1, n)] += cross
+        normal[range(1, n), range(n - 1)] += cross
+        target = np.bincount(segment, heavy * y, n) + np.bincount(segment + 1, share * y, n)
+        # A knot that no point and no neighbour holds would leave it singular.
+        normal[range(n), range(n)] += 1e-12 * diagonal.max()
+        values = np.linalg.solve(normal, target)
+        residual = np.abs(y - values[segment] - right * (values[segment + 1] - values[segment]))
+        weight = np.minimum(1.0, 1.5 * step / np.maximum(residual, 1e-9)) ** 2
+    return values + offset + slope * knots
 
 
-def _rising(knots: Float64, values: Float64, fallback_slope: float) -> tuple[Float64, Float64, Float64]:
+def _rising(knots: Float64, values: Float64, fallback_slope: float, least: float) -> tuple[Float64, Float64, Float64]:
     """Drop knots until time nowhere stands still or runs backward, then give each its slope; the last one keeps the one
     before it."""
-    least = max(fallback_slope, 0.0) / _FASTEST
     while len(knots) > 1 and (still := np.diff(values) <= least * np.diff(knots)).any():
         bad = int(np.flatnonzero(still)[0]) + 1
         knots, values = np.delete(knots, bad), np.delete(values, bad)

@@ -73,6 +73,8 @@ class ClockFit:
     mhz_max: float = 0.0
     anchors: int = 0
     sms: int = 0
+    clocks: int = 0
+    """Clocks that the SMs of a launch have between them; those of a GPC share one."""
     segments: int = 0
     step_ns: float = 0.0
     method: str = "none"
