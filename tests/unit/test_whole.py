@@ -110,7 +110,7 @@ class _Writer:
         ]
         self.places += 1
 
-    def test(self, test: tuple[str, str, str]) -> None:
+    def compare(self, test: tuple[str, str, str]) -> None:
         how, left, right = test
         self.lines += [f"mov.u32 %r8, {left};", f"setp.{how}.u32 %p1, %r8, {right};"]
 
@@ -126,7 +126,7 @@ class _Writer:
 
     def _if(self, test: tuple[str, str, str], yes: list[tuple], no: list[tuple]) -> None:
         other, end = self._label(), self._label()
-        self.test(test)
+        self.compare(test)
         self.lines.append(f"@%p1 bra {other};")
         self.block(no)
         self.lines += [f"bra.uni {end};", f"{other}:"]
@@ -139,13 +139,13 @@ class _Writer:
         count = f"%r{10 + self.labels % 8}"
         self.lines += [f"mov.u32 {count}, 0;", f"{start}:"]
         self.block(body)
-        self.test(test)
+        self.compare(test)
         self.lines += [f"@!%p1 bra {end};", f"add.u32 {count}, {count}, 1;", f"setp.lt.u32 %p2, {count}, 3;",
                        f"@%p2 bra {start};", f"{end}:"]  # fmt: skip
         self.place()
 
     def _leave(self, test: tuple[str, str, str]) -> None:
-        self.test(test)
+        self.compare(test)
         self.lines.append("@%p1 ret;")
         self.place()
 
