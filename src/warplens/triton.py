@@ -21,8 +21,8 @@ from warplens._triton.extra import require_triton
 require_triton()
 
 from warplens._triton.frontend import attach  # noqa: E402
-from warplens._triton.marks import async_begin, async_end, begin, end, instant, region, value  # noqa: E402
+from warplens._triton.marks import anchor, async_begin, async_end, begin, end, instant, region, value  # noqa: E402
 
-__all__ = ["async_begin", "async_end", "begin", "end", "instant", "region", "value"]
+__all__ = ["anchor", "async_begin", "async_end", "begin", "end", "instant", "region", "value"]
 
 attach()

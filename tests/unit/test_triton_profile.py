@@ -401,6 +401,22 @@ def test_another_profiler_is_refused_by_name(gpu: FakeGpu) -> None:
     assert triton.knobs.runtime.add_stages_inspection_hook is None
 
 
+@triton.jit
+def anchored(target, steps):
+    for step in range(steps):
+        wlt.anchor()
+        with wlt.region("work"):
+            tl.store(target + tl.program_id(0), step)
+
+
+def test_anchors_in_mid_kernel_reach_the_clock_fit(gpu: FakeGpu) -> None:
+    target = gpu.tensor(np.zeros(4, np.int32))
+    with wl.profile() as profile:
+        anchored[(2,)](target, 5)
+    assert profile.trace.meta.clock.anchors == 2 * 4 * (2 + 5)
+    assert [row["region"] for row in rows(profile.trace)] == ["work"] * (2 * 4 * 5)
+
+
 def test_a_block_of_values_is_refused_where_it_stands(gpu: FakeGpu) -> None:
     @triton.jit
     def wrong(source, BLOCK: tl.constexpr):

@@ -13,7 +13,7 @@ from triton.language import core
 from warplens._triton import interpret
 from warplens.errors import UsageError
 from warplens.record.layout import MAX_TAG
-from warplens.weave.marks import mark_text
+from warplens.weave.marks import ANCHOR, mark_text
 
 _CONSTRAINTS = {"s32": "r", "u32": "r", "s64": "l", "u64": "l", "f32": "f", "f64": "d"}
 
@@ -53,6 +53,13 @@ def async_end(name: Any, tag: Any = 0, _semantic: Any = None) -> None:
     _tagged("Z", name, tag, _semantic)
 
 
+def anchor(_semantic: Any = None) -> None:
+    """Tie the clock to the global timer here. Worth it in kernels whose warps all live for many milliseconds: in between,
+    nothing else says how fast the clock ran."""
+    if _semantic is not None:
+        _emit(ANCHOR, [], "", _semantic)
+
+
 class region:
     """`with region("load"):` marks the begin and the end of its body."""
 
@@ -66,7 +73,7 @@ class region:
         end(self.name, _semantic=self.semantic)
 
 
-for _function in (begin, end, instant, value, async_begin, async_end, region):
+for _function in (begin, end, instant, value, async_begin, async_end, anchor, region):
     setattr(_function, core.TRITON_BUILTIN, True)
 
 

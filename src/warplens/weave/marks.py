@@ -21,6 +21,7 @@ from warplens.record.layout import MAX_TAG, WIDE_KINDS, Kind
 from warplens.weave.syntax import WeaveError
 
 PREFIX = "@warplens "
+ANCHOR = PREFIX + "T"
 WOVEN = "@woven "
 
 KINDS = {
