@@ -54,8 +54,8 @@ def async_end(name: Any, tag: Any = 0, _semantic: Any = None) -> None:
 
 
 def anchor(_semantic: Any = None) -> None:
-    """Tie the clock to the global timer here. Worth it in kernels whose warps all live for many milliseconds: in between,
-    nothing else says how fast the clock ran."""
+    """Tie the clock to the global timer here. Worth it in kernels whose warps all live for many milliseconds: nothing
+    else says how fast the clock ran in between."""
     if _semantic is not None:
         _emit(ANCHOR, [], "", _semantic)
 
