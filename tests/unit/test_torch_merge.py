@@ -156,7 +156,7 @@ def test_intervals_that_no_line_meets_are_missed_least() -> None:
         (b"{", "not readable JSON"),
         (b"[]", "traceEvents: is missing"),
         (b'{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "name": "x"}]}', "cannot be read"),
-        (gzip.compress(b'{"traceEvents": []}'), "holds no GPU kernel"),
+        (gzip.compress(b'{"traceEvents": []}', mtime=0), "holds no GPU kernel"),
         (b"\x1f\x8b\x00", "not readable JSON"),
     ],
 )
