@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,34 @@ def test_a_very_short_kernel_is_not_misled_by_the_timer_step() -> None:
     unit = np.zeros(2, np.int64)
     lines = fit(unit, unit, clock, np.array([0, 160]), nominal_mhz=1980)
     assert 1562.5 < lines.mhz()[1] < 1980, "between what the timer says and what the device is made for"
+
+
+@pytest.mark.parametrize("clocks", [[7, 8, 9, 1000], [0, 5_000_000, 0, 7]])
+def test_a_timer_that_did_not_move_tells_no_rate(clocks: list[int]) -> None:
+    one = np.zeros(4, np.int64)
+    lines = fit(one, one, np.array(clocks, np.int64), one + 10**18, nominal_mhz=1980.0)
+    assert lines.method == "nominal"
+    assert lines.mhz() == pytest.approx((1980.0,) * 3)
+
+
+def test_a_coarse_timer_makes_no_clock_faster_than_the_device() -> None:
+    truth = np.sort(np.random.default_rng(5).integers(0, 2_000, (132, 8)), axis=1).ravel()
+    sm = np.repeat(np.arange(132), 8)
+    clocks = (truth * 1.755).astype(np.int64) + sm % 8 * 300_000
+    lines = fit(sm, np.zeros_like(sm), clocks, truth // 1000 * 1000, nominal_mhz=1980.0)
+    assert max(lines.mhz()) <= 1.06 * 1980.0
+
+
+def test_places_of_a_thousand_launches_are_found_in_seconds() -> None:
+    sm = np.arange(132_000)
+    unit, launch = np.repeat(sm, 2), np.repeat(sm // 132, 2)
+    truth = launch * 50_000 + np.tile([0, 20_000], len(sm))
+    clocks = (truth * 1.755).astype(np.int64) + unit % 8 * 300_000
+    lines = fit(unit, launch, clocks, truth, nominal_mhz=1980.0)
+    begin = time.perf_counter()
+    places = lines(unit, clocks)
+    assert time.perf_counter() - begin < 3
+    assert np.abs(places - truth).max() < 5
 
 
 def test_no_anchors_is_no_fit() -> None:

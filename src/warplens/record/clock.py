@@ -60,14 +60,15 @@ class Lines:
     def __call__(self, unit: Int64, clock: Int64) -> Float64:
         """Nanoseconds since `base_ns` of clocks on the given units."""
         at = self.find(unit)
-        out = np.empty(len(clock), np.float64)
-        for position in np.unique(at):
-            of = at == position
-            part = slice(int(self.first[position]), int(self.first[position] + self.count[position]))
-            segment = np.maximum(np.searchsorted(self.knot_clock[part], clock[of], side="right") - 1, 0)
-            offset = clock[of] - self.knot_clock[part][segment]
-            out[of] = self.knot_ns[part][segment] + offset * self.slope[part][segment]
-        return out
+        first = self.first[at]
+        segment = first.copy()
+        bent = np.flatnonzero(self.count[at] > 1)
+        bent = bent[np.argsort(first[bent], kind="stable")]
+        for of in np.split(bent, np.flatnonzero(np.diff(first[bent])) + 1) if len(bent) else ():
+            begin, count = int(first[of[0]]), int(self.count[at[of[0]]])
+            inside = np.searchsorted(self.knot_clock[begin : begin + count], clock[of], side="right") - 1
+            segment[of] += np.maximum(inside, 0)
+        return self.knot_ns[segment] + (clock - self.knot_clock[segment]) * self.slope[segment]
 
     def mhz(self) -> tuple[float, float, float]:
         """The slowest, mean and fastest clock among the segments."""
@@ -183,7 +184,7 @@ def _bent(anchors: _Anchors, member: Int64, group_of: Int64) -> _Bent:
     residual, scale = line.residual, anchors.scale
     square = np.bincount(member, np.minimum(np.abs(residual), 1e9) ** 2, n) / np.bincount(member, minlength=n)
     misfit = np.sqrt(square) / scale
-    least = 1000.0 / (anchors.nominal_mhz * _ABOVE_NOMINAL) if anchors.nominal_mhz > 0 else 0.0
+    least = _least_slope(anchors.nominal_mhz)
     pieces: dict[int, Piece] = {}
     order = np.argsort(member, kind="stable")
     bounds = np.searchsorted(member[order], np.arange(n + 1))
@@ -217,7 +218,9 @@ def _lines(
     total = np.bincount(member, weight, n)
     mean_x, mean_y = np.bincount(member, weight * x, n) / total, np.bincount(member, weight * y, n) / total
     dx, dy = x - mean_x[member], y - mean_y[member]
-    sxx, sxy = np.bincount(member, weight * dx * dx, n), np.bincount(member, weight * dx * dy, n)
+    # A timer that did not move while a launch ran tells no rate, only that it took less than a step.
+    moved = np.bincount(group_of[member], np.abs(dy) > 0.5) > 0
+    sxx, sxy = (np.bincount(member, weight * dx * other, n) * moved[group_of] for other in (dx, dy))
     group_sxx, group_sxy = np.bincount(group_of, sxx), np.bincount(group_of, sxy)
     if nominal_mhz > 0:
         nominal = 1000.0 / nominal_mhz
@@ -225,7 +228,7 @@ def _lines(
         doubt = (noise / (_NOMINAL_SPREAD * nominal)) ** 2
         group_sxx, group_sxy = group_sxx + doubt * evidence, group_sxy + doubt * nominal * evidence
     with np.errstate(invalid="ignore", divide="ignore"):
-        common = np.where(group_sxx > 0, group_sxy / group_sxx, np.nan)
+        common = np.where(group_sxx > 0, np.maximum(group_sxy / group_sxx, _least_slope(nominal_mhz)), np.nan)
     known = np.isfinite(common) & (common > 0)
     method = "fitted" if known.any() else "nominal" if nominal_mhz > 0 else "unknown"
     if not known.all():
@@ -236,6 +239,11 @@ def _lines(
     slope = (sxy + trust * prior) / (sxx + trust)
     slope = np.where(slope > 0, slope, prior)
     return slope, mean_y - slope * mean_x, method
+
+
+def _least_slope(nominal_mhz: float) -> float:
+    """Nanoseconds per cycle of the fastest clock that a device can have; 0 where its rate is not known."""
+    return 1000.0 / (nominal_mhz * _ABOVE_NOMINAL) if nominal_mhz > 0 else 0.0
 
 
 def _evaluate(line: Piece, x: Float64) -> Float64:
