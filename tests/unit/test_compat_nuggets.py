@@ -128,10 +128,11 @@ def test_a_buffer_written_elsewhere_decodes() -> None:
 @given(
     st.lists(
         st.tuples(st.integers(1, 40), st.integers(0, 30), st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=30
-    )
+    ),
+    st.sampled_from([10, 10**9]),
 )
-def test_events_keep_their_times_as_a_trace(rows: list[tuple[int, int, int, int]]) -> None:
-    events = [nuggets.Event(10**9 + 10 * start, 10 * dur, tag, TAGS.name(tag), tid) for start, dur, tag, tid in rows]
+def test_events_keep_their_times_as_a_trace(rows: list[tuple[int, int, int, int]], ns: int) -> None:
+    events = [nuggets.Event(10**9 + ns * start, ns * dur, tag, TAGS.name(tag), tid) for start, dur, tag, tid in rows]
     trace = nuggets.to_trace(events)
     tids = sorted({event.tid for event in events})
     expected = Counter((tids.index(event.tid), event.tag_name, event.start_ns, event.dur_ns) for event in events)
@@ -140,6 +141,12 @@ def test_events_keep_their_times_as_a_trace(rows: list[tuple[int, int, int, int]
     )
     assert seen == expected
     assert trace.meta.losses.orphan_ends == trace.meta.losses.open_spans == 0
+
+
+def test_an_event_that_ended_before_it_began_takes_no_time() -> None:
+    events = [nuggets.Event(1000, -50, 0, "a", 0), nuggets.Event(2000, 20, 1, "b", 0)]
+    trace = nuggets.to_trace(events)
+    assert trace.spans.column("dur_cycles").to_pylist() == [0, 20]
 
 
 def test_events_go_to_every_format(tmp_path: Path) -> None:

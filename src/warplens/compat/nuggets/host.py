@@ -30,6 +30,8 @@ from warplens.trace.model import Trace
 
 WORDS = 4
 """int64s of one event."""
+_WIDEST = 3
+"""Slots that a record takes at most."""
 
 
 class TagTable:
@@ -143,14 +145,18 @@ def to_trace(events: Sequence[Event]) -> Trace:
     if not events:
         raise WarplensError("there are no events: no kernel wrote to the profile buffer")
     tags = sorted({event.tag_id for event in events})
-    names = {tag: event.tag_name for event in events for tag in (event.tag_id,)}
+    names = {event.tag_id: event.tag_name for event in events}
     region = {tag: number + 1 for number, tag in enumerate(tags)}
-    tids = sorted({event.tid for event in events})
-    tracks = [_track(block, [e for e in events if e.tid == tid], region) for block, tid in enumerate(tids)]
-    capacity = max(len(rows) for _, rows in tracks)
+    of_tid: dict[int, list[Event]] = {}
+    for event in events:
+        of_tid.setdefault(event.tid, []).append(event)
+    tids = sorted(of_tid)
+    tracks = [_track(block, of_tid[tid], region) for block, tid in enumerate(tids)]
+    capacity = _WIDEST * max(len(rows) for _, rows in tracks)
     raw = np.empty((len(tracks), track_stride(capacity)), np.uint8)
     for row, (block, records) in zip(raw, tracks, strict=True):
-        writer = TrackWriter(capacity, block=block)
+        # Whole clocks: launches may be longer apart than 32 bits of nanoseconds reach.
+        writer = TrackWriter(capacity, block=block, wide=True)
         writer.start(records[0][0], records[0][0])
         for clock, kind, number, tag in records:
             writer.record(kind, number, clock, tag)
@@ -176,7 +182,7 @@ def _track(block: int, events: list[Event], region: dict[int, int]) -> tuple[int
     ends: list[int] = []
     flying: list[int] = []
     for order, event in enumerate(events):
-        start, end, number = event.start_ns, event.start_ns + event.dur_ns, region[event.tag_id]
+        start, end, number = event.start_ns, event.start_ns + max(event.dur_ns, 0), region[event.tag_id]
         while ends and ends[-1] <= start:
             ends.pop()
         if not ends or end <= ends[-1]:
