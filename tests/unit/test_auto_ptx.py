@@ -252,6 +252,13 @@ def test_a_wait_covers_the_whole_spin(form: str) -> None:
         assert "@warplens E" not in repeated
 
 
+def test_inline_asm_may_repeat_its_labels() -> None:
+    """Each pair of braces has labels of its own: a second copy of the same wait is another spin."""
+    spin = ["mbarrier", "bra", "bra"]
+    found = marks_of(SPINS["cutlass"] + "\n" + SPINS["cutlass"])
+    assert found == ["B wait k+3", *spin, "E wait k+3", "B wait k+6", *spin, "E wait k+6"]
+
+
 def test_loops_are_marked_only_where_that_is_sound() -> None:
     breaking = (
         "\tmov.u32 %r2, 0;\n$L:\n\tld.global.u32 %r3, [%rd1];\n\tsetp.eq.u32 %p1, %r3, 7;\n\t@%p1 bra $OUT;\n"

@@ -200,6 +200,43 @@ def test_records_wait_in_the_lanes_of_a_whole_warp_and_go_out_in_one_store() -> 
         assert records == [whole[0], (Kind.VALUE, "thread", 0, block), *whole[2:]]
 
 
+# Only the first two lanes, or all but those, pass the marks of `few`: their state must not run ahead of the others'.
+MIXED = (
+    HEAD
+    + """\
+.visible .entry mixed(.param .u64 scratch)
+.reqntid 64, 1, 1
+{
+	.reg .pred %p<2>; .reg .b32 %r<5>;
+	mov.u32 %r1, %laneid;
+	// @warplens B all
+	setp.ge.u32 %p1, %r1, 2;
+	@%p1 bra $meet;
+	// @warplens B few
+	add.u32 %r3, %r1, 1;
+	// @warplens E few
+$meet:
+	// @warplens B rest
+	add.u32 %r4, %r1, 1;
+	// @warplens E rest
+	// @warplens I tick
+	add.u32 %r4, %r1, 2;
+	// @warplens E all
+	ret;
+}
+"""
+)
+
+
+@pytest.mark.parametrize("few", ["ge", "lt"])
+def test_marks_that_some_lanes_pass_by_leave_the_later_ones_in_order(few: str) -> None:
+    woven = weave(MIXED.replace("ge.u32", f"{few}.u32"), how=Weaving(store="spread"))
+    names = ["all", *(["few", "few"] if few == "ge" else []), "rest", "rest", "tick", "all"]
+    for header, records in launch(woven, "mixed", 1, 64, ["BUFFER"])[0]:
+        assert header["written"] == len(names)
+        assert [record[1] for record in records] == names
+
+
 @pytest.mark.parametrize("clock", ["32", "64"])
 @pytest.mark.parametrize("store", POLICIES)
 def test_an_anchor_ties_the_clock_to_the_global_timer(store: str, clock: str) -> None:
@@ -505,6 +542,7 @@ def test_every_block_barrier_of_a_marked_kernel_holds_the_warp_before_the_next_c
 	@!%p1 bar.arrive 2, 64;
 	barrier.sync.aligned 0;
 	barrier.sync 0;
+	@%p1 barrier.sync 3, 64;
 	bar.warp.sync -1;
 	// @warplens I end
 	ret;
@@ -519,4 +557,6 @@ def test_every_block_barrier_of_a_marked_kernel_holds_the_warp_before_the_next_c
     assert behind["barrier.sync.aligned 0;"] == whole
     assert behind["@!%p1 bar.arrive 2, 64;"] == "barrier.sync.aligned 0;"
     assert behind["barrier.sync 0;"].startswith("activemask.b32 %wl_m")
+    # Lanes that do not come to the barrier must not be waited for.
+    assert behind["@%p1 barrier.sync 3, 64;"].startswith("@%p1 activemask.b32 %wl_m")
     assert not behind["bar.warp.sync -1;"].startswith("bar")

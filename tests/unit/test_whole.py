@@ -63,6 +63,24 @@ CASES = {
         "mov.u32 %r4, 0;\n$a:\n// in\nadd.u32 %r4, %r4, 1;\nsetp.lt.u32 %p1, %r4, %r1;\n@%p1 bra $a;", False, False),
     "a loop each leaves alone": (
         "mov.u32 %r4, 0;\n$a:\n// in\nadd.u32 %r4, %r4, 1;\nsetp.lt.u32 %p1, %r4, %r2;\n@%p1 bra $a;", True, False),
+    "a vote among lanes that chose their group": (
+        "match.any.sync.b32 %r4, %r2, -1;\nvote.sync.ballot.b32 %r5, 1, %r4;\nsetp.eq.u32 %p1, %r5, 1;\n@%p1 bra $a;\n"
+        "// in\nadd.u32 %r6, %r1, 1;\n$a:", True, False),
+    "the first word of half a warp": (
+        "shfl.sync.idx.b32 %r4, %r2, 0, 4127, -1;\nsetp.eq.u32 %p1, %r4, 1;\n@%p1 bra $a;\n// in\n"
+        "add.u32 %r4, %r1, 1;\n$a:", True, False),
+    "a carry": (
+        "add.cc.u32 %r4, %r2, -5;\naddc.u32 %r5, 0, 0;\nsetp.eq.u32 %p1, %r5, 1;\n@%p1 bra $a;\n// in\n"
+        "add.u32 %r4, %r1, 1;\n$a:", True, False),
+    "a register of inline asm": (
+        "{ .reg .pred p; setp.eq.u32 p, %r2, 1; selp.u32 %r4, 1, 0, p; }\nsetp.eq.u32 %p1, %r4, 1;\n@%p1 bra $a;\n"
+        "// in\nadd.u32 %r4, %r1, 1;\n$a:", True, False),
+    "labels that inline asm repeats": (
+        "setp.eq.u32 %p1, %r2, 1;\n@!%p1 bra $b;\n{ bra DONE;\nDONE: ret; }\n$b:\n{ // in\nadd.u32 %r4, %r1, 1;\n"
+        "DONE: }", True, True),
+    "a loop that some never leave": (
+        "setp.eq.u32 %p1, %r2, 1;\n$a:\n@%p1 bra $a;\n// in\n$b:\n@%p1 bra $c;\nbra $d;\n$c:\nbra $c;\n$d:",
+        False, True),
 }  # fmt: skip
 
 

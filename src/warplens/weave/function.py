@@ -13,7 +13,6 @@ from warplens.weave.marks import PAYLOAD, Mark
 from warplens.weave.ptx import Function, Instruction, Label, Raw, Scope
 from warplens.weave.shared import SharedRing, SharedTrack
 from warplens.weave.tracks import ZERO, RingTrack, Track
-from warplens.weave.whole import Wholeness
 
 if TYPE_CHECKING:
     from warplens.weave.weaver import Weaver
@@ -48,10 +47,10 @@ class FunctionWeaver:
 
     def __init__(self, weaver: Weaver, function: Function, sketch: Outline) -> None:
         self.weaver, self.function, self.sketch = weaver, function, sketch
-        self.whole = Wholeness(function, aligned=weaver.how.aligned) if weaver.store == "spread" else None
+        self.whole = weaver.whole.get(function.name) if weaver.store == "spread" else None
         kinds = (SharedTrack, SharedRing) if weaver.how.shared else (Track, RingTrack)
         kind: type[Track] = kinds[weaver.how.full == "ring"]
-        if self.whole is not None and self.whole.known:
+        if self.whole is not None:
             kind = spread.SpreadTrack
         self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
         self.defer = weaver.store == "defer"
@@ -124,11 +123,10 @@ class FunctionWeaver:
         return word0(mark.kind, self.weaver.ids[mark.name], tag)
 
     def _spreads(self, block: Block) -> bool:
-        """Whether the block's records can wait in the lanes of a warp that is whole."""
-        if not isinstance(self.track, spread.SpreadTrack) or self.whole is None or not spread.fits(block):
+        """Whether the block's records can wait in the lanes: there is one for each, and every lane has its value."""
+        if self.whole is None or not spread.fits(block):
             return False
-        sites = block.sites
-        return not any(self.whole.split(s.place.node) or s.mark.operand in self.whole.differs for s in sites)
+        return not any(site.mark.operand in self.whole.differs for site in block.sites)
 
     def _spread(self, block: Block, track: spread.SpreadTrack) -> None:
         """Every lane from a mark's slot on reads the clock there; one store at the block's end writes all records."""
@@ -301,7 +299,7 @@ class FunctionWeaver:
             place.after(Raw.of(f"\t{guard}bar.warp.sync 0xffffffff;"))
         else:
             mask = self._new("%wl_m")
-            place.after(Raw.of(f"\tactivemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
+            place.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
 
     def _exit(self, place: Place) -> None:
         instruction = place.node

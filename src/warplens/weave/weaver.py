@@ -9,8 +9,8 @@ store's text stands decides what the region between two marks pays. `store` pick
     defer   all but the block's last record before the last clock read; the last one waits in registers for the next
             marked block, or for the exit. Nothing but the clock read is left between the end of a loop body and the
             begin of the next.
-    spread  lane i of the warp keeps the block's i-th record and one store at the block's end writes all of them, where
-            the warp is certainly whole (see whole.py, spread.py); other blocks as with auto
+    spread  lane i of the warp keeps the block's i-th record and one store at the block's end writes all of them, if
+            the warp is certainly whole at every mark (see whole.py, spread.py); else as with auto
     auto    defer when a marked block in a loop ends right after its last mark; else end for blocks in loops with few
             marks, late for the others
 
@@ -35,6 +35,7 @@ from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Comment, Function, Module, Raw, parse
 from warplens.weave.shared import smallest
 from warplens.weave.syntax import WeaveError
+from warplens.weave.whole import Wholeness
 
 TIGHT = 8
 """A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""
@@ -106,6 +107,7 @@ class Weaver:
                 self._region(site)
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
         self.slack = 1 + max((block.slots for block in blocks), default=0)
+        self.whole: dict[str, Wholeness] = {}
         self.store = self._store_policy(blocks)
         self._check_shared()
         self.pair = (
@@ -163,17 +165,27 @@ class Weaver:
             self.locations.setdefault(number, site.location)
 
     def _store_policy(self, blocks: list[Block]) -> str:
-        policy = self.how.store
-        if policy == "auto":
-            policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "mixed"
         # A ring cuts anywhere, a call hands its state over and a 64-bit clock is a payload of its own: none of them
         # keeps a record back in registers.
-        whole = (
+        at_once = bool(
             self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.has_stateful_functions
         )
-        if policy in ("defer", "spread") and whole:
-            policy = "mixed"
-        return policy
+        policy = self.how.store
+        if policy == "spread" and (at_once or not self._stays_whole()):
+            policy = "auto"
+        if policy == "auto":
+            policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "mixed"
+        return "mixed" if policy == "defer" and at_once else policy
+
+    def _stays_whole(self) -> bool:
+        """Whether every mark is passed by all lanes of a warp or by none: each lane keeps the track's state, and one
+        that a mark passed by would not know where the next record goes."""
+        for function in self.module.entries:
+            if sites := self.outlines[function.name].sites:
+                self.whole[function.name] = whole = Wholeness(function, aligned=self.how.aligned)
+                if not whole.known or any(whole.split(site.place.node) for site in sites):
+                    return False
+        return True
 
 
 __all__ = ["Comment", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "weave"]

@@ -13,15 +13,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from warplens.weave.labels import targets
 from warplens.weave.ptx import Function, Instruction, Label, Node, walk
 
-_REGISTER = re.compile(r"%[\w$]+(?:\.[xyz])?")
+_NAME = re.compile(r"[A-Za-z_$%][\w$]*")
+"""Registers, and whatever else is written like one: inline asm names its own without a %."""
 _BY_LANE = re.compile(r"%(?:tid|laneid|lanemask|clock|globaltimer|pm\d|envreg|reg_)")
 _SAME = frozenset({"vote", "redux"})
 """Their result is the same in every lane that takes part."""
-_OWN = frozenset({"ld", "ldu", "atom", "match", "ldmatrix", "mma", "wmma", "wgmma", "mbarrier", "elect", "call", "tex",
+_ALL_LANES = frozenset({"31", "0x1f", "0x1F"})
+"""What makes a shuffle's lane one of the whole warp rather than of a part of it."""
+_OWN = frozenset({"addc", "subc", "madc", "ld", "ldu", "atom", "match", "ldmatrix", "mma", "wmma", "wgmma", "mbarrier", "elect", "call", "tex",
                   "suld", "tld4", "activemask", "tcgen05", "movmatrix", "multimem", "surf", "vset"})  # fmt: skip
-"""Their result is each lane's own."""
+"""Their result is each lane's own; a carry is not among the operands."""
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
 
@@ -30,7 +34,6 @@ class _Piece:
     """Instructions without a jump between them; `nodes` also holds what stands among them."""
 
     nodes: list[Node] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
     follow: list[int] = field(default_factory=list)
 
     @property
@@ -44,7 +47,8 @@ class Wholeness:
     def __init__(self, function: Function, *, aligned: bool = False) -> None:
         """`aligned`: the host launches it only with blocks whose x size is a multiple of 32."""
         sizes = function.performance.get("reqntid")
-        self._params = {param.name for param in function.params}
+        # A function that is called gets each lane's own.
+        self._params = {param.name for param in function.params if function.is_entry}
         self._aligned = aligned or (sizes is not None and sizes[0] % 32 == 0)
         self.known = self._aligned or (sizes is not None and math.prod(sizes) % 32 == 0)
         """Whether every warp of the kernel starts with 32 lanes."""
@@ -80,8 +84,8 @@ class Wholeness:
                 return
 
     def _parts(self, piece: _Piece) -> bool:
-        last = next(node for node in reversed(piece.nodes) if isinstance(node, Instruction))
-        return last.predicate in self.differs
+        last = piece.nodes[-1]
+        return isinstance(last, Instruction) and last.predicate in self.differs
 
     def _own(self, instruction: Instruction) -> bool:
         """Whether what it writes can differ between lanes."""
@@ -89,15 +93,16 @@ class Wholeness:
             return True
         opcode, operands = instruction.opcode, instruction.operands
         if opcode in _SAME:
-            return False
+            return self._differ(operands[2:])  # lanes may vote in groups, each with a mask of its own
         if opcode == "shfl":
-            return not ("idx" in instruction.modifiers and len(operands) > 2 and operands[2].isdigit())
+            one = "idx" in instruction.modifiers and len(operands) == 5 and operands[2].isdigit()
+            return not one or operands[3] not in _ALL_LANES or self._differ(operands[4:])
         if opcode in _OWN:
             return not self._constant_load(instruction)
-        if self._by_warp(instruction):
-            return False
-        read = operands[1:] if operands else ()
-        return any(_BY_LANE.search(text) or self.differs & set(_REGISTER.findall(text)) for text in read)
+        return not self._by_warp(instruction) and self._differ(operands[1:])
+
+    def _differ(self, operands: tuple[str, ...]) -> bool:
+        return any(_BY_LANE.search(text) or self.differs & set(_NAME.findall(text)) for text in operands)
 
     def _constant_load(self, instruction: Instruction) -> bool:
         """A load of the kernel's parameters or constants from an address that is the same in every lane."""
@@ -125,27 +130,43 @@ class Wholeness:
 def _cut(function: Function) -> list[_Piece]:
     """The function's pieces and what can follow each; the last is where all returns lead."""
     pieces = [_Piece()]
-    jumps: list[tuple[int, Instruction]] = []
     for node in walk(function.body or []):
-        if isinstance(node, Label):
-            if pieces[-1].nodes:
-                pieces.append(_Piece())
-            pieces[-1].labels.append(node.name)
+        if isinstance(node, Label) and pieces[-1].nodes:
+            pieces.append(_Piece())
         pieces[-1].nodes.append(node)
         if isinstance(node, Instruction) and node.opcode in _ENDS:
-            jumps.append((len(pieces) - 1, node))
             pieces.append(_Piece())
     pieces.append(_Piece())
-    at = {name: number for number, piece in enumerate(pieces) for name in piece.labels}
-    ends = dict(jumps)
+    at = {id(node): number for number, piece in enumerate(pieces) for node in piece.nodes}
+    leads = targets(function)
     for number, piece in enumerate(pieces[:-1]):
-        jump = ends.get(number)
-        if jump is None:
+        last = piece.nodes[-1] if piece.nodes else None
+        if not isinstance(last, Instruction) or last.opcode not in _ENDS:
             piece.follow = [number + 1]
             continue
-        target = at.get(jump.operands[0], len(pieces) - 1) if jump.opcode == "bra" else len(pieces) - 1
-        piece.follow = [target, number + 1] if jump.predicate else [target]
+        piece.follow = [at[id(label)] for label in leads.get(id(last), ())] or [len(pieces) - 1]
+        if last.predicate:
+            piece.follow.append(number + 1)
+    _lead_out(pieces)
     return pieces
+
+
+def _lead_out(pieces: list[_Piece]) -> None:
+    """Let loops without an end lead to the end too: lanes caught in one meet the others nowhere."""
+    before: list[list[int]] = [[] for _ in pieces]
+    for number, piece in enumerate(pieces):
+        for after in piece.follow:
+            before[after].append(number)
+    out: set[int] = set()
+    for start in reversed(range(len(pieces))):
+        if start not in out and start < len(pieces) - 1:
+            pieces[start].follow.append(len(pieces) - 1)
+        work = [start]
+        while work:
+            number = work.pop()
+            if number not in out:
+                out.add(number)
+                work += before[number]
 
 
 def _postdominators(pieces: list[_Piece]) -> list[set[int]]:
@@ -181,7 +202,7 @@ def _between(pieces: list[_Piece], start: int, stop: set[int]) -> set[int]:
 def _written(instruction: Instruction) -> list[str]:
     """Registers an instruction may write: those of its first operand that are not part of an address."""
     operands = instruction.operands
-    return _REGISTER.findall(re.sub(r"\[[^\]]*\]", "", operands[0])) if operands else []
+    return _NAME.findall(re.sub(r"\[[^\]]*\]", "", operands[0])) if operands else []
 
 
 def _thread_registers(pieces: list[_Piece]) -> set[str]:

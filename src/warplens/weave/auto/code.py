@@ -10,13 +10,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from warplens.weave.labels import JUMPS, table_labels, targets
 from warplens.weave.marks import PREFIX
 from warplens.weave.ptx import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
 from warplens.weave.syntax import SCALAR_BYTES
 
 LEAVES = frozenset({"ret", "exit"})
-JUMPS = frozenset({"bra", "brx"})
-_NAME = re.compile(r"[\w$]+")
 _REGISTER = re.compile(r"%[\w$]+")
 
 
@@ -74,10 +73,14 @@ class Code:
         """Gaps that no region found by a rule may cross: where the author's own marks stand."""
         self._number = 0
         self._location: tuple[str, int] | None = None
-        self._tables: dict[str, list[str]] = {}
+        self._tables = table_labels(function.body or [])
         self._collect(function.body or [], _Locations(files))
-        self.labels = {unit.node.name: unit.at for unit in self.units if isinstance(unit.node, Label)}
-        self.jumps = {unit.at: self._targets(unit) for unit in self.units if unit.opcode in JUMPS}
+        at, leads = {id(unit.node): unit.at for unit in self.units}, targets(function)
+        self.jumps = {
+            unit.at: [at[id(label)] for label in leads[id(unit.node)] if id(label) in at]
+            for unit in self.units
+            if unit.opcode in JUMPS
+        }
         self.targets = {label for labels in self.jumps.values() for label in labels}
         self.blocks = list(self._split())
         self._connect()
@@ -91,25 +94,14 @@ class Code:
                 self.cuts.add(len(self.units))
             elif isinstance(node, Scope) and not _is_call(node):
                 self._collect(node.body, locations)
-            elif isinstance(node, Label) and isinstance(table := _following(body, node), Directive):
-                self._tables[node.name] = _NAME.findall(table.arguments)
-            elif isinstance(node, Instruction | Label | Scope):
+            elif isinstance(node, Instruction | Label | Scope) and id(node) not in self._tables:
                 self.units.append(Unit(len(self.units), body, node, self._location, self._number))
                 self._number += not isinstance(node, Label)
-
-    def _targets(self, unit: Unit) -> list[int]:
-        instruction = unit.instruction
-        assert instruction is not None
-        words = _NAME.findall(instruction.arguments)
-        if instruction.opcode == "brx":
-            words = [label for word in words for label in self._tables.get(word, ())]
-        return [self.labels[word] for word in words if word in self.labels]
 
     def _split(self) -> Iterator[Block]:
         start = 0
         for unit in self.units:
-            fresh = unit.at in self.targets and not self._only_labels(start, unit.at)
-            if fresh and unit.at > start:
+            if unit.at in self.targets and unit.at > start:
                 yield Block(start, unit.at)
                 start = unit.at
             if unit.ends_block:
@@ -117,9 +109,6 @@ class Code:
                 start = unit.at + 1
         if start < len(self.units):
             yield Block(start, len(self.units))
-
-    def _only_labels(self, start: int, stop: int) -> bool:
-        return all(isinstance(unit.node, Label) for unit in self.units[start:stop])
 
     def _connect(self) -> None:
         of = {}
@@ -189,13 +178,6 @@ class Code:
     def size_of(self, register: str) -> int:
         """Bytes of a register, 0 where its declaration is not clear."""
         return self.sizes.get(register) or self.sizes.get(register.rstrip("0123456789") + "<", 0)
-
-
-def _following(body: list[Node], node: Node) -> Node | None:
-    """A label's `.branchtargets`, which makes it the name of a table rather than a place."""
-    at = next(i for i, other in enumerate(body) if other is node)
-    after = next((other for other in body[at + 1 :] if not isinstance(other, Comment)), None)
-    return after if isinstance(after, Directive) and after.name in ("branchtargets", "callprototype") else None
 
 
 def _is_call(scope: Scope) -> bool:

@@ -1,0 +1,48 @@
+"""Where a function's jumps lead.
+
+A label belongs to the braces around it: compilers repeat inline asm, and with it the names of its labels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import ChainMap
+from collections.abc import Iterator
+
+from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label, Node, Scope
+
+JUMPS = frozenset({"bra", "brx"})
+_NAME = re.compile(r"[\w$]+")
+
+
+def targets(function: Function) -> dict[int, list[Label]]:
+    """The labels that each jump may go to, by the jump's `id`."""
+    found: dict[int, list[Label]] = {}
+    tables = table_labels(function.body or [])
+    for jump, scope in _jumps(function.body or [], ChainMap()):
+        labels = [scope[word] for word in _NAME.findall(jump.arguments) if word in scope]
+        named = [word for label in labels for word in tables.get(id(label), [label.name])]
+        found[id(jump)] = [scope[word] for word in named if word in scope]
+    return found
+
+
+def table_labels(body: list[Node]) -> dict[int, list[str]]:
+    """Labels that name a table (`.branchtargets`) or a prototype rather than a place, by `id`, with what they list."""
+    found: dict[int, list[str]] = {}
+    meant = [node for node in body if not isinstance(node, Comment)]
+    for node, following in zip(meant, [*meant[1:], None], strict=True):
+        if isinstance(node, Scope):
+            found |= table_labels(node.body)
+        elif isinstance(node, Label) and isinstance(following, Directive):
+            if following.name in ("branchtargets", "callprototype"):
+                found[id(node)] = _NAME.findall(following.arguments)
+    return found
+
+
+def _jumps(body: list[Node], outer: ChainMap[str, Label]) -> Iterator[tuple[Instruction, ChainMap[str, Label]]]:
+    scope = outer.new_child({node.name: node for node in body if isinstance(node, Label)})
+    for node in body:
+        if isinstance(node, Scope):
+            yield from _jumps(node.body, scope)
+        elif isinstance(node, Instruction) and node.opcode in JUMPS:
+            yield node, scope
