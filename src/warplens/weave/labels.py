@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label, Node, Scope
 
 JUMPS = frozenset({"bra", "brx"})
+_LISTS = ("branchtargets", "callprototype")
 _NAME = re.compile(r"[\w$]+")
 
 
-def targets(function: Function) -> dict[int, list[Label]]:
+def jump_targets(function: Function) -> dict[int, list[Label]]:
     """The labels that each jump may go to, by the jump's `id`."""
     found: dict[int, list[Label]] = {}
     tables = table_labels(function.body or [])
@@ -33,9 +34,8 @@ def table_labels(body: list[Node]) -> dict[int, list[str]]:
     for node, following in zip(meant, [*meant[1:], None], strict=True):
         if isinstance(node, Scope):
             found |= table_labels(node.body)
-        elif isinstance(node, Label) and isinstance(following, Directive):
-            if following.name in ("branchtargets", "callprototype"):
-                found[id(node)] = _NAME.findall(following.arguments)
+        elif isinstance(node, Label) and isinstance(following, Directive) and following.name in _LISTS:
+            found[id(node)] = _NAME.findall(following.arguments)
     return found
 
 

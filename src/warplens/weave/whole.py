@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.weave.labels import targets
+from warplens.weave.labels import jump_targets
 from warplens.weave.ptx import Function, Instruction, Label, Node, walk
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
@@ -23,8 +23,8 @@ _SAME = frozenset({"vote", "redux"})
 """Their result is the same in every lane that takes part."""
 _ALL_LANES = frozenset({"31", "0x1f", "0x1F"})
 """What makes a shuffle's lane one of the whole warp rather than of a part of it."""
-_OWN = frozenset({"addc", "subc", "madc", "ld", "ldu", "atom", "match", "ldmatrix", "mma", "wmma", "wgmma", "mbarrier", "elect", "call", "tex",
-                  "suld", "tld4", "activemask", "tcgen05", "movmatrix", "multimem", "surf", "vset"})  # fmt: skip
+_OWN = frozenset({"addc", "subc", "madc", "ld", "ldu", "atom", "match", "ldmatrix", "mma", "wmma", "wgmma",
+                  "mbarrier", "elect", "call", "tex", "suld", "tld4", "activemask", "tcgen05", "movmatrix", "multimem", "surf", "vset"})  # fmt: skip
 """Their result is each lane's own; a carry is not among the operands."""
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
@@ -138,7 +138,7 @@ def _cut(function: Function) -> list[_Piece]:
             pieces.append(_Piece())
     pieces.append(_Piece())
     at = {id(node): number for number, piece in enumerate(pieces) for node in piece.nodes}
-    leads = targets(function)
+    leads = jump_targets(function)
     for number, piece in enumerate(pieces[:-1]):
         last = piece.nodes[-1] if piece.nodes else None
         if not isinstance(last, Instruction) or last.opcode not in _ENDS:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.weave.labels import JUMPS, table_labels, targets
+from warplens.weave.labels import JUMPS, jump_targets, table_labels
 from warplens.weave.marks import PREFIX
 from warplens.weave.ptx import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
 from warplens.weave.syntax import SCALAR_BYTES
@@ -75,7 +75,7 @@ class Code:
         self._location: tuple[str, int] | None = None
         self._tables = table_labels(function.body or [])
         self._collect(function.body or [], _Locations(files))
-        at, leads = {id(unit.node): unit.at for unit in self.units}, targets(function)
+        at, leads = {id(unit.node): unit.at for unit in self.units}, jump_targets(function)
         self.jumps = {
             unit.at: [at[id(label)] for label in leads[id(unit.node)] if id(label) in at]
             for unit in self.units
