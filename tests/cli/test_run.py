@@ -255,7 +255,7 @@ def test_automatic_marks_need_nothing_of_the_program_and_stay_out_of_plain_runs(
         (["--launches", "0", "{py}"], 2, "must be at least 1"),
         (["--launches", "some", "{py}"], 2, "write a number, or all"),
         (["--warps", "0,x", "{py}"], 2, "write numbers and ranges"),
-        (["--fulll", "stop", "{py}"], 2, "No such option"),
+        (["--fulll", "stop", "{py}"], 2, "no such option"),
         (["-o", "no/such/t.warplens", "{py}"], 1, "does not exist; create it first"),
     ],
 )

@@ -90,7 +90,8 @@ def peak_of(name: str) -> Peak:
     """The same, for a name that a person gave."""
     found = find_peak(name)
     if found is None:
-        raise UsageError(f"device {name!r} is not listed{did_you_mean(name, (peak.name for peak in PEAKS))}")
+        known = did_you_mean(name, (peak.name for peak in PEAKS))
+        raise UsageError(f"device {name!r} is not listed{known}; name another, or give ceilings measured on it")
     return found
 
 

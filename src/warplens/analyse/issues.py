@@ -73,7 +73,7 @@ def memory_issue(
     if point is None or point.bandwidth is None:
         if ncu is not None and ncu.load_efficiency is not None and ncu.load_efficiency < _USED:
             return Issue(name, FOUND, coalesced.strip(), _COALESCE, evidence)
-        missing = "the bytes that the kernel must move, or its device's peak, are not known: give --bytes and --flops."
+        missing = "the bytes that it must move (--bytes) or the peak of its device's memory (--ceilings) are not known."
         return Issue(name, UNKNOWN, missing)
     roof = point.ceilings
     share = point.bandwidth / roof.bandwidth
@@ -110,7 +110,7 @@ def occupancy_issue(achieved: Achieved | None, point: Roofline | None) -> Issue:
     """Too few warps to hide latency, in a kernel that is not at its roof anyway."""
     name = NAMES[1]
     if achieved is None or achieved.share is None:
-        return Issue(name, UNKNOWN, "the trace does not say on which device it was made.")
+        return Issue(name, UNKNOWN, "how many warps an SM of its device holds is not known.")
     limit = achieved.theoretical
     evidence: dict[str, Number] = {"achieved": achieved.share, "warps_per_sm": achieved.warps}
     could, lift = "", "Launch more blocks, or let each need fewer registers and less shared memory."

@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = cli.main(args=None if argv is None else list(argv), prog_name="warplens", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except WarplensError as error:
         click.echo(f"warplens: {error}", err=True)
@@ -82,6 +82,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         click.echo("warplens: out of memory; select part of the trace, or use a machine with more", err=True)
         return 1
+
+
+def _show(error: click.ClickException) -> None:
+    """Click's complaints in one line, as ours are; `warplens` alone still shows its verbs."""
+    ctx, message = getattr(error, "ctx", None), error.format_message().rstrip(".")
+    if ctx is None or "\n" in message:
+        error.show()
+        return
+    click.echo(f"{ctx.command_path}: {message[:1].lower()}{message[1:]}; see {ctx.command_path} --help", err=True)
 
 
 def entry() -> None:

@@ -25,7 +25,7 @@ from warplens.commands.common import (
     working,
 )
 from warplens.commands.roofline import amount, read_ceilings
-from warplens.errors import ThresholdCrossed, UsageError, WarplensError
+from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable
 from warplens.trace.model import Trace
 
@@ -36,9 +36,7 @@ _STYLES = {FOUND: "bold red", CLEAR: "green"}
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="TRACE | FILE.py [PARAMETERS]")
 @click.option("--flops", default=None, metavar="N", help="FLOPs per launch: 137e9, 137G or 2*4096*4096*4096.")
 @click.option("--bytes", "moved", default=None, metavar="N", help="Bytes to and from memory per launch.")
-@click.option(
-    "--roof", default=None, metavar="|".join(DTYPES), help="Which compute roof; fp16, or the case's own type."
-)
+@click.option("--roof", default=None, metavar="|".join(DTYPES), help="Which compute roof of a trace; fp16.")
 @click.option("--kernel", default=None, help="The kernel, when there are several.")
 @click.option("--expected", default=None, metavar="TIME", help="How long it should take: 5ms, 300us; 2x that is long.")
 @click.option("--ncu", default=None, metavar="REPORT", help="Nsight Compute's report (.csv or .ncu-rep) of the kernel.")
@@ -60,6 +58,8 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
 
     A benchmark knows its work and checks its result: it is timed, then profiled once more.
     """
+    if given["roof"] not in (None, *DTYPES):
+        raise UsageError(f"--roof {given['roof']!r} is not known{did_you_mean(given['roof'], DTYPES)}")
     if not arguments:
         raise UsageError("name a trace, or a .py file with @wl.benchmark in it")
     benchmarks = [token for token in arguments if token.lower().endswith(".py") and not token.startswith("-")]
@@ -69,6 +69,8 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
     else:
         if len(arguments) > 1:
             raise UsageError(f"{arguments[1]}: nothing more is expected after a trace")
+        if given["only"] or given["output"]:
+            raise UsageError("--only and --output go with a benchmark (FILE.py), not with a trace")
         trace = read_trace(arguments[0])
         known = {**_common(given, trace), "flops": amount(given["flops"], "--flops")}
         known |= {"bytes": amount(given["moved"], "--bytes"), "dtype": given["roof"] or "fp16"}
@@ -102,8 +104,8 @@ def _of_benchmark(arguments: list[str], own: list[str], given: dict[str, Any]) -
     from warplens.bench.method import QUICK
     from warplens.bench.run import Job
 
-    if given["flops"] or given["moved"]:
-        raise UsageError("--flops and --bytes: a benchmark's case declares its own work")
+    if given["flops"] or given["moved"] or given["roof"]:
+        raise UsageError("--flops, --bytes and --roof: a benchmark's case declares its own work and type")
     file, tokens = split(arguments)
     chosen = apply(choose(load_benchmarks(file), given["only"]), tokens, own)
     method: dict[str, Any] = dict(QUICK)

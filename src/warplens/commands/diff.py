@@ -31,8 +31,22 @@ _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow
 @click.argument("before")
 @click.argument("after")
 @click.option("--fail-on", multiple=True, metavar="REGION.METRIC:LIMIT", help="Exit with 3 beyond this: load.p50:+5%")
-@click.option("--margin", default=100 * MARGIN, metavar="PERCENT", show_default=True, help="What counts as the same.")
-@click.option("--confidence", default=100 * CONFIDENCE, metavar="PERCENT", show_default=True, help="Of the intervals.")
+@click.option(
+    "--margin",
+    default=100 * MARGIN,
+    type=click.FloatRange(0),
+    metavar="PERCENT",
+    show_default="2",
+    help="What counts as the same.",
+)
+@click.option(
+    "--confidence",
+    default=100 * CONFIDENCE,
+    type=click.FloatRange(0, 100, min_open=True, max_open=True),
+    metavar="PERCENT",
+    show_default="99",
+    help="Of the intervals.",
+)
 @json_option
 def command(before: str, after: str, fail_on: tuple[str, ...], margin: float, confidence: float, as_json: bool) -> None:
     """Compare trace BEFORE with trace AFTER, region by region, with confidence intervals and a verdict."""

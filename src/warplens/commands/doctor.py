@@ -23,15 +23,18 @@ _EXTRAS = {
     "cuda-core": ("CUDA C++ through NVRTC", "pip install 'warplens[cuda]'"),
     "cuda-bindings": ("CUDA C++ through NVRTC", "pip install 'warplens[cuda]'"),
     "cupy": ("CuPy RawKernel and RawModule", "pip install cupy-cuda13x"),
+    "numba-cuda": ("numba's CUDA kernels", "pip install numba-cuda"),
     "nvidia-cutlass-dsl": ("CuTe DSL kernels", "pip install 'warplens[cute]'"),
     "pandas": ("trace.to_pandas()", "pip install pandas"),
     "matplotlib": ("plots in files", "pip install 'warplens[viewer]'"),
 }
+_TOOLKIT = "comes with the CUDA toolkit"
 _TOOLS = {
-    "nvcc": "CUDA C++ compiled ahead of time",
-    "ptxas": "assembling woven PTX without Triton",
-    "nvdisasm": "checking regions in SASS",
-    "ncu": "hardware counters",
+    "nvcc": ("CUDA C++ compiled ahead of time", _TOOLKIT),
+    "ptxas": ("assembling woven PTX without Triton", _TOOLKIT),
+    "nvdisasm": ("checking regions in SASS", _TOOLKIT),
+    "ncu": ("hardware counters: run --ncu", "comes with Nsight Compute"),
+    "nsys": ("the whole system: run --nsys", "comes with Nsight Systems"),
 }
 
 
@@ -110,10 +113,10 @@ def _extras() -> list[Check]:
 
 def _tools() -> list[Check]:
     checks = []
-    for name, purpose in _TOOLS.items():
+    for name, (purpose, remedy) in _TOOLS.items():
         found = shutil.which(name)
-        remedy = "" if found else "comes with the CUDA toolkit" if name != "ncu" else "comes with Nsight Compute"
-        checks.append(Check(name, "ok" if found else "missing", found or "not on PATH", purpose, remedy))
+        state = "ok" if found else "missing"
+        checks.append(Check(name, state, found or "not on PATH", purpose, "" if found else remedy))
     return checks
 
 

@@ -34,6 +34,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Write TRACE as OUTPUT: .pftrace .json .json.gz .hatchet .csv .parquet .html .png .svg"""
+    if output is not None and option_output is not None:
+        raise UsageError(f"two files to write, {output} and {option_output}: name one")
     target = option_output or output
     if target is None:
         raise UsageError("name the file to write, for example: warplens export t.warplens -o t.pftrace")

@@ -25,21 +25,18 @@ _MOST_LAUNCHES = 12
 def command(trace: str | None, show_include: bool, ncu: str | None, torch: str | None, as_json: bool) -> None:
     """Describe TRACE: device, launches, clock error, losses and cost."""
     if show_include:
-        click.echo(INCLUDE)
+        print_json({"include_dir": str(INCLUDE)}) if as_json else click.echo(INCLUDE)
         return
-    if torch is not None:
-        _describe_torch(torch, as_json)
-        if trace is None or as_json:
-            return
-    if ncu is not None:
-        _describe_ncu(ncu, as_json)
-        if trace is None or as_json:
-            return
+    if trace is None and torch is None and ncu is None:
+        raise UsageError("name a trace (warplens info t.warplens), or ask for --torch, --ncu or --include-dir")
+    asked = [(one, of(path, as_json)) for one, of, path in (("torch", _torch, torch), ("ncu", _ncu, ncu)) if path]
     if trace is None:
-        raise UsageError("name a trace (warplens info t.warplens), or ask for --include-dir")
+        if as_json:
+            print_json(asked[0][1] if len(asked) == 1 else dict(asked))
+        return
     loaded = read_trace(trace)
     if as_json:
-        print_json(_document(trace, loaded))
+        print_json(_document(trace, loaded) | dict(asked))
         return
     console = stdout()
     for label, text in _facts(trace, loaded):
@@ -49,29 +46,29 @@ def command(trace: str | None, show_include: bool, ncu: str | None, torch: str |
         console.print(escape(line))
 
 
-def _describe_ncu(path: str, as_json: bool) -> None:
+def _ncu(path: str, as_json: bool) -> dict[str, object]:
+    """What a report of Nsight Compute says; printed unless it goes into a document."""
     from warplens.commands.tables import ncu_table
     from warplens.ncu import read_ncu
 
     kernels = read_ncu(path)
-    if as_json:
-        listed = [asdict(one) | {"bound": one.bound, "stalls": one.groups} for one in kernels]
-        print_json({"file": path, "kernels": listed})
-    else:
+    if not as_json:
         stdout().print(ncu_table(kernels))
+    listed = [asdict(one) | {"bound": one.bound, "stalls": one.groups} for one in kernels]
+    return {"file": path, "kernels": listed}
 
 
-def _describe_torch(path: str, as_json: bool) -> None:
+def _torch(path: str, as_json: bool) -> dict[str, object]:
+    """What PyTorch's profiler saw; printed unless it goes into a document."""
     from warplens._torch.kineto import read_torch
     from warplens._torch.operators import summarise
     from warplens.commands.torch_tables import torch_tables
 
     summary = summarise(read_torch(path))
-    if as_json:
-        print_json({"file": path} | summary.to_json())
-    else:
+    if not as_json:
         for made in torch_tables(summary):
             stdout().print(made)
+    return {"file": path} | summary.to_json()
 
 
 def _document(path: str, trace: Trace) -> dict[str, object]:

@@ -39,8 +39,14 @@ _SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "cl
 @click.option("--tree", "as_tree", is_flag=True, help="The tree of regions with cycles and normalised cycles.")
 @click.option("--include", default=None, metavar="REGEX", help="Tree: keep what matches, its parents and children.")
 @click.option("--exclude", default=None, metavar="REGEX", help="Tree: drop what matches and all below it.")
-@click.option("--depth", default=None, type=int, metavar="N", help="Tree: at most N levels of regions.")
-@click.option("--threshold", default=0.0, metavar="PERCENT", help="Tree: drop what is below this share of warp time.")
+@click.option("--depth", default=None, type=click.IntRange(0), metavar="N", help="Tree: at most N levels of regions.")
+@click.option(
+    "--threshold",
+    default=None,
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Tree: drop what is below this share of warp time.",
+)
 @click.option("--findings", "show_findings", is_flag=True, help="What stands out, ranked, with what to try.")
 @click.option("--show", multiple=True, metavar="|".join(_SHOWN), help="One analysis as a table (repeatable).")
 @click.option("--waits", default=None, metavar="REGEX", help="Regions that only wait, besides those named so.")
@@ -56,7 +62,7 @@ def command(
     include: str | None,
     exclude: str | None,
     depth: int | None,
-    threshold: float,
+    threshold: float | None,
     show_findings: bool,
     show: tuple[str, ...],
     waits: str | None,
@@ -67,12 +73,18 @@ def command(
     for name in show:
         if name not in _SHOWN:
             raise UsageError(f"--show {name}: no such analysis{did_you_mean(name, _SHOWN)}")
+    if not as_tree and any(given is not None for given in (include, exclude, depth, threshold)):
+        raise UsageError(
+            "--include, --exclude, --depth and --threshold go with --tree; --region picks rows of the table"
+        )
+    if waits is not None and not (show_findings or ncu or show):
+        raise UsageError("--waits goes with --findings or --show")
     whole = read_trace(trace)
     part = whole.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else whole
     console = stdout()
     document: dict[str, Any] = {}
     if as_tree:
-        roots = pruned(tree(part), include=include, exclude=exclude, depth=depth, threshold=threshold / 100)
+        roots = pruned(tree(part), include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100)
         document["tree"] = [root.to_json() for root in roots]
         if not as_json:
             console.print(tables.tree_view(roots))
