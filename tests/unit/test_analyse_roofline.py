@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from builders import Span, make_trace
@@ -177,6 +178,18 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["roofline", "--list", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["devices"]) == len(PEAKS)
     assert main(["roofline", "--flops", "many", "--time-ns", "5", "--device", "H200"]) == 2
+    for words in (["--flops", "1e999", "--time-ns", "5"], ["--flops", "1", "--time-ns", "nan"]):
+        assert main(["roofline", *words, "--device", "H200"]) == 2
     assert main(["roofline", "--flops", "5"]) == 2
     assert main(["occupancy", "--threads", "256", "--registers", "64", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["blocks"] == 4
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "NaN", "Infinity"])
+def test_ceilings_that_nothing_can_be_held_against_are_refused(
+    rate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "ceilings.json"
+    file.write_text(f'{{"device": "H200", "measured": {{"bandwidth": {rate}, "fp16": 700}}}}')
+    assert main(["roofline", "--ceilings", str(file), "--bytes", "1G", "--time-ns", "1e6"]) == 1
+    assert "not measured ceilings (bandwidth is " in capsys.readouterr().err

@@ -36,7 +36,7 @@ def row(x: int, line: str, series: Any, **more: Any) -> Row:
     made = Row("attn", params, x, line, samples=len(series), deviation=deviation(series), dtype="fp16", flops=flops)
     middle = float(np.median(series))
     made = replace(made, bytes=moved, tflops=flops / middle / 1000, gbps=moved / middle, peak_bytes=512 * x)
-    return replace(made, series_ns=tuple(series.tolist()), **(summarise(series) | more))  # type: ignore[arg-type]
+    return replace(made, **(summarise(series) | {"series_ns": tuple(series.tolist())} | more))  # type: ignore[arg-type]
 
 
 def results(*rows: Row, **more: Any) -> Results:
@@ -120,6 +120,24 @@ def test_parameters_of_any_kind_can_be_written(tmp_path: Path) -> None:
     found = load_results(results(Row("attn", params, np.int64(4), "flash")).save(tmp_path / "r.json"))
     assert found.rows[0].params == {"seq_len": 4, "impl": "flash", "causal": "(1+2j)"}
     assert found.rows[0].x == 4
+
+
+def test_results_with_tuples_and_infinities_among_their_parameters_are_shown_again(tmp_path: Path) -> None:
+    made = [row(x, "flash", [1000.0 + x] * 20, causal=(1, (x, 2)), error=None) for x in (1, 2)]
+    odd = [replace(one, params={**one.params, "seq_len": (one.x, 4)}, x=(one.x, 4)) for one in made]
+    found = load_results(results(*odd, scale=float("inf")).save(tmp_path / "r.json"))
+    assert [one.x for one in found] == [(1, 4), (2, 4)]
+    assert len(found.groups()) == 2
+    assert sum("latency" in name for name in plots(found)) == 2
+    assert found.machine["scale"] == "inf"
+    assert compare(results(*odd), found).verdict == "same"
+
+
+def test_numbers_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
+    path = small().save(tmp_path / "r.json")
+    path.write_text(path.read_text().replace('"samples": 40', '"samples": NaN', 1))
+    with pytest.raises(CaptureError, match="file: not JSON"):
+        load_results(path)
 
 
 def test_a_newer_field_is_ignored_and_other_files_are_refused(tmp_path: Path) -> None:
@@ -226,6 +244,22 @@ def test_what_noise_hides_is_unsure_with_a_reason() -> None:
     found = compare(noisy(1, noise=0.4, count=12), noisy(2, 1.06, noise=0.4, count=12))
     assert found.changes[2].verdict == "unsure"
     assert "measure longer" in found.changes[2].note
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        (row(1, "a", [5.0] * 40, median_ns=0.0), row(1, "a", [5.0] * 40), "unsure"),
+        (row(1, "a", [5.0] * 39 + [0.0] * 40 + [5.0]), row(1, "a", [5.0, 0.0] * 20), "unsure"),
+        (row(1, "a", [5.0] * 40, series_ns=()), row(1, "a", [9.0] * 40, series_ns=()), "unsure"),
+        (row(1, "a", [5.0] * 40, clock_mhz=(0.0, 0.0)), row(1, "a", [5.0] * 40, clock_mhz=(9.0, 9.0)), "same"),
+    ],
+)
+def test_times_and_clocks_of_0_and_no_series_decide_nothing(before: Row, after: Row, verdict: str) -> None:
+    found = compare(results(before), results(after))
+    assert found.verdict == verdict
+    json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_a_result_that_broke_is_worse_and_one_that_was_mended_better() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ def roofline(
             time_ns = time_ns or lives.kernel_ns(kernel)
         else:
             time_ns, count = _region_time(lives, kernel, region)
-    if not time_ns or time_ns <= 0:
+    if not time_ns or not 0 < time_ns < inf:
         raise UsageError(f"time_ns={time_ns}: give a trace, or a positive time")
     if not device:
         raise UsageError("the trace does not say which device it ran on: name it with device=")

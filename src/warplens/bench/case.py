@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,7 @@ class Case:
             raise UsageError(f"Case: fn={self.fn!r} cannot be called; wrap the work in a function or lambda")
         for name in ("flops", "bytes", "tolerance"):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
+            if value is not None and not 0 <= value < math.inf:
                 raise UsageError(f"Case: {name}={value!r} must be a number of at least 0")
 
     def arguments(self, number: int = 0) -> tuple[Any, ...]:

@@ -72,6 +72,9 @@ def _one(result: Any, reference: Any, tolerance: float) -> Verdict:
     if reference is None or not size:
         return Verdict(None, "")
     finite = (reference == reference) & (abs(reference) != math.inf)
+    missed = int((~finite & (result != reference) & ((result == result) | (reference == reference))).sum())
+    if missed:
+        return Verdict(None, f"{missed:,} of {size:,} values differ from a reference of NaN or Inf")
     right, got = reference[finite], result[finite]
     scale = abs(right) + float((right * right).mean()) ** 0.5 if int(finite.sum()) else abs(right)
     apart = abs(got - right)

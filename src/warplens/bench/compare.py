@@ -13,7 +13,7 @@ import numpy as np
 from warplens.analyse.resample import Interval, student
 from warplens.analyse.result import plain
 from warplens.bench.results import Results, Row
-from warplens.bench.summary import Series
+from warplens.bench.summary import RESOLUTION_NS, Series
 from warplens.errors import UsageError, WarplensError
 
 THRESHOLD = 0.05
@@ -111,9 +111,11 @@ def _change(old: Row, new: Row, threshold: float, confidence: float) -> Change:
         return made("worse" if broken else "better", None, note)
     if not (old.timed and new.timed):
         return made("same", None, f"{new.status} before and after")
+    if not (old.median_ns and new.median_ns):
+        return made("unsure", None, "too short for the clock: it shows 0 ns")
     interval = _interval(old, new, confidence)
     notes = []
-    if old.clock_mhz and new.clock_mhz and abs(new.clock_mhz[1] / old.clock_mhz[1] - 1) > _CLOCK:
+    if old.clock_mhz and new.clock_mhz and abs(new.clock_mhz[1] - old.clock_mhz[1]) > _CLOCK * old.clock_mhz[1]:
         notes.append(f"SM clock {old.clock_mhz[1]:,.0f} -> {new.clock_mhz[1]:,.0f} MHz")
     verdict = _verdict(interval, threshold)
     if verdict == "unsure":
@@ -144,13 +146,13 @@ def _interval(old: Row, new: Row, confidence: float) -> Interval:
     assert old.median_ns
     assert new.median_ns
     change = math.log(new.median_ns / old.median_ns)
-    parts = [_stretches(old), _stretches(new)]
-    fewest = min(len(part) for part in parts)
-    if old.series_ns == new.series_ns:
+    fewest = min(len(old.series_ns), len(new.series_ns), _BLOCKS)
+    if fewest and old.series_ns == new.series_ns:
         reach = 0.0  # the same run, or a clock without noise
     elif fewest < _FEWEST:
         reach = math.inf
     else:
+        parts = [_stretches(old), _stretches(new)]
         error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in parts))
         reach = _MEDIAN * student(confidence, fewest - 1) * error
     return Interval(*(math.exp(value) - 1 for value in (change, change - reach, change + reach)))
@@ -158,7 +160,8 @@ def _interval(old: Row, new: Row, confidence: float) -> Interval:
 
 def _stretches(row: Row) -> Series:
     series = np.asarray(row.series_ns, float)
-    return np.log([np.median(part) for part in np.array_split(series, min(_BLOCKS, len(series)))])
+    medians = [np.median(part) for part in np.array_split(series, min(_BLOCKS, len(series)))]
+    return np.log(np.maximum(medians, RESOLUTION_NS))
 
 
 def _warnings(before: Results, after: Results) -> Iterator[str]:

@@ -140,9 +140,11 @@ class Measure:
             "gbps": row.bytes / time if row.bytes else None,
         }
         roof = self.roof(row.dtype)
-        if roof is None:
+        # No compute roof is that of a type without one, such as int64; the memory's is everyone's.
+        flops = row.flops if roof and roof.dtype == row.dtype else None
+        if roof is None or not (flops or row.bytes):
             return replace(row, **rates)
-        point = place(row.line or row.benchmark, time, row.flops, row.bytes, roof)
+        point = place(row.line or row.benchmark, time, flops, row.bytes, roof)
         return replace(row, **rates, of_roof=point.of_roof, bound=point.bound)
 
 

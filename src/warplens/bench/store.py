@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import types
 from collections.abc import Mapping
@@ -55,12 +56,16 @@ def save(results: Results, path: str | os.PathLike[str], *, force: bool = False)
 def load_results(path: str | os.PathLike[str]) -> Results:
     """Read what `save` wrote as JSON; what does not fit is named."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
     except OSError as error:
         raise CaptureError(path, "file", error.strerror or str(error), _REMEDY) from None
     except ValueError:
         raise CaptureError(path, "file", "not JSON", _REMEDY) from None
     return read(found, str(path))
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
 
 
 def read(found: Any, path: str = "results") -> Results:
@@ -116,7 +121,7 @@ def _made(kind: type[T], found: Any, where: str, path: str) -> T:
 def _value(value: Any, hint: Any, where: str, path: str) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:
-        return value
+        return _frozen(value)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in inner:
             return None
@@ -129,7 +134,14 @@ def _value(value: Any, hint: Any, where: str, path: str) -> Any:
     if not isinstance(value, wanted) or (isinstance(value, bool) and hint in (int, float)):
         name = "object" if origin is not None else hint.__name__
         raise CaptureError(path, where, f"expected {name}, found {value!r:.40}", _REMEDY)
+    if origin is not None:
+        return {name: _frozen(one) for name, one in value.items()}
     return float(value) if hint is float else value
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as the tuples they were: a parameter's value is a key of groups and lines."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _simple(value: Any) -> Any:
@@ -139,4 +151,5 @@ def _simple(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_simple(inner) for inner in value]
     value = plain(value)
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    held = value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value))
+    return value if held else str(value)

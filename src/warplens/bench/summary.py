@@ -13,6 +13,8 @@ Series = npt.NDArray[np.float64]
 _QUANTILES = {"p5_ns": 0.05, "p25_ns": 0.25, "median_ns": 0.5, "p75_ns": 0.75, "p95_ns": 0.95}
 _Z = NormalDist().inv_cdf(0.975)
 _MOST_KEPT = 1000
+RESOLUTION_NS = 0.1
+"""To which samples are kept."""
 
 
 def summarise(series: Series) -> dict[str, float]:
@@ -31,10 +33,8 @@ def median_interval(series: Series) -> tuple[float, float]:
     ordered = np.sort(series)
     n = len(ordered)
     reach = _Z * math.sqrt(n) / 2
-    low, high = math.floor(n / 2 - reach), math.ceil(n / 2 + reach)
-    if low < 1 or high > n:
-        return -math.inf, math.inf
-    return float(ordered[low - 1]), float(ordered[high - 1])
+    low = math.floor(n / 2 - reach)
+    return (float(ordered[low - 1]), float(ordered[n - low])) if low >= 1 else (-math.inf, math.inf)
 
 
 def deviation(series: Series) -> float:
@@ -55,7 +55,7 @@ def drift(series: Series) -> float:
     before, after = median_interval(first), median_interval(last)
     if before[1] >= after[0] and after[1] >= before[0]:
         return 0.0
-    return float(np.median(last) / np.median(first) - 1)
+    return float(np.median(last) / max(np.median(first), RESOLUTION_NS) - 1)
 
 
 def thinned(series: Series) -> tuple[float, ...]:

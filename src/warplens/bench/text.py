@@ -52,7 +52,7 @@ def remarks(row: Row) -> str:
         said.append("above the roof: check the flops, bytes and dtype given (what L2 still holds is not read again)")
     if row.throttled:
         said.append(f"throttled: {row.throttled}")
-    return "; ".join(said)
+    return " ".join("; ".join(said).split())
 
 
 def heading(sweep: Sweep, others: Sequence[tuple[str, Any]]) -> str:

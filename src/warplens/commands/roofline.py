@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -95,6 +96,8 @@ def amount(text: str | None, option: str) -> float | None:
         if not found:
             raise UsageError(f"{option} {text!r}: expected a number such as 137e9, 137G or 2*4096*4096*4096")
         total *= float(found[1]) * _SUFFIXES[found[2]]
+    if not math.isfinite(total):
+        raise UsageError(f"{option} {text!r}: too large")
     return total
 
 
@@ -102,7 +105,10 @@ def read_ceilings(path: str) -> tuple[str, dict[str, float]]:
     """The device and its rates, as `--measure --json` printed them."""
     try:
         document = json.loads(Path(path).read_text())
-        return str(document["device"]), {str(name): float(value) for name, value in document["measured"].items()}
+        rates = {str(name): float(value) for name, value in document["measured"].items()}
+        if wrong := [name for name, value in rates.items() if not 0 < value < math.inf]:
+            raise ValueError(f"{wrong[0]} is {rates[wrong[0]]:g}")
+        return str(document["device"]), rates
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         remedy = "make it with `warplens roofline --measure --json > FILE`"
         raise WarplensError(f"{path}: not measured ceilings ({error}); {remedy}") from None

@@ -68,7 +68,8 @@ class Lines:
             begin, count = int(first[of[0]]), int(self.count[at[of[0]]])
             inside = np.searchsorted(self.knot_clock[begin : begin + count], clock[of], side="right") - 1
             segment[of] += np.maximum(inside, 0)
-        return self.knot_ns[segment] + (clock - self.knot_clock[segment]) * self.slope[segment]
+        out: Float64 = self.knot_ns[segment] + (clock - self.knot_clock[segment]) * self.slope[segment]
+        return out
 
     def mhz(self) -> tuple[float, float, float]:
         """The slowest, mean and fastest clock among the segments."""
