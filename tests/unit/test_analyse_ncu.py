@@ -9,7 +9,7 @@ import pytest
 from builders import Span, make_trace
 
 from warplens.analyse.findings import findings
-from warplens.analyse.ncu import ncu_findings, parse_ncu
+from warplens.analyse.ncu import match_kernel, ncu_findings, parse_ncu
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
 from warplens.ncu import ncu_command, read_ncu
@@ -142,3 +142,19 @@ def test_stats_merges_a_report_into_the_findings(tmp_path: Path, capsys: pytest.
     make_trace([Span("work", 0, 100_000, kernel="gemm")]).save(tmp_path / "t.warplens")
     assert main(["stats", str(tmp_path / "t.warplens"), "--ncu", str(tmp_path / "r.csv"), "--json"]) == 0
     assert "stalls" in {one["kind"] for one in json.loads(capsys.readouterr().out)["findings"]}
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["gemm", "gemm(float *, int)", "void gemm<128, (bool)1>(T1 *)", "void (anonymous namespace)::gemm(int)",
+     "void ops::gemm<at::Half, ops::Tile<4>>(ops::View<at::Half>)", "_ZN3ops4gemmEPf"],
+)  # fmt: skip
+def test_kernels_are_known_by_their_bare_names(written: str) -> None:
+    assert match_kernel(written, ["half", "gemm", "T1"]) == "gemm"
+    assert match_kernel(written.replace("gemm", "gems"), ["half", "gemm", "T1"]) is None
+
+
+def test_a_metric_that_is_no_number_is_not_collected() -> None:
+    (kernel,) = parse_ncu(raw_page().replace('"31.5"', '"nan"').replace('"6.0"', '"inf"'))
+    assert kernel.compute is None
+    assert sum(kernel.stalls.values()) == pytest.approx(1)

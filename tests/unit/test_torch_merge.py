@@ -14,8 +14,8 @@ from torch_truth import Run
 from warplens._torch.align import Aligned, align
 from warplens._torch.fit import fit_intervals
 from warplens._torch.kineto import read_torch
-from warplens._torch.match import base_name
 from warplens.errors import WarplensError
+from warplens.weave.symbols import base_name
 
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 RUNS = st.builds(

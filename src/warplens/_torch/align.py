@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from warplens._torch.fit import Line, fit_intervals
 from warplens._torch.kineto import Slice, TorchTrace
-from warplens._torch.match import Execution, base_name, match
+from warplens._torch.match import Execution, match
 from warplens.analyse.trust import plural
 from warplens.capture import HOST_NS
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
+from warplens.weave.symbols import base_name
 
 Int64 = npt.NDArray[np.int64]
 

@@ -6,7 +6,6 @@ shifted along the kernels until they fit. Either way the kernels' own times have
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,17 +47,6 @@ class Pairs:
     launch: Int64
     kernel: Int64
     by_host: bool
-
-
-def base_name(name: str) -> str:
-    """A kernel's bare name: without return type, namespaces, template and call arguments."""
-    if name.startswith("_Z"):
-        from warplens.weave.symbols import plain_name
-
-        return plain_name(name)
-    text = name.replace("(anonymous namespace)::", "")
-    text = _without_brackets(_without_brackets(text, "(", ")"), "<", ">")
-    return re.split(r"::|\s|\*|&", text.strip())[-1] or name
 
 
 def match(launches: Sequence[Execution], kernels: Sequence[Execution]) -> Pairs:
@@ -243,14 +231,3 @@ def _times(executions: Sequence[Execution]) -> tuple[Int64, Int64]:
 def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
     both = np.array(pairs, np.int64).reshape(-1, 2)
     return both[:, 0], both[:, 1]
-
-
-def _without_brackets(text: str, opening: str, closing: str) -> str:
-    """The text without what stands in these brackets, at any depth."""
-    depth, kept = 0, []
-    for letter in text:
-        depth += letter == opening
-        if not depth:
-            kept.append(letter)
-        depth -= letter == closing and depth > 0
-    return "".join(kept)

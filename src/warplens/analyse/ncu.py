@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warplens.analyse.finding import Finding, percent
 from warplens.errors import WarplensError
+from warplens.weave.symbols import base_name
 
 _IDENTITY = ("ID", "Kernel Name")
 _STALL = re.compile(r"(?:issue_stalled_|^stall )([a-z_ ]+?)(?:_per_issue_active.*|_not_issued.*|\..*)?$", re.IGNORECASE)
@@ -138,9 +140,10 @@ def _tall(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:
 
 def _number(text: str | None) -> float | None:
     try:
-        return float((text or "").replace(",", ""))
+        number = float((text or "").replace(",", ""))
     except ValueError:
         return None
+    return number if math.isfinite(number) else None
 
 
 def _kernel(name: str, launches: Sequence[Metrics]) -> NcuKernel:
@@ -223,9 +226,8 @@ def ncu_findings(found: Iterable[NcuKernel], kernels: Iterable[str] = ()) -> lis
 
 def match_kernel(kernel: str, known: Sequence[str]) -> str | None:
     """The name among `known` that ncu means: it writes kernels with their arguments and template parameters."""
-    bare = re.sub(r"\(.*$", "", kernel).split("::")[-1].strip()
-    bare = re.sub(r"^.*\s", "", re.sub(r"<.*$", "", bare))
-    return next((name for name in known if name == kernel or bare == name.split("(")[0]), None if known else kernel)
+    bare = base_name(kernel)
+    return next((name for name in known if name == kernel or bare == base_name(name)), None if known else kernel)
 
 
 def _throughput(one: NcuKernel, kernel: str) -> list[Finding]:

@@ -15,3 +15,23 @@ def plain_name(symbol: str) -> str:
         start = length.end()
         name, rest = rest[start : start + int(length[0])], rest[start + int(length[0]) :]
     return name
+
+
+def base_name(name: str) -> str:
+    """A kernel's bare name, mangled or not: without return type, namespaces, template and call arguments."""
+    if name.startswith("_Z"):
+        return plain_name(name)
+    text = name.replace("(anonymous namespace)::", "")
+    text = _without_brackets(_without_brackets(text, "(", ")"), "<", ">")
+    return re.split(r"::|\s|\*|&", text.strip())[-1] or name
+
+
+def _without_brackets(text: str, opening: str, closing: str) -> str:
+    """The text without what stands in these brackets, at any depth."""
+    depth, kept = 0, []
+    for letter in text:
+        depth += letter == opening
+        if not depth:
+            kept.append(letter)
+        depth -= letter == closing and depth > 0
+    return "".join(kept)
