@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,11 @@ def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> Path
     if not target.parent.is_dir():
         raise WarplensError(f"{target}: the folder {target.parent} does not exist; create it first")
     return target
+
+
+def safe_name(text: str) -> str:
+    """The text as a file's name: what may mean something to a file system or a shell becomes `_`."""
+    return re.sub(r"[^\w.=+-]", "_", text)
 
 
 def cache_folder() -> Path:

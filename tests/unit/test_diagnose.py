@@ -144,7 +144,8 @@ def test_the_command_prints_json_and_fails_on_request(tmp_path: Path, capsys: py
     (document,) = json.loads(capsys.readouterr().out)["diagnoses"]
     assert [issue["verdict"] for issue in document["issues"]] == [CLEAR, FOUND, CLEAR, UNKNOWN]
     assert main(["diagnose", str(path), "--fail"]) == 3
-    assert main(["diagnose", str(path), "--expected", "soon"]) == 2
+    for wrong in ("soon", "infs", "-3ms"):
+        assert main(["diagnose", str(path), f"--expected={wrong}"]) == 2
     assert main(["diagnose", str(path), "more"]) == 2
     assert main(["diagnose"]) == 2
 
@@ -165,8 +166,9 @@ def run():
         profile.add(Pending())
     return samples.np.array([1.0, float("nan") if IMPL == "nan" else 1.0])
 
-@wl.benchmark(x="n", values=[1], lines={"impl": ["nan", "fine", "silent", "skipped"]}, device="cpu")
-def case(n, impl):
+@wl.benchmark(x="n", values=[1], lines={"impl": ["nan", "fine", "silent", "skipped", "a/b"]}, fixed={"dtype": "int64"},
+              device="cpu")
+def case(n, impl, dtype):
     global IMPL
     IMPL = impl
     if impl == "skipped":
@@ -180,7 +182,7 @@ def test_a_benchmark_is_timed_checked_profiled_and_diagnosed_in_one_command(
 ) -> None:
     file, folder = tmp_path / "bench_cpu.py", tmp_path / "traces"
     file.write_text(CPU)
-    assert main(["diagnose", str(file), "-o", str(folder), "--json"]) == 0
+    assert main(["diagnose", str(file), "-o", str(folder), "--json", "--impl", "nan,fine,silent,skipped"]) == 0
     out, err = capsys.readouterr()
     found = {one["of"]: one for one in json.loads(out)["diagnoses"]}
     assert list(found) == ["nan at 1", "fine at 1"]
@@ -195,6 +197,24 @@ def test_a_benchmark_is_timed_checked_profiled_and_diagnosed_in_one_command(
     assert main(["diagnose", str(file), "--impl", "silent"]) == 1
     assert main(["diagnose", str(file), "--impl", "fien"]) == 2
     assert main(["diagnose", str(file), "--flops", "1"]) == 2
+    assert main(["diagnose", str(file), "--impl", "fine", "--expected", "soon"]) == 2
+
+
+def test_each_combination_of_a_benchmark_is_kept_apart_and_held_against_the_roof_of_its_type(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder, roofs = tmp_path / "bench_cpu.py", tmp_path / "traces", tmp_path / "roofs.json"
+    file.write_text(CPU)
+    roofs.write_text('{"device": "x", "measured": {"bandwidth": 1e3, "fp32": 1e3, "fp16": 2e3}}')
+    words = ["diagnose", str(file), "-o", str(folder), "--impl", "a/b", "--ceilings", str(roofs), "--json"]
+    assert main([*words, "--dtype", "int64,float16"]) == 0
+    found = {one["of"]: one["roofline"] for one in json.loads(capsys.readouterr().out)["diagnoses"]}
+    assert {name: (point["flops"], point["ceilings"]["dtype"]) for name, point in found.items()} == {
+        "a/b at 1, dtype int64": (None, "fp32"), "a/b at 1, dtype float16": (1e9, "fp16"),
+    }  # fmt: skip
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "case_a_b_1_dtype=float16.warplens", "case_a_b_1_dtype=int64.warplens",
+    ]  # fmt: skip
 
 
 def test_sectors_are_read_as_metrics_of_their_own_or_from_those_of_a_full_set() -> None:

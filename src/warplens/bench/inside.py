@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from warplens.analyse.devices import DTYPES
 from warplens.analyse.diagnose import Diagnosis, Given, diagnose
 from warplens.analyse.issues import Checked
 from warplens.analyse.lives import Lives
@@ -38,10 +39,11 @@ def diagnose_row(trace: Trace, row: Row, kernel: str | None = None, **more: Any)
     compared = row.tolerance is not None or row.status == "wrong"
     # A call may be several kernels and the time between them; only the whole of it is compared with the work.
     alone = len(trace.meta.launches) == 1
+    rated = row.dtype in DTYPES
     given = Given(
-        flops=row.flops,
+        flops=row.flops if rated else None,
         bytes=row.bytes,
-        dtype=row.dtype or "fp16",
+        dtype=row.dtype if rated else "fp32",
         time_ns=row.median_ns if alone else None,
         checked=Checked(row.note if row.status == "wrong" else "", row.error, row.tolerance) if compared else None,
         **more,

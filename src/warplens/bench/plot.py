@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from warplens.analyse.roofline import Ceilings
 from warplens.bench.results import Results, Row, Sweep
 from warplens.bench.text import heading
 from warplens.errors import UsageError, WarplensError, did_you_mean
-from warplens.files import atomic_write, check_writable
+from warplens.files import atomic_write, check_writable, safe_name
 from warplens.view.palette import colours
 from warplens.view.plot import blank
 
@@ -195,7 +194,7 @@ def _varying(name: str, others: Sequence[tuple[str, Any]], groups: Mapping[Any, 
         for key, value in pairs:
             if group == name:
                 values.setdefault(key, set()).add(str(value))
-    return [re.sub(r"[^\w.=+-]", "_", f"{key}={value}") for key, value in others if len(values[key]) > 1]
+    return [safe_name(f"{key}={value}") for key, value in others if len(values[key]) > 1]
 
 
 def _on_roof(row: Row) -> bool:

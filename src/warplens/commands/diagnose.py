@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from warplens.commands.common import (
 )
 from warplens.commands.roofline import amount, read_ceilings
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
-from warplens.files import check_writable
+from warplens.files import check_writable, safe_name
 from warplens.trace.model import Trace
 
 _STYLES = {FOUND: "bold red", CLEAR: "green"}
@@ -62,18 +63,19 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         raise UsageError(f"--roof {given['roof']!r} is not known{did_you_mean(given['roof'], DTYPES)}")
     if not arguments:
         raise UsageError("name a trace, or a .py file with @wl.benchmark in it")
+    known = _known(given)
     benchmarks = [token for token in arguments if token.lower().endswith(".py") and not token.startswith("-")]
     if benchmarks:
         own = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
-        found = _of_benchmark(list(arguments), own, given)
+        found = _of_benchmark(list(arguments), own, given, known)
     else:
         if len(arguments) > 1:
             raise UsageError(f"{arguments[1]}: nothing more is expected after a trace")
         if given["only"] or given["output"]:
             raise UsageError("--only and --output go with a benchmark (FILE.py), not with a trace")
         trace = read_trace(arguments[0])
-        known = {**_common(given, trace), "flops": amount(given["flops"], "--flops")}
-        known |= {"bytes": amount(given["moved"], "--bytes"), "dtype": given["roof"] or "fp16"}
+        known |= {"flops": amount(given["flops"], "--flops"), "bytes": amount(given["moved"], "--bytes")}
+        known |= {"dtype": given["roof"] or "fp16", "ncu": _ncu(given["ncu"], given["kernel"], trace)}
         with working("diagnosing"):
             found = [(arguments[0], diagnose(trace, kernel=given["kernel"], given=Given(**known)))]
     if given["as_json"]:
@@ -87,17 +89,18 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         raise ThresholdCrossed(f"{label}: {', '.join(issue.name for issue in one.found)}")
 
 
-def _common(given: dict[str, Any], trace: Trace) -> dict[str, Any]:
-    """What both kinds of input take from the command line."""
+def _known(given: dict[str, Any]) -> dict[str, Any]:
+    """What both kinds of input take from the command line, before anything is read or measured."""
     return {
         "expected_ns": _time(given["expected"]),
         "measured": read_ceilings(given["ceilings"])[1] if given["ceilings"] else None,
-        "ncu": _ncu(given["ncu"], given["kernel"], trace) if given["ncu"] else None,
         "waits_like": given["waits"],
     }
 
 
-def _of_benchmark(arguments: list[str], own: list[str], given: dict[str, Any]) -> list[tuple[str, Diagnosis]]:
+def _of_benchmark(
+    arguments: list[str], own: list[str], given: dict[str, Any], known: dict[str, Any]
+) -> list[tuple[str, Diagnosis]]:
     from warplens.bench.arguments import apply, split
     from warplens.bench.inside import diagnose_row, profile_case
     from warplens.bench.load import choose, load_benchmarks
@@ -111,33 +114,35 @@ def _of_benchmark(arguments: list[str], own: list[str], given: dict[str, Any]) -
     method: dict[str, Any] = dict(QUICK)
     job = Job(chosen, **method)
     makers = {one.name: one.make for one in chosen}
+    varying = {one.name: [axis.name for axis in one.fixed if len(axis.values) > 1] for one in chosen}
     out, missed = [], []
     for row in job:
-        label = f"{row.line} at {row.x}"
+        others = [(name, row.params[name]) for name in varying[row.benchmark]]
+        label = ", ".join([f"{row.line} at {row.x}", *(f"{name} {value}" for name, value in others)])
         if not row.timed:
             missed.append(f"{label}: {row.status}: {row.note}")
             continue
-        path = _target(given["output"], row.benchmark, row.line, row.x, given["force"])
+        parts = [row.benchmark, row.line, row.x, *(f"{name}={value}" for name, value in others)]
         try:
+            path = _target(given["output"], "_".join(map(str, parts)), given["force"])
             with working(f"profiling {label}"):
                 trace = profile_case(makers[row.benchmark], row.params, path)
-                more = _common(given, trace)
-                out.append((label, diagnose_row(trace, row, given["kernel"], **more)))
+                ncu = _ncu(given["ncu"], given["kernel"], trace)
+                out.append((label, diagnose_row(trace, row, given["kernel"], ncu=ncu, **known)))
         except WarplensError as error:
             missed.append(f"{label}: {error}")
-    for line in missed:
+    for line in missed if out else missed[1:]:
         stderr().print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     if not out:
         raise WarplensError(f"none of {job.total} cases could be diagnosed; {missed[0] if missed else ''}")
     return out
 
 
-def _target(folder: str | None, *parts: object) -> Path | None:
+def _target(folder: str | None, name: str, force: bool) -> Path | None:
     if folder is None:
         return None
-    *names, force = parts
     Path(folder).mkdir(parents=True, exist_ok=True)
-    return check_writable(Path(folder) / ("_".join(map(str, names)) + ".warplens"), force=bool(force))
+    return check_writable(Path(folder) / f"{safe_name(name)}.warplens", force=force)
 
 
 def _time(text: str | None) -> float | None:
@@ -151,16 +156,18 @@ def _time(text: str | None) -> float | None:
                 value = float(text.removesuffix(unit)) * units[unit]
             except ValueError:
                 break
-            if value > 0:
+            if 0 < value < math.inf:
                 return value
             break
     raise UsageError(f"--expected {text!r}: expected a time such as 5ms, 300us or 0.1s")
 
 
-def _ncu(report: str, kernel: str | None, trace: Trace) -> NcuKernel | None:
-    """The kernel of a report that is the one diagnosed."""
+def _ncu(report: str | None, kernel: str | None, trace: Trace) -> NcuKernel | None:
+    """The kernel of a report that is the one diagnosed; None without a report."""
     from warplens.ncu import read_ncu
 
+    if report is None:
+        return None
     wanted = [kernel] if kernel else trace.kernels
     found = [one for one in read_ncu(report) if match_kernel(one.kernel, wanted)]
     if not found:
