@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -41,7 +43,7 @@ class Profile:
     def __init__(self, path: str | os.PathLike[str] | None = None, *, rank: int | None = None, **options: Any) -> None:
         if callable(path):
             raise WarplensError("write @wl.profile() with brackets: @wl.profile alone decorates nothing")
-        self.path = None if path is None else check_writable(path, force=True)
+        self.path = None if path is None else _trace_path(path)
         self.options = Options.of(options)
         self.rank = int(os.environ.get("RANK", "0") or 0) if rank is None else rank
         self.device = Device()
@@ -49,12 +51,20 @@ class Profile:
         self._announced: dict[int, int] = {}
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
-        self._launches: dict[str, int] = {}
         self._trace: Trace | None = None
         self._opened: list[Callable[[], None]] = []
+        self._counting = threading.Lock()
         self.gives_way = False
         """Whether a profile that starts inside this one takes its place until it ends, as in `warplens run`."""
         self._waiting: Profile | None = None
+        self.kept: dict[str, Any] = {}
+        """What front ends keep for as long as there is the profile."""
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin with no launch counted: a profile may be entered again, as a decorated function does it."""
+        self._gave_way = False
+        self._launches: dict[str, int] = {}
         self.notes: dict[str, list[str]] = {}
         self.seen: dict[str, int] = {}
         self.coverage = Coverage()
@@ -84,8 +94,9 @@ class Profile:
         """Whether the next launch of `kernel` is one to record; called once per launch, since every= counts them."""
         if not self.options.wants_kernel(kernel):
             return False
-        number = self._launches.get(kernel, 0)
-        self._launches[kernel] = number + 1
+        with self._counting:
+            number = self._launches.get(kernel, 0)
+            self._launches[kernel] = number + 1
         taken, left = divmod(number, self.options.every)
         return left == 0 and (self.options.launches is None or taken < self.options.launches)
 
@@ -96,7 +107,8 @@ class Profile:
 
     def saw(self, kernel: str) -> None:
         """Called by a front end for each launch that passes it, recorded or not: what ran is told from this."""
-        self.seen[kernel] = self.seen.get(kernel, 0) + 1
+        with self._counting:
+            self.seen[kernel] = self.seen.get(kernel, 0) + 1
 
     def note(self, kernel: str, text: str) -> None:
         """Say once what the user must know of a kernel, such as why it runs unmarked; the trace keeps it."""
@@ -112,6 +124,7 @@ class Profile:
             self._opened.append(close)
 
     def __enter__(self) -> Profile:
+        self._forget()
         if self.options.torch and self.enabled:
             from warplens._torch.recorder import Recorder
 
@@ -131,6 +144,7 @@ class Profile:
             if not running.gives_way:
                 raise WarplensError("a profile is already running; end it before starting another")
             running.pause()
+            running._gave_way = True
             self._waiting = running
         _stack.append(self)
         self._opened = []
@@ -232,6 +246,11 @@ class Profile:
         """A profile without a record is an error, never an empty timeline."""
         if len(trace) or self.options.dump_ir is not None:
             return
+        if not launches and self._gave_way and not self.seen:
+            raise WarplensError(
+                "no kernel was left to record: the program profiles its kernels itself, with a wl.profile of its own; "
+                "run it without warplens run, or take that out"
+            )
         if not launches:
             raise WarplensError(_why_nothing(self.options, self.seen))
         names = ", ".join(sorted({launch.kernel for launch in launches}))
@@ -244,6 +263,18 @@ class Profile:
             f"{names} ran but recorded nothing: no mark was reached by lane 0 of a recorded warp; "
             "check warps=, blocks= and sms=, and that the marked code runs"
         )
+
+
+def _trace_path(path: str | os.PathLike[str]) -> Path:
+    """Where a profile may write: a trace under the name of another format would be read as that."""
+    from warplens.export import FORMATS
+
+    target = check_writable(path, force=True)
+    if any(target.name.lower().endswith(suffix) for suffix in FORMATS if suffix != ".parquet"):
+        raise UsageError(
+            f"{target}: a profile writes a trace, such as {target.stem}.warplens; `warplens export` makes other formats"
+        )
+    return target
 
 
 def _losses(launches: list[Launch], trace: Trace) -> list[str]:
@@ -284,6 +315,14 @@ hooks: list[Callable[[Profile], Callable[[], None] | None]] = []
 """Front ends add a function here; it is called when a profile begins and gives what to call when it ends."""
 
 _stack: list[Profile] = []
+
+
+def attach(hook: Callable[[Profile], Callable[[], None] | None]) -> None:
+    """Let every profile start a front end by `hook`, one that already runs too."""
+    hooks.append(hook)
+    running = active()
+    if running is not None:
+        running.join(hook)
 
 
 def active() -> Profile | None:

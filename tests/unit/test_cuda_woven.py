@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -154,6 +156,17 @@ def test_every_mark_of_the_header_reaches_the_trace(gpu: SimulatedDriver, source
     assert trace.meta.locations["add"] == "k.cu:13"
     spread = not called and block == 64
     assert ("%wl_l8" in gpu.launched[0]) == spread
+
+
+def test_a_profile_that_nobody_holds_goes_with_its_records(gpu: SimulatedDriver) -> None:
+    module, out = wlcu.compile(INLINED, arch="sm_90", name="k.cu"), gpu.allocate(4 * 64)
+    profile = wl.profile()
+    with profile:
+        module["work"].launch(1, 64, np.uint64(out), np.int32(5))
+    left = weakref.ref(profile)
+    del profile
+    gc.collect()
+    assert left() is None
 
 
 def test_options_of_woven_kernels_reach_cuda(gpu: SimulatedDriver) -> None:

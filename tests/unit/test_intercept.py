@@ -154,6 +154,64 @@ def test_a_twin_that_would_harm_does_not_run(
         kernel(GRID, BLOCK, data.arguments)
 
 
+def test_ptx_that_the_weaver_cannot_read_leaves_the_kernel_plain(
+    gpu: FakeDriver, cupy_kernel: Any, tmp_path: Path
+) -> None:  # fmt: skip
+    (tmp_path / "k.ptx").write_text(
+        PTX.replace(".visible .entry vector_add", ".unheard .of;\n.visible .entry vector_add")
+    )
+    profile, data = wl.profile(auto="all"), Data(gpu)
+    plain, gpu.plain = gpu.plain, lambda text, symbol: plain(PTX, symbol)
+    with pytest.raises(WarplensError, match="no kernel was profiled"), profile:
+        cupy_kernel(None, "vector_add", str(tmp_path / "k.ptx"))(GRID, BLOCK, data.arguments)
+    data.result()
+    assert any("this is not PTX that warplens knows: '.unheard .of;'" in text for text in profile.notes["vector_add"])
+
+
+def test_without_memory_for_records_an_automatically_marked_kernel_runs_plain(
+    gpu: FakeDriver, cupy_kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def full(size: int) -> int:
+        raise WarplensError("cuMemAlloc failed: out of memory (CUDA error 2)")
+
+    monkeypatch.setattr(gpu, "allocate", full)
+    profile, data = wl.profile(auto="all"), Data(gpu)
+    with pytest.raises(WarplensError, match="no kernel was profiled"), profile:
+        cupy_kernel("source", "vector_add")(GRID, BLOCK, data.arguments)
+    data.result()
+    assert any("no device memory for 4 tracks" in text for text in profile.notes["vector_add"])
+    with pytest.raises(WarplensError, match="no device memory"), wl.profile(auto="all", strict=True):
+        cupy_kernel("source", "vector_add")(GRID, BLOCK, data.arguments)
+
+
+def test_a_version_whose_insides_are_not_known_runs_without_marks(gpu: FakeDriver, cupy_kernel: Any) -> None:
+    import cupy._core.raw as raw
+
+    data, known = Data(gpu), raw._get_raw_module
+    kernel = cupy_kernel("source", "vector_add")
+    kernel(GRID, BLOCK, data.arguments)
+    del raw._get_raw_module
+    profile = wl.profile(auto="all")
+    try:
+        with pytest.raises(WarplensError, match="no kernel was profiled"), profile:
+            kernel(GRID, BLOCK, data.arguments)
+    finally:
+        raw._get_raw_module = known
+    assert any("does not know this version" in text for text in profile.notes["cupy"])
+
+
+def test_a_launch_function_that_outlives_the_profile_launches_the_plain_kernel(
+    gpu: FakeDriver, cupy_kernel: Any
+) -> None:  # fmt: skip
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    with wl.profile(auto="all") as prof:
+        kernel(GRID, BLOCK, data.arguments)
+        kept = kernel.kernel
+    kept(GRID, BLOCK, data.arguments)
+    assert [woven for _, woven, _ in gpu.fired] == [True, False]
+    assert prof.seen == {"vector_add": 1}
+
+
 def test_a_dense_twin_is_woven_leaner_before_it_is_given_up(gpu: FakeDriver, cupy_kernel: Any) -> None:
     data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
     gpu.blocks, gpu.squeezes = {False: 4, True: 3}, True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -189,3 +192,34 @@ def test_what_is_said_of_a_kernel_is_said_once_and_kept(tmp_path: Path, capsys: 
             prof.note("gemm", "runs unmarked: it would spill")
     assert capsys.readouterr().err == "warplens: gemm: runs unmarked: it would spill\n"
     assert list(wl.load(tmp_path / "t.warplens").meta.notes["gemm"]) == ["runs unmarked: it would spill"]
+
+
+def test_a_profile_that_is_entered_again_counts_from_the_start() -> None:
+    prof = wl.profile(launches=1, auto="loads")
+    for _ in range(2):
+        with prof:
+            assert [prof.wants("gemm"), prof.wants("gemm")] == [True, False]
+            prof.pause()
+            prof.resume()
+            assert not prof.wants("gemm"), "a pause is no new start"
+            prof.saw("gemm")
+            prof.add(Ran())
+        assert prof.seen == {"gemm": 1}
+
+
+def test_launches_of_several_threads_are_counted_one_by_one() -> None:
+    prof = wl.profile(every=3)
+    barrier = threading.Barrier(4)
+
+    def launch() -> list[bool]:
+        barrier.wait()
+        return [prof.wants("gemm") for _ in range(3000)]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            wanted = [job.result() for job in [pool.submit(launch) for _ in range(4)]]
+    finally:
+        sys.setswitchinterval(before)
+    assert sum(map(sum, wanted)) == 4000

@@ -11,7 +11,9 @@ import pytest
 from warplens.errors import UsageError, WarplensError
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
 from warplens.weave import simulate
+from warplens.weave.calls import with_parameter
 from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
+from warplens.weave.ptx import parse
 from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import Woven, weave
 
@@ -473,6 +475,20 @@ def test_taking_a_marked_functions_address_is_refused_by_line() -> None:
     text = FUNCTIONS.replace("	mov.u32 %r4, 0;", "	mov.u64 %rd2, leaf;")
     with pytest.raises(WeaveError, match=r"line 41 in caller.*address of leaf"):
         weave(text, buffer=SymbolBuffer())
+
+
+@pytest.mark.parametrize("text", [".visible .entry entry()\n{ ret; }", ".entry entry\n{ ret; }"])
+def test_a_kernel_may_be_called_as_a_word_of_the_language(text: str) -> None:
+    (function,) = parse(HEAD + text).entries
+    function.header = with_parameter(function, ".param .u64 more")
+    assert [param.name for param in parse(HEAD + function.text()).entries[0].params] == ["more"]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n\n"])
+def test_line_ends_do_not_matter(end: str) -> None:
+    plain, other = weave(KERNEL), weave(KERNEL.replace("\n", end))
+    assert other.regions == plain.regions
+    assert launch(other, "work", 2, 64, ["OUT", 5, 32, "BUFFER"], out=128)[1].any()
 
 
 @pytest.mark.parametrize("buffer", [ParamBuffer(), SymbolBuffer()])

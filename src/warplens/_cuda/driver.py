@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
@@ -54,16 +55,28 @@ class Driver:
                 "there is no NVIDIA driver on this machine (libcuda.so.1 is missing), so no kernel can be launched; "
                 "compiling works, and `warplens demo` runs without a GPU"
             ) from None
+        self._entered = threading.local()
+        self._entered.here = True
         self._call("cuInit", c_uint(0))
-        context = c_void_p()
-        self._call("cuCtxGetCurrent", byref(context))
-        if not context.value:
+        self._context = c_void_p()
+        self._call("cuCtxGetCurrent", byref(self._context))
+        if not self._context.value:
             device = c_int()
             self._call("cuDeviceGet", byref(device), c_int(0))
-            self._call("cuDevicePrimaryCtxRetain", byref(context), device)
-            self._call("cuCtxSetCurrent", context)
+            self._call("cuDevicePrimaryCtxRetain", byref(self._context), device)
+            self._call("cuCtxSetCurrent", self._context)
+
+    def _enter(self) -> None:
+        """A context is current in one thread: one that has none yet gets that of the first."""
+        self._entered.here = True
+        current = c_void_p()
+        self._call("cuCtxGetCurrent", byref(current))
+        if not current.value:
+            self._call("cuCtxSetCurrent", self._context)
 
     def _status(self, name: str, *arguments: object) -> int:
+        if not hasattr(self._entered, "here"):
+            self._enter()
         function = getattr(self._lib, name + "_v2", None) if name in _VERSION_2 else None
         return int((function or getattr(self._lib, name))(*arguments))
 

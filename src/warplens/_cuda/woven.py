@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -109,11 +108,9 @@ def lend(profile: Profile, build: WovenBuild, symbol: str, how: Weaving, kernel:
     return buffers.lend(woven, shape.grid, shape.stream)
 
 
-_held: weakref.WeakKeyDictionary[Profile, Buffers] = weakref.WeakKeyDictionary()
-
-
 def _buffers(profile: Profile) -> Buffers:
-    return _held.setdefault(profile, Buffers(profile, DriverMemory()))
+    found: Buffers = profile.kept.setdefault("cuda", Buffers(profile, DriverMemory()))
+    return found
 
 
 def _opens(nodes: object) -> bool:

@@ -25,7 +25,12 @@ def attach(library: str, install: Install) -> None:
         if profile.options.buffer != "global":
             profile.note(library, f"its kernels run unmarked: buffer={profile.options.buffer!r} is for Triton kernels")
             return None
-        undo = install(Launches(profile))
+        try:
+            undo = install(Launches(profile))
+        except (ImportError, AttributeError) as error:
+            # Interception leans on names that a library does not promise: the program must run without them.
+            profile.note(library, f"its kernels run unmarked: warplens does not know this version of it ({error})")
+            return None
 
         def stop() -> None:
             while undo:
@@ -34,7 +39,4 @@ def attach(library: str, install: Install) -> None:
         return stop
 
     _attached[library] = start
-    session.hooks.append(start)
-    running = session.active()
-    if running is not None:
-        running.join(start)
+    session.attach(start)

@@ -13,6 +13,7 @@ from warplens.weave.calls import with_parameter
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.ptx import Declaration, Module, parse
 from warplens.weave.rules import Auto
+from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import Woven, weave
 
 _HARMLESS = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_")
@@ -84,7 +85,10 @@ def marked_text(
 @functools.lru_cache(maxsize=256)
 def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0) -> Twin:
     """Make and load the twin; each device has its own."""
-    woven, marked, constants = marked_text(text, symbol, auto, how, registers)
+    try:
+        woven, marked, constants = marked_text(text, symbol, auto, how, registers)
+    except WeaveError as error:
+        raise Unavailable(str(error)) from None
     lib = driver()
     try:
         library = lib.load_library(woven.text.encode() + b"\0")

@@ -104,7 +104,4 @@ def _refuse_others() -> None:
 @functools.cache
 def attach() -> None:
     """Let profiles start the front end; joins one that already runs."""
-    session.hooks.append(start)
-    running = session.active()
-    if running is not None:
-        running.join(start)
+    session.attach(start)

@@ -42,10 +42,7 @@ def start(profile: Profile) -> Callable[[], None] | None:
 @functools.cache
 def attach() -> None:
     """Let profiles reach Inductor's kernels; joins one that already runs."""
-    session.hooks.append(start)
-    running = session.active()
-    if running is not None:
-        running.join(start)
+    session.attach(start)
 
 
 class _Marker:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from warplens.capture import OWN_WORK, Device
+from warplens.errors import WarplensError
 from warplens.launch.memory import BUDGET_SHARE
 
 if TYPE_CHECKING:
@@ -34,15 +36,26 @@ class Buffer:
     def synchronize(self) -> None:
         import torch
 
-        torch.cuda.synchronize(self.tensor.device)
+        with _failures():
+            torch.cuda.synchronize(self.tensor.device)
 
     def rows(self, count: int, stride: int, offset: int, width: int) -> npt.NDArray[np.uint8]:
         """Bytes [offset, offset + width) of each of `count` tracks, on the host."""
         if not count or not width:
             return np.zeros((count, width), np.uint8)
-        tracks = self.tensor[self.start : self.start + count * stride].view(count, stride)
-        host: npt.NDArray[np.uint8] = tracks[:, offset : offset + width].contiguous().cpu().numpy()
+        with _failures():
+            tracks = self.tensor[self.start : self.start + count * stride].view(count, stride)
+            host: npt.NDArray[np.uint8] = tracks[:, offset : offset + width].contiguous().cpu().numpy()
         return host
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Torch tells of a kernel that failed to whoever asks next: that is us, and the block's own error must go on."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise WarplensError(f"records cannot be read: {str(error).partition(chr(10))[0]}") from None
 
 
 def allocate(nbytes: int, stream: int | None) -> Buffer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 
 from warplens.capture import Dim3
 from warplens.errors import WarplensError
@@ -25,10 +26,24 @@ class Buffers:
     def __init__(self, profile: Profile, memory: Memory) -> None:
         self.profile, self.memory = profile, memory
         self._launches: list[WovenLaunch] = []
+        self._held = 0
+        """Bytes on the device."""
         self._first: dict[str, WovenLaunch] = {}
+        self._lending = threading.RLock()
 
     def lend(self, kernel: WovenKernel, grid: Dim3, stream: int | None) -> int:
         """What the kernel takes as its buffer: the address, with log2 of a track's size in its low bits. 0 for none."""
+        try:
+            with self._lending:
+                return self._lend(kernel, grid, stream)
+        except MemoryError as error:
+            problem = f"{error}; ask for fewer with records_per_warp=, warps= or blocks="
+            if not kernel.auto or self.profile.options.strict:
+                raise WarplensError(f"kernel {kernel.name}: {problem}") from None
+            self.profile.note(kernel.name, f"runs unmarked: {problem}")
+            return 0
+
+    def _lend(self, kernel: WovenKernel, grid: Dim3, stream: int | None) -> int:
         blocks = kernel.select.blocks_of(grid[0] * grid[1] * grid[2])
         tracks = blocks * kernel.select.tracks_per_block(kernel.warps)
         if not tracks:
@@ -38,10 +53,7 @@ class Buffers:
         try:
             buffer = self.memory.allocate((tracks + 1) << shift, stream)
         except MemoryError as error:
-            raise WarplensError(
-                f"kernel {kernel.name}: no device memory for {tracks} tracks of {1 << shift} bytes ({error}); "
-                "ask for fewer with records_per_warp=, warps= or blocks="
-            ) from None
+            raise MemoryError(f"no device memory for {tracks} tracks of {1 << shift} bytes ({error})") from None
         address = buffer.align(1 << shift)
         first = kernel.name not in self._first
         launch = WovenLaunch(
@@ -49,6 +61,7 @@ class Buffers:
         )
         self._first.setdefault(kernel.name, launch)
         self._launches.append(launch)
+        self._held += buffer.nbytes
         self.profile.add(launch)
         self.memory.describe(self.profile)
         return address | shift
@@ -77,8 +90,8 @@ class Buffers:
 
     def _make_room(self, wanted: int) -> None:
         """Bring earlier launches home when their buffers would fill the device; the only place that waits."""
-        held = sum(launch.nbytes for launch in self._launches)
-        if held + wanted > self.memory.budget():
+        if self._held + wanted > self.memory.budget():
             for launch in self._launches:
                 launch.collect()
             self._launches.clear()
+            self._held = 0

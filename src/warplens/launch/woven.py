@@ -58,10 +58,6 @@ class WovenLaunch:
         self.buffer: Buffer | None = buffer
         self._launch: Launch | None = None
 
-    @property
-    def nbytes(self) -> int:
-        return self.buffer.nbytes if self.buffer is not None else 0
-
     def collect(self) -> Launch:
         """Wait for the device, copy what was written, and let the buffer go."""
         if self._launch is None:

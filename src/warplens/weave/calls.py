@@ -149,7 +149,7 @@ def _with_state(function: Function) -> str:
 def with_parameter(function: Function, declaration: str) -> str:
     """`.func (ret) name (params)` or `.entry name (params)` with one more parameter."""
     header, name = function.header, function.name
-    match = re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])\s*", header)
+    match = re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])\s*", header)
     assert match is not None
     rest = header[match.end() :]
     if rest.startswith("("):

@@ -24,7 +24,8 @@ _SAME = frozenset({"vote", "redux"})
 _ALL_LANES = frozenset({"31", "0x1f", "0x1F"})
 """What makes a shuffle's lane one of the whole warp rather than of a part of it."""
 _OWN = frozenset({"addc", "subc", "madc", "ld", "ldu", "atom", "match", "ldmatrix", "mma", "wmma", "wgmma",
-                  "mbarrier", "elect", "call", "tex", "suld", "tld4", "activemask", "tcgen05", "movmatrix", "multimem", "surf", "vset"})  # fmt: skip
+                  "mbarrier", "elect", "call", "tex", "suld", "tld4", "activemask", "tcgen05", "movmatrix", "multimem",
+                  "surf", "vset"})  # fmt: skip
 """Their result is each lane's own; a carry is not among the operands."""
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
