@@ -137,6 +137,21 @@ def test_lanes_nest(times: list[tuple[int, int]]) -> None:
                 assert other.end <= one.start or (other.start <= one.start and one.end <= other.end)
 
 
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [('"grid": [4, 1, 1]', '"grid": "[4,1,1]"'), ("op::add", "op::\\ud800"), ('"correlation"', '"none"')],
+)
+def test_what_kineto_does_not_say_well_is_left_out(written: str, instead: str, tmp_path: Path) -> None:
+    run = mixed_run(7)
+    torch = run.write_torch(tmp_path / "torch.json")
+    assert written in torch.read_text()
+    torch.write_text(torch.read_text().replace(written, instead))
+    run.trace().export(tmp_path / "m.pftrace", torch=torch)
+    processor = TraceProcessor(tmp_path / "m.pftrace")
+    assert_contained(processor)
+    assert len(processor.query(KERNELS)) == 24
+
+
 def test_slices_that_cross_load_without_errors(tmp_path: Path) -> None:
     run = Run(8)
     run.launch()

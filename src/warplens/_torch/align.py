@@ -151,8 +151,7 @@ def _align_device(
         raise WarplensError(
             f"{torch.path}: no kernel called {', '.join(sorted(names))} in it; were both recorded in the same run?"
         )
-    grids = any("grid" in kernel.args for kernel in kernels)
-    if not grids:
+    if not any(kernel.grid for kernel in kernels):
         launches = [replace(one, key=(one.key[0], ())) for one in launches]
     pairs = match(launches, [_of_kernel(kernel, torch) for kernel in kernels])
     if not len(pairs.launch):
@@ -177,5 +176,4 @@ def _of_launch(info: LaunchInfo, zero: int) -> Execution:
 
 def _of_kernel(kernel: Slice, torch: TorchTrace) -> Execution:
     call = torch.calls.get(kernel.correlation) if kernel.correlation is not None else None
-    grid = tuple(int(size) for size in kernel.args.get("grid", ()))
-    return Execution((base_name(kernel.name), grid), kernel.start, kernel.end, call.start if call else None)
+    return Execution((base_name(kernel.name), kernel.grid), kernel.start, kernel.end, call.start if call else None)

@@ -46,6 +46,12 @@ class Slice(NamedTuple):
         value = self.args.get("correlation")
         return value if isinstance(value, int) and value > 0 else None
 
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The blocks of a kernel along each axis; empty where it does not say."""
+        value = self.args.get("grid")
+        return tuple(value) if isinstance(value, list) and all(isinstance(size, int) for size in value) else ()
+
 
 class MemoryEvent(NamedTuple):
     """An allocation (or, negative, a release) with what was held after it; device -1 is the CPU."""

@@ -37,7 +37,8 @@ def number(field: int, value: int) -> bytes:
 
 def data(field: int, value: bytes | str) -> bytes:
     """A length-delimited field: bytes, text or a message."""
-    payload = value.encode() if isinstance(value, str) else value
+    # A name may hold half a character: JSON can write one, UTF-8 cannot.
+    payload = value.encode(errors="replace") if isinstance(value, str) else value
     return _TAGS[field << 3 | 2] + varint(len(payload)) + payload
 
 
