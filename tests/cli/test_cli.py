@@ -136,6 +136,7 @@ def test_doctor_reports_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None
         (["stats", "{c}", "--depth", "1"], 2, "go with --tree"),
         (["stats", "{c}", "--tree", "--threshold", "101"], 2, "101.0 is not in the range 0<=x<=100"),
         (["stats", "{c}", "--waits", "load"], 2, "goes with --findings"),
+        (["bench", "--compare", "a.json"], 2, "requires 2 arguments; see warplens --help"),
         (["diff", "{c}", "{c}", "--confidence", "100"], 2, "not in the range 0<x<100"),
         (["diagnose", "{c}", "--roof", "fp17"], 2, "did you mean 'fp16'"),
         (["diagnose", "{c}", "-o", "folder"], 2, "go with a benchmark"),

@@ -201,6 +201,8 @@ def test_a_profile_of_the_programs_own_takes_its_block(tmp_path: Path) -> None:
         [info.grid[0] for info in wl.load(tmp_path / f"{name}.warplens").meta.launches] for name in ("prog", "inner")
     ]
     assert grids == [[2, 1], [5]]
+    program(tmp_path, "import warplens as wl\n@wl.profile()\ndef own():\n    raise SystemExit\nown()\n")
+    assert "the program profiles its kernels itself" in interpreted(tmp_path, "--force", "prog.py").stderr
 
 
 def test_what_ran_is_said_when_nothing_was_recorded(tmp_path: Path) -> None:
@@ -257,6 +259,8 @@ def test_automatic_marks_need_nothing_of_the_program_and_stay_out_of_plain_runs(
         (["--warps", "0,x", "{py}"], 2, "write numbers and ranges"),
         (["--fulll", "stop", "{py}"], 2, "no such option"),
         (["-o", "no/such/t.warplens", "{py}"], 1, "does not exist; create it first"),
+        (["-o", "t.json.gz", "{py}"], 2, "a profile writes a trace"),
+        (["-o", "prog.py", "--every", "0", "{py}"], 2, "every=0"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(

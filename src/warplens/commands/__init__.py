@@ -87,10 +87,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _show(error: click.ClickException) -> None:
     """Click's complaints in one line, as ours are; `warplens` alone still shows its verbs."""
     ctx, message = getattr(error, "ctx", None), error.format_message().rstrip(".")
-    if ctx is None or "\n" in message:
+    if "\n" in message:
         error.show()
         return
-    click.echo(f"{ctx.command_path}: {message[:1].lower()}{message[1:]}; see {ctx.command_path} --help", err=True)
+    command = "warplens" if ctx is None else ctx.command_path
+    click.echo(f"{command}: {message[:1].lower()}{message[1:]}; see {command} --help", err=True)
 
 
 def entry() -> None:

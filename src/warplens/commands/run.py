@@ -118,8 +118,9 @@ def command(
     target = _program(module, program)
     if list_kernels:
         return run_list.run(target, kernels=given["kernels"], as_json=as_json)
-    path = check_writable(output or _default_output(target), force=force)
+    path = Path(output or _default_output(target))
     profile = Profile(path, **_options(given))
+    check_writable(path, force=force)
     profile.gives_way = True
     if not profile.enabled:
         stderr().print("warplens is switched off (WARPLENS=0): the program runs as it is")

@@ -114,7 +114,7 @@ def _files(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[Path]
 
 def _next(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[str]:
     """Commands that work as they are printed, from where the user stands."""
-    if profile.options.dump_ir is not None:
+    if profile.options.dump_ir is not None and any(Path(profile.options.dump_ir).glob("*.ttgir")):
         folder = shlex.quote(str(profile.options.dump_ir))
         return [f"edit the files in {folder}, then: {again.program()} run --override {folder} SCRIPT"]
     if not len(trace) or profile.path is None:
