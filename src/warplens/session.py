@@ -54,6 +54,7 @@ class Profile:
         self._trace: Trace | None = None
         self._opened: list[Callable[[], None]] = []
         self._counting = threading.Lock()
+        self._process = os.getpid()
         self.gives_way = False
         """Whether a profile that starts inside this one takes its place until it ends, as in `warplens run`."""
         self._waiting: Profile | None = None
@@ -125,6 +126,7 @@ class Profile:
 
     def __enter__(self) -> Profile:
         self._forget()
+        self._process = os.getpid()
         if self.options.torch and self.enabled:
             from warplens._torch.recorder import Recorder
 
@@ -170,7 +172,8 @@ class Profile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
         recorder = self._stop_torch()
-        if not self.enabled:
+        if not self.enabled or os.getpid() != self._process:
+            # What a forked child inherited is its parent's to collect and to write.
             self._trace = Trace(empty_table())
             return
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +49,30 @@ def test_a_mistyped_rule_is_not_taken_for_a_script(tmp_path: Path, monkeypatch: 
         split(["--auto", "store", "train.py"], ())
     Path("store").write_text("")
     assert split(["--auto", "store", "train.py"], ()) == ([USUAL], ["store", "train.py"])
+
+
+def test_what_c_code_prints_does_not_reach_the_json_on_stdout() -> None:
+    """As a program of its own: C's buffer and its file descriptor are the process's."""
+    code = (
+        "import ctypes; from warplens.runner.streams import stdout_to_stderr\n"
+        "with stdout_to_stderr(True):\n    ctypes.CDLL(None).printf(b'from a kernel'); print('from python')\n"
+        "print('{}')"
+    )
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=buffered)
+    assert done.stdout == "{}\n"
+    assert "from a kernel" in done.stderr
+    assert "from python" in done.stderr
+
+
+def test_an_old_triton_is_said_and_not_in_the_programs_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    frontend = importlib.import_module("warplens._triton.frontend")
+    frontend.attach.cache_clear()
+    monkeypatch.setattr("triton.__version__", "3.1.0")
+    heard: dict[str, str] = {}
+    stop = frontends.watch(lambda library, error: heard.update({library: str(error)}))
+    stop()
+    assert "triton 3.1 is too old" in heard["triton"]
 
 
 def test_numbers_and_ranges() -> None:

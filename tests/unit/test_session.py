@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import threading
+import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -208,18 +208,35 @@ def test_a_profile_that_is_entered_again_counts_from_the_start() -> None:
 
 
 def test_launches_of_several_threads_are_counted_one_by_one() -> None:
-    prof = wl.profile(every=3)
-    barrier = threading.Barrier(4)
+    prof = wl.profile(launches=5)
 
-    def launch() -> list[bool]:
-        barrier.wait()
-        return [prof.wants("gemm") for _ in range(3000)]
+    class Slow(dict[str, int]):
+        """Lets other threads run between a look and what follows from it."""
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            wanted = [job.result() for job in [pool.submit(launch) for _ in range(4)]]
-    finally:
-        sys.setswitchinterval(before)
-    assert sum(map(sum, wanted)) == 4000
+        def get(self, key: str, default: int = 0) -> int:  # type: ignore[override]
+            found = super().get(key, default)
+            time.sleep(1e-4)
+            return found
+
+    prof._launches = Slow()
+
+    def launch() -> int:
+        return sum(prof.wants("gemm") for _ in range(30))
+
+    with ThreadPoolExecutor(4) as pool:
+        wanted = [pool.submit(launch) for _ in range(4)]
+    assert sum(job.result() for job in wanted) == 5
+
+
+def test_a_forked_child_leaves_the_trace_to_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "t.warplens"
+    with wl.profile(path) as prof:
+        prof.add(Ran())
+        child = os.fork()
+        if not child:
+            try:
+                prof.__exit__(SystemExit, SystemExit(), None)
+            finally:
+                os._exit(path.exists())
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(wl.load(path)) == 1

@@ -11,6 +11,7 @@ from typing import Any
 from warplens import session
 from warplens._triton import interpret
 from warplens._triton.compile import CompileHook, Recipe
+from warplens._triton.extra import require_triton
 from warplens._triton.launch import LaunchHook
 from warplens.errors import UsageError, WarplensError
 from warplens.launch.recording import weaving
@@ -104,4 +105,5 @@ def _refuse_others() -> None:
 @functools.cache
 def attach() -> None:
     """Let profiles start the front end; joins one that already runs."""
+    require_triton()
     session.attach(start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -21,5 +22,7 @@ def stdout_to_stderr(wanted: bool) -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
+        # What C code printed, a kernel's printf for one, waits in C's own buffer.
+        ctypes.CDLL(None).fflush(None)
         os.dup2(saved, 1)
         os.close(saved)
