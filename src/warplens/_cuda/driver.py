@@ -273,6 +273,10 @@ class Driver:
         sizes = [c_uint(value) for value in (*grid, *block, shared)]
         self._call("cuLaunchKernel", c_void_p(function), *sizes, c_void_p(stream), pointers, None)
 
+    def launch_config(self, config: int, function: int, arguments: int) -> None:
+        """Launch as the CUlaunchConfig at `config` says, with the array of argument addresses at `arguments`."""
+        self._call("cuLaunchKernelEx", c_void_p(config), c_void_p(function), c_void_p(arguments), None)
+
 
 _SETTINGS = (8, 9, 14)
 """Function attributes that a program may set: dynamic shared memory, carveout, non-portable clusters."""

@@ -85,7 +85,7 @@ class Bindings:
 
         return launch_ex if name == "cuLaunchKernelEx" else launch
 
-    def _twin(self, f: Any, shape: Shape, params: Any, extra: Sequence[Any]) -> tuple[int, _Arguments] | None:
+    def _twin(self, f: Any, shape: Shape, params: Any, extra: Sequence[Any]) -> tuple[int, Arguments] | None:
         lib, handle = driver(), int(f)
         kind, symbol, image = self.kernels.get(handle, ("", "", b""))
         if not kind:
@@ -103,10 +103,10 @@ class Bindings:
             return None
         twin, buffer = found
         count = len(lib.parameter_sizes(function))
-        return twin.kernel if kind == "Kernel" else twin.function, _Arguments(params, count, buffer)
+        return twin.kernel if kind == "Kernel" else twin.function, Arguments(params, count, buffer)
 
 
-class _Arguments:
+class Arguments:
     """Kernel arguments with one more, in the form of an address of addresses, which all launchers take."""
 
     def __init__(self, params: Any, count: int, buffer: int) -> None:

@@ -25,11 +25,17 @@ REGISTERS = 1 << 16
 @dataclass(frozen=True)
 class Kernel:
     """A plain kernel about to be launched: its symbol, its function in the current context, and how to get its PTX
-    (or an `Unavailable` that says why it cannot be had)."""
+    (or an `Unavailable` that says why it cannot be had). `known_as` is its author's name for it, where the symbol does
+    not say it."""
 
     symbol: str
     function: int
     text: Callable[[], str]
+    known_as: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.known_as or plain_name(self.symbol)
 
 
 class Launches(Buffers):
@@ -45,16 +51,14 @@ class Launches(Buffers):
         """The twin to launch and the last argument to launch it with; None where the plain kernel runs."""
         if session.active() is not self.profile:
             return None  # somebody kept our function in a place that the profile's end does not reach
-        name = plain_name(kernel.symbol)
+        name = kernel.name
         self.profile.saw(name)
         if not self.profile.options.wants_kernel(name):
             return None
         try:
             twin = self._find(kernel, shape)
         except Unavailable as reason:
-            if self.profile.options.strict:
-                raise WarplensError(f"{name}: {reason}; strict=True allows no unmarked kernel") from None
-            self.profile.note(name, f"runs unmarked: {reason}")
+            self._unmarked(name, reason)
             return None
         if not self.profile.wants(name):
             return None
@@ -63,6 +67,17 @@ class Launches(Buffers):
             driver().share_constant(constant, kernel.function, twin.library, shape.stream)
         pointer = self.lend(self._woven(name, twin, shape), shape.grid, shape.stream)
         return (twin, pointer) if pointer else None
+
+    def refuse(self, name: str, reason: Unavailable) -> None:
+        """Count a launch of a kernel that is out of reach, and say why."""
+        self.profile.saw(name)
+        if self.profile.options.wants_kernel(name):
+            self._unmarked(name, reason)
+
+    def _unmarked(self, name: str, reason: Unavailable) -> None:
+        if self.profile.options.strict:
+            raise WarplensError(f"{name}: {reason}; strict=True allows no unmarked kernel") from None
+        self.profile.note(name, f"runs unmarked: {reason}")
 
     def _find(self, kernel: Kernel, shape: Shape) -> Twin:
         lib = driver()

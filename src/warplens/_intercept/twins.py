@@ -16,8 +16,9 @@ from warplens.weave.rules import Auto
 from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import Woven, weave
 
-_HARMLESS = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_")
-"""Module variables that nobody writes: string literals, and numba's environment, which device code does not read."""
+_HARMLESS = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_|^wl_names_")
+"""Module variables that nobody writes: string literals, names of marks, and numba's environment, which device
+code does not read."""
 
 
 class Unavailable(WarplensError):
