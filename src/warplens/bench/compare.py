@@ -13,7 +13,7 @@ import numpy as np
 from warplens.analyse.resample import Interval, student
 from warplens.analyse.result import plain
 from warplens.bench.results import Results, Row
-from warplens.bench.summary import RESOLUTION_NS, Series
+from warplens.bench.summary import RESOLUTION_NS, Series, independent
 from warplens.errors import UsageError, WarplensError
 
 THRESHOLD = 0.05
@@ -142,7 +142,8 @@ def _why(interval: Interval, threshold: float) -> str:
 
 def _interval(old: Row, new: Row, confidence: float) -> Interval:
     """By the medians of stretches of each series, since neighbouring samples share their noise: Welch's interval for
-    the difference of their logarithms, around the ratio of the two medians."""
+    the difference of their logarithms, around the ratio of the two medians. Where the noise outlasts a stretch, they
+    count for fewer."""
     assert old.median_ns
     assert new.median_ns
     change = math.log(new.median_ns / old.median_ns)
@@ -153,8 +154,9 @@ def _interval(old: Row, new: Row, confidence: float) -> Interval:
         reach = math.inf
     else:
         parts = [_stretches(old), _stretches(new)]
-        error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in parts))
-        reach = _MEDIAN * student(confidence, fewest - 1) * error
+        alone = [min(len(part), independent(row.series_ns)) for part, row in zip(parts, (old, new), strict=True)]
+        error = math.sqrt(sum(float(part.var(ddof=1)) / count for part, count in zip(parts, alone, strict=True)))
+        reach = _MEDIAN * student(confidence, max(int(min(alone)), 2) - 1) * error
     return Interval(*(math.exp(value) - 1 for value in (change, change - reach, change + reach)))
 
 

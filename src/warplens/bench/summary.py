@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -56,6 +57,18 @@ def drift(series: Series) -> float:
     if before[1] >= after[0] and after[1] >= before[0]:
         return 0.0
     return float(np.median(last) / max(np.median(first), RESOLUTION_NS) - 1)
+
+
+def independent(series: Sequence[float]) -> float:
+    """How many independent samples tell as much of the middle: fewer than there are where each resembles the last.
+
+    By the correlation of neighbours' ranks, which a few outliers do not hide, as if it faded from sample to sample.
+    """
+    ranks = np.argsort(np.argsort(series, kind="stable"), kind="stable") - (len(series) - 1) / 2
+    if np.ptp(series) == 0:
+        return float(len(series))
+    alike = min(max(float(ranks[1:] @ ranks[:-1]) / float(ranks @ ranks), 0.0), 1.0)
+    return max(len(series) * (1 - alike) / (1 + alike), 1.0)
 
 
 def thinned(series: Series) -> tuple[float, ...]:
