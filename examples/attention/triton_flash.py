@@ -1,6 +1,6 @@
 """Flash attention forward in Triton, marked: online softmax, causal or not, heads of 64 or 128, any sequence length.
 
-    python examples/attention/profile.py --impl triton_flash --seq-len 4096
+    python examples/attention/run.py --impl triton_flash --seq-len 4096
 
 Queries stay in shared memory, keys and values stream through it by TMA, and no score leaves the SM. Blocks of keys that
 need no mask run in a loop of their own, so only the diagonal (causal) or the last block (a tail) pays for one.

@@ -1,8 +1,7 @@
 // A shared-memory matrix product with marks. `python examples/cuda/matmul.py` runs it from Python; compiled with nvcc
 // it is a program of its own:
 //
-//   INCLUDE=$(python -c "import warplens.cuda as c; print(c.include_dir())")
-//   nvcc -std=c++17 -arch=native -I$INCLUDE -DSTANDALONE examples/cuda/matmul.cu -o matmul
+//   nvcc -std=c++17 -arch=native -I$(warplens info --include-dir) -DSTANDALONE examples/cuda/matmul.cu -o matmul
 //   ./matmul && warplens stats matmul.wlcap
 #include <warplens.cuh>
 

@@ -1,6 +1,6 @@
 """A layer of PyTorch with two kernels of its own, marked inside. Run: warplens run --torch examples/torch/layer.py
 
-Operators, kernel launches and the regions of every warp end up in one Perfetto file, layer.pftrace.
+Operators, kernel launches and the regions of every warp end up in one Perfetto file, layer.pftrace. Needs a GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A fused attention forward pass, marked. Run: python examples/triton/attention.py [out.warplens]"""
+"""A fused attention forward pass, marked. Needs a GPU and torch.
+
+Run: python examples/triton/attention.py [out.warplens]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A pipelined matmul and a persistent one, both marked. Run: python examples/triton/matmul.py [out.warplens]"""
+"""A pipelined matmul and a persistent one, both marked. Needs a GPU and torch.
+
+Run: python examples/triton/matmul.py [out.warplens]
+"""
 
 from __future__ import annotations
 
