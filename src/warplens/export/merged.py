@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from warplens._torch.align import Aligned
-from warplens.export import ANNOTATE_LIMIT
 from warplens.export import wire as w
 from warplens.export.packets import HEAD_SEQUENCE
 from warplens.export.perfetto import PerfettoWriter
 from warplens.export.torch_tracks import TO_SM, TorchWriter
-from warplens.export.tracks import SPAN, LaunchOnSm, Tracks
+from warplens.export.tracks import LaunchOnSm, Tracks
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 
@@ -35,8 +32,6 @@ def write_merged(aligned: Aligned, path: Path, *, force: bool = True, annotate: 
         early = min(int(trace.numpy("start_ns").min()), 0)
         origin, trace = (origin + early, aligned.trace(origin + early)) if early else (origin, trace)
     tracks = Tracks(trace)
-    if annotate is None:
-        annotate = int(np.count_nonzero(tracks.rows.kind == SPAN)) <= ANNOTATE_LIMIT
     beside = TorchWriter(aligned, origin, _TORCH_SEQUENCE, set(tracks.pid.tolist()), set(tracks.tid.tolist()))
     regions = _Regions(aligned, trace, tracks, annotate, beside.processes)
     with atomic_write(path, force=force) as out:
@@ -47,7 +42,7 @@ def write_merged(aligned: Aligned, path: Path, *, force: bool = True, annotate: 
 class _Regions(PerfettoWriter):
     """The SMs' part: each launch's slice on an SM is tied to its kernel."""
 
-    def __init__(self, aligned: Aligned, trace: Trace, tracks: Tracks, annotate: bool, processes: int) -> None:
+    def __init__(self, aligned: Aligned, trace: Trace, tracks: Tracks, annotate: bool | None, processes: int) -> None:
         super().__init__(trace, tracks, annotate, first_rank=processes, sequence=_TORCH_SEQUENCE + 1)
         self._kernels = aligned.kernels
         self.flows: dict[int, list[int]] = {}

@@ -24,6 +24,12 @@ BOOTTIME, CLOCK = 6, 64
 HEAD_SEQUENCE = 1
 """The sequence of descriptors and launches, whose times are absolute."""
 
+BEGIN, END, COUNTER = 1, 2, 4
+"""Types of a track event."""
+EXPLICIT = 1
+"""Tracks are shown in the order of their ranks."""
+
+_EXPLICIT_CHILDREN = 3
 _STATE_CLEARED = 1
 
 
@@ -69,6 +75,13 @@ def annotation(name: str, value: str | int | float) -> bytes:
 def track_packet(uuid: int, *fields: bytes) -> bytes:
     """A TrackDescriptor."""
     return packet(w.number(10, HEAD_SEQUENCE), w.data(60, w.number(1, uuid) + b"".join(fields)))
+
+
+def process_packet(uuid: int, pid: int, name: str, rank: int) -> bytes:
+    """The descriptor of a process, shown as the `rank`-th."""
+    process = w.number(1, pid) + w.data(6, name) + w.number(3, rank)
+    order = w.number(11, _EXPLICIT_CHILDREN) + w.number(12, rank) + w.number(20, EXPLICIT)
+    return track_packet(uuid, w.data(3, process), order)
 
 
 def sequence_packet(sequence: int, uuid: int, interned: bytes = b"") -> bytes:

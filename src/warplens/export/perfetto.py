@@ -19,24 +19,30 @@ from warplens.export import wire as w
 from warplens.export.counters import write_counters
 from warplens.export.describe import describe_launch, describe_track, launch_facts
 from warplens.export.events import CYCLES_NAME, OPEN_NAME, encoder
-from warplens.export.packets import HEAD_SEQUENCE, annotation, packet, sequence_packet, track_id, track_packet
+from warplens.export.packets import (
+    BEGIN,
+    END,
+    EXPLICIT,
+    HEAD_SEQUENCE,
+    annotation,
+    packet,
+    process_packet,
+    sequence_packet,
+    track_id,
+    track_packet,
+)
 from warplens.export.tracks import SPAN, VALUE, LaunchOnSm, Tracks, stack_in_lanes
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 
 Array = npt.NDArray[Any]
 
-_EXPLICIT_CHILDREN, _EXPLICIT = 3, 1
-_BEGIN, _END = 1, 2
-
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
     """Write a `.pftrace`."""
-    tracks = Tracks(trace)
-    if annotate is None:
-        annotate = int(np.count_nonzero(tracks.rows.kind == SPAN)) <= ANNOTATE_LIMIT
+    writer = PerfettoWriter(trace, Tracks(trace), annotate)
     with atomic_write(path, force=force) as out:
-        PerfettoWriter(trace, tracks, annotate).write(out)
+        writer.write(out)
 
 
 class PerfettoWriter:
@@ -46,9 +52,17 @@ class PerfettoWriter:
     """
 
     def __init__(
-        self, trace: Trace, tracks: Tracks, annotate: bool, *, first_rank: int = 0, sequence: int = HEAD_SEQUENCE + 1
+        self,
+        trace: Trace,
+        tracks: Tracks,
+        annotate: bool | None,
+        *,
+        first_rank: int = 0,
+        sequence: int = HEAD_SEQUENCE + 1,
     ) -> None:
-        self._trace, self._tracks, self._annotate = trace, tracks, annotate
+        self._trace, self._tracks = trace, tracks
+        spans = int(np.count_nonzero(tracks.rows.kind == SPAN))
+        self._annotate = spans <= ANNOTATE_LIMIT if annotate is None else annotate
         who = tracks.identity
         self.sm_ids = track_id("sm", who["rank"], who["device"], who["sm"])
         self.ids = track_id("warp", *(who[name] for name in ("rank", "device", "launch", "block", "warp", "lane")))
@@ -57,7 +71,7 @@ class PerfettoWriter:
         self._names: dict[bytes, bytes] = {}
 
     def write(self, out: BinaryIO) -> None:
-        out.write(track_packet(0, w.number(19, _EXPLICIT)))
+        out.write(track_packet(0, w.number(19, EXPLICIT)))
         out.write(b"".join(self._processes()))
         out.write(b"".join(self._launches()))
         self._warps(out)
@@ -67,9 +81,7 @@ class PerfettoWriter:
     def _processes(self) -> Iterator[bytes]:
         firsts = np.unique(self._tracks.pid, return_index=True)[1].tolist()
         for rank, (at, (pid, name)) in enumerate(zip(firsts, self._tracks.processes, strict=True), self._first_rank):
-            process = w.number(1, pid) + w.data(6, name) + w.number(3, rank)
-            order = w.number(11, _EXPLICIT_CHILDREN) + w.number(12, rank) + w.number(20, _EXPLICIT)
-            yield track_packet(int(self.sm_ids[at]), w.data(3, process), order)
+            yield process_packet(int(self.sm_ids[at]), pid, name, rank)
 
     def _launches(self) -> Iterator[bytes]:
         tracks = self._tracks
@@ -86,8 +98,8 @@ class PerfettoWriter:
     def _launch_slice(self, entry: LaunchOnSm, uuid: int) -> Iterator[bytes]:
         facts = b"".join(annotation(*fact) for fact in launch_facts(entry, self._trace.meta).items())
         named = w.data(22, "launch") + w.data(23, describe_launch(entry))
-        begin = w.number(9, _BEGIN) + w.number(11, uuid) + named + facts + self.links(entry)
-        end = w.number(9, _END) + w.number(11, uuid)
+        begin = w.number(9, BEGIN) + w.number(11, uuid) + named + facts + self.links(entry)
+        end = w.number(9, END) + w.number(11, uuid)
         yield packet(w.number(10, HEAD_SEQUENCE), w.number(8, entry.begin), w.data(11, begin))
         yield packet(w.number(10, HEAD_SEQUENCE), w.number(8, entry.end), w.data(11, end))
 

@@ -11,11 +11,19 @@ from typing import Any, BinaryIO
 from warplens._torch.align import Aligned
 from warplens._torch.kineto import MemoryEvent, Slice, Thread
 from warplens.export import wire as w
-from warplens.export.packets import annotation, name_id, packet, track_id, track_packet
+from warplens.export.packets import (
+    BEGIN,
+    COUNTER,
+    END,
+    annotation,
+    name_id,
+    packet,
+    process_packet,
+    track_id,
+    track_packet,
+)
 
-_BEGIN, _END, _COUNTER = 1, 2, 4
 _BYTES_UNIT = 3
-_EXPLICIT_CHILDREN, _EXPLICIT = 3, 1
 _DEVICE_PIDS = 9_000
 TO_KERNEL, TO_SM, TO_BACKWARD = (kind << 60 for kind in (1, 2, 3))
 """What is added to a number to make it the id of an arrow of this kind."""
@@ -57,7 +65,7 @@ class TorchWriter:
         threads = sorted({one.place for one in self._torch.slices if not one.on_gpu})
         for rank, (pid, number) in enumerate(self._cpu.items()):
             name = f"{self._torch.processes.get(pid, 'process')} (PyTorch)"
-            yield _process(_cpu_id(pid), number, name, rank)
+            yield process_packet(_cpu_id(pid), number, name, rank)
             for at, place in enumerate(place for place in threads if place[0] == pid):
                 name = self._torch.threads.get(place, f"thread {place[1]}")
                 thread = w.number(1, number) + w.number(2, _free(place[1], self._tids)) + w.data(5, name)
@@ -66,7 +74,7 @@ class TorchWriter:
         streams = sorted({one.place for one in self._torch.slices if one.on_gpu})
         for rank, (device, number) in enumerate(self._gpu.items(), len(self._cpu)):
             name = f"GPU {device} {self._torch.devices.get(device, '')}".strip()
-            yield _process(_gpu_id(device), number, f"{name} (PyTorch)", rank)
+            yield process_packet(_gpu_id(device), number, f"{name} (PyTorch)", rank)
             for at, place in enumerate(place for place in streams if place[0] == device):
                 fields = w.number(5, _gpu_id(device)), w.data(2, f"stream {place[1]}"), w.number(12, at + 1)
                 yield track_packet(_line_id(True, place), *fields)
@@ -109,14 +117,14 @@ class TorchWriter:
 
     def _ends(self, open_: list[Slice], line: int, until: int | None) -> Iterator[bytes]:
         while open_ and (until is None or open_[-1].end <= until):
-            yield self._event(line, open_.pop().end, w.number(9, _END))
+            yield self._event(line, open_.pop().end, w.number(9, END))
 
     def _begin(self, one: Slice) -> bytes:
         facts = {name: value for name, value in one.args.items() if name not in _UNSAID}
         if id(one) in self._launch:
             facts["warplens_launch"] = self._launch[id(one)]
         flows = b"".join(w.fixed(47, flow) for flow in self._flows.get(id(one), ()))
-        named = w.number(9, _BEGIN) + w.number(10, self._names[one.name]) + w.data(22, one.category)
+        named = w.number(9, BEGIN) + w.number(10, self._names[one.name]) + w.data(22, one.category)
         return named + b"".join(annotation(name, _plain(value)) for name, value in facts.items()) + flows
 
     def _event(self, line: int, time: int, event: bytes) -> bytes:
@@ -138,7 +146,7 @@ class TorchWriter:
         unit = w.data(8, w.number(3, _BYTES_UNIT))
         yield track_packet(uuid, w.number(5, parent), w.data(2, f"memory {name}"), unit)
         for time, value in samples:
-            yield self._event(uuid, time, w.number(9, _COUNTER) + w.number(30, value))
+            yield self._event(uuid, time, w.number(9, COUNTER) + w.number(30, value))
 
     def _alignments(self) -> Iterator[bytes]:
         """One slice per GPU over its recorded kernels, which says how far the regions below may be off."""
@@ -151,9 +159,9 @@ class TorchWriter:
             facts = {name: value for name, value in one.to_json().items() if not isinstance(value, list)}
             facts |= {"unmatched": len(one.unmatched), "unix_ns_at_zero": self._origin}
             notes = b"".join(annotation(name, value) for name, value in facts.items())
-            begin = w.number(9, _BEGIN) + w.data(22, "alignment") + w.data(23, f"SM regions {one}") + notes
+            begin = w.number(9, BEGIN) + w.data(22, "alignment") + w.data(23, f"SM regions {one}") + notes
             yield self._event(uuid, min(kernel.start for kernel in kernels), begin)
-            yield self._event(uuid, max(kernel.end for kernel in kernels), w.number(9, _END))
+            yield self._event(uuid, max(kernel.end for kernel in kernels), w.number(9, END))
 
 
 def _free(number: int, taken: set[int]) -> int:
@@ -186,12 +194,6 @@ def _totals(events: Sequence[MemoryEvent]) -> Iterator[tuple[int, int]]:
     for event in events:
         held = event.allocated or held + event.size
         yield event.time, max(held, 0)
-
-
-def _process(uuid: int, pid: int, name: str, rank: int) -> bytes:
-    process = w.number(1, pid) + w.data(6, name) + w.number(3, rank)
-    order = w.number(11, _EXPLICIT_CHILDREN) + w.number(12, rank) + w.number(20, _EXPLICIT)
-    return track_packet(uuid, w.data(3, process), order)
 
 
 def _cpu_id(pid: int) -> int:
