@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warplens.weave.ptx import parse
 from warplens.weave.rules import Auto, Coverage, LineRange
 from warplens.weave.ttgir import mark_ttgir
 from warplens.weave.ttgir.locations import Locations
@@ -46,6 +47,18 @@ ALIASES = f"""\
 )
 def test_a_location_is_the_authors_line(location: str, lines: list[int]) -> None:
     assert [frame.line for frame in Locations(ALIASES).frames(location)] == lines
+
+
+def test_files_have_the_names_that_their_author_gave_them() -> None:
+    (frame,) = Locations(r'#loc = loc("/home/jos\C3\A9/my \22best\22 k.py":3:0)').frames("#loc")
+    assert frame.file == '/home/josé/my "best" k.py'
+    assert LineRange("x", 'josé/my "best" k.py', 1, 9).is_in(frame.file)
+    (path,) = parse(r""".version 8.0
+.target sm_80
+.address_size 64
+.file 1 "/home/jos\303\251/my \134 k.cu"
+""").files.values()
+    assert path == "/home/josé/my \\ k.cu"
 
 
 def module(*body: str) -> str:

@@ -13,7 +13,7 @@ from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
 from warplens.weave import simulate
 from warplens.weave.calls import with_parameter
 from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
-from warplens.weave.ptx import parse
+from warplens.weave.ptx import Label, parse
 from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import Woven, weave
 
@@ -482,6 +482,12 @@ def test_a_kernel_may_be_called_as_a_word_of_the_language(text: str) -> None:
     (function,) = parse(HEAD + text).entries
     function.header = with_parameter(function, ".param .u64 more")
     assert [param.name for param in parse(HEAD + function.text()).entries[0].params] == ["more"]
+
+
+def test_lanes_may_leave_twice_on_one_line() -> None:
+    text = weave(KERNEL.replace("@%p1 ret;", "@%p1 ret; @%p2 exit;")).text
+    labels = [node.name for node in parse(text).entries[0].walk() if isinstance(node, Label)]
+    assert len(labels) == len(set(labels)) == 4
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n\n"])

@@ -71,8 +71,8 @@ class FunctionWeaver:
             self._settle(place)
         for place in self.sketch.calls:
             self.weaver.calls.rewrite_call(place)
-        for place in self.sketch.exits:
-            self._exit(place)
+        for number, place in enumerate(self.sketch.exits):
+            self._exit(number, place)
         if self.function.is_entry:
             opening = [self.track.prologue()]
             opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.kept.items()]
@@ -301,7 +301,7 @@ class FunctionWeaver:
             mask = self._new("%wl_m")
             place.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
 
-    def _exit(self, place: Place) -> None:
+    def _exit(self, number: int, place: Place) -> None:
         instruction = place.node
         assert isinstance(instruction, Instruction)
         if self.function.is_entry or instruction.opcode == "exit":
@@ -311,7 +311,7 @@ class FunctionWeaver:
         if instruction.predicate is None:
             place.before(Raw.of(text))
             return
-        skip = f"$wl_stay_{self.function.name}_{instruction.line}"
+        skip = f"$wl_stay_{self.function.name}_{number}"
         sign = "" if instruction.negated else "!"
         place.before(Raw.of(f"\t@{sign}{instruction.predicate} bra {skip};\n{text}\n\t{instruction.opcode};\n{skip}:"))
         place.remove()

@@ -24,6 +24,7 @@ from warplens.weave.syntax import (
     WeaveError,
     split_operands,
     strip_comments,
+    unescape,
 )
 
 __all__ = [
@@ -209,7 +210,7 @@ class Module:
         for item in self.items:
             if isinstance(item, Directive) and item.name == "file":
                 number, _, rest = item.arguments.partition(" ")
-                found[number.strip()] = rest.strip().split('"')[1] if '"' in rest else rest.strip()
+                found[number.strip()] = unescape(rest.split('"')[1] if '"' in rest else rest.strip(), 8)
         return found
 
     @property

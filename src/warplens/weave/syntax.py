@@ -104,3 +104,15 @@ def split_operands(text: str) -> tuple[str, ...]:
             start = index + 1
     parts.append(text[start:].strip())
     return tuple(parts)
+
+
+_ESCAPES = {8: rb"\\([0-7]{3}|.)", 16: rb"\\([0-9A-Fa-f]{2}|.)"}
+
+
+def unescape(text: str, base: int) -> str:
+    """A string's text; compilers write what is not ASCII by its bytes, as `\\303` (PTX, base 8) or `\\C3` (MLIR, 16)."""
+
+    def letter(match: re.Match[bytes]) -> bytes:
+        return bytes([int(match[1], base)]) if len(match[1]) > 1 else match[1]
+
+    return re.sub(_ESCAPES[base], letter, text.encode()).decode(errors="replace")

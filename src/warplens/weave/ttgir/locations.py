@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from warplens.weave.syntax import unescape
+
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _POSITION = re.compile(r":(\d+):(\d+)")
@@ -60,7 +62,7 @@ class Locations:
             return []
         position = _POSITION.match(text, string.end())
         if position is not None:
-            return [Frame(string[1], int(position[1]), int(position[2]))]
+            return [Frame(unescape(string[1], 16), int(position[1]), int(position[2]))]
         if text[string.end() :].startswith("("):
             return self._resolve(text[string.end() + 1 : -1], depth + 1)
         return []
