@@ -16,6 +16,8 @@ from warplens.capture import write_capture
 from warplens.commands import main
 from warplens.decode import decode
 
+EXPORTED = str(Path(__file__).parents[1] / "golden" / "torch" / "layer.torch.json.gz")
+
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -61,10 +63,9 @@ def test_info_says_what_is_there_and_how_far_to_trust_it(capture: str, capsys: p
 
 
 def test_info_json_of_several_things_is_one_document(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exported = str(Path(__file__).parents[1] / "golden" / "torch" / "layer.torch.json.gz")
-    assert main(["info", "--torch", exported, "--json"]) == 0
+    assert main(["info", "--torch", EXPORTED, "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
-    assert main(["info", capture, "--torch", exported, "--json"]) == 0
+    assert main(["info", capture, "--torch", EXPORTED, "--json"]) == 0
     both = json.loads(capsys.readouterr().out)
     assert both["file"] == capture
     assert both["torch"] == alone
@@ -128,6 +129,7 @@ def test_doctor_reports_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None
         (["stats", "{c}", "--region", "lod"], 2, "did you mean 'load'"),
         (["stats", "nothing.warplens"], 1, "nothing.warplens: file: does not exist"),
         (["info", "{py}"], 1, "not a readable Parquet file"),
+        (["info", "{torch}"], 1, "name the .warplens file that it was exported from"),
         (["info"], 2, "name a trace"),
         (["export", "{c}"], 2, "name the file to write"),
         (["export", "{c}", "-o", "x.pftrac"], 2, "did you mean '.pftrace'"),
@@ -146,7 +148,7 @@ def test_doctor_reports_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None
 def test_mistakes_get_one_clear_line(
     capture: str, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled = [argument.format(c=capture, py=__file__) for argument in arguments]
+    filled = [argument.format(c=capture, py=__file__, torch=EXPORTED) for argument in arguments]
     assert main(filled) == code
     captured = capsys.readouterr()
     assert message in captured.err

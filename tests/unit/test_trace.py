@@ -109,6 +109,22 @@ def test_a_folder_of_ranks_is_one_trace_on_one_time_axis(tmp_path: Path) -> None
     assert len(hive) == len(whole)
 
 
+def test_the_files_of_a_runs_ranks_are_one_trace_and_those_of_two_runs_are_none(tmp_path: Path) -> None:
+    ranks = [rank_trace(0, 5_000), rank_trace(1, 7_500)]
+    for rank, trace in enumerate(ranks):
+        trace.save(tmp_path / f"train.rank{rank}.warplens")
+    assert wl.load(tmp_path).spans.equals(merge(ranks).spans)
+    ranks[1].save(tmp_path / "again.warplens")
+    with pytest.raises(CaptureError, match=r"again.warplens and train.rank1.warplens both hold launch 0 of rank 1"):
+        wl.load(tmp_path)
+
+
+def test_a_trace_in_a_folder_by_launch_reads_back(trace: wl.Trace, tmp_path: Path) -> None:
+    from warplens.trace.io import save
+
+    assert wl.load(save(trace, tmp_path / "t", partition_by=("rank", "launch"))).spans.equals(trace.spans)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -118,7 +134,7 @@ def test_a_folder_of_ranks_is_one_trace_on_one_time_axis(tmp_path: Path) -> None
         (lambda p: _with_document(p, b'{"schema": 99}'), "99 is newer than the 1 this warplens knows"),
         (lambda p: _with_document(p, b'{"schema": 1}'), "rank, device, launch.* missing"),
         (lambda p: _with_document(p, b'{"schema": 1, "launches": [3]}'), "malformed"),
-        (lambda p: p.mkdir(), "holds no .parquet file"),
+        (lambda p: p.mkdir(), "holds no trace"),
         (lambda p: None, "does not exist"),
     ],
 )

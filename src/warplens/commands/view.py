@@ -101,7 +101,6 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
                 webbrowser.open(server.ui_url)
             console.print("waiting for the Perfetto UI to fetch it; Ctrl-C ends", markup=False)
             if not server.wait(timeout):
-                raise WarplensError(
-                    f"nobody fetched it within {timeout:g} s; `warplens report {trace}` needs no server"
-                )
+                instead = f"`warplens report {trace}` needs no server" if made else "drop the file on ui.perfetto.dev"
+                raise WarplensError(f"nobody fetched it within {timeout:g} s; {instead}")
             console.print("fetched; the trace is in your browser now", markup=False)

@@ -21,6 +21,7 @@ from warplens.trace.schema import COLUMNS, SCHEMA_VERSION, Losses, Meta
 
 SUFFIX = ".warplens"
 METADATA_KEY = b"warplens"
+_EXPORTED = (".pftrace", ".json", ".gz", ".hatchet", ".csv", ".html")
 _ROW_GROUP = 1 << 20
 _DICTIONARY = ["kernel", "region", "kind", "rank", "device", "launch", "sm", "warp", "lane", "depth"]
 
@@ -68,11 +69,14 @@ def _load_file(path: Path) -> Trace:
     try:
         schema = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as error:
-        problem = f"not a readable Parquet file ({str(error).splitlines()[0][:120]})"
-        raise CaptureError(path, "file", problem, f"expected a {SUFFIX} trace or a capture; {again}") from None
+        what = str(error).split(".")[0][:120]
+        remedy = f"expected a {SUFFIX} trace or a capture; {again}"
+        if path.suffix in _EXPORTED:
+            remedy = f"a {path.suffix} is made for other tools; name the {SUFFIX} file that it was exported from"
+        raise CaptureError(path, "file", f"not a readable Parquet file ({what})", remedy) from None
     document = (schema.metadata or {}).get(METADATA_KEY)
     if document is None:
-        remedy = "it was not written by warplens"
+        remedy = f"it is no trace; name the {SUFFIX} file that it was exported from"
         raise CaptureError(path, "metadata", "a Parquet file without the 'warplens' key", remedy)
     try:
         fields = json.loads(document)
@@ -94,10 +98,20 @@ def _load_file(path: Path) -> Trace:
 
 
 def _load_folder(folder: Path) -> Trace:
-    files = sorted(folder.rglob("*.parquet"))
+    """The ranks of one run, or the parts of one trace."""
+    files = sorted(file for end in (".parquet", SUFFIX) for file in folder.rglob(f"*{end}") if file.is_file())
     if not files:
-        raise CaptureError(folder, "folder", "holds no .parquet file", "expected a trace written with partition_by")
-    return merge([_load_file(file) for file in files])
+        remedy = f"expected the {SUFFIX} files of a run's ranks, or a trace written with partition_by"
+        raise CaptureError(folder, "folder", "holds no trace", remedy)
+    parts = {file: _load_file(file) for file in files}
+    first: dict[tuple[int, int], Path] = {}
+    for file, part in parts.items():
+        for info in part.meta.launches:
+            other = first.setdefault((info.rank, info.launch), file)
+            if other is not file:
+                problem = f"{other.name} and {file.name} both hold launch {info.launch} of rank {info.rank}"
+                raise CaptureError(folder, "folder", problem, "they are of two runs: name one, or compare them")
+    return merge(list(parts.values()))
 
 
 def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool) -> Path:
