@@ -25,6 +25,7 @@ from warplens._intercept import cute as intercepted
 from warplens._intercept import cute_host, frontend
 from warplens._intercept.launches import Launches
 from warplens.errors import WarplensError
+from warplens.runner.listing import list_kernels
 
 COUNT = 200
 
@@ -94,10 +95,12 @@ def test_what_is_compiled_inside_a_profile_runs_marked_with_the_same_result(cuda
         for _ in range(2):
             launch()
             assert data.result() == plain
-    assert woven(cuda) == [True] * 4
     trace = profile.trace
     assert profile.seen == {"scale": 2, "Shift.kernel": 2}
     assert not profile.notes
+    rows = list_kernels({symbol: [5] for symbol, _, _ in cuda.gpu.fired}, profile.seen, {})
+    assert {(row.kernel, row.markable) for row in rows} == {("scale", True), ("Shift.kernel", True)}
+    assert woven(cuda) == [True] * 4
     (source,) = {Path(where.rpartition(":")[0]) for where in trace.meta.locations.values()}
     assert source.name == "cute_auto_kernels.py"
     lines = {text: number for number, text in enumerate(source.read_text().splitlines(), 1)}

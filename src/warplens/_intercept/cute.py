@@ -6,7 +6,6 @@ import copy
 import functools
 import gc
 import hashlib
-import re
 import shutil
 import sys
 import tempfile
@@ -25,13 +24,12 @@ from warplens._intercept.cute_host import Host, Launch, shape_of
 from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.twins import Unavailable
 from warplens.weave.ptx import parse
+from warplens.weave.symbols import plain_name, remember
 
 _HAND_MARK = "wl_lead"
 """The register that every kernel with `wlc.kernel` declares."""
 _FAILED = 999
 """cudaErrorUnknown: what the host code hears of a launch that failed here; the reason is raised in its place."""
-_names: dict[str, str] = {}
-"""By the name that the DSL made of a kernel and its arguments, the one its author gave it."""
 
 
 def attach() -> None:
@@ -97,7 +95,8 @@ class Cute:
 
         def apply_envar_settings(envar: Any, function_name: str) -> None:
             type(options).apply_envar_settings(options, envar, function_name)
-            options.options[GenerateLineInfo].value = True
+            if not getattr(envar, "loc_tracebacks", None):  # whole call stacks and line information crash the DSL
+                options.options[GenerateLineInfo].value = True
             keep = options.options[KeepPTX]
             if not keep.value:
                 path = self.folder / hashlib.sha256(function_name.encode()).hexdigest()[:16]
@@ -114,14 +113,16 @@ class Cute:
             way = "TVM-FFI" if "tvm_ffi" in kind.__module__ else "the DSL's own call interface"
             for symbol in function.kernel_info or ():
                 self.launches.refuse(
-                    name_of(symbol), Unavailable(f"it is called by {way}, past Python; compile it without that")
+                    plain_name(symbol), Unavailable(f"it is called by {way}, past Python; compile it without that")
                 )
 
     def _namer(self, original: Callable[..., str]) -> Callable[..., str]:
+        """Kernels are called by their function, after its class where it is a method."""
+
         def mangle_name(dsl: Any, name: str, arguments: Any, signature: Any) -> str:
             made = original(dsl, name, arguments, signature)
             method = next(iter(signature.parameters), "") == "self" and arguments
-            _names[made] = f"{type(arguments[0]).__name__}.{name}" if method else name
+            remember(made, f"{type(arguments[0]).__name__}.{name}" if method else name)
             return made
 
         return mangle_name
@@ -153,7 +154,7 @@ class Cute:
         if isinstance(program.host, Host):
             return program.host
         for symbol in program.symbols:
-            self.launches.refuse(name_of(symbol), program.host)
+            self.launches.refuse(plain_name(symbol), program.host)
         return None
 
     def _program(self, module: Any) -> _Program:
@@ -175,7 +176,7 @@ class Cute:
             symbol, function, shape = lib.name_of(kernel, "Kernel"), lib.kernel_function(kernel), shape_of(config)
             found = None
             if text is None or not _has_hand_marks(text, symbol):
-                known = Kernel(symbol, function, functools.partial(_ptx, text), name_of(symbol))
+                known = Kernel(symbol, function, functools.partial(_ptx, text))
                 found = self.launches.twin(known, shape)
             if found is None:
                 return plain(config, kernel, arguments)
@@ -186,13 +187,6 @@ class Cute:
         except BaseException as error:
             self._call.failed = error
             return _FAILED
-
-
-def name_of(symbol: str) -> str:
-    """A kernel's function, after its class where it is a method; of one compiled before, what the DSL made of it."""
-    made = re.search(r"kernel_(.+)_\d+$", symbol)
-    core = made[1] if made else symbol
-    return _names.get(core) or core.removeprefix("cutlass_")
 
 
 def _wrap(kind: type, name: str, make: Callable[[Any], Any]) -> Callable[[], None]:

@@ -25,17 +25,11 @@ REGISTERS = 1 << 16
 @dataclass(frozen=True)
 class Kernel:
     """A plain kernel about to be launched: its symbol, its function in the current context, and how to get its PTX
-    (or an `Unavailable` that says why it cannot be had). `known_as` is its author's name for it, where the symbol does
-    not say it."""
+    (or an `Unavailable` that says why it cannot be had)."""
 
     symbol: str
     function: int
     text: Callable[[], str]
-    known_as: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.known_as or plain_name(self.symbol)
 
 
 class Launches(Buffers):
@@ -51,7 +45,7 @@ class Launches(Buffers):
         """The twin to launch and the last argument to launch it with; None where the plain kernel runs."""
         if session.active() is not self.profile:
             return None  # somebody kept our function in a place that the profile's end does not reach
-        name = kernel.name
+        name = plain_name(kernel.symbol)
         self.profile.saw(name)
         if not self.profile.options.wants_kernel(name):
             return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from warplens.frontends import when_imported
 
-_LIBRARIES = ("torch", "cupy", "numba.cuda", "cuda.core")
+_LIBRARIES = ("torch", "cupy", "numba.cuda", "cuda.core", "cutlass.cutlass_dsl")
 _NOT_KERNELS = ("Memcpy", "Memset")
 
 

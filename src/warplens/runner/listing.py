@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from warplens.weave.symbols import plain_name
+
 _LIBRARY = re.compile(
     r"cublas|cudnn|cutlass|nvjet|xmma|cufft|cusparse|cusolver|nccl|flash_(fwd|bwd)|fmha", re.IGNORECASE
 )
@@ -51,7 +53,7 @@ def _known(name: str, seen: Mapping[str, int]) -> str:
     """The name by which a front end knows a kernel of CUPTI's, which shows C++ kernels with their parameters."""
     if name in seen:
         return name
-    plain = re.sub(r"^void ", "", name).partition("(")[0].partition("<")[0]
+    plain = plain_name(re.sub(r"^void ", "", name).partition("(")[0].partition("<")[0])
     return plain if plain in seen else ""
 
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import re
 
+_CUTE = re.compile(r"kernel_(cutlass_.+)_\d+$")
+_authors: dict[str, str] = {}
+
+
+def remember(made: str, name: str) -> None:
+    """What the CuTe DSL makes of a kernel's name and its arguments cannot be taken apart again: keep the name."""
+    _authors[made] = name
+
 
 def plain_name(symbol: str) -> str:
     """The unqualified name in a mangled one, or the symbol itself."""
+    if cute := _CUTE.search(symbol):
+        return _authors.get(cute[1]) or cute[1].removeprefix("cutlass_")
     match = re.match(r"_ZN?(?:\d+_GLOBAL__N_[^0-9]*)?", symbol)
     if not symbol.startswith("_Z") or match is None:
         return symbol
@@ -19,7 +29,7 @@ def plain_name(symbol: str) -> str:
 
 def base_name(name: str) -> str:
     """A kernel's bare name, mangled or not: without return type, namespaces, template and call arguments."""
-    if name.startswith("_Z"):
+    if name.startswith("_Z") or _CUTE.search(name):
         return plain_name(name)
     text = name.replace("(anonymous namespace)::", "")
     text = _without_brackets(_without_brackets(text, "(", ")"), "<", ">")
