@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_weave import launch
 
 from warplens.weave import simulate
+from warplens.weave.options import SymbolBuffer, Weaving
 from warplens.weave.ptx import Comment, Instruction, parse, walk
+from warplens.weave.weaver import weave
 from warplens.weave.whole import Wholeness
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -189,6 +194,24 @@ def test_a_place_called_whole_is_run_by_all_lanes_of_a_warp_or_by_none(program: 
     for place in range(writer.places):
         if not split[f"place {place}"]:
             assert (runs[:, :, place] == runs[:, :1, place]).all(), (place, text)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(trees, min_size=1, max_size=4), st.booleans())
+def test_spread_records_are_those_that_each_mark_stores_at_once(program: list[tuple], early: bool) -> None:
+    writer = _Writer()
+    writer.block(program)
+    # Ten at each place, so that ten lanes must agree on where they go.
+    ten = "\n".join(f"// @warplens I \\1.{n}" for n in range(10))
+    marks = [re.sub(r"^// place (\d+)$", ten, line) for line in writer.lines if "red." not in line]
+    leaves = "setp.lt.u32 %p3, %r2, 7;\n@%p3 ret;\n" if early else ""
+    text = kernel("mov.u32 %r4, 5; mov.u32 %r5, 9; mov.u32 %r6, %tid.x;\n" + leaves + "\n".join(marks))
+    seen = []
+    for store in ("now", "spread"):
+        woven = weave(text, buffer=SymbolBuffer(), how=Weaving(store=store))
+        tracks, _, _ = launch(woven, "k", 2, 64, ["OUT", 3], slots=4096)
+        seen.append([(int(header["written"]), [record[:4] for record in records]) for header, records in tracks])
+    assert seen[0] == seen[1]
 
 
 def test_the_analysis_finds_most_of_a_real_kernel_whole() -> None:

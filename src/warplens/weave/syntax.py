@@ -110,7 +110,7 @@ _ESCAPES = {8: rb"\\([0-7]{3}|.)", 16: rb"\\([0-9A-Fa-f]{2}|.)"}
 
 
 def unescape(text: str, base: int) -> str:
-    """A string's text; compilers write what is not ASCII by its bytes, as `\\303` (PTX, base 8) or `\\C3` (MLIR, 16)."""
+    """A string's text; what is not ASCII stands in it by its bytes, as `\\303` (PTX, base 8) or `\\C3` (MLIR, 16)."""
 
     def letter(match: re.Match[bytes]) -> bytes:
         return bytes([int(match[1], base)]) if len(match[1]) > 1 else match[1]
