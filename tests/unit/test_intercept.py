@@ -466,7 +466,10 @@ def test_cuda_bindings_follow_a_kernel_from_its_source(
             drv.cuLaunchKernel(function(b"\x7fELF other"), 4, 1, 1, 32, 1, 1, 0, 3, values, 0)
             drv.cuLaunchKernel(early, 4, 1, 1, 32, 1, 1, 0, 3, values, 0)
             data.result()
-        assert [woven for _, woven, _ in gpu.fired] == [True] * 4 + [False] * 2
+            drv.cuModuleLoadData(object())
+            drv.cuLaunchKernel(function(np.frombuffer(PTX.encode(), np.uint8)), 4, 1, 1, 32, 1, 1, 0, 3, values, 0)
+            drv.cuLaunchKernel(function(PTX.encode()), 4, 1, 1, 32, 1, 1, shared=0, stream=3, params=values)
+        assert [woven for _, woven, _ in gpu.fired] == [True] * 4 + [False] * 2 + [True, False]
         assert len([text for text in prof.notes["vector_add"] if "PTX" in text]) == 2
         assert any(b"-lineinfo" in given for given in nvrtc.options.values())
         assert (drv.cuLaunchKernel, nvrtc.nvrtcCompileProgram) == original

@@ -10,7 +10,7 @@ from warplens._cuda.arguments import Shape
 from warplens._cuda.driver import driver
 from warplens._intercept import frontend, nvrtc
 from warplens._intercept.launches import Kernel, Launches
-from warplens._intercept.swap import swap
+from warplens._intercept.swap import by_position, swap
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.weave.symbols import plain_name
 
@@ -40,7 +40,7 @@ class Bindings:
             for name in names:
                 original = getattr(bindings, name, None)
                 if original is not None:
-                    undo.append(swap(original, watch(name, original)))
+                    undo.append(swap(original, by_position(original, watch(name, original))))
         return undo
 
     def _loader(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,11 +140,12 @@ def _bytes(image: Any, from_file: bool) -> bytes:
     if from_file:
         with open(image, "rb") as file:
             return file.read()
-    if isinstance(image, bytes | bytearray | memoryview):
-        return bytes(image)
-    address = _address(image)
-    head = ctypes.string_at(address, 4)
-    return b"" if head == b"\x7fELF" else ctypes.string_at(address)
+    if isinstance(image, int):
+        return b"" if ctypes.string_at(image, 4) == b"\x7fELF" else ctypes.string_at(image)
+    try:
+        return bytes(memoryview(image))
+    except TypeError:
+        return b""
 
 
 def _ptx(image: bytes) -> str:

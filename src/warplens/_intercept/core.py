@@ -11,7 +11,7 @@ from warplens._cuda.arguments import Shape, stream_handle
 from warplens._cuda.driver import driver
 from warplens._intercept import frontend
 from warplens._intercept.launches import Kernel, Launches
-from warplens._intercept.swap import swap
+from warplens._intercept.swap import by_position, swap
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.capture import Dim3
 from warplens.errors import UsageError
@@ -56,7 +56,7 @@ def install(launches: Launches) -> list[Callable[[], None]]:
             return result
 
     Program.__name__ = Program.__qualname__ = "Program"
-    return [swap(launch, watched_launch), swap(program, Program)]
+    return [swap(launch, by_position(launch, watched_launch)), swap(program, Program)]
 
 
 def _twin(launches: Launches, made: Made, stream: Any, config: Any, kernel: Any) -> tuple[Any, int] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warplens._intercept.swap import swap
+from warplens._intercept.swap import by_position, swap
 from warplens._intercept.twins import Unavailable
 
 
@@ -61,7 +61,7 @@ def install() -> list[Callable[[], None]]:
         "nvrtcGetCUBIN": getter("nvrtcGetCUBIN"), "nvrtcGetPTX": getter("nvrtcGetPTX"),
     }  # fmt: skip
     _original.update({name: getattr(nvrtc, name) for name in new})
-    undo = [swap(_original[name], function) for name, function in new.items()]
+    undo = [swap(_original[name], by_position(_original[name], function)) for name, function in new.items()]
 
     def forget() -> None:
         _programs.clear()

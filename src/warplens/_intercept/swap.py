@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,16 @@ def swap(original: Any, new: Any) -> Callable[[], None]:
     undoes it, in modules that were imported since as well."""
     _rename(original, new)
     return lambda: _rename(new, original)
+
+
+def by_position(original: Callable[..., Any], new: Callable[..., Any]) -> Callable[..., Any]:
+    """`new` for calls by position. Keywords are the library's own names: a call with any goes to `original`."""
+
+    @functools.wraps(original)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return original(*arguments, **named) if named else new(*arguments)
+
+    return call
 
 
 def _rename(old: Any, new: Any) -> None:
