@@ -51,6 +51,11 @@ def test_stats_sorts_and_filters(capture: str, capsys: pytest.CaptureFixture[str
     assert rows[0]["min"] >= rows[1]["min"]
 
 
+def test_groups_are_in_the_order_of_their_numbers() -> None:
+    rows = decode(make_capture(1600, blocks=12)).stats(by="block").rows
+    assert list(dict.fromkeys(row.group for row in rows)) == [str(block) for block in range(12)]
+
+
 def test_info_says_what_is_there_and_how_far_to_trust_it(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", capture]) == 0
     out = capsys.readouterr().out

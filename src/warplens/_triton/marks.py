@@ -123,7 +123,8 @@ def _scalar(name: str, v: Any, semantic: Any) -> tuple[Any, str]:
     """`v` as a scalar tensor and the PTX type of its register."""
     tensor = semantic.to_tensor(core._unwrap_if_constexpr(v))
     if tensor.type.is_block():
-        raise UsageError(f"value {name!r} is a block of shape {tensor.shape}: reduce it to a scalar first")
+        shape = [core._unwrap_if_constexpr(size) for size in tensor.shape]
+        raise UsageError(f"value {name!r} is a block of shape {shape}: reduce it to a scalar first")
     dtype = tensor.dtype
     if dtype.is_ptr():
         return tensor.to(tl.int64, bitcast=True, _semantic=semantic), "u64"

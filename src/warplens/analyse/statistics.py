@@ -166,7 +166,7 @@ def statistics(trace: Trace, by: str = "region") -> Statistics:
         rows = list(pool.map(row, range(len(keys))))
     never = set(np.flatnonzero(unended).tolist()) - set(keys.tolist())
     rows += [_never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
-    rows.sort(key=lambda row: (row.group if by != "region" else "", -row.total))
+    rows.sort(key=lambda row: (int(row.group) if row.group.isdigit() else 0, row.group, -row.total))
     return Statistics(by, tuple(rows), int(busy_cycles), int(busy_ns))
 
 

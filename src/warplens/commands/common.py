@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from warplens.trace.io import load
 from warplens.trace.model import Trace
+from warplens.view.fitting import Fitting
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
@@ -50,11 +50,16 @@ def read_trace(path: str) -> Trace:
         return load(path)
 
 
-def table(title: str, columns: Sequence[tuple[str, Callable[[Any], str]]], rows: Sequence[Any]) -> Table:
-    """A rich table: the first column is text, the others are numbers."""
-    made = Table(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)
+def table(
+    title: str,
+    columns: Sequence[tuple[str, Callable[[Any], str]]],
+    rows: Sequence[Any],
+    spare: Sequence[str] = (),
+) -> Fitting:
+    """A rich table: the first column is text, the others are numbers; `spare` go first where there is no room."""
+    made = Fitting(title=title, title_justify="left", spare=spare)
     for i, (name, _) in enumerate(columns):
-        made.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+        made.add_column(name, justify="left" if i == 0 or name == "region" else "right", no_wrap=True)
     for row in rows:
         made.add_row(*(render(row) for _, render in columns))
     return made

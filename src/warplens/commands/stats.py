@@ -179,4 +179,4 @@ def statistics_table(result: Statistics) -> object:
     if any(row.open for row in result):
         columns.append(("open", lambda row: f"{row.open:,}"))
     title = f"durations in cycles; shares of {time_ns(result.busy_ns)} of warp time"
-    return table(title, columns, result.rows)
+    return table(title, columns, result.rows, spare=("std", "min", "max", "p99", "exclusive", "total time", "mean"))

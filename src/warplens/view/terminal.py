@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 
 from warplens.analyse.finding import duration
 from warplens.analyse.histogram import Histogram, histograms
 from warplens.analyse.timeline import Strips, rows_of, strips
 from warplens.trace.model import Trace
+from warplens.view.fitting import Fitting
 from warplens.view.palette import colours, ink
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -78,7 +78,7 @@ def spreads(trace: Trace) -> RenderableType:
     """Each region's durations as a small histogram, with its percentiles."""
     made = {name: found[0] for name, found in histograms(trace, bins=_HISTOGRAM).items()}
     palette = colours(len(trace.regions))
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Fitting(spare=("p99", "max", "min"))
     table.add_column("region", no_wrap=True)
     for name in ("count", "min"):
         table.add_column(name, justify="right")
