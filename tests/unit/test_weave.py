@@ -11,9 +11,11 @@ import pytest
 from warplens.errors import UsageError, WarplensError
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
 from warplens.weave import simulate
+from warplens.weave.auto import mark_ptx
 from warplens.weave.calls import with_parameter
 from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
 from warplens.weave.ptx import Label, parse
+from warplens.weave.rules import Auto
 from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import Woven, weave
 
@@ -482,6 +484,36 @@ def test_a_kernel_may_be_called_as_a_word_of_the_language(text: str) -> None:
     (function,) = parse(HEAD + text).entries
     function.header = with_parameter(function, ".param .u64 more")
     assert [param.name for param in parse(HEAD + function.text()).entries[0].params] == ["more"]
+
+
+ENDLESS = (
+    HEAD
+    + """\
+.visible .entry open_end(.param .u64 out, .param .u64 scratch)
+{
+	.reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [out];
+	mov.u32 %r1, %tid.x;
+	setp.lt.u32 %p1, %r1, 32;
+	@%p1 bra $done;
+	st.global.u32 [%rd1], %r1;
+$done:
+	// @warplens I end
+}
+"""
+)
+
+
+def test_the_last_return_may_be_left_away() -> None:
+    tracks, out, _ = launch(weave(ENDLESS), "open_end", 1, 64, ["OUT", "BUFFER"], out=1)
+    assert [(int(header["state"]), [record[1] for record in records]) for header, records in tracks] == [
+        (1, ["end"])
+    ] * 2
+    assert 32 <= out[0] < 64
+    plain = ENDLESS.replace("// @warplens I end", "").replace("$done:", "").replace("@%p1 bra $done;", "")
+    marked = mark_ptx(plain, Auto.of("stores,lines"))
+    tracks, _, _ = launch(weave(marked.text), "open_end", 1, 64, ["OUT", "BUFFER"], out=1)
+    assert all(header["state"] == 1 and len(records) == 2 for header, records in tracks)
 
 
 def test_lanes_may_leave_twice_on_one_line() -> None:

@@ -1,4 +1,4 @@
-"""Where a function's jumps lead.
+"""Where a function's jumps lead, and where it ends.
 
 A label belongs to the braces around it: compilers repeat inline asm, and with it the names of its labels.
 """
@@ -37,6 +37,17 @@ def table_labels(body: list[Node]) -> dict[int, list[str]]:
         elif isinstance(node, Label) and isinstance(following, Directive) and following.name in _LISTS:
             found[id(node)] = _NAME.findall(following.arguments)
     return found
+
+
+def end_with_return(function: Function) -> None:
+    """Write out the return that authors may leave away at a function's end: exits are found by their instructions."""
+    if function.body is None:
+        return
+    named = {id(label) for labels in jump_targets(function).values() for label in labels}
+    meant = [node for node in function.walk() if isinstance(node, Instruction) or id(node) in named]
+    last = meant[-1] if meant else None
+    if not isinstance(last, Instruction) or last.predicate or last.opcode not in (*JUMPS, "ret", "exit", "trap"):
+        function.body.append(Instruction("\n\t", "ret;", 0, opcode="ret"))
 
 
 def _jumps(body: list[Node], outer: ChainMap[str, Label]) -> Iterator[tuple[Instruction, ChainMap[str, Label]]]:

@@ -30,6 +30,7 @@ from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.blocks import Block, MarkSite, outline
 from warplens.weave.calls import Calls
 from warplens.weave.function import FunctionWeaver
+from warplens.weave.labels import end_with_return
 from warplens.weave.marks import WOVEN
 from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Comment, Function, Module, Raw, parse
@@ -97,6 +98,8 @@ class Weaver:
     def __init__(self, module: Module, buffer: ParamBuffer | SymbolBuffer, how: Weaving) -> None:
         self.module, self.buffer, self.how = module, buffer, how
         files = module.files
+        for function in module.functions:
+            end_with_return(function)
         self.outlines = {f.name: outline(f, files) for f in module.functions if f.body is not None}
         self.calls = Calls(module, self.outlines)
         self.ids: dict[str, int] = {}

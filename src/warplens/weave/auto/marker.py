@@ -12,6 +12,7 @@ from warplens.weave.auto.lines import line_ranges, worked_lines
 from warplens.weave.auto.loops import iterations, natural_loops, spins
 from warplens.weave.auto.operations import Operations
 from warplens.weave.auto.region import Region
+from warplens.weave.labels import end_with_return
 from warplens.weave.marks import mark_text
 from warplens.weave.ptx import Raw, parse
 from warplens.weave.rules import Auto, Site, region_name
@@ -54,6 +55,7 @@ def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel
     for function in module.entries:
         if not wants(function.name):
             continue
+        end_with_return(function)
         code = Code(function, files)
         lines[function.name] = code.lines()
         regions = find(code, auto)

@@ -12,6 +12,7 @@ import numpy as np
 
 from warplens.errors import UsageError, did_you_mean
 from warplens.weave import ptx
+from warplens.weave.labels import end_with_return
 from warplens.weave.simulate.clock import Clock
 from warplens.weave.simulate.code import Code
 from warplens.weave.simulate.machine import Machine
@@ -57,6 +58,8 @@ class Program:
 
     def __init__(self, module: ptx.Module | str, memory: Memory) -> None:
         self.module = ptx.parse(module) if isinstance(module, str) else module
+        for function in self.module.functions:
+            end_with_return(function)
         self.memory = memory
         self.symbols: dict[str, int] = {}
         self._functions = {item.name: item for item in self.module.functions if item.body is not None}
