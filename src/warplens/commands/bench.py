@@ -17,16 +17,19 @@ from warplens.bench.compare import THRESHOLD, Comparison, compare
 from warplens.bench.method import CACHES, QUICK, TIMERS
 from warplens.bench.results import BROKEN, Results, Row
 from warplens.bench.store import SUFFIXES, load_results
-from warplens.bench.text import columns, heading, how, where
+from warplens.bench.text import columns, heading, how, remarks, where
 from warplens.commands.common import force_option, json_option, print_json, stderr, stdout, table, time_ns
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable
+from warplens.view.fitting import Fitting
 
 if TYPE_CHECKING:
     from warplens.bench.run import Job
 
 _COLOURS = {"better": "green", "worse": "red", "same": "dim", "unsure": "yellow", "new": "cyan", "gone": "cyan"}
 _INTERRUPTED = 130
+_SPARE = ("p5", "p95", "bound", "peak MiB", "GB/s")
+"""Columns to go first where the terminal is narrow."""
 _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
 
 
@@ -160,20 +163,18 @@ def _show(results: Results, given: dict[str, Any]) -> None:
         console = stdout()
         for (name, others), rows in results.groups().items():
             sweep = results.sweep(name)
-            shown = columns(sweep, rows)
-            made = Table(
-                title=escape(heading(sweep, others)),
-                title_justify="left",
-                header_style="bold",
-                pad_edge=False,
-                box=None,
-            )
+            shown = [(title, render) for title, render in columns(sweep, rows) if title != "remarks"]
+            made = Fitting(title=escape(heading(sweep, others)), title_justify="left", spare=_SPARE)
             for title, _ in shown:
-                text = title in ("remarks", sweep.line, "bound")
-                made.add_column(escape(title), justify="left" if text else "right", no_wrap=title != "remarks")
+                text = title in (sweep.line, "bound")
+                made.add_column(escape(title), justify="left" if text else "right", no_wrap=True)
             for row in rows:
                 made.add_row(*(escape(render(row)) for _, render in shown), style=_STATUS.get(row.status))
             console.print(made)
+            for row in rows:
+                if remarks(row):
+                    which = f"{sweep.x} {row.x}, {row.line}" if row.line else f"{sweep.x} {row.x}"
+                    console.print(f"[yellow]{escape(which)}: {escape(remarks(row))}[/]", soft_wrap=True)
             console.print(f"[dim]{escape(how(sweep))}[/]")
         console.print(f"[dim]{escape(where(results))}[/]", soft_wrap=True)
         if not results.complete:
