@@ -170,8 +170,8 @@ def _lead_out(pieces: list[_Piece]) -> None:
                 work += before[number]
 
 
-def _postdominators(pieces: list[_Piece]) -> list[set[int]]:
-    """For each piece, the pieces that every way from it to the end passes, itself left out."""
+def _postdominators(pieces: list[_Piece]) -> list[int]:
+    """For each piece, the pieces that every way from it to the end passes, itself left out: bit n for piece n."""
     everything = (1 << len(pieces)) - 1
     found = [everything] * len(pieces)
     found[-1] = 1 << len(pieces) - 1
@@ -185,18 +185,18 @@ def _postdominators(pieces: list[_Piece]) -> list[set[int]]:
             new |= 1 << number
             if new != found[number]:
                 found[number], changed = new, True
-    return [{n for n in range(len(pieces)) if bits >> n & 1 and n != number} for number, bits in enumerate(found)]
+    return [bits & ~(1 << number) for number, bits in enumerate(found)]
 
 
-def _between(pieces: list[_Piece], start: int, stop: set[int]) -> set[int]:
-    """What lies on a way from `start` before the ways meet again."""
+def _between(pieces: list[_Piece], start: int, stop: int) -> set[int]:
+    """What lies on a way from `start` before the ways meet again, at one of the pieces in the bits of `stop`."""
     seen: set[int] = set()
-    work = [n for n in pieces[start].follow if n not in stop]
+    work = [n for n in pieces[start].follow if not stop >> n & 1]
     while work:
         number = work.pop()
         if number not in seen:
             seen.add(number)
-            work += [n for n in pieces[number].follow if n not in stop]
+            work += [n for n in pieces[number].follow if not stop >> n & 1]
     return seen
 
 
