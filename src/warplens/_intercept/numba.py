@@ -9,6 +9,7 @@ from typing import Any
 from warplens._intercept import core, frontend
 from warplens._intercept.launches import Launches
 from warplens._intercept.twins import Unavailable
+from warplens.wrap import wrap
 
 
 def attach() -> None:
@@ -21,26 +22,18 @@ def install(launches: Launches) -> list[Callable[[], None]]:
     from numba.cuda.codegen import CUDACodeLibrary
     from numba.cuda.dispatcher import _Kernel
 
-    get_cufunc, init = CUDACodeLibrary.get_cufunc, _Kernel.__init__
-
-    @functools.wraps(get_cufunc)
-    def watched(self: Any) -> Any:
-        function = get_cufunc(self)
-        core.givers[int(function.handle)] = functools.partial(_ptx, self)
+    def get_cufunc(original: Callable[..., Any], library: Any) -> Any:
+        function = original(library)
+        core.givers[int(function.handle)] = functools.partial(_ptx, library)
         return function
 
-    @functools.wraps(init)
-    def with_lines(self: Any, *arguments: Any, **options: Any) -> None:
+    def init(original: Callable[..., None], kernel: Any, *arguments: Any, **options: Any) -> None:
         # Line information names the regions, and changes no instruction.
-        init(self, *arguments, **(options if options.get("debug") else {**options, "lineinfo": True}))
+        original(kernel, *arguments, **(options if options.get("debug") else {**options, "lineinfo": True}))
 
-    CUDACodeLibrary.get_cufunc, _Kernel.__init__ = watched, with_lines
-
-    def restore() -> None:
-        CUDACodeLibrary.get_cufunc, _Kernel.__init__ = get_cufunc, init
-        core.givers.clear()
-
-    return [restore]
+    return [
+        core.givers.clear, wrap(CUDACodeLibrary, "get_cufunc", get_cufunc), wrap(_Kernel, "__init__", init),
+    ]  # fmt: skip
 
 
 def _ptx(library: Any) -> str:

@@ -18,6 +18,7 @@ from warplens.launch.recording import weaving
 from warplens.options import Options
 from warplens.session import Profile
 from warplens.weave.options import Weaving
+from warplens.wrap import wrap
 
 override: Weaving | None = None
 """A weaving that benchmarks and tests put in place of the one the options ask for."""
@@ -44,14 +45,11 @@ def start(profile: Profile) -> Callable[[], None]:
 def _watch_interpreter(profile: Profile) -> Callable[[], None]:
     from triton.runtime.interpreter import GridExecutor
 
-    original = GridExecutor.__call__
-
-    @functools.wraps(original)
-    def call(self: Any, *arguments: Any, **options: Any) -> Any:
-        name = getattr(self.fn, "__name__", "kernel")
+    def call(original: Callable[..., Any], executor: Any, *arguments: Any, **options: Any) -> Any:
+        name = getattr(executor.fn, "__name__", "kernel")
         launch = interpret.Interpreted(name)
         with interpret.recording(launch):
-            result = original(self, *arguments, **options)
+            result = original(executor, *arguments, **options)
         profile.saw(name)
         if profile.options.marks:
             profile.note(name, "TRITON_INTERPRET=1: only marks in the source are recorded, automatic ones need a GPU")
@@ -59,12 +57,7 @@ def _watch_interpreter(profile: Profile) -> Callable[[], None]:
             profile.add(launch)
         return result
 
-    GridExecutor.__call__ = call
-
-    def stop() -> None:
-        GridExecutor.__call__ = original
-
-    return stop
+    return wrap(GridExecutor, "__call__", call)
 
 
 def recipe(options: Options) -> Recipe:

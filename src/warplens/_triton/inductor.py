@@ -24,6 +24,7 @@ from warplens._triton.launch import pass_on, tuning, woven_kernel
 from warplens._triton.stages import REMARKS
 from warplens.files import cache_folder
 from warplens.session import Profile
+from warplens.wrap import wrap
 
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")
 """What torch calls the setting of launchers that cannot pass a buffer; the second name is the newer one."""
@@ -56,10 +57,11 @@ class _Marker:
         self._undo: list[Callable[[], None]] = []
 
     def install(self, tuner: Any) -> None:
-        self._wrap(tuner, "run", self._run)
-        self._wrap(tuner, "autotune_to_one_config", self._autotune)
-        self._wrap(tuner, "coordinate_descent_tuning", self._descend)
-        self._wrap(tuner, "_precompile_config", self._compile)
+        wrappers = {
+            "run": self._run, "autotune_to_one_config": self._autotune, "coordinate_descent_tuning": self._descend,
+            "_precompile_config": self._compile,
+        }  # fmt: skip
+        self._undo += [wrap(tuner, name, wrapper) for name, wrapper in wrappers.items()]
 
     def remove(self) -> None:
         while self._undo:
@@ -68,27 +70,17 @@ class _Marker:
             kernel.launchers = [launcher]
         self._done.clear()
 
-    def _wrap(self, tuner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-        original = getattr(tuner, name)
-
-        @functools.wraps(original)
-        def wrapped(kernel: Any, *arguments: Any, **options: Any) -> Any:
-            return wrapper(functools.partial(original, kernel), kernel, *arguments, **options)
-
-        setattr(tuner, name, wrapped)
-        self._undo.append(lambda: setattr(tuner, name, original))
-
     def _run(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> Any:
         if options.get("benchmark_run"):
             with tuning():
-                return original(*arguments, **options)
+                return original(kernel, *arguments, **options)
         if getattr(kernel, "triton_interpret", False):
-            return original(*arguments, **options)
+            return original(kernel, *arguments, **options)
         if not kernel.launchers:
             kernel.precompile()
         if len(kernel.launchers) == 1:
             self._settle(kernel)
-        result = original(*arguments, **options)
+        result = original(kernel, *arguments, **options)
         if getattr(kernel.launchers[0], "_is_static", False):
             # Inductor's static launcher does not pass Triton's, where launches are counted.
             self.profile.saw(kernel.fn.__name__)
@@ -96,20 +88,20 @@ class _Marker:
 
     def _autotune(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> None:
         with tuning():
-            original(*arguments, **options)
+            original(kernel, *arguments, **options)
         self._settle(kernel)
 
     def _descend(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> Any:
         with tuning():
-            best = original(*arguments, **options)
+            best = original(kernel, *arguments, **options)
         return self._marked(kernel, best)
 
     def _compile(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> Any:
         with self._lock:
             if getattr(self._marking, "now", False):
-                return original(*arguments, **options)
+                return original(kernel, *arguments, **options)
             with _unwoven():
-                return original(*arguments, **options)
+                return original(kernel, *arguments, **options)
 
     def _settle(self, kernel: Any) -> None:
         """Put the marked launcher in the place of the one that Inductor chose."""

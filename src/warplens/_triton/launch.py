@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from warplens.launch.buffers import Buffers
 from warplens.launch.woven import WovenKernel
 from warplens.session import Profile
 from warplens.weave.options import Selection
+from warplens.wrap import wrap
 
 
 def woven_kernel(metadata: Any) -> WovenKernel | None:
@@ -89,19 +89,12 @@ class LaunchHook:
 
         _allocation.set_profile_allocator(self._allocate)
         self._undo.append(lambda: _allocation.set_profile_allocator(None))
-        original, hook = CompiledKernel._init_handles, self
 
-        @functools.wraps(original)
-        def init_handles(self: Any) -> None:
-            hook._watch(driver.active.launcher_cls)
-            original(self)
+        def init_handles(original: Callable[..., None], kernel: Any) -> None:
+            self._watch(driver.active.launcher_cls)
+            original(kernel)
 
-        CompiledKernel._init_handles = init_handles
-
-        def restore() -> None:
-            CompiledKernel._init_handles = original
-
-        self._undo.append(restore)
+        self._undo.append(wrap(CompiledKernel, "_init_handles", init_handles))
         # Asking for a driver that is not active yet would start CUDA: that is for the program to do, when it launches.
         if driver._active is not None:
             self._watch(driver.active.launcher_cls)
@@ -112,30 +105,24 @@ class LaunchHook:
         if launcher in self._watched:
             return
         self._watched.append(launcher)
-        original_init, original_call, hook = launcher.__init__, launcher.__call__, self
 
-        def init(self: Any, source: Any, metadata: Any) -> None:
-            original_init(self, source, metadata)
-            self.warplens, self.warplens_name = woven_kernel(metadata), metadata.name
-            self.warplens_remarks = getattr(metadata, REMARKS, None)
+        def init(original: Callable[..., None], made: Any, source: Any, metadata: Any) -> None:
+            original(made, source, metadata)
+            made.warplens, made.warplens_name = woven_kernel(metadata), metadata.name
+            made.warplens_remarks = getattr(metadata, REMARKS, None)
 
-        def call(self: Any, x: int, y: int, z: int, stream: Any, *arguments: Any) -> Any:
-            if hasattr(self, "warplens_name") and not is_tuning():
-                hook.profile.saw(self.warplens_name)
-                hook._remark(self.warplens_name, self.warplens_remarks)
-            hook._local.launch = (getattr(self, "warplens", None), (x, y, z))
+        def call(original: Callable[..., Any], made: Any, x: int, y: int, z: int, *arguments: Any) -> Any:
+            if hasattr(made, "warplens_name") and not is_tuning():
+                self.profile.saw(made.warplens_name)
+                self._remark(made.warplens_name, made.warplens_remarks)
+            self._local.launch = (getattr(made, "warplens", None), (x, y, z))
             try:
-                return original_call(self, x, y, z, stream, *arguments)
+                return original(made, x, y, z, *arguments)
             finally:
-                hook._local.launch = None
+                self._local.launch = None
 
-        launcher.__init__, launcher.__call__ = init, call
-
-        def restore() -> None:
-            launcher.__init__, launcher.__call__ = original_init, original_call
-            self._watched.remove(launcher)
-
-        self._undo.append(restore)
+        self._undo.append(lambda: self._watched.remove(launcher))
+        self._undo += [wrap(launcher, "__init__", init), wrap(launcher, "__call__", call)]
 
     def _remark(self, kernel: str, remarks: Mapping[str, Any] | None) -> None:
         """Pass on what the compiler had to say, which may have been in another process: it is kept with the kernel."""
@@ -147,19 +134,11 @@ class LaunchHook:
         """Only the launch that the user asked for is recorded, none of those that Triton's autotuner makes."""
         from triton.runtime.autotuner import Autotuner
 
-        original = Autotuner._bench
-
-        @functools.wraps(original)
-        def bench(self: Any, *arguments: Any, **options: Any) -> Any:
+        def bench(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             with tuning():
-                return original(self, *arguments, **options)
+                return original(*arguments, **options)
 
-        Autotuner._bench = bench
-
-        def restore() -> None:
-            Autotuner._bench = original
-
-        self._undo.append(restore)
+        self._undo.append(wrap(Autotuner, "_bench", bench))
 
     def remove(self) -> None:
         while self._undo:

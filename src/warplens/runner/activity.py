@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 from warplens.frontends import when_imported
+from warplens.wrap import wrap
 
 _LIBRARIES = ("torch", "cupy", "numba.cuda", "cuda.core", "cutlass.cutlass_dsl")
 _NOT_KERNELS = ("Memcpy", "Memset")
@@ -54,21 +54,14 @@ class Activity:
 
     def _make_way(self, profile: Any) -> None:
         """Only one session of torch's profiler can run, and the program's own comes first."""
-        original = profile._prepare_trace
 
-        @functools.wraps(original)
-        def prepare(session: Any) -> Any:
+        def prepare(original: Callable[..., Any], session: Any) -> Any:
             if self._session is not None and session is not self._session:
                 self._end()
                 self.problem = "from where the program used torch.profiler itself, kernels were counted but not timed"
             return original(session)
 
-        profile._prepare_trace = prepare
-
-        def restore() -> None:
-            profile._prepare_trace = original
-
-        self._undo.append(restore)
+        self._undo.append(wrap(profile, "_prepare_trace", prepare))
 
     def _end(self) -> None:
         session, self._session = self._session, None
