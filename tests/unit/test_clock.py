@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from warplens.record.clock import Lines, fit
-from warplens.record.knots import _rising
+from warplens.record.knots import _rising, piecewise
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 BASE = 1_763_000_000_000_000_000 // 32 * 32
@@ -132,6 +132,21 @@ def test_places_of_a_thousand_launches_are_found_in_seconds() -> None:
     places = lines(unit, clocks)
     assert time.perf_counter() - begin < 3
     assert np.abs(places - truth).max() < 5
+
+
+def test_clocks_that_lie_near_each_other_are_told_apart_with_few_looks_for_knots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """132 clocks within 3.4 million cycles: many are nearer to the next than those of one GPC may be."""
+    rng = np.random.default_rng(3)
+    sm = np.repeat(np.arange(132), 8)
+    truth = np.sort(rng.integers(0, 200_000, (132, 8)), axis=1).ravel()
+    clocks = (truth * 1.755).astype(np.int64) + rng.integers(0, 3_400_000, 132)[sm]
+    calls = []
+    monkeypatch.setattr("warplens.record.clock.piecewise", lambda *given: calls.append(given) or piecewise(*given))
+    lines = fit(sm, np.zeros_like(sm), clocks, truth // 32 * 32, nominal_mhz=1980.0)
+    assert np.abs(lines(sm, clocks) + lines.base_ns - truth).max() < 60
+    assert len(calls) < 20
 
 
 def test_no_anchors_is_no_fit() -> None:

@@ -89,15 +89,24 @@ def fit(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float =
     alone = anchors.lines(member, group_of)
     lead = ahead(clock, ns, member, group_of, alone.slope)
     domain = domains(lead, group_of, 0)
-    for look in range(1, LOOKS + 1):
-        fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
-        strange = _disagreeing(fitted.residual, member, len(units), anchors.scale)
-        if not strange.any():
-            break
-        # Two clocks were taken for one: look closer at those, and in the end leave each SM alone.
+
+    def closer(strange: npt.NDArray[np.bool_], look: int) -> Int64:
+        """Two clocks were taken for one: look closer at those, and in the end leave each SM alone."""
         doubted = np.isin(domain, domain[strange])
         finer = domains(lead, group_of, look) if look < LOOKS else np.arange(len(units))
-        domain = np.unique(np.where(doubted, len(units) + finer, domain), return_inverse=True)[1]
+        return np.unique(np.where(doubted, len(units) + finer, domain), return_inverse=True)[1]
+
+    for look in range(1, LOOKS + 1):
+        strange = _plainly_others(anchors, domain, member, group_of)
+        if not strange.any():
+            break
+        domain = closer(strange, look)
+    for look in range(1, LOOKS + 1):
+        fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
+        strange = _disagreeing(fitted.residual, member, len(units), anchors.scale)[0]
+        if not strange.any():
+            break
+        domain = closer(strange, look)
     else:
         fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
     return Lines(
@@ -119,12 +128,22 @@ def _first_of(domain: Int64, group_of: Int64) -> Int64:
     return group_of[np.unique(domain, return_index=True)[1]]
 
 
-def _disagreeing(residual: Float64, member: Int64, units: int, scale: float) -> npt.NDArray[np.bool_]:
-    """Units whose anchors lie to one side of their domain's line: theirs is another clock."""
+def _disagreeing(residual: Float64, member: Int64, units: int, scale: float) -> tuple[npt.NDArray[np.bool_], Float64]:
+    """Units whose anchors lie to one side of their domain's line (theirs is another clock), and each unit's middle."""
     order = np.lexsort((residual, member))
     bounds = np.searchsorted(member[order], np.arange(units + 1))
     middle = residual[order][(bounds[:-1] + bounds[1:] - 1) // 2]
-    result: npt.NDArray[np.bool_] = (np.abs(middle) > _SAME_CLOCK * scale) & (np.diff(bounds) > 2)
+    return (np.abs(middle) > _SAME_CLOCK * scale) & (np.diff(bounds) > 2), middle
+
+
+def _plainly_others(anchors: _Anchors, domain: Int64, member: Int64, group_of: Int64) -> npt.NDArray[np.bool_]:
+    """The same before knots are looked for, which takes long: where straight lines with an own offset for each unit
+    explain a domain's anchors, knots could only imitate them."""
+    straight = anchors.lines(domain[member], _first_of(domain, group_of))
+    strange, middle = _disagreeing(straight.residual, member, len(group_of), anchors.scale)
+    square = np.bincount(domain[member], (straight.residual - middle[member]) ** 2)
+    explained = np.sqrt(square / np.bincount(domain[member])) <= _BENT * anchors.scale
+    result: npt.NDArray[np.bool_] = strange & explained[domain]
     return result
 
 
