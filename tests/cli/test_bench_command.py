@@ -226,8 +226,8 @@ def test_without_a_gpu_it_says_so(
     path.write_text(FILE.replace('device="cpu", ', ""))
     assert main(["bench", str(path)]) == 1
     assert capsys.readouterr().err == (
-        "warplens: no GPU: there is no NVIDIA driver on this machine; run it where there is one, or pass --device cpu "
-        "for functions of the CPU\n"
+        "warplens: no GPU: there is no NVIDIA driver on this machine; run it where there is one; "
+        "`bench --device cpu` times functions of the CPU\n"
     )
     # Mistakes come first: they are the same on any machine.
     assert main(["bench", str(path), "--seq-lengths", "0"]) == 2

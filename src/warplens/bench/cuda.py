@@ -183,7 +183,9 @@ def _torch() -> Any:
     names = gpu_names()
     if not names:
         what = "there is no NVIDIA driver on this machine" if names is None else "the NVIDIA driver sees no GPU"
-        raise WarplensError(f"no GPU: {what}; run it where there is one, or pass --device cpu for functions of the CPU")
+        raise WarplensError(
+            f"no GPU: {what}; run it where there is one; `bench --device cpu` times functions of the CPU"
+        )
     try:
         import torch
     except ImportError:
