@@ -373,7 +373,7 @@ def test_of_an_autotuner_only_the_launch_that_was_asked_for_is_recorded(gpu: Fak
 def test_store_now_is_for_kernels_that_may_die(gpu: FakeGpu) -> None:
     with wl.profile(store="now") as profile:
         run(gpu)
-    assert '"store":"now"' in gpu.fired[-1].ptx
+    assert '"stores":{"stepped":"now"}' in gpu.fired[-1].ptx
     assert profile.trace.meta.losses.records_lost == 0
     with pytest.raises(WarplensError, match="allowed are 'auto' and 'now'"):
         wl.profile(store="later")

@@ -266,6 +266,16 @@ def test_a_spread_store_ends_where_the_track_ends(slots: int) -> None:
         assert [record[0] for record in records] == [record[0] for record in whole[: len(records)]]
 
 
+def test_one_kernel_that_splits_its_warps_leaves_the_others_of_its_module_spread() -> None:
+    splits = UNIFORM[len(HEAD) :].replace("work(", "splits(").replace("%p1, %r4, %r2", "%p1, %r3, %r2")
+    woven = weave(
+        UNIFORM + splits.replace("$loop", "$again").replace("$done", "$end"), how=Weaving(store="spread", aligned=True)
+    )
+    assert woven.stores == {"work": "spread", "splits": "defer"}
+    tracks, _, _ = launch(woven, "splits", 1, 64, ["OUT", 5, 20, "BUFFER"], out=64)
+    assert [len(records) for _, records in tracks] == [2, 2 + 5 * 7 + 1]
+
+
 def test_a_partial_warp_or_an_unknown_block_size_is_not_spread() -> None:
     for text, aligned in ((UNIFORM, False), (UNIFORM.replace("scratch)\n", "scratch)\n.reqntid 48, 1, 1\n"), False)):
         assert "%wl_l8" not in weave(text, how=Weaving(store="spread", aligned=aligned)).text

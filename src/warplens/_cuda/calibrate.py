@@ -66,7 +66,7 @@ def measure_woven(lib: Driver, arch: str, full: str) -> tuple[str, Calibration] 
     kernel = woven.Loaded("calibrate", {"registers": 0, "shared_bytes": 0})
     _launch(lib, build.handle, woven.lend(profile, build, "calibrate", how, kernel, SHAPE))
     launches, _ = profile.collect()
-    return build.woven.store, solve(decode(Capture(launches, device=lib.device())), lib.device().name)
+    return build.woven.stores["calibrate"], solve(decode(Capture(launches, device=lib.device())), lib.device().name)
 
 
 def _module(arch: str, *, woven: bool) -> Module:

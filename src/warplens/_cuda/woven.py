@@ -95,11 +95,11 @@ def lend(profile: Profile, build: WovenBuild, symbol: str, how: Weaving, kernel:
     """A buffer for one launch, as the kernel takes it; 0 where nothing of it is to be recorded."""
     buffers = _buffers(profile)
     buffers.memory.describe(profile)
-    threads = build.woven.threads.get(symbol, math.prod(shape.block))
+    threads, store = build.woven.threads.get(symbol, math.prod(shape.block)), build.woven.stores[symbol]
     woven = WovenKernel(
         kernel.name, -(-threads // 32), 1, dict(build.regions), dict(build.locations), build.woven.slack,
-        build.woven.full, build.woven.store, how.select, block=shape.block,
-        cost=calibrations.get((profile.device.name, build.woven.store), {}),
+        build.woven.full, store, how.select, block=shape.block,
+        cost=calibrations.get((profile.device.name, store), {}),
         resources={
             "registers": kernel.taken["registers"],
             "shared_bytes_kernel": kernel.taken["shared_bytes"] + shape.shared,

@@ -156,7 +156,7 @@ class Launches(Buffers):
             {**woven.locations, **known},
             woven.slack,
             woven.full,
-            woven.store,
+            woven.stores[twin.symbol],
             self._how.select,
             resources={
                 "registers": resources["registers"],

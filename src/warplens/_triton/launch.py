@@ -33,7 +33,7 @@ def woven_kernel(metadata: Any) -> WovenKernel | None:
         {int(k): v for k, v in document["locations"].items()},
         document["slack"],
         document["full"],
-        document["store"],
+        document["stores"][metadata.name],
         Selection(**select),
         document.get("shared_slots", 0),
         document.get("shared_bytes", 0),

@@ -47,13 +47,14 @@ class FunctionWeaver:
 
     def __init__(self, weaver: Weaver, function: Function, sketch: Outline) -> None:
         self.weaver, self.function, self.sketch = weaver, function, sketch
-        self.whole = weaver.whole.get(function.name) if weaver.store == "spread" else None
+        self.store = weaver.stores[function.name]
+        self.whole = weaver.whole[function.name] if self.store == "spread" else None
         kinds = (SharedTrack, SharedRing) if weaver.how.shared else (Track, RingTrack)
         kind: type[Track] = kinds[weaver.how.full == "ring"]
         if self.whole is not None:
             kind = spread.SpreadTrack
         self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
-        self.defer = weaver.store == "defer"
+        self.defer = self.store == "defer"
         self.registers: list[str] = []
         self.kept: dict[int, str] = {}
         self.spread_words: dict[int, str] = {}
@@ -239,8 +240,8 @@ class FunctionWeaver:
         return [[text for text in part if text] for part in before], [text for text in tail if text]
 
     def _policy(self, block: Block) -> str:
-        if self.weaver.store not in ("mixed", "spread"):
-            return self.weaver.store
+        if self.store not in ("mixed", "spread"):
+            return self.store
         return "end" if block.in_loop and len(block.sites) <= HELD else "late"
 
     def _stores(self, records: list[_Record]) -> str:

@@ -27,7 +27,7 @@ from typing import Any
 
 from warplens.errors import UsageError
 from warplens.record.layout import MAX_REGION, Kind
-from warplens.weave.blocks import Block, MarkSite, outline
+from warplens.weave.blocks import MarkSite, outline
 from warplens.weave.calls import Calls
 from warplens.weave.function import FunctionWeaver
 from warplens.weave.labels import end_with_return
@@ -55,7 +55,8 @@ class Woven:
     """Threads per block of the kernels that fix it (`.reqntid`): their tracks are laid out by that number."""
     slack: int = 0
     full: str = "stop"
-    store: str = "late"
+    stores: dict[str, str] = field(default_factory=dict)
+    """Where each woven kernel's stores are."""
 
     def describe(self) -> dict[str, Any]:
         """Everything but the text, as JSON keeps it."""
@@ -66,7 +67,7 @@ class Woven:
             "threads": self.threads,
             "slack": self.slack,
             "full": self.full,
-            "store": self.store,
+            "stores": self.stores,
         }
 
     @staticmethod
@@ -79,7 +80,7 @@ class Woven:
             document["threads"],
             document["slack"],
             document["full"],
-            document["store"],
+            document["stores"],
         )
 
 
@@ -111,7 +112,7 @@ class Weaver:
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
         self.slack = 1 + max((block.slots for block in blocks), default=0)
         self.whole: dict[str, Wholeness] = {}
-        self.store = self._store_policy(blocks)
+        self.stores = {f.name: self._store_policy(f) for f in module.functions if f.body is not None}
         self._check_shared()
         self.pair = (
             self.how.pair
@@ -137,7 +138,8 @@ class Weaver:
         if self.how.shared and entries and f" {self.how.shared.symbol}[]" not in self.module.text():
             self._declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
         regions = {number: name for name, number in self.ids.items()}
-        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, self.store)
+        stores = {name: self.stores[name] for name in entries}
+        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
         return Woven.restore(header + self.module.text(), woven.describe())
 
@@ -167,28 +169,28 @@ class Weaver:
         if site.location:
             self.locations.setdefault(number, site.location)
 
-    def _store_policy(self, blocks: list[Block]) -> str:
+    def _store_policy(self, function: Function) -> str:
         # A ring cuts anywhere, a call hands its state over and a 64-bit clock is a payload of its own: none of them
         # keeps a record back in registers.
         at_once = bool(
             self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.has_stateful_functions
         )
         policy = self.how.store
-        if policy == "spread" and (at_once or not self._stays_whole()):
+        if policy == "spread" and (at_once or not self._stays_whole(function)):
             policy = "auto"
         if policy == "auto":
+            blocks = self.outlines[function.name].blocks
             policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "mixed"
         return "mixed" if policy == "defer" and at_once else policy
 
-    def _stays_whole(self) -> bool:
+    def _stays_whole(self, function: Function) -> bool:
         """Whether every mark is passed by all lanes of a warp or by none: each lane keeps the track's state, and one
         that a mark passed by would not know where the next record goes."""
-        for function in self.module.entries:
-            if sites := self.outlines[function.name].sites:
-                self.whole[function.name] = whole = Wholeness(function, aligned=self.how.aligned)
-                if not whole.known or any(whole.split(site.place.node) for site in sites):
-                    return False
-        return True
+        sites = self.outlines[function.name].sites
+        if not function.is_entry or not sites:
+            return False
+        self.whole[function.name] = whole = Wholeness(function, aligned=self.how.aligned)
+        return whole.known and not any(whole.split(site.place.node) for site in sites)
 
 
 __all__ = ["Comment", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "weave"]
