@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from warplens.record.domains import LOOKS, ahead, domains
+from warplens.record.domains import LOOKS, ahead, domains, grouped
 from warplens.record.knots import piecewise
 
 Int64 = npt.NDArray[np.int64]
@@ -27,8 +27,9 @@ _NOMINAL_SPREAD = 0.15
 """Relative distance of the real rate from the nominal one that is believed without evidence."""
 _BENT, _OWN_RATE = 0.6, 2.0
 """Root mean square residual, in timer steps, from which an SM may get knots, and from which a rate of its own."""
-_SAME_CLOCK = 3.0
-"""Timer steps by which an SM's anchors may lie off the line of the clock it is taken to share."""
+_SAME_CLOCK, _FEW_ANCHORS = 0.5, 1.5
+"""Timer steps by which the middle of an SM's anchors may lie off the line of the clock it is taken to share, and how
+much more that is for an SM with one anchor."""
 _ABOVE_NOMINAL = 1.05
 """How far above its nominal rate a clock may run."""
 _TOO_COARSE_NS = 4096.0
@@ -87,8 +88,8 @@ def fit(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float =
     group_of[member] = np.unique(group, return_inverse=True)[1]
     anchors = _Anchors(clock, ns, int(ns.min()), timer_step(ns), nominal_mhz)
     alone = anchors.lines(member, group_of)
-    lead = ahead(clock, ns, member, group_of, alone.slope)
-    domain = domains(lead, group_of, 0)
+    lead, sure = ahead(clock, ns, member, group_of, alone.slope)
+    domain = grouped(lead, sure, group_of)
 
     def closer(strange: npt.NDArray[np.bool_], look: int) -> Int64:
         """Two clocks were taken for one: look closer at those, and in the end leave each SM alone."""
@@ -133,7 +134,9 @@ def _disagreeing(residual: Float64, member: Int64, units: int, scale: float) -> 
     order = np.lexsort((residual, member))
     bounds = np.searchsorted(member[order], np.arange(units + 1))
     middle = residual[order][(bounds[:-1] + bounds[1:] - 1) // 2]
-    return (np.abs(middle) > _SAME_CLOCK * scale) & (np.diff(bounds) > 2), middle
+    count = np.diff(bounds)
+    allowed = scale * (_SAME_CLOCK + _FEW_ANCHORS / np.sqrt(np.maximum(count, 1)))
+    return (np.abs(middle) > allowed) & (count > 2), middle
 
 
 def _plainly_others(anchors: _Anchors, domain: Int64, member: Int64, group_of: Int64) -> npt.NDArray[np.bool_]:

@@ -16,12 +16,17 @@ Float64 = npt.NDArray[np.float64]
 _APART = (20_000.0, 1_500.0, 250.0)
 """Cycles between two clocks that are not one, by ever closer looks."""
 LOOKS = len(_APART)
+_WIDE = 4.0
+"""Times the next look's limit that clocks taken for one may lie apart in all, before that look is taken."""
 _EARLY = 0.1
 """Of a launch's time, the part in which an SM's anchors say best how far its clock is ahead of the others'."""
 
 
-def ahead(clock: Int64, ns: Int64, member: Int64, group: Int64, slope: Float64) -> Float64:
-    """Cycles by which each unit's clock is ahead at its group's first anchor. `slope` is each unit's mean rate."""
+def ahead(
+    clock: Int64, ns: Int64, member: Int64, group: Int64, slope: Float64
+) -> tuple[Float64, npt.NDArray[np.bool_]]:
+    """Cycles by which each unit's clock is ahead at its group's first anchor, and whether that was read early enough to
+    be exact. `slope` is each unit's mean rate."""
     n, groups = len(group), int(group.max()) + 1
     first, last = np.full(groups, np.iinfo(np.int64).max), np.zeros(groups, np.int64)
     np.minimum.at(first, group[member], ns)
@@ -29,14 +34,14 @@ def ahead(clock: Int64, ns: Int64, member: Int64, group: Int64, slope: Float64) 
     passed = (ns - first[group[member]]).astype(np.float64)
     own_first = np.full(n, np.inf)
     np.minimum.at(own_first, member, passed)
-    early = passed <= np.maximum(own_first, _EARLY * (last - first)[group])[member]
+    limit = _EARLY * (last - first)[group]
+    early = passed <= np.maximum(own_first, limit)[member]
     member, clock, passed = member[early], clock[early], passed[early]
     rate = _early_rates(clock, passed, member, group, 1.0 / slope)
     reading = clock - passed * rate[group[member]]
     order = np.lexsort((reading, member))
     bounds = np.searchsorted(member[order], np.arange(n + 1))
-    result: Float64 = reading[order][(bounds[:-1] + bounds[1:] - 1) // 2]
-    return result
+    return reading[order][(bounds[:-1] + bounds[1:] - 1) // 2], own_first <= limit
 
 
 def _early_rates(clock: Int64, passed: Float64, member: Int64, group: Int64, mean: Float64) -> Float64:
@@ -53,6 +58,21 @@ def _early_rates(clock: Int64, passed: Float64, member: Int64, group: Int64, mea
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = np.where(sxx > 0, sxy / sxx, usual)
     return np.where((rate > 0.5 * usual) & (rate < 2 * usual), rate, usual)
+
+
+def grouped(lead: Float64, sure: npt.NDArray[np.bool_], group: Int64) -> Int64:
+    """Domains by as close a look as it takes: SMs that share a clock lie as near to each other as readings are exact,
+    where those are `sure`; others may be further off."""
+    found = domains(lead, group, 0)
+    low, high = np.full(len(lead), np.inf), np.full(len(lead), -np.inf)
+    for look in range(1, LOOKS):
+        low.fill(np.inf)
+        high.fill(-np.inf)
+        np.minimum.at(low, found[sure], lead[sure])
+        np.maximum.at(high, found[sure], lead[sure])
+        wide = (high - low)[found] > _WIDE * _APART[look]
+        found = np.unique(np.where(wide, len(lead) + domains(lead, group, look), found), return_inverse=True)[1]
+    return found
 
 
 def domains(lead: Float64, group: Int64, look: int) -> Int64:
