@@ -230,6 +230,8 @@ def test_without_a_gpu_it_says_so(
         "`bench --device cpu` times functions of the CPU\n"
     )
     # Mistakes come first: they are the same on any machine.
+    assert main(["bench", str(path), "--csv", "--markdown"]) == 2
+    assert "--csv and --markdown: one form can be printed" in capsys.readouterr().err
     assert main(["bench", str(path), "--seq-lengths", "0"]) == 2
     assert main(["bench", str(path), "--impl", "naive", "--device", "cpu", "--json"]) == 0
 

@@ -75,6 +75,9 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
     Each parameter of a benchmark is an option; `warplens bench FILE.py --list` names them.
     """
     own = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
+    printed = [name for name in ("json", "csv", "markdown") if given[f"as_{name}"]]
+    if len(printed) > 1:
+        raise UsageError(f"--{printed[0]} and --{printed[1]}: one form can be printed; write the other with -o FILE")
     if given["compared"] or given["plotted"]:
         _no_more(arguments, own)
         if given["compared"]:
@@ -98,7 +101,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
     for output in given["outputs"]:
         results.save(output, force=given["force"])
     _show(results, given)
-    if given["outputs"] and not (given["as_json"] or given["as_csv"] or given["as_markdown"]):
+    if given["outputs"] and not printed:
         _next(given["outputs"])
     if not written and not results.complete:
         return _INTERRUPTED
