@@ -185,6 +185,7 @@ def test_kernels_and_every_choose_launches_and_what_is_not_there_is_refused(fake
         for _ in range(5):
             module["k"].launch(3, 64, np.uint64(5), 7)
     assert len(prof.trace.meta.launches) == 3
+    module = FakeModule()
     with pytest.raises(WarplensError, match="no kernel was profiled"), wl.profile(kernels="gemm"):
         module["k"].launch(3, 64, np.uint64(5), 7)
         assert wlcu.buffer(1, 32, kernel="softmax") == 0

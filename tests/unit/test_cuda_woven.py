@@ -169,6 +169,18 @@ def test_a_profile_that_nobody_holds_goes_with_its_records(gpu: SimulatedDriver)
     assert left() is None
 
 
+def test_a_kernel_is_looked_up_once_however_often_it_is_launched(gpu: SimulatedDriver) -> None:
+    module = wlcu.compile(INLINED, arch="sm_90", name="k.cu")
+    out = gpu.allocate(4 * 64)
+    with wl.profile() as profile:
+        for _ in range(3):
+            module["work"].launch(1, 64, np.uint64(out), np.int32(2))
+    # Once when the module is loaded, to see whether it spills, and once to launch it.
+    assert len(gpu.functions) == 2
+    assert profile.trace.meta.losses.clean
+    assert len(profile.trace.meta.launches) == 3
+
+
 def test_options_of_woven_kernels_reach_cuda(gpu: SimulatedDriver) -> None:
     trace, _ = profiled(gpu, INLINED, warps=[1], blocks=[0], clock="64", full="stop")
     assert {(row["block"], row["warp"]) for row in trace.spans.to_pylist()} == {(0, 1)}

@@ -60,11 +60,11 @@ def measure_woven(lib: Driver, arch: str, full: str) -> tuple[str, Calibration] 
     options = Options(full=full, records_per_warp=2 * SLOTS * ROUNDS)
     how = woven.how_for(options, SHAPE.block)
     build = _module(arch, woven=True).woven(how)
-    if build is None:
+    kernel = woven.loaded(lib, build, "calibrate", "calibrate") if build is not None else None
+    if build is None or kernel is None:
         return None
     profile = Profile(full=full, records_per_warp=options.records_per_warp)
-    kernel = woven.Loaded("calibrate", {"registers": 0, "shared_bytes": 0})
-    _launch(lib, build.handle, woven.lend(profile, build, "calibrate", how, kernel, SHAPE))
+    _launch(lib, build.handle, woven.lend(profile, build, how, kernel, SHAPE))
     launches, _ = profile.collect()
     return build.woven.stores["calibrate"], solve(decode(Capture(launches, device=lib.device())), lib.device().name)
 

@@ -21,7 +21,7 @@ from warplens.weave.options import Weaving
 from warplens.weave.symbols import plain_name
 
 if TYPE_CHECKING:
-    from warplens._cuda.woven import WovenBuild
+    from warplens._cuda.woven import Loaded, WovenBuild
 
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
@@ -95,6 +95,7 @@ class Module:
         self._cubins: dict[str, bytes] = {}
         self._builds: dict[str, _Build] = {}
         self._woven: dict[Weaving, WovenBuild] = {}
+        self._kernels: dict[str, Kernel] = {}
 
     def cubin(self, variant: str = "stop") -> bytes:
         """The machine code: `stop` or `ring` with marks, `off` without."""
@@ -140,7 +141,7 @@ class Module:
         return dict(scan(self.cubin()).regions)
 
     def __getitem__(self, name: str) -> Kernel:
-        return Kernel(self, name)
+        return self._kernels.setdefault(name, Kernel(self, name))
 
     def build(self, variant: str) -> _Build:
         if variant not in self._builds:
@@ -155,6 +156,7 @@ class Kernel:
     def __init__(self, module: Module, name: str) -> None:
         self._module, self.name = module, name
         self._functions: dict[str, tuple[int, list[int]]] = {}
+        self._woven_functions: dict[Weaving, Loaded | None] = {}
 
     def launch(
         self,
@@ -188,12 +190,15 @@ class Kernel:
         profile.options.refuse("CUDA kernels", "buffer")
         how = woven.how_for(profile.options, shape.block)
         build = self._module.woven(how)
-        symbol = find_kernel(self.name, list(build.woven.entries)) if build is not None else None
-        function = lib.function(build.handle, symbol) if build is not None and symbol else None
-        if build is None or symbol is None or function is None:
+        if build is None:
             return None
-        address = woven.lend(profile, build, symbol, how, woven.Loaded(self.name, lib.resources(function)), shape)
-        return function, lib.parameter_sizes(function), address
+        if how not in self._woven_functions:
+            symbol = find_kernel(self.name, list(build.woven.entries))
+            self._woven_functions[how] = woven.loaded(lib, build, self.name, symbol) if symbol else None
+        kernel = self._woven_functions[how]
+        if kernel is None:
+            return None
+        return kernel.function, kernel.sizes, woven.lend(profile, build, how, kernel, shape)
 
     def _direct(
         self, lib: Driver, profile: session.Profile, shape: Shape, every_thread: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from warplens._cuda.arguments import Shape
@@ -24,7 +24,7 @@ from warplens.options import Options
 from warplens.record.names import Names, scan
 from warplens.session import Profile
 from warplens.weave.options import ParamBuffer, Weaving
-from warplens.weave.ptx import Comment, Declaration, Module, parse
+from warplens.weave.ptx import Comment, Declaration, Module, Node, parse
 from warplens.weave.weaver import Woven, weave
 
 FLAGS = ("-DWARPLENS=1", "-DWARPLENS_WOVEN=1")
@@ -85,17 +85,29 @@ def _load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A kernel on the device: its name, and what the driver says it takes."""
+    """A kernel of a woven module on the device: its names, its parameters' sizes, and what the driver says it takes."""
 
     name: str
+    symbol: str
+    function: int
+    sizes: list[int]
     taken: Mapping[str, int]
 
 
-def lend(profile: Profile, build: WovenBuild, symbol: str, how: Weaving, kernel: Loaded, shape: Shape) -> int:
+def loaded(lib: Driver, build: WovenBuild, name: str, symbol: str) -> Loaded | None:
+    """The kernel `symbol` of the module; None where it has none."""
+    function = lib.function(build.handle, symbol)
+    if function is None:
+        return None
+    return Loaded(name, symbol, function, lib.parameter_sizes(function), lib.resources(function))
+
+
+def lend(profile: Profile, build: WovenBuild, how: Weaving, kernel: Loaded, shape: Shape) -> int:
     """A buffer for one launch, as the kernel takes it; 0 where nothing of it is to be recorded."""
     buffers = _buffers(profile)
     buffers.memory.describe(profile)
-    threads, store = build.woven.threads.get(symbol, math.prod(shape.block)), build.woven.stores[symbol]
+    threads = build.woven.threads.get(kernel.symbol, math.prod(shape.block))
+    store = build.woven.stores[kernel.symbol]
     woven = WovenKernel(
         kernel.name, -(-threads // 32), 1, dict(build.regions), dict(build.locations), build.woven.slack,
         build.woven.full, store, how.select, block=shape.block,
@@ -113,8 +125,8 @@ def _buffers(profile: Profile) -> Buffers:
     return found
 
 
-def _opens(nodes: object) -> bool:
-    return any(isinstance(node, Comment) and node.content.startswith(_KERNEL) for node in nodes)  # type: ignore[attr-defined]
+def _opens(nodes: Iterable[Node]) -> bool:
+    return any(isinstance(node, Comment) and node.content.startswith(_KERNEL) for node in nodes)
 
 
 @functools.lru_cache(maxsize=16)
