@@ -15,7 +15,7 @@ from cute_gpu import Gpu, compile_cute, install
 from cutlass import Float32, Int32, Int64, cute
 from cutlass.base_dsl.jit_executor import JitExecutor
 from cutlass.cute.runtime import make_fake_compact_tensor
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nuggets_kernels import KERNELS, SCOPES
 
@@ -131,6 +131,7 @@ def test_a_buffer_written_elsewhere_decodes() -> None:
     ),
     st.sampled_from([10, 10**9]),
 )
+@example([(1, 2, 0, 0), (1, 4, 0, 0), (2, 2, 0, 0), (3, 3, 0, 0), (4, 3, 0, 0)], 10)
 def test_events_keep_their_times_as_a_trace(rows: list[tuple[int, int, int, int]], ns: int) -> None:
     events = [nuggets.Event(10**9 + ns * start, ns * dur, tag, TAGS.name(tag), tid) for start, dur, tag, tid in rows]
     trace = nuggets.to_trace(events)

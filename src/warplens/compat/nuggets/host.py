@@ -180,7 +180,7 @@ def _track(block: int, events: list[Event], region: dict[int, int]) -> tuple[int
     events = sorted(events, key=lambda event: (event.start_ns, -event.dur_ns))
     records: list[tuple[int, int, int, Kind, int, int]] = []
     ends: list[int] = []
-    flying: list[int] = []
+    flying: dict[int, int] = {}
     for order, event in enumerate(events):
         start, end, number = event.start_ns, event.start_ns + max(event.dur_ns, 0), region[event.tag_id]
         while ends and ends[-1] <= start:
@@ -190,9 +190,11 @@ def _track(block: int, events: list[Event], region: dict[int, int]) -> tuple[int
             ends.append(end)
             kinds, tag = (Kind.BEGIN, Kind.END), 0
         else:
-            flying = [until for until in flying if until > start]
-            depth, kinds, tag = 0, (Kind.ASYNC_BEGIN, Kind.ASYNC_END), len(flying) & MAX_TAG
-            flying.append(end)
+            flying = {tag: until for tag, until in flying.items() if until > start}
+            tag = next(free for free in range(len(flying) + 1) if free not in flying)
+            depth, kinds = 0, (Kind.ASYNC_BEGIN, Kind.ASYNC_END)
+            flying[tag] = end
+            tag &= MAX_TAG
         # At one instant ends come first, the innermost ahead of the others; an empty event begins before it ends.
         records.append((start, 1, order, kinds[0], number, tag))
         records.append((end, 0 if end > start else 2, -depth, kinds[1], number, tag))
