@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
 import shutil
 import site
@@ -127,18 +128,41 @@ def test_nvrtc_compiles_without_a_warning(arch: str, library: Path) -> None:
             assert "inner" in scan(cubin).regions.values()
 
 
+def _nvccs() -> list[str]:
+    """The nvcc that is found, and those that WARPLENS_NVCC names, to try the header with several CUDA releases."""
+    named = os.environ.get("WARPLENS_NVCC", "").split(os.pathsep)
+    return [nvcc for nvcc in (shutil.which("nvcc"), *named) if nvcc]
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("nvcc", _nvccs())
 @pytest.mark.parametrize("options", [(), ("-DWARPLENS=0",), ("-DWARPLENS_RING=1",), ("-G",), ("-rdc=true",)])
-def test_nvcc_compiles_device_and_host_code_without_a_warning(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_nvcc_compiles_device_and_host_code_without_a_warning(
+    tmp_path: Path, nvcc: str, options: tuple[str, ...]
+) -> None:
     source = tmp_path / "both.cu"
     source.write_text(
         '#include <warplens_host.h>\n#include "kernels.cu"\nint main() { wl::Capture c; c.write("x"); }\n'
     )
     (tmp_path / "kernels.cu").write_text(KERNELS)
     strict = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror"]
-    command = ["nvcc", "-std=c++17", "-arch=sm_90a", f"-I{PATH.parent}", *strict, *options]
+    command = [nvcc, "-std=c++17", "-arch=sm_90a", f"-I{PATH.parent}", *strict, *options]
     done = subprocess.run([*command, "-c", source, "-o", tmp_path / "k.o"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nvcc", _nvccs())
+def test_nvcc_compiles_for_every_gpu_from_volta_on(tmp_path: Path, nvcc: str) -> None:
+    source = tmp_path / "kernels.cu"
+    source.write_text(KERNELS)
+    known = subprocess.run([nvcc, "--list-gpu-code"], check=True, capture_output=True, text=True).stdout.split()
+    gpus = [gpu for gpu in known if 70 <= int(gpu.removeprefix("sm_")) <= 120]
+    assert "sm_90" in gpus
+    strict = ["-Werror", "all-warnings", "-Wno-deprecated-gpu-targets", "-Xcompiler", "-Wall,-Wextra,-Werror"]
+    each = [f"-gencode=arch=compute_{gpu[3:]},code={gpu}" for gpu in gpus]
+    command = [nvcc, "-std=c++17", f"-I{PATH.parent}", *strict, *each, "-c", source, "-o", tmp_path / "k.o"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -161,12 +185,12 @@ extern "C" __global__ void further(double* out) { *out += more(one); }
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("nvcc", _nvccs())
 @pytest.mark.parametrize("options", [("-cubin",), ("-cubin", "-G"), ("-cubin", "-rdc=true", "-dlink")])
-def test_names_lie_together_among_the_users_own_constants(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_names_lie_together_among_the_users_own_constants(tmp_path: Path, nvcc: str, options: tuple[str, ...]) -> None:
     for number, source in enumerate((KERNELS + OTHER_DATA, MICRO.replace("MARKS", 'WL_INSTANT("other file");'))):
         (tmp_path / f"{number}.cu").write_text(source)
-    command = ["nvcc", "-std=c++17", "-arch=sm_90", f"-I{PATH.parent}"]
+    command = [nvcc, "-std=c++17", "-arch=sm_90", f"-I{PATH.parent}"]
     files = [str(tmp_path / "0.cu")]
     if "-dlink" in options:
         files = [str(tmp_path / f"{number}.o") for number in range(2)]
