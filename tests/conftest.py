@@ -1,8 +1,17 @@
-"""Make the benchmarks' capture generator importable from any working directory."""
+"""What every test needs: the benchmarks' capture generator from any working directory, and examples without a clock."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+# A busy machine makes any example slow, which says nothing about it: only what an example finds may fail a test.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples at every run, so that a change fails by what it changes; `explore` looks for new ones.
+settings.register_profile("suite", UNHURRIED, derandomize=True, database=None)
+settings.register_profile("explore", UNHURRIED, derandomize=False, max_examples=2000)
+settings.load_profile("suite")
