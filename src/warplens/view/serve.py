@@ -128,4 +128,11 @@ def tunnel_command(connection: str, port: int = PORT, user: str | None = None) -
     fields = connection.split()
     host, ssh_port = (fields[2], fields[3]) if len(fields) == 4 else ("THIS-MACHINE", "22")
     other = f" -p {ssh_port}" if ssh_port != "22" else ""
-    return f"ssh -N -L {port}:127.0.0.1:{port}{other} {user or getpass.getuser()}@{host}"
+    return f"ssh -N -L {port}:127.0.0.1:{port}{other} {user or _user()}@{host}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return "YOUR-NAME"
