@@ -50,13 +50,14 @@ class Chromium:
 
     def _wait_for_port(self) -> int:
         told = Path(self._folder.name) / "DevToolsActivePort"
-        for _ in range(600):
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
             if told.exists() and (lines := told.read_text().splitlines()):
                 return int(lines[0])
             if self._process.poll() is not None:
                 raise RuntimeError(f"chromium ended with code {self._process.returncode}")
             time.sleep(0.05)
-        raise RuntimeError("chromium did not open its DevTools port within 30 s")
+        raise RuntimeError("chromium did not open its DevTools port within 120 s")
 
     def open(self, url: str = "about:blank", *, width: int = 1500, height: int = 950, scale: float = 1) -> Page:
         request = urllib.request.Request(f"http://127.0.0.1:{self._port}/json/new?about:blank", method="PUT")
@@ -77,7 +78,7 @@ class Chromium:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._process.terminate()
         try:
-            self._process.wait(10)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -127,7 +128,7 @@ class Page:
             raise AssertionError(details.get("exception", {}).get("description") or details["text"])
         return answer["result"].get("value")
 
-    def wait_for(self, condition: str, seconds: float = 60) -> None:
+    def wait_for(self, condition: str, seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.run(f"Boolean({condition})"):

