@@ -148,9 +148,13 @@ def test_a_signal_ends_the_program_and_keeps_the_trace(number: int, code: int, t
     program(tmp_path, MARKED + "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
     words = [sys.executable, "-m", "warplens", "run", "prog.py"]
     env = environment(tmp_path, TRITON_INTERPRET="1")
-    with subprocess.Popen(
-        words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+    def heed() -> None:
+        """Jobs that a shell starts in the background ignore SIGINT, and so do their children."""
+        signal.signal(number, signal.SIG_DFL)
+
+    with subprocess.Popen(words, cwd=tmp_path, env=env, text=True, preexec_fn=heed, **pipes) as child:
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
