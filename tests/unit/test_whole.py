@@ -86,6 +86,21 @@ CASES = {
     "a loop that some never leave": (
         "setp.eq.u32 %p1, %r2, 1;\n$a:\n@%p1 bra $a;\n// in\n$b:\n@%p1 bra $c;\nbra $d;\n$c:\nbra $c;\n$d:",
         False, True),
+    "a lock": (
+        "$a:\natom.global.cas.b32 %r4, [%rd1], 0, 1;\nsetp.ne.u32 %p1, %r4, 0;\n@%p1 bra $a;\n// in", True, True,
+    ),
+    "a flag that was seen by a branch": (
+        "mov.u32 %r5, 0;\n$a:\nld.volatile.global.u32 %r4, [%rd1];\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bra $b;\n"
+        "mov.u32 %r5, 1;\n$b:\nsetp.eq.u32 %p2, %r5, 0;\n@%p2 bra $a;\n// in", True, True),
+    "a lock and a barrier": (
+        "$a:\natom.global.cas.b32 %r4, [%rd1], 0, 1;\nsetp.ne.u32 %p1, %r4, 0;\n@%p1 bra $a;\n// in\n$b:\n"
+        "bar.warp.sync 0xffffffff;", True, False),
+    "a lock and a barrier of some": (
+        "$a:\natom.global.cas.b32 %r4, [%rd1], 0, 1;\nsetp.ne.u32 %p1, %r4, 0;\n@%p1 bra $a;\n// in\n"
+        "bar.warp.sync 0xffff;", True, True),
+    "a loop that counts in memory": (
+        "mov.u32 %r4, %r2;\n$a:\natom.global.add.u32 %r5, [%rd1], 1;\n// in\nadd.u32 %r4, %r4, 64;\n"
+        "setp.lt.u32 %p1, %r4, %r1;\n@%p1 bra $a;", True, False),
 }  # fmt: skip
 
 
@@ -212,6 +227,17 @@ def test_spread_records_are_those_that_each_mark_stores_at_once(program: list[tu
         tracks, _, _ = launch(woven, "k", 2, 64, ["OUT", 3], slots=4096)
         seen.append([(int(header["written"]), [record[:4] for record in records]) for header, records in tracks])
     assert seen[0] == seen[1]
+
+
+def test_marks_hold_no_lane_back_that_others_wait_for() -> None:
+    """Each lane in turn holds a lock that it gives back after a mark: a warp barrier there would never open."""
+    lock = "$a:\natom.global.cas.b32 %r4, [%rd1], 0, 1;\nsetp.ne.u32 %p1, %r4, 0;\n@%p1 bra $a;\n"
+    free = "atom.global.exch.b32 %r6, [%rd1], 0;\n"
+    text = kernel(f"{lock}// @warplens I locked\n{free}", ".reqntid 32, 1, 1")
+    woven = weave(text, buffer=SymbolBuffer(), how=Weaving(store="spread"))
+    assert "bar.warp.sync" not in woven.text
+    tracks, _, _ = launch(woven, "k", 1, 32, ["OUT", 3])
+    assert [record[1] for _, records in tracks for record in records] == ["locked"]
 
 
 def test_the_analysis_finds_most_of_a_real_kernel_whole() -> None:

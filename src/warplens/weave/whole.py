@@ -3,7 +3,9 @@
 A branch whose condition differs between lanes splits the warp from there to where all its ways meet again; after a
 return that only some lanes take it stays split. What is not provably the same in every lane counts as different, so a
 wrong answer can only be that a place is split where it is not. Lanes that were split and have met again need not run
-together: a warp barrier there puts them in step, and since all of them come, it is safe.
+together: a warp barrier there puts them in step, and since all of them come, it is safe. Lanes that leave a loop when
+they hear from others (a lock) may be waiting for one that already left: they count as split up to a barrier of the
+kernel's own.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ _OWN = frozenset({"addc", "subc", "madc", "ld", "ldu", "atom", "match", "ldmatri
                   "mbarrier", "elect", "call", "tex", "suld", "tld4", "activemask", "tcgen05", "movmatrix", "multimem",
                   "surf", "vset"})  # fmt: skip
 """Their result is each lane's own; a carry is not among the operands."""
+_HEARS = frozenset({"volatile", "relaxed", "acquire", "mmio", "cv"})
+"""Loads that see what other threads write meanwhile. A wait at an mbarrier is none: its phase ends for all lanes."""
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
 
@@ -40,6 +44,12 @@ class _Piece:
     @property
     def instructions(self) -> Iterator[Instruction]:
         return (node for node in self.nodes if isinstance(node, Instruction))
+
+    @property
+    def predicate(self) -> str | None:
+        """What decides which way the piece is left."""
+        last = self.nodes[-1] if self.nodes else None
+        return last.predicate if isinstance(last, Instruction) else None
 
 
 class Wholeness:
@@ -57,6 +67,8 @@ class Wholeness:
         self._of = {id(node): number for number, piece in enumerate(self._pieces) for node in piece.nodes}
         jumps = any(i.opcode == "brx" for piece in self._pieces for i in piece.instructions)
         self.differs: set[str] = set()
+        self._heard: set[str] = set()
+        """Registers that depend on what other threads write meanwhile."""
         self._split = set(range(len(self._pieces)) if jumps else ())
         self._thread = _thread_registers(self._pieces) if self._aligned else set()
         if not jumps:
@@ -72,21 +84,33 @@ class Wholeness:
     def _solve(self) -> None:
         """Registers that differ make branches that split, which make more registers differ, until nothing changes."""
         after = _postdominators(self._pieces)
+        settled = sum(1 << number for number, piece in enumerate(self._pieces) if _settles(piece))
+        told: set[int] = set()
         while True:
-            before = len(self.differs), len(self._split)
+            before = len(self.differs), len(self._split), len(self._heard), len(told)
             for number, piece in enumerate(self._pieces):
                 for instruction in piece.instructions:
                     if number in self._split or self._own(instruction):
                         self.differs.update(_written(instruction))
+                    if number in told or self._hears(instruction):
+                        self._heard.update(_written(instruction))
             for number, piece in enumerate(self._pieces):
-                if len(piece.follow) > 1 and self._parts(piece):
-                    self._split |= _between(self._pieces, number, after[number])
-            if before == (len(self.differs), len(self._split)):
+                if len(piece.follow) > 1 and piece.predicate in self.differs:
+                    parted = _between(self._pieces, number, after[number])
+                    if piece.predicate in self._heard:
+                        told |= parted
+                        if number in parted:
+                            parted = _between(self._pieces, number, after[number] & settled)
+                    self._split |= parted
+            if before == (len(self.differs), len(self._split), len(self._heard), len(told)):
                 return
 
-    def _parts(self, piece: _Piece) -> bool:
-        last = piece.nodes[-1]
-        return isinstance(last, Instruction) and last.predicate in self.differs
+    def _hears(self, instruction: Instruction) -> bool:
+        """Whether what it writes can depend on what other threads write meanwhile."""
+        if instruction.opcode == "atom" or (instruction.opcode == "ld" and _HEARS & set(instruction.modifiers)):
+            return True
+        names = set(_NAME.findall(" ".join(instruction.operands[1:])))
+        return instruction.predicate in self._heard or bool(self._heard & names)
 
     def _own(self, instruction: Instruction) -> bool:
         """Whether what it writes can differ between lanes."""
@@ -132,7 +156,7 @@ def _cut(function: Function) -> list[_Piece]:
     """The function's pieces and what can follow each; the last is where all returns lead."""
     pieces = [_Piece()]
     for node in walk(function.body or []):
-        if isinstance(node, Label) and pieces[-1].nodes:
+        if (isinstance(node, Label) or _is_barrier(node)) and pieces[-1].nodes:
             pieces.append(_Piece())
         pieces[-1].nodes.append(node)
         if isinstance(node, Instruction) and node.opcode in _ENDS:
@@ -150,6 +174,19 @@ def _cut(function: Function) -> list[_Piece]:
             piece.follow.append(number + 1)
     _lead_out(pieces)
     return pieces
+
+
+def _is_barrier(node: Node) -> bool:
+    """Whether all lanes of a warp wait for each other here, by the kernel's own will."""
+    if not isinstance(node, Instruction) or node.opcode not in ("bar", "barrier") or node.predicate:
+        return False
+    if "warp" in node.modifiers:
+        return node.operands in (("0xffffffff",), ("-1",), ("4294967295",))
+    return "cluster" not in node.modifiers and bool({"sync", "red"} & set(node.modifiers))
+
+
+def _settles(piece: _Piece) -> bool:
+    return bool(piece.nodes) and _is_barrier(piece.nodes[0])
 
 
 def _lead_out(pieces: list[_Piece]) -> None:
