@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
@@ -11,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from warplens import frontends
 from warplens.capture import HOST_NS, Capture, Device, Launch
+from warplens.decorate import F, inside
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import Options
@@ -23,8 +23,6 @@ from warplens.weave.rules import Coverage
 
 if TYPE_CHECKING:
     from warplens._torch.recorder import Recorder, TorchResult
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class PendingLaunch(Protocol):
@@ -45,10 +43,8 @@ class Profile:
             raise WarplensError("write @wl.profile() with brackets: @wl.profile alone decorates nothing")
         self.path = None if path is None else _trace_path(path)
         self.options = Options.of(options)
-        self.rank = int(os.environ.get("RANK", "0") or 0) if rank is None else rank
+        self.rank = _rank() if rank is None else rank
         self.device = Device()
-        self._pending: list[PendingLaunch] = []
-        self._announced: dict[int, int] = {}
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
         self._trace: Trace | None = None
@@ -58,12 +54,15 @@ class Profile:
         self.gives_way = False
         """Whether a profile that starts inside this one takes its place until it ends, as in `warplens run`."""
         self._waiting: Profile | None = None
-        self.kept: dict[str, Any] = {}
-        """What front ends keep for as long as there is the profile."""
         self._forget()
 
     def _forget(self) -> None:
-        """Begin with no launch counted: a profile may be entered again, as a decorated function does it."""
+        """Begin with no launch counted: a profile may be entered again, as a decorated function does it, and what an
+        interrupt kept from being collected is not the next block's."""
+        self._pending: list[PendingLaunch] = []
+        self._announced: dict[int, int] = {}
+        self.kept: dict[str, Any] = {}
+        """What front ends keep until the profile is entered again."""
         self._gave_way = False
         self._launches: dict[str, int] = {}
         self.notes: dict[str, list[str]] = {}
@@ -125,6 +124,7 @@ class Profile:
             self._opened.append(close)
 
     def __enter__(self) -> Profile:
+        _refuse_second(active())
         self._forget()
         self._process = os.getpid()
         if self.options.torch and self.enabled:
@@ -142,9 +142,8 @@ class Profile:
     def resume(self) -> None:
         """Record the launches that follow; `__enter__` does it first, and it undoes `pause`."""
         running = active()
+        _refuse_second(running)
         if running is not None:
-            if not running.gives_way:
-                raise WarplensError("a profile is already running; end it before starting another")
             running.pause()
             running._gave_way = True
             self._waiting = running
@@ -192,12 +191,7 @@ class Profile:
         return None if self._trace is None else self._trace._repr_html_()
 
     def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def profiled(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
-
-        return profiled  # type: ignore[return-value]
+        return inside(self, function)
 
     def _stop_torch(self) -> Recorder | None:
         recorder, self._recorder = self._recorder, None
@@ -266,6 +260,22 @@ class Profile:
             f"{names} ran but recorded nothing: no mark was reached by lane 0 of a recorded warp; "
             "check warps=, blocks= and sms=, and that the marked code runs"
         )
+
+
+def _refuse_second(running: Profile | None) -> None:
+    if running is not None and not running.gives_way:
+        raise WarplensError("a profile is already running; end it before starting another")
+
+
+def _rank() -> int:
+    """This process's number among those that torchrun and its like start."""
+    given = os.environ.get("RANK", "") or "0"
+    try:
+        return int(given)
+    except ValueError:
+        raise UsageError(
+            f"RANK={given!r} in the environment is no number; unset it, or give rank= to profile()"
+        ) from None
 
 
 def _trace_path(path: str | os.PathLike[str]) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -96,11 +98,85 @@ def test_decorator_profiles_each_call() -> None:
         wl.profile(work)  # type: ignore[arg-type]
 
 
+def record_one() -> None:
+    running = active()
+    assert running is not None
+    running.add(Ran())
+
+
+def test_a_decorated_coroutine_or_generator_is_profiled_to_its_end() -> None:
+    """Calling one runs nothing of it: the profile must last as long as its body."""
+    prof = wl.profile()
+
+    @prof
+    async def waits() -> str:
+        await asyncio.sleep(0)
+        record_one()
+        return "done"
+
+    @prof
+    def counts() -> Iterator[int]:
+        record_one()
+        got = yield 1
+        assert got == "more"
+        yield 2
+
+    @prof
+    async def streams() -> AsyncIterator[int]:
+        for number in range(3):
+            await asyncio.sleep(0)
+            record_one()
+            yield number
+
+    async def read() -> list[int]:
+        return [number async for number in streams()]
+
+    assert asyncio.run(waits()) == "done"
+    assert len(prof.trace) == 1
+    generator = counts()
+    assert [next(generator), generator.send("more"), *generator] == [1, 2]
+    assert len(prof.trace) == 1
+    assert asyncio.run(read()) == [0, 1, 2]
+    assert len(prof.trace) == 3
+    assert active() is None
+
+
 def test_profiles_do_not_nest() -> None:
-    with wl.profile() as prof:
+    with wl.profile(launches=1) as prof:
         prof.add(Ran())
-        with pytest.raises(wl.WarplensError, match="already running"), wl.profile():
-            pass
+        prof.saw("gemm")
+        assert prof.wants("gemm")
+        for again in (wl.profile(), prof):
+            with pytest.raises(wl.WarplensError, match="already running"), again:
+                pass
+        assert active() is prof
+        assert not prof.wants("gemm"), "what was refused has not touched the one that runs"
+        assert prof.seen == {"gemm": 1}
+    assert len(prof.trace) == 1
+
+
+def test_what_an_interrupt_left_behind_is_not_in_the_next_profile() -> None:
+    class Interrupted(Ran):
+        def collect(self) -> Launch:
+            raise KeyboardInterrupt
+
+    prof = wl.profile()
+    with pytest.raises(KeyboardInterrupt), prof:
+        prof.add(Ran())
+        prof.add(Interrupted())
+        prof.kept["cuda"] = "buffers of these launches"
+    assert active() is None
+    with prof:
+        assert not prof.kept
+        prof.add(Ran())
+    assert len(prof.trace) == 1
+
+
+def test_a_rank_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(UsageError, match="RANK='first'"):
+        wl.profile()
+    assert wl.profile(rank=3).rank == 3
 
 
 def test_the_environment_switches_everything_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
