@@ -140,6 +140,12 @@ class Page:
         """Let everything that waits for the next frame happen."""
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
+    def busy_seconds(self) -> float:
+        """What the page's main thread has computed so far; unlike the time between frames, the same under any load."""
+        self.send("Performance.enable")
+        metrics = self.send("Performance.getMetrics")["metrics"]
+        return float(next(metric["value"] for metric in metrics if metric["name"] == "ThreadTime"))
+
     def resize(self, width: int, height: int, scale: float = 1) -> None:
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
