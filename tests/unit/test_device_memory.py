@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import gc
 import sys
 import threading
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import warplens as wl
 from warplens._cuda.driver import Driver
 from warplens._triton.memory import Buffer
 from warplens.errors import WarplensError
+from warplens.launch import memory as driver_memory
+from warplens.launch.buffers import Buffers
+from warplens.launch.woven import WovenKernel
+from warplens.session import Profile
+from warplens.weave.options import Selection
 
 
 class Library:
@@ -76,3 +86,58 @@ def test_a_kernel_that_failed_is_a_problem_of_the_profile_not_a_stack_trace(monk
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(synchronize=fail)))
     with pytest.raises(WarplensError, match="cannot be read: CUDA error: an illegal memory access was encountered$"):
         Buffer(SimpleNamespace(device="cuda:0")).synchronize()
+
+
+class Small:
+    """Device memory that holds one buffer: the next fits once the last was brought home."""
+
+    def __init__(self) -> None:
+        self.held, self.full = 0, False
+
+    def budget(self) -> int:
+        return 1 << 40
+
+    def describe(self, profile: Profile) -> None:
+        """There is no device."""
+
+    def allocate(self, nbytes: int, stream: int | None) -> Any:
+        if self.held or self.full:
+            raise MemoryError("out of memory")
+        self.held = nbytes
+        return HostBuffer(self, nbytes)
+
+
+class HostBuffer:
+    def __init__(self, memory: Small, nbytes: int) -> None:
+        self.nbytes = nbytes
+        weakref.finalize(self, setattr, memory, "held", 0)
+
+    def align(self, alignment: int) -> int:
+        return alignment
+
+    def synchronize(self) -> None:
+        """Nothing ran."""
+
+    def rows(self, count: int, stride: int, offset: int, width: int) -> Any:
+        return np.zeros((count, width), np.uint8)
+
+
+def test_launches_that_fill_the_device_are_brought_home_before_one_fails() -> None:
+    profile, memory = wl.profile(), Small()
+    buffers = Buffers(profile, memory)
+    kernel = WovenKernel("gemm", 1, 1, {1: "load"}, {}, 1, "stop", "mixed", Selection())
+    assert all(buffers.lend(kernel, (4, 1, 1), None) for _ in range(3))
+    memory.full = True
+    with pytest.raises(WarplensError, match="kernel gemm: no device memory for 4 tracks"):
+        buffers.lend(kernel, (4, 1, 1), None)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_memory_of_a_failed_device_goes_without_a_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(driver_memory, "driver", functools.cache(Driver))
+    buffer = driver_memory.DriverBuffer(64, 0)
+    library.cuMemFree_v2 = lambda address: 700
+    del buffer
+    gc.collect()

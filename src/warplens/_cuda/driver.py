@@ -115,7 +115,8 @@ class Driver:
         return address.value
 
     def free(self, address: int) -> None:
-        self._call("cuMemFree", c_uint64(address))
+        """Give memory back. It fails where a kernel has failed before, which others tell."""
+        self._status("cuMemFree", c_uint64(address))
 
     def clear(self, address: int, size: int, stream: int) -> None:
         self._call("cuMemsetD8Async", c_uint64(address), ctypes.c_ubyte(0), c_size_t(size), c_void_p(stream))

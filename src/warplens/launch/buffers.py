@@ -7,7 +7,7 @@ import threading
 
 from warplens.capture import Dim3
 from warplens.errors import WarplensError
-from warplens.launch.memory import Memory
+from warplens.launch.memory import Buffer, Memory
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
 from warplens.session import Profile
@@ -49,11 +49,9 @@ class Buffers:
         if not tracks:
             return 0
         shift = self._shift(kernel, tracks)
-        self._make_room(tracks << shift)
-        try:
-            buffer = self.memory.allocate((tracks + 1) << shift, stream)
-        except MemoryError as error:
-            raise MemoryError(f"no device memory for {tracks} tracks of {1 << shift} bytes ({error})") from None
+        if self._held + (tracks << shift) > self.memory.budget():
+            self._bring_home()
+        buffer = self._allocate(tracks, shift, stream)
         address = buffer.align(1 << shift)
         first = kernel.name not in self._first
         launch = WovenLaunch(
@@ -88,10 +86,22 @@ class Buffers:
         needed = max(MIN_SHIFT, min(MAX_SHIFT, shift_for(min(written + written // 8, MAX_SLOTS), "stop", kernel.slack)))
         return needed if tracks << needed <= MOST_BYTES else max(default, (MOST_BYTES // tracks).bit_length() - 1)
 
-    def _make_room(self, wanted: int) -> None:
-        """Bring earlier launches home when their buffers would fill the device; the only place that waits."""
-        if self._held + wanted > self.memory.budget():
-            for launch in self._launches:
-                launch.collect()
-            self._launches.clear()
-            self._held = 0
+    def _allocate(self, tracks: int, shift: int, stream: int | None) -> Buffer:
+        size = (tracks + 1) << shift
+        try:
+            try:
+                return self.memory.allocate(size, stream)
+            except MemoryError:
+                if not self._held:
+                    raise
+            self._bring_home()
+            return self.memory.allocate(size, stream)
+        except MemoryError as error:
+            raise MemoryError(f"no device memory for {tracks} tracks of {1 << shift} bytes ({error})") from None
+
+    def _bring_home(self) -> None:
+        """Collect earlier launches when their buffers fill the device; the only place that waits."""
+        for launch in self._launches:
+            launch.collect()
+        self._launches.clear()
+        self._held = 0
