@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from urllib.parse import unquote
 
 import pytest
+from growth import growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -253,15 +253,9 @@ def test_any_program_keeps_its_lines_and_its_marks_nest(
 
 
 def test_time_to_mark_grows_with_the_lines_and_no_faster() -> None:
-    def seconds(pairs: int) -> float:
+    def long(pairs: int) -> str:
         lines = [(LOAD.format(f"v{n}"), ADD.format(f"w{n}", f"v{n}")) for n in range(pairs)]
-        text = module(*(f"{line} {at(n % 50)}" for n, pair in enumerate(lines) for line in pair), RETURN)
-        tries = []
-        for _ in range(3):
-            began = time.process_time()
-            mark_ttgir(text, Auto.of("all"))
-            tries.append(time.process_time() - began)
-        return min(tries)
+        return module(*(f"{line} {at(n % 50)}" for n, pair in enumerate(lines) for line in pair), RETURN)
 
     # Four times the lines: 16 times the time were it square.
-    assert seconds(2000) < 8 * seconds(500)
+    assert growth(lambda text: mark_ttgir(text, Auto.of("all")), long(500), long(2000)) < 8
