@@ -30,6 +30,7 @@ class FakeDriver:
         self.memory: dict[int, npt.NDArray[np.uint8]] = {}
         self.freed: list[int] = []
         self.waits = 0
+        self.captured = -1
         self.launches: list[list[bytes]] = []
         self.kernel: Callable[[int, Sequence[int], Sequence[int]], None] = records(2)
 
@@ -62,6 +63,9 @@ class FakeDriver:
 
     def synchronize(self) -> None:
         self.waits += 1
+
+    def is_capturing(self, stream: int) -> bool:
+        return stream == self.captured
 
     def stream(self) -> int:
         return 77
@@ -177,6 +181,20 @@ def test_outside_a_profile_and_switched_off_the_unmarked_build_runs(
         assert wlcu.buffer(1, 32) == 0
     assert set(module.built) == {"off"}
     assert [arguments[-1] for arguments in fake.launches] == [bytes(8)] * 2
+
+
+def test_a_launch_into_a_graph_takes_no_memory_and_runs_unmarked(
+    fake: FakeDriver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = FakeModule()
+    fake.captured = 9
+    with wl.profile() as prof:
+        module["k"].launch(3, 64, np.uint64(5), 7, stream=9)
+        assert not fake.memory, "the driver refuses to allocate while a stream is captured"
+        module["k"].launch(3, 64, np.uint64(5), 7)
+    assert "k: runs unmarked: it is captured into a CUDA graph" in capsys.readouterr().err
+    assert len(prof.trace.meta.launches) == 1
+    assert module.built == ["off", "stop", "stop"]
 
 
 def test_kernels_and_every_choose_launches_and_what_is_not_there_is_refused(fake: FakeDriver) -> None:

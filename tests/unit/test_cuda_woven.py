@@ -82,6 +82,9 @@ class SimulatedDriver:
     def synchronize(self) -> None:
         """Every launch has ended when it returns."""
 
+    def is_capturing(self, stream: int) -> bool:
+        return False
+
     def total_memory(self) -> int:
         return 1 << 30
 

@@ -171,7 +171,7 @@ class Kernel:
         shape = Shape(dim3(grid, "grid"), dim3(block, "block"), shared, stream_handle(stream))
         profile, lib = session.active(), driver()
         ready = None
-        if profile is not None and profile.wants(self.name):
+        if profile is not None and profile.wants(self.name) and not self._captured(lib, profile, shape):
             ready = None if every_thread else self._woven(lib, profile, shape)
             ready = ready or self._direct(lib, profile, shape, every_thread)
         function, sizes, address = ready or (*self._function(lib, "off"), 0)
@@ -180,6 +180,13 @@ class Kernel:
         if shared > 48 << 10:
             lib.allow_shared(function, shared)
         lib.launch(function, shape.grid, shape.block, packed, shared, shape.stream)
+
+    def _captured(self, lib: Driver, profile: session.Profile, shape: Shape) -> bool:
+        """Whether the launch goes into a graph: no memory may be taken meanwhile, and a replay has no buffer."""
+        captured = lib.is_capturing(shape.stream)
+        if captured:
+            profile.note(self.name, "runs unmarked: it is captured into a CUDA graph, and replays are not recorded")
+        return captured
 
     def _woven(self, lib: Driver, profile: session.Profile, shape: Shape) -> tuple[int, list[int], int] | None:
         """The woven function, its parameters' sizes and its buffer; None where its marks are not woven."""
