@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from warplens.capture import Capture, Device, Launch
 from warplens.decode import decode
 from warplens.native import load
-from warplens.record.layout import HEADER, HEADER_BYTES, Kind, TrackState
+from warplens.record.layout import HEADER, HEADER_BYTES, MAX_SM, Kind, TrackState
 from warplens.record.writer import TrackWriter
 from warplens.trace.model import Trace
 
@@ -348,7 +348,15 @@ def test_unknown_regions_are_shown_and_counted() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("magic", 7), ("block", 64), ("warp", 40), ("sm", 1 << 20), ("state", 9), ("start_clock", 1 << 63), ("lane", 99)],
+    [
+        ("magic", 7),
+        ("block", 64),
+        ("warp", 40),
+        ("sm", MAX_SM + 1),
+        ("state", 9),
+        ("start_clock", 1 << 63),
+        ("lane", 99),
+    ],
 )
 def test_impossible_headers_are_counted_not_read(name: str, value: int) -> None:
     track = _track([(Kind.INSTANT, 1, 10)])
@@ -356,6 +364,11 @@ def test_impossible_headers_are_counted_not_read(name: str, value: int) -> None:
     trace = both(capture_of([track], 16))
     assert len(trace) == 0
     assert trace.meta.losses.tracks_invalid == 1
+
+
+def test_the_last_sm_keeps_its_number() -> None:
+    trace = both(capture_of([write(Program(8, steps=[("instant", 1, 5)]), sm=MAX_SM)], 8))
+    assert trace.spans["sm"].to_pylist() == [MAX_SM]
 
 
 def test_tracks_nobody_wrote_are_counted() -> None:

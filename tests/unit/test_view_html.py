@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 from builders import Span, make_trace
 
+from warplens.capture import Capture, Launch
 from warplens.commands import main
+from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
+from warplens.record.layout import Kind
+from warplens.record.writer import TrackWriter
 from warplens.trace.model import Trace, empty_table
 from warplens.view import bundle
 from warplens.view.html import Options, report
@@ -118,6 +122,17 @@ def test_unusual_traces_make_a_report(trace: Trace) -> None:
     text = report([trace])
     assert text.count("<section") >= 4
     assert len(report([trace, sample()])) > len(text) / 2
+
+
+def test_a_region_that_never_ends_makes_a_report_however_often_it_begins() -> None:
+    begins = (1 << 15) + 5
+    writer = TrackWriter(begins)
+    writer.start(0, 0)
+    for number in range(begins):
+        writer.record(Kind.BEGIN, 1, number + 1)
+    writer.exit(begins + 1, begins + 1)
+    launch = Launch("k", (1, 1, 1), (32, 1, 1), {1: "loop"}, begins, writer.to_bytes())
+    assert "<section" in report([decode(Capture([launch]))])
 
 
 def test_large_traces_are_thinned_by_whole_blocks_and_the_page_says_so() -> None:

@@ -217,9 +217,9 @@ def extent(trace: Trace) -> tuple[int, int]:
     return int(start.min()), int((start + trace.numpy("dur_ns")).max())
 
 
-def lanes(trace: Trace) -> npt.NDArray[np.int16]:
+def lanes(trace: Trace) -> npt.NDArray[np.int32]:
     """The line of each span within its track, outermost first, such that no two on one line overlap."""
-    lane = trace.numpy("depth").astype(np.int16)
+    lane = trace.numpy("depth").astype(np.int32)
     begin, duration, track = trace.numpy("start_ns"), trace.numpy("dur_ns"), trace.numpy("track")
     end, parent = begin + duration, trace.numpy("parent")
     at = np.flatnonzero(trace.of_kind("span"))

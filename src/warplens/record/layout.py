@@ -36,7 +36,7 @@ MAX_REGION = (1 << REGION_BITS) - 1
 MAX_TAG = (1 << TAG_BITS) - 1
 MAX_BLOCK = (1 << 31) - 1
 MAX_WARPS = 64
-MAX_SM = (1 << 16) - 1
+MAX_SM = (1 << 15) - 1
 MAX_SLOTS = 1 << 25
 """Slots of one track: 2^24 records, each of which may have a payload."""
 

@@ -23,6 +23,7 @@ SUFFIX = ".warplens"
 METADATA_KEY = b"warplens"
 _EXPORTED = (".pftrace", ".json", ".gz", ".hatchet", ".csv", ".html")
 _ROW_GROUP = 1 << 20
+_PART = "part-0.parquet"
 _DICTIONARY = ["kernel", "region", "kind", "rank", "device", "launch", "sm", "warp", "lane", "depth"]
 
 
@@ -83,7 +84,9 @@ def _load_file(path: Path) -> Trace:
         version = int(fields["schema"])
         meta = Meta.from_json(fields) if version <= SCHEMA_VERSION else Meta()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CaptureError(path, "metadata", f"its JSON document is malformed ({error!r})", again) from None
+        raise CaptureError(
+            path, "metadata", f"its JSON document is malformed ({type(error).__name__}: {error})", again
+        ) from None
     if version > SCHEMA_VERSION:
         problem = f"{version} is newer than the {SCHEMA_VERSION} this warplens knows"
         raise CaptureError(path, "schema", problem, "upgrade warplens to read it")
@@ -119,12 +122,14 @@ def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool)
     if unknown:
         raise WarplensError(f"partition_by={keys}: allowed are rank, device and launch")
     check_writable(folder, force=force)
+    for stale in folder.rglob(_PART):
+        stale.unlink()  # a part of another run would be read as one of this
     losses = trace.meta.losses
     for values in trace.spans.select(list(keys)).group_by(list(keys)).aggregate([]).to_pylist():
         part = trace.select(**values)
         place = folder.joinpath(*(f"{key}={values[key]}" for key in keys))
         place.mkdir(parents=True, exist_ok=True)
-        with atomic_write(place / "part-0.parquet") as out:
+        with atomic_write(place / _PART) as out:
             _write(part.spans.drop_columns(list(keys)), replace(part.meta, losses=losses), out)
         losses = Losses()  # counted once, in the first part, so that reading the folder sums to the truth
     return folder
