@@ -127,6 +127,57 @@ def test_a_region_around_a_barrier_lasts_as_long_as_the_latest_warp_takes() -> N
             assert row["dur_cycles"] < 200, row
 
 
+CLUSTER = r"""
+#include <warplens.cuh>
+extern "C" __global__ void __cluster_dims__(2, 1, 1) exchange(int* out, int spin, wl::Buffer prof) {
+  wl::Kernel k(prof);
+  __shared__ int mine;
+  const long long begin = clock64();
+  if (threadIdx.x == 0) mine = 100 + blockIdx.x;
+  if (blockIdx.x & 1) while (clock64() - begin < spin) {}
+  {
+    WL_REGION("meet");
+    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+    WL_SETTLE();
+  }
+  int theirs;
+  {
+    WL_REGION("read");
+    unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&mine));
+    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(at) : "r"(1 - (blockIdx.x & 1)));
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(theirs) : "r"(at) : "memory");
+    out[blockIdx.x * blockDim.x + threadIdx.x] = theirs;
+  }
+  asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+}
+"""
+
+
+@pytest.mark.skipif(not _gpu() or float(driver().device().capability) < 9, reason="needs a GPU with clusters")
+@pytest.mark.parametrize("woven", [True, False])
+def test_blocks_of_a_cluster_have_tracks_of_their_own(woven: bool) -> None:
+    """Direct and woven marks number blocks by the grid; who waits for the other block of the cluster is seen to."""
+    spin, out = 6000, Ints(8 * 64)
+    module = wlcu.compile(CLUSTER, name="cluster.cu")
+    if woven:
+        with wl.profile() as profile:
+            module["exchange"].launch((8, 1, 1), (64, 1, 1), out, spin)
+        spans = profile.trace.spans
+    else:
+        launch = record(module, "exchange", (8, 1, 1), (64, 1, 1), out, spin)
+        spans = decode(Capture([launch], device=driver().device())).spans
+    assert out.read() == [100 + (block ^ 1) for block in range(8) for _ in range(64)]
+    rows = spans.to_pylist()
+    assert sorted((row["block"], row["warp"], row["region"]) for row in rows) == sorted(
+        (block, warp, region) for block in range(8) for warp in range(2) for region in ("meet", "read")
+    )
+    for row in rows:
+        if row["region"] == "meet" and row["block"] % 2 == 0:
+            assert row["dur_cycles"] > 0.7 * spin, row
+        elif row["region"] == "meet":
+            assert row["dur_cycles"] < 0.3 * spin, row
+
+
 def golden(launch: Launch, name: str) -> None:
     """Real captures for the tests that need no GPU."""
     folder = os.environ.get("WARPLENS_GOLDEN_OUT")

@@ -52,6 +52,15 @@ def run_vector_add() -> Any:
     return out
 
 
+def run_clusters() -> Any:
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("clusters need a Hopper GPU or a newer one")
+    x, y = (torch.randn(100_003, device="cuda") for _ in range(2))
+    out = torch.empty_like(x)
+    vector_add.vector_add[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), BLOCK=1024, num_ctas=2)
+    return out
+
+
 def run_softmax() -> Any:
     x = torch.randn(512, 1000, device="cuda")
     out = torch.empty_like(x)
@@ -94,6 +103,7 @@ def run_specialised() -> Any:
 # What each launch must leave: region -> records per recorded warp, and how many warps record it.
 CASES: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
     "vector_add": (run_vector_add, {"load": 98 * 4, "add": 98 * 4, "store": 98 * 4}),
+    "clusters": (run_clusters, {"load": 2 * 98 * 4, "add": 2 * 98 * 4, "store": 2 * 98 * 4}),
     "softmax": (run_softmax, {"load": 512 * 4, "row maximum": 512 * 4}),
     "matmul": (run_matmul, {"load": 64 * 4 * 16, "dot": 64 * 4 * 16, "store": 64 * 4}),
     "persistent": (run_persistent, {"tile": 2 * 64 * 4, "dot": 64 * 4 * 16, "store": 64 * 4}),
