@@ -338,6 +338,8 @@ def test_a_small_step_back_is_not_a_wrap() -> None:
     trace = both(capture_of([track], 16))
     assert [(row[4], row[5]) for row in rows_of(trace)] == [(100, 30), (95, 0)]
     assert trace.meta.losses.clock_backward == 1
+    assert trace.numpy("start_ns").tolist() == [5, 0], "times count from the earliest record, not from the first"
+    assert trace.meta.origin_ns == ns_of(95)
 
 
 def test_unknown_regions_are_shown_and_counted() -> None:
@@ -355,6 +357,7 @@ def test_unknown_regions_are_shown_and_counted() -> None:
         ("sm", MAX_SM + 1),
         ("state", 9),
         ("start_clock", 1 << 63),
+        ("exit_ns", 1 << 61),
         ("lane", 99),
     ],
 )

@@ -75,6 +75,9 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     at = lines.find(unit)
     knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
     start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
+    earlier = int(start_ns.min(initial=0))
+    if earlier:  # a clock stepped back, to before its track's first row
+        start_ns, zero = start_ns - earlier, zero + earlier
 
     meta = Meta(
         launches=_launch_infos(capture, views, lines, zero),

@@ -23,6 +23,8 @@ Bool = npt.NDArray[np.bool_]
 
 _SANE = 1 << 62
 """Clocks and times past this are garbage, and adding to them would overflow."""
+_SLOWEST_NS, _PAUSE_NS = np.uint64(1000), np.uint64(10**9)
+"""No clock takes longer for a cycle, but for a pause of the whole GPU: times at such a rate would overflow."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ def _plausible(headers: npt.NDArray[np.void], launch: Launch) -> Bool:
         good &= headers[name] < _SANE
     for name in ("clock", "ns"):
         good &= ~exited | (headers[f"exit_{name}"] >= headers[f"start_{name}"])
+    cycles, ns = (headers[f"exit_{name}"] - headers[f"start_{name}"] for name in ("clock", "ns"))
+    good &= ~exited | (ns < _PAUSE_NS) | ((ns - _PAUSE_NS) // _SLOWEST_NS <= cycles)
     return np.asarray(good)
 
 
