@@ -170,9 +170,11 @@ class Profile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
+        if os.getpid() != self._process:
+            # What a forked child inherited is its parent's to collect and to write.
+            self._recorder = None
         recorder = self._stop_torch()
         if not self.enabled or os.getpid() != self._process:
-            # What a forked child inherited is its parent's to collect and to write.
             self._trace = Trace(empty_table())
             return
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,38 @@ def test_the_program_may_use_torch_profiler_itself(
     assert "only one can run" in capsys.readouterr().err
     assert profile.torch.operators
     assert not hasattr(fake_torch_profiler.AutogradProfile._prepare_trace, "__wrapped__")
+
+
+@pytest.mark.parametrize("broken", ["synchronize", "stop"])
+def test_a_kernel_that_failed_leaves_the_trace_and_the_blocks_own_error(
+    run: Run, torch: Any, broken: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
+
+    record(run, monkeypatch)
+    monkeypatch.setattr(torch.cuda if broken == "synchronize" else torch.profiler.profile, broken, fail)
+    with pytest.raises(ZeroDivisionError), wl.profile(torch=True) as profile:
+        _ = 1 // 0
+    assert len(profile.trace)
+    assert session.active() is None
+    said = capsys.readouterr().err
+    assert ("torch.profiler failed: CUDA error: an illegal memory access" in said) is (broken == "stop")
+
+
+def test_a_forked_child_leaves_torchs_profiler_to_its_parent(
+    run: Run, torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(run, monkeypatch)
+    with wl.profile(torch=True) as profile:
+        child = os.fork()
+        if not child:
+            try:
+                profile.__exit__(SystemExit, SystemExit(), None)
+            finally:
+                os._exit(torch.profiler.profile.log != ["start"])
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert profile.torch.operators
 
 
 def test_a_profiler_that_runs_already_is_left_alone(torch: Any) -> None:

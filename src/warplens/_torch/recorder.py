@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ from warplens.errors import WarplensError
 from warplens.files import atomic_write
 from warplens.frontends import when_imported
 from warplens.trace.model import Trace, empty_table
+from warplens.wrap import wrap
 
 _OWN = (
     "the program runs torch.profiler itself, and only one can run: what follows is not in this torch trace; export the "
@@ -68,6 +69,7 @@ class Recorder:
         self._options = {"record_shapes": True, "profile_memory": True, **given}
         self._session: Any = None
         self._raw: bytes | None = None
+        self._problem = "torch=True, but the program never imported torch: there is nothing to show of it"
         self._undo: list[Callable[[], None]] = []
 
     def start(self) -> None:
@@ -99,26 +101,21 @@ class Recorder:
         """A second session would end ours unasked and without a word; the program's own comes first."""
         from torch.autograd.profiler import profile
 
-        original = profile._prepare_trace
-
-        @functools.wraps(original)
-        def prepare(session: Any) -> Any:
+        def prepare(original: Callable[[Any], Any], session: Any) -> Any:
             if self._session is not None and session is not self._session.profiler:
                 print(f"warplens: {_OWN}", file=sys.stderr)
                 self._end()
             return original(session)
 
-        profile._prepare_trace = prepare
-
-        def restore() -> None:
-            profile._prepare_trace = original
-
-        self._undo.append(restore)
+        self._undo.append(wrap(profile, "_prepare_trace", prepare))
 
     def stop(self) -> None:
         while self._undo:
             self._undo.pop()()
-        self._end()
+        try:
+            self._end()
+        except RuntimeError as error:
+            self._problem = f"torch.profiler failed: {str(error).partition(chr(10))[0]}"
 
     def _end(self) -> None:
         session, self._session = self._session, None
@@ -127,7 +124,8 @@ class Recorder:
         import torch
 
         if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
+            with suppress(RuntimeError):  # a kernel has failed, and the block's own error goes on
+                torch.cuda.synchronize()
         session.stop()
         with tempfile.TemporaryDirectory(prefix="warplens-") as folder:
             file = Path(folder) / "torch.json"
@@ -137,7 +135,7 @@ class Recorder:
     def result(self, trace: Trace, path: Path | None) -> TorchResult:
         """What both saw, on one clock; with the path of the trace, also as files beside it."""
         if self._raw is None:
-            raise WarplensError("torch=True, but the program never imported torch: there is nothing to show of it")
+            raise WarplensError(self._problem)
         with tempfile.TemporaryDirectory(prefix="warplens-") as folder:
             source = torch_path(path or Path(folder) / "torch")
             with atomic_write(source) as out:
