@@ -194,7 +194,10 @@ def test_json_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
     assert (kernel["kernel"], kernel["ran"], kernel["recorded"], kernel["regions"]) == ("counted", 1, 1, 2)
     assert document["program"] == ["prog.py", "--json"]
     listed = json.loads(interpreted(tmp_path, "--list-kernels", "--json", "prog.py").stdout)
-    assert [(row["kernel"], row["launches"], row["markable"]) for row in listed["kernels"]] == [("counted", 1, True)]
+    (row,) = listed["kernels"]
+    assert (row["kernel"], row["launches"], row["markable"]) == ("counted", 1, False)
+    assert "TRITON_INTERPRET=1: only marks in the source" in row["reason"]
+    assert "next: add --auto" not in interpreted(tmp_path, "--list-kernels", "prog.py").stderr
 
 
 def test_a_profile_of_the_programs_own_takes_its_block(tmp_path: Path) -> None:
