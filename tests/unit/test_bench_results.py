@@ -224,16 +224,18 @@ def test_the_same_distribution_raises_no_alarm(noise: float, count: int) -> None
 
 def wandering(seed: int, noise: float, alike: float, count: int, scale: float = 1.0) -> Results:
     """One case whose samples resemble their neighbours."""
-    steps, level = np.random.default_rng(seed).normal(size=count), 0.0
+    level, *steps = np.random.default_rng(seed).normal(size=count + 1)
     levels = [level := alike * level + math.sqrt(1 - alike**2) * step for step in steps]
     return results(row(1, "a", 1e4 * scale * np.exp(noise * np.array(levels))))
 
 
-@pytest.mark.parametrize(("alike", "count"), [(0.8, 60), (0.95, 200)])
+@pytest.mark.parametrize(("alike", "count"), [(0.8, 8), (0.9, 16), (0.95, 30), (0.8, 60), (0.95, 200)])
 def test_noise_that_outlasts_many_samples_is_taken_for_no_change(alike: float, count: int) -> None:
     pairs = [(wandering(seed, 0.1, alike, count), wandering(seed + 1000, 0.1, alike, count)) for seed in range(200)]
     assert sum(compare(*pair).verdict in ("worse", "better") for pair in pairs) <= 6
     assert compare(wandering(1, 0.005, alike, count), wandering(2, 0.005, alike, count, 1.3)).verdict == "worse"
+    drift = np.linspace(1e4, 1.002e4, count)
+    assert compare(results(row(1, "a", drift)), results(row(1, "a", 1.3 * drift))).verdict == "worse"
 
 
 @pytest.mark.parametrize(("scale", "verdict"), [(1.08, "worse"), (1.5, "worse"), (0.9, "better"), (1.02, "same")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import pi, sqrt, tan
 
 import numpy as np
 
@@ -158,9 +158,14 @@ def _few(clusters: int, confidence: float) -> float:
 
 
 def student(confidence: float, degrees: int) -> float:
-    """How many standard errors a two-sided interval reaches: Student's t, by its expansion in 1 / degrees."""
+    """How many standard errors a two-sided interval reaches: Student's t, from three degrees on by its expansion."""
+    if degrees == 1:
+        return tan(pi * confidence / 2)
+    if degrees == 2:
+        return confidence * sqrt(2 / (1 - confidence**2))
     z = _normal(confidence)
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2) + third
 
 
 def _normal(confidence: float) -> float:

@@ -23,6 +23,10 @@ _BLOCKS, _FEWEST = 16, 6
 _MEDIAN = math.sqrt(math.pi / 2)
 """A median is less certain than a mean by this much, where the stretches are as short as one sample."""
 _CLOCK = 0.03
+_LEAST = 1.25
+"""What a series counts for that is one slow drift: its spread still says how far it goes."""
+_ENDLESS = 20.0
+"""Beyond e to this times, an interval says nothing."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +159,11 @@ def _interval(old: Row, new: Row, confidence: float) -> Interval:
     else:
         parts = [_stretches(old), _stretches(new)]
         alone = [min(len(part), independent(row.series_ns)) for part, row in zip(parts, (old, new), strict=True)]
-        error = math.sqrt(sum(float(part.var(ddof=1)) / count for part, count in zip(parts, alone, strict=True)))
-        reach = _MEDIAN * student(confidence, max(int(min(alone)), 2) - 1) * error
+        # What moves slower than the series is long moves its mean, and is not in its spread: hence one less.
+        squares = [float(part.var()) / (max(count, _LEAST) - 1) for part, count in zip(parts, alone, strict=True)]
+        reach = _MEDIAN * student(confidence, max(int(min(alone)), 3) - 1) * math.sqrt(sum(squares))
+    if reach > _ENDLESS:
+        reach = math.inf
     return Interval(*(math.exp(value) - 1 for value in (change, change - reach, change + reach)))
 
 
