@@ -15,5 +15,13 @@ def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], Non
     def wrapped(*arguments: Any, **options: Any) -> Any:
         return wrapper(original, *arguments, **options)
 
+    def restore() -> None:
+        # An attribute that was inherited must be so again: a base that changes later would not be seen.
+        if own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
+
+    own = name in vars(owner)
     setattr(owner, name, wrapped)
-    return lambda: setattr(owner, name, original)
+    return restore
