@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import Span, make_trace
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from warplens.analyse.clock import clock
@@ -72,8 +72,16 @@ def _distinct(spans: list[Span]) -> list[Span]:
     return kept
 
 
+def stepped_back(cycles: int) -> Trace:
+    """Two blocks; in the first, loads and work begin before the track's first record, as when a clock steps back."""
+    rounds = [Span(name, 20 * n + at, 5) for n in range(4) for name, at in (("load", 0), ("mma", 5))]
+    return make_trace([Span("x", cycles, 0), *rounds, Span("x", 0, 60, block=1)])
+
+
 @settings(max_examples=40, deadline=None)
 @given(any_trace())
+@example(stepped_back(10))
+@example(stepped_back(5000))
 def test_findings_of_any_trace(trace: Trace) -> None:
     for one in findings(trace):
         assert 0 <= one.gain <= 1 + 1e-9
@@ -89,6 +97,8 @@ def test_findings_of_any_trace(trace: Trace) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(any_trace())
+@example(stepped_back(10))
+@example(stepped_back(5000))
 def test_shares_of_any_trace(trace: Trace) -> None:
     for kernel, one in waves(trace).kernels.items():
         assert one.idle == pytest.approx(one.unused + one.ramp + one.gaps + one.tail, abs=1e-6), kernel

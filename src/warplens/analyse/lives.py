@@ -166,7 +166,8 @@ class Lives:
 
     @cached_property
     def begin(self) -> Int:
-        return self.start[self.first]
+        # A clock may step back, so a track's first record need not be its earliest.
+        return _reduce(np.minimum, self.start, self.first)
 
     @cached_property
     def finish(self) -> Int:
@@ -174,7 +175,7 @@ class Lives:
 
     @cached_property
     def begin_ns(self) -> Int:
-        return self.trace.numpy("start_ns")[self.first]
+        return _reduce(np.minimum, self.trace.numpy("start_ns"), self.first)
 
     @cached_property
     def finish_ns(self) -> Int:

@@ -70,9 +70,12 @@ function spanExtents(trace) {
   trace.begin = Infinity;
   trace.end = -Infinity;
   for (let t = 0; t < tracks.count; t++) {
-    let end = -Infinity;
-    for (let i = tracks.first[t]; i < tracks.first[t + 1]; i++) end = Math.max(end, start[i] + dur[i]);
-    tracks.begin[t] = start[tracks.first[t]];
+    let begin = Infinity, end = -Infinity;
+    for (let i = tracks.first[t]; i < tracks.first[t + 1]; i++) {
+      begin = Math.min(begin, start[i]); // a clock may step back: the first is not always the earliest
+      end = Math.max(end, start[i] + dur[i]);
+    }
+    tracks.begin[t] = begin;
     tracks.end[t] = end;
     trace.begin = Math.min(trace.begin, tracks.begin[t]);
     trace.end = Math.max(trace.end, end);
