@@ -44,21 +44,25 @@ def _build() -> tuple[ctypes.CDLL | None, str | None]:
         digest.update(source.read_bytes())
     library = cache_folder() / f"native-{digest.hexdigest()[:16]}.so"
     try:
-        if not library.exists():
-            _compile([*command, *map(str, sources)], library)
-        return ctypes.CDLL(str(library)), None
+        return _kept_or_compiled([*command, *map(str, sources)], library), None
     except OSError as error:
         return None, f"{library} cannot be used ({error})"
     except subprocess.SubprocessError as error:
         return None, f"{compiler} failed ({getattr(error, 'stderr', '') or error})"
 
 
-def _compile(command: list[str], library: Path) -> None:
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+def _kept_or_compiled(command: list[str], library: Path) -> ctypes.CDLL:
+    if library.exists():
+        return ctypes.CDLL(str(library))
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        where, keep = tempfile.TemporaryDirectory(dir=library.parent), True
+    except OSError:  # a home that is missing or read-only: compiled for this process alone
+        where, keep = tempfile.TemporaryDirectory(prefix="warplens-"), False
+    with where as folder:
         made = Path(folder) / "native.so"
         subprocess.run([*command, "-o", str(made), "-lm"], check=True, capture_output=True, text=True, timeout=120)
-        os.replace(made, library)
+        return ctypes.CDLL(str(made.replace(library) if keep else made))
 
 
 def _definitions() -> dict[str, int]:
