@@ -30,7 +30,16 @@ def test_the_interpreted_kernel_agrees_with_float64_for_any_length() -> None:
         (100, 64, False, "fp16", "tcgen05.mma"),
     ],
 )
-def test_it_compiles_to_the_matrix_unit_of(capability: int, head: int, causal: bool, dtype: str, unit: str) -> None:
+def test_it_compiles_to_the_matrix_unit_of(
+    capability: int,
+    head: int,
+    causal: bool,
+    dtype: str,
+    unit: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
