@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_weave import launch
 
@@ -134,12 +134,17 @@ trees = st.recursive(
 )
 
 
+ALWAYS, NEVER = ("eq", "1", "1"), ("lt", "1", "1")
+SPLIT = ("if", NEVER, [], [])
+LOOP_IN_LOOP: tuple = ("loop", ALWAYS, [("if", NEVER, [SPLIT], []), SPLIT, ("loop", NEVER, [])])
+
+
 class _Writer:
     """PTX of a random program; every stretch adds one to a counter of its own in each lane that runs it."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.places = self.labels = 0
+        self.places = self.labels = self.loops = 0
 
     def place(self) -> None:
         self.lines += [
@@ -174,9 +179,12 @@ class _Writer:
 
     def _loop(self, test: tuple[str, str, str], body: list[tuple]) -> None:
         start, end = self._label(), self._label()
-        count = f"%r{10 + self.labels % 8}"
+        # A loop inside another counts elsewhere: else it would set the outer one back for ever.
+        count = f"%r{10 + self.loops}"
         self.lines += [f"mov.u32 {count}, 0;", f"{start}:"]
+        self.loops += 1
         self.block(body)
+        self.loops -= 1
         self.compare(test)
         self.lines += [f"@!%p1 bra {end};", f"add.u32 {count}, {count}, 1;", f"setp.lt.u32 %p2, {count}, 3;",
                        f"@%p2 bra {start};", f"{end}:"]  # fmt: skip
@@ -194,6 +202,7 @@ class _Writer:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(trees, min_size=1, max_size=4))
+@example([LOOP_IN_LOOP])
 def test_a_place_called_whole_is_run_by_all_lanes_of_a_warp_or_by_none(program: list[tuple]) -> None:
     writer = _Writer()
     writer.block(program)
