@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -624,3 +625,23 @@ def test_every_block_barrier_of_a_marked_kernel_holds_the_warp_before_the_next_c
     # Lanes that do not come to the barrier must not be waited for.
     assert behind["@%p1 barrier.sync 3, 64;"].startswith("@%p1 activemask.b32 %wl_m")
     assert not behind["bar.warp.sync -1;"].startswith("bar")
+
+
+@pytest.mark.parametrize("store", ["auto", "spread"])
+def test_a_full_track_may_end_at_a_four_gib_line(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions are 32-bit words: in the last track below the line their end is zero."""
+    woven = weave(UNIFORM, how=Weaving(store=store, aligned=True))
+    stride, line = 1 << shift_for(8, "stop", woven.slack), 8 << 32
+    users = [module for name, module in sys.modules.items() if name.startswith("warplens.weave.simulate")]
+    first = 0
+    for below in (0, 1, 2, 3, 4):
+        for module in users:
+            if hasattr(module, "GLOBAL_BASE"):
+                monkeypatch.setattr(module, "GLOBAL_BASE", line - first - below * stride)
+        tracks, _, memory = launch(woven, "work", 2, 64, ["OUT", 40, 0, "BUFFER"], slots=8, out=128)
+        assert not below or memory._starts[2] + below * stride == line
+        first = first or memory._starts[2] - line
+        for header, records in tracks:
+            whole = expected(int(header["block"]), 0, 40, early=False)
+            assert header["written"] == len(whole) + 1
+            assert [record[0] for record in records] == [record[0] for record in whole[: len(records)]]

@@ -58,11 +58,13 @@ def how_for(options: Options, block: Dim3) -> Weaving:
 
 
 def load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
-    """Weave the PTX and let the driver assemble it; where records' words in registers make it spill, without them."""
+    """Weave the PTX and let the driver assemble it; where what waits in registers makes it spill, with less of that."""
     build = _load(lib, text, how)
-    if how.keep and (spilled := _local_bytes(lib, build)):
-        lean = _load(lib, text, replace(how, keep=0))
-        return lean if _local_bytes(lib, lean) < spilled else build
+    spilled = _local_bytes(lib, build)
+    for lean in (replace(how, keep=0), replace(how, keep=0, join=False)) if spilled else ():
+        other = _load(lib, text, lean)
+        if (bytes_now := _local_bytes(lib, other)) < spilled:
+            build, spilled = other, bytes_now
     return build
 
 

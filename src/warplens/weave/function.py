@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,10 @@ class FunctionWeaver:
         self.registers: list[str] = []
         self.kept: dict[int, str] = {}
         self.spread_words: dict[int, str] = {}
+        self.runs = weaver.runs[function.name] if self.whole is not None else []
+        """Blocks that share a store, spread over the lanes."""
+        loops = [run for run in self.runs if run[0].in_loop]
+        self.lanes = spread.Lanes(slot for run in loops for _, _, slot in self._reads(run))
         self._keep_words()
         last = {self._word(block.sites[-1].mark) for block in sketch.blocks}
         dynamic = any(block.sites[-1].mark.operand.startswith("%") for block in sketch.blocks)
@@ -67,7 +72,11 @@ class FunctionWeaver:
 
     def weave(self) -> None:
         for block in self.sketch.blocks:
-            self._block(block)
+            if not any(block in run for run in self.runs):
+                self._block(block)
+        for run in self.runs:
+            assert isinstance(self.track, spread.SpreadTrack)
+            self._spread(run, self.track)
         for place in self.sketch.barriers:
             self._settle(place)
         for place in self.sketch.calls:
@@ -77,10 +86,11 @@ class FunctionWeaver:
         if self.function.is_entry:
             opening = [self.track.prologue()]
             opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.kept.items()]
-            for block in self.sketch.blocks:
-                if block.order in self.spread_words:
-                    words = [self._word(site.mark) for site in block.sites]
-                    opening += spread.kept_words(self.spread_words[block.order], words)
+            opening += self.lanes.opening() if self.runs else []
+            for run in self.runs:
+                if run[0].order in self.spread_words:
+                    words = [self._word(site.mark) for block in run for site in block.sites]
+                    opening += self.lanes.words(self.spread_words[run[0].order], words)
             if self.defer:
                 opening.append("\tmov.b32 %wl_pw, 0; mov.b32 %wl_pc, 0;")
             opening.append(self.weaver.calls.open(self.function, self.weaver.how.full == "ring"))
@@ -97,13 +107,13 @@ class FunctionWeaver:
         """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
         # Accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant costs nothing.
         full = any(node.opcode == "mma" for node in self.function.instructions())
+        for run in self.runs:
+            plain = all(site.mark.slots == 1 and not site.mark.operand for block in run for site in block.sites)
+            if run[0].in_loop and plain and len(self.spread_words) < self.weaver.how.keep:
+                self.spread_words[run[0].order] = self._new("%wl_k")
+        spread_out = [block for run in self.runs for block in run]
         for block in self.sketch.blocks:
-            if self._spreads(block):
-                plain = all(site.mark.slots == 1 and not site.mark.operand for site in block.sites)
-                if block.in_loop and plain and len(self.spread_words) < self.weaver.how.keep:
-                    self.spread_words[block.order] = self._new("%wl_k")
-                continue
-            for site in block.sites if block.in_loop and not full else []:
+            for site in block.sites if block.in_loop and not full and block not in spread_out else []:
                 word = self._word(site.mark)
                 if word not in self.kept and len(self.kept) < self.weaver.how.keep:
                     self.kept[word] = self._new("%wl_k")
@@ -123,45 +133,49 @@ class FunctionWeaver:
             tag = int(mark.operand)
         return word0(mark.kind, self.weaver.ids[mark.name], tag)
 
-    def _spreads(self, block: Block) -> bool:
-        """Whether the block's records can wait in the lanes: there is one for each, and every lane has its value."""
-        if self.whole is None or not spread.fits(block):
-            return False
-        return not any(site.mark.operand in self.whole.differs for site in block.sites)
+    def _spread(self, run: list[Block], track: spread.SpreadTrack) -> None:
+        """Every lane from a mark's slot on reads the clock there; one store behind the last mark writes all records."""
+        kept = self.spread_words.get(run[0].order)
+        slots = sum(block.slots for block in run)
+        reads, opened = self._reads(run), None
+        made, beyond = self.lanes.beyond(slots)
+        for block, group, slot in reads:
+            before: list[str] = []
+            if block is not opened:
+                before += self._constants(block)
+                if self.whole is not None and self.whole.out_of_step(group[0].place.node):
+                    before.append(spread.IN_STEP)
+                opened = block
+            if group is reads[-1][1]:
+                before.append(track.claim(slots))
+            group[0].place.after(Raw.of("\n".join(before + self._spread_group(group, slot, kept))))
+        run[-1].end.before(Raw.of("\n".join([*made, track.write(slots, beyond, kept or spread.WORD)])))
 
-    def _spread(self, block: Block, track: spread.SpreadTrack) -> None:
-        """Every lane from a mark's slot on reads the clock there; one store at the block's end writes all records."""
-        kept = self.spread_words.get(block.order)
-        slot = 0
-        groups = self._groups(block)
-        for number, group in enumerate(groups):
-            before = self._constants(block) if number == 0 else []
-            if number == len(groups) - 1:
-                before.append(track.claim(block.slots))
-            if number == 0 and self.whole is not None and self.whole.ever:
-                before.append(spread.IN_STEP)
-            after: list[str] = []
-            for place, site in enumerate(group):
-                if site.mark.kind in PAYLOAD:
-                    payload, text = self._payload(site.mark)
-                    after += [*text, spread.from_lane(slot), f"\tmov.b64 {{%wl_t, %wl_u}}, {payload};"]
-                    after += [spread.put(slot, spread.WORD, "%wl_t"), spread.put(slot, spread.CLOCK, "%wl_u")]
-                    slot += 1
-                (after or before).append(spread.from_lane(slot))
-                if place == 0:
-                    after.append(spread.read_clock(slot))
-                if kept is None:
-                    word, text = self._word_register(site.mark)
-                    after += [*text, spread.put(slot, spread.WORD, word)]
+    def _reads(self, run: list[Block]) -> list[tuple[Block, list[MarkSite], int]]:
+        """The marks of a run that share a clock read, and the first slot of each."""
+        groups = [(block, group) for block in run for group in self._groups(block)]
+        slots = itertools.accumulate((sum(site.mark.slots for site in group) for _, group in groups), initial=0)
+        return [(block, group, slot) for (block, group), slot in zip(groups, slots, strict=False)]
+
+    def _spread_group(self, group: list[MarkSite], slot: int, kept: str | None) -> list[str]:
+        """The clock read that the group's marks share, and what else of their records is not known before."""
+        lanes = self.lanes
+        text = [] if group[0].mark.kind in PAYLOAD else lanes.read(slot)
+        for site in group:
+            if site.mark.kind in PAYLOAD:
+                payload, made = self._payload(site.mark)
+                text += [*made, f"\tmov.b64 {{%wl_u, %wl_v}}, {payload};"]
+                text += [*lanes.put(slot, spread.WORD, "%wl_u"), *lanes.put(slot, spread.CLOCK, "%wl_v")]
                 slot += 1
-            group[0].place.after(Raw.of("\n".join(before + after)))
-        block.end.before(Raw.of(track.write(kept or spread.WORD)))
+                text += lanes.read(slot)
+            if kept is None:
+                word, made = self._word_register(site.mark)
+                text += [*made, *lanes.put(slot, spread.WORD, word)]
+            slot += 1
+        return text
 
     def _block(self, block: Block) -> None:
         """Clock reads at the marks, stores where the policy puts them."""
-        if isinstance(self.track, spread.SpreadTrack) and self._spreads(block):
-            self._spread(block, self.track)
-            return
         groups = self._groups(block)
         at_mark: list[list[str]] = []
         records: list[_Record] = []

@@ -99,7 +99,8 @@ class Weaving:
     `pair` writes two neighbouring records with one 16-byte store where their alignment is certain; `pin` keeps
     the pointer's words in one place, which spares a copy per block and may cost a register; `constants` builds what a
     region's fmas multiply by before the region begins (see constants.py); `aligned` promises that the kernel is only
-    launched with blocks whose x size is a multiple of 32."""
+    launched with blocks whose x size is a multiple of 32; `join` lets blocks that are always passed in turn share a
+    spread store."""
 
     full: str = "stop"
     clock: str = "32"
@@ -110,6 +111,7 @@ class Weaving:
     pin: bool = True
     constants: bool = True
     aligned: bool = False
+    join: bool = True
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
 

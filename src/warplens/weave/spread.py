@@ -1,28 +1,40 @@
-"""Records spread over a warp's lanes, written by one store per block of marks.
+"""Records spread over a warp's lanes, written by one store per run of marks.
 
 An SM takes three cycles per 8-byte store, however few lanes take part, and a store of several lanes side by side costs
-no more. So where the warp is whole, lane i keeps the block's i-th record: every lane from the i-th on reads the clock
-at mark i, the lanes behind it read again at theirs, and at the block's end one store writes all of them.
+no more. So where the warp is whole, lane i keeps the run's i-th record: every lane from the i-th on reads the clock
+at mark i, the lanes behind it read again at theirs, and at the end one store writes all of them. Blocks that are always
+passed in turn share that store (see stretches.py).
 """
 
 from __future__ import annotations
 
-from warplens.record.layout import SLOT_BYTES
-from warplens.weave.blocks import Block
+from collections.abc import Iterable
+
+from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
 from warplens.weave.tracks import DECLARATIONS, ZERO, Track, text_of
 
 LANES = 32
+KEPT = 5
+"""Predicates that a kernel's loops may hold; there are seven, and the kernel needs some."""
 CLOCK, WORD = "%wl_sc", "%wl_sw"
 IN_STEP = "\tbar.warp.sync 0xffffffff;"
 """Puts lanes that were split and have met again in step."""
+_CHOOSE = "0xd8"
+"""Of each bit, the second operand's where the third is set, else the first's."""
 _LANE = "%wl_l8"
 """Bytes from a track's position to this lane's slot."""
+_AT = "%wl_at"
+"""Where this lane's slot of the last claim ends. As one register: ptxas keeps two that are joined per store apart."""
+_COUNT = "%wl_n"
+"""Slots claimed, those that did not fit too."""
 
 
 class SpreadTrack(Track):
-    """A track whose state all lanes of the warp keep alike; lane 0 alone writes what is not spread."""
+    """A track whose state all lanes of the warp keep. When it is full the position stops at `lim`, so that what is
+    claimed from then on goes into the slack, and only the count goes on. Lane 0 alone writes what is not spread; in a
+    warp that does not record no lane has a slot."""
 
-    declarations = DECLARATIONS + f"\n\t.reg .b32 {_LANE}, {CLOCK}, {WORD};\n\t.reg .pred %wl_o;"
+    declarations = DECLARATIONS + f"\n\t.reg .b32 {_LANE}, {_COUNT}, {CLOCK}, {WORD};\n\t.reg .b64 {_AT};"
     leader = "%wl_q"
 
     def _lane(self) -> str:
@@ -31,41 +43,79 @@ class SpreadTrack(Track):
     def _lead(self, predicate: str = "%wl_p") -> list[str]:
         return [f"setp.eq.and.u32 {self.leader}, {_LANE}, 0, {predicate};"]
 
+    def _start(self) -> list[str]:
+        # Room for every lane behind `lim`: its low word must not wrap in the last track below a 4 GiB line.
+        return [
+            f"mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s; sub.u32 %wl_t, %wl_t, {LANES * SLOT_BYTES};",
+            f"add.u32 %wl_lo, %wl_lo, {_LANE}; add.u32 %wl_lim, %wl_lo, %wl_t;",
+            f"add.u32 %wl_lo, %wl_lo, {HEADER_BYTES}; mov.b32 {_COUNT}, 0; selp.b32 {_LANE}, {_LANE}, -1, %wl_p;",
+            f"mov.b64 {_AT}, {{%wl_lo, %wl_hi}};",
+        ]
+
+    def step(self, slots: int) -> str:
+        return text_of([self.claim(slots), f"mov.b64 %wl_a, {_AT};", f"setp.eq.u32 {self.leader}, {_LANE}, 0;"])
+
     def claim(self, slots: int) -> str:
-        """Claim `slots` slots for the first lanes. A predicate takes 13 cycles, so none waits for another."""
+        """Claim `slots` slots. One add-and-min, not a predicate: those take 13 cycles, and the store would wait."""
         return text_of([
-            f"setp.lt.and.u32 %wl_o, {_LANE}, {slots * SLOT_BYTES}, %wl_p;",
-            "setp.le.and.u32 %wl_o, %wl_lo, %wl_lim, %wl_o;",
-            "setp.le.and.u32 %wl_p, %wl_lo, %wl_lim, %wl_p;",
-            f"add.u32 %wl_t, %wl_lo, {_LANE}; mov.b64 %wl_a, {{%wl_t, %wl_hi}};",
-            f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};",
+            f"mov.b64 {{%wl_lo, %wl_hi}}, {_AT}; add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};",
+            f"min.u32 %wl_lo, %wl_lo, %wl_lim; mov.b64 {_AT}, {{%wl_lo, %wl_hi}};",
+            f"add.u32 {_COUNT}, {_COUNT}, {slots};",
         ])  # fmt: skip
 
-    def write(self, word: str) -> str:
-        """Each lane that claimed a slot writes its record."""
-        return text_of([f"@%wl_o st.global.v2.b32 [%wl_a], {{{word}, {CLOCK}}};"])
+    def write(self, slots: int, beyond: str, word: str) -> str:
+        """All lanes but those `beyond` the first `slots` write a record each into the slots claimed last."""
+        return text_of([f"@!{beyond} st.global.v2.b32 [{_AT}+{-slots * SLOT_BYTES}], {{{word}, {CLOCK}}};"])
+
+    def _exit_header(self) -> list[str]:
+        # Added to a zero that ptxas cannot see, the count may stay in a uniform register until here.
+        return [
+            self._pointer(),
+            f"setp.eq.u32 {self.leader}, {_LANE}, 0;",
+            f"mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; mov.b64 {{%wl_lo, %wl_hi}}, {_AT};",
+            "and.b32 %wl_lo, %wl_lo, %wl_t; mov.b64 %wl_a, {%wl_lo, %wl_hi};",
+            f"add.u32 %wl_s, {_COUNT}, {ZERO};",
+        ]
 
 
-def from_lane(slot: int) -> str:
-    """Text that makes %wl_q true in the lanes from the one that keeps `slot` on."""
-    return f"\tsetp.ge.u32 %wl_q, {_LANE}, {slot * SLOT_BYTES};"
+class Lanes:
+    """Chooses the lanes from a slot's on. A predicate takes 13 cycles to make, and a clock read must not wait for it:
+    the predicates of a few slots in loops are made in the opening and stay; the others are made behind the read."""
 
+    def __init__(self, slots: Iterable[int] = ()) -> None:
+        """`slots`: where reads in loops are, in order."""
+        self._kept = list(dict.fromkeys((1, *(slot for slot in slots if slot))))[:KEPT]
 
-def read_clock(slot: int) -> str:
-    return f"\t{'@%wl_q ' if slot else ''}mov.u32 {CLOCK}, %clock;"
+    def read(self, slot: int) -> list[str]:
+        """The clock, in the lanes from the one that keeps `slot` on."""
+        if slot == 0 or slot in self._kept:
+            return self.put(slot, CLOCK, "%clock")
+        # Bits, not the slot's predicate: ptxas would put that on the read. But one that is there already: without any
+        # it reads for all lanes alike, by the slower uniform path.
+        chosen = f"sub.u32 %wl_u, {slot * SLOT_BYTES - 1}, {_LANE}; shr.s32 %wl_u, %wl_u, 31;"
+        return [*self.put(1, "%wl_t", "%clock"), f"\t{chosen} lop3.b32 {CLOCK}, {CLOCK}, %wl_t, %wl_u, {_CHOOSE};"]
 
+    def put(self, slot: int, register: str, value: str) -> list[str]:
+        """A value, in the same lanes."""
+        made, name = self.beyond(slot)
+        return [*made, f"\t{f'@{name} ' if slot else ''}mov.b32 {register}, {value};"]
 
-def put(slot: int, register: str, value: str) -> str:
-    return f"\t{'@%wl_q ' if slot else ''}mov.b32 {register}, {value};"
+    def beyond(self, slot: int) -> tuple[list[str], str]:
+        """The predicate that is true in those lanes, and the text that makes it."""
+        if slot in self._kept:
+            return [], f"%wl_h{slot}"
+        return [f"\tsetp.ge.u32 %wl_q, {_LANE}, {slot * SLOT_BYTES};"] * bool(slot), "%wl_q"
 
+    def opening(self) -> list[str]:
+        return [
+            f"\t.reg .pred %wl_h{slot};\n\tsetp.ge.u32 %wl_h{slot}, {_LANE}, {slot * SLOT_BYTES};"
+            for slot in self._kept
+        ]
 
-def kept_words(register: str, words: list[int]) -> list[str]:
-    """Each lane's word of a block, built where ptxas cannot see that it is a constant."""
-    lines = [f"\tadd.u32 {register}, {ZERO}, {words[0]};"]
-    for slot, word in enumerate(words[1:], 1):
-        lines += [from_lane(slot), f"\t@%wl_q add.u32 {register}, {ZERO}, {word};"]
-    return lines
-
-
-def fits(block: Block) -> bool:
-    return block.slots <= LANES
+    def words(self, register: str, words: list[int]) -> list[str]:
+        """Each lane's word of a run, built where ptxas cannot see that it is a constant."""
+        lines = [f"\tadd.u32 {register}, {ZERO}, {words[0]};"]
+        for slot, word in enumerate(words[1:], 1):
+            made, name = self.beyond(slot)
+            lines += [*made, f"\t@{name} add.u32 {register}, {ZERO}, {word};"]
+        return lines

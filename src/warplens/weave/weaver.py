@@ -9,8 +9,9 @@ store's text stands decides what the region between two marks pays. `store` pick
     defer   all but the block's last record before the last clock read; the last one waits in registers for the next
             marked block, or for the exit. Nothing but the clock read is left between the end of a loop body and the
             begin of the next.
-    spread  lane i of the warp keeps the block's i-th record and one store at the block's end writes all of them, if
-            the warp is certainly whole at every mark (see whole.py, spread.py); else as with auto
+    spread  lane i of the warp keeps the i-th record and one store writes all of them, at the end of a block or of
+            several that are always passed in turn (see stretches.py), if the warp is certainly whole at every mark (see
+            whole.py, spread.py); else as with auto
     auto    defer when a marked block in a loop ends right after its last mark; else end for blocks in loops with few
             marks, late for the others
 
@@ -20,6 +21,7 @@ clock read. Weaving text that is already woven returns it unchanged.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import dataclass, field, replace
@@ -27,7 +29,7 @@ from typing import Any
 
 from warplens.errors import UsageError
 from warplens.record.layout import MAX_REGION, Kind
-from warplens.weave.blocks import MarkSite, outline
+from warplens.weave.blocks import Block, MarkSite, outline
 from warplens.weave.calls import Calls
 from warplens.weave.function import FunctionWeaver
 from warplens.weave.labels import end_with_return
@@ -35,6 +37,8 @@ from warplens.weave.marks import WOVEN
 from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Comment, Function, Module, Raw, parse
 from warplens.weave.shared import smallest
+from warplens.weave.spread import LANES
+from warplens.weave.stretches import stretches
 from warplens.weave.syntax import WeaveError
 from warplens.weave.whole import Wholeness
 
@@ -110,9 +114,12 @@ class Weaver:
                 site.mark = replace(site.mark, wide=how.clock == "64")
                 self._region(site)
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
-        self.slack = 1 + max((block.slots for block in blocks), default=0)
         self.whole: dict[str, Wholeness] = {}
         self.stores = {f.name: self._store_policy(f) for f in module.functions if f.body is not None}
+        self.runs = {name: self._runs(name) for name, store in self.stores.items() if store == "spread"}
+        """Blocks that share a spread store, of the functions that have some."""
+        together = [sum(block.slots for block in run) for runs in self.runs.values() for run in runs]
+        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + LANES * bool(self.runs)
         self._check_shared()
         self.pair = (
             self.how.pair
@@ -191,6 +198,18 @@ class Weaver:
             return False
         self.whole[function.name] = whole = Wholeness(function, aligned=self.how.aligned)
         return whole.known and not any(whole.split(site.place.node) for site in sites)
+
+    def _runs(self, name: str) -> list[list[Block]]:
+        """Blocks whose records can wait in the lanes: there is one for each, and every lane has its value."""
+        whole = self.whole[name]
+        runs = stretches(self.outlines[name].blocks, whole.flow, LANES if self.how.join else 0)
+        own = [block for run in runs for block in run if any(s.mark.operand in whole.differs for s in block.sites)]
+        return [
+            list(part)
+            for run in runs
+            for apart, part in itertools.groupby(run, lambda block: block in own or block.slots > LANES)
+            if not apart
+        ]
 
 
 __all__ = ["Comment", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "weave"]

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from warplens.weave.labels import jump_targets
-from warplens.weave.ptx import Function, Instruction, Label, Node, walk
+from warplens.weave.flow import Flow, Piece, is_barrier
+from warplens.weave.ptx import Function, Instruction, Node
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 """Registers, and whatever else is written like one: inline asm names its own without a %."""
@@ -31,29 +29,10 @@ _OWN = frozenset({"addc", "subc", "madc", "ld", "ldu", "atom", "match", "ldmatri
 """Their result is each lane's own; a carry is not among the operands."""
 _HEARS = frozenset({"volatile", "relaxed", "acquire", "mmio", "cv"})
 """Loads that see what other threads write meanwhile. A wait at an mbarrier is none: its phase ends for all lanes."""
-_ENDS = frozenset({"bra", "brx", "ret", "exit", "trap"})
-
-
-@dataclass
-class _Piece:
-    """Instructions without a jump between them; `nodes` also holds what stands among them."""
-
-    nodes: list[Node] = field(default_factory=list)
-    follow: list[int] = field(default_factory=list)
-
-    @property
-    def instructions(self) -> Iterator[Instruction]:
-        return (node for node in self.nodes if isinstance(node, Instruction))
-
-    @property
-    def predicate(self) -> str | None:
-        """What decides which way the piece is left."""
-        last = self.nodes[-1] if self.nodes else None
-        return last.predicate if isinstance(last, Instruction) else None
 
 
 class Wholeness:
-    """`split` says of a node whether the warp may be split there; `ever` whether it is anywhere in the function."""
+    """`split` says of a node whether the warp may be split there."""
 
     def __init__(self, function: Function, *, aligned: bool = False) -> None:
         """`aligned`: the host launches it only with blocks whose x size is a multiple of 32."""
@@ -63,8 +42,8 @@ class Wholeness:
         self._aligned = aligned or (sizes is not None and sizes[0] % 32 == 0)
         self.known = self._aligned or (sizes is not None and math.prod(sizes) % 32 == 0)
         """Whether every warp of the kernel starts with 32 lanes."""
-        self._pieces = _cut(function)
-        self._of = {id(node): number for number, piece in enumerate(self._pieces) for node in piece.nodes}
+        self.flow = Flow(function)
+        self._pieces = self.flow.pieces
         jumps = any(i.opcode == "brx" for piece in self._pieces for i in piece.instructions)
         self.differs: set[str] = set()
         self._heard: set[str] = set()
@@ -73,17 +52,19 @@ class Wholeness:
         self._thread = _thread_registers(self._pieces) if self._aligned else set()
         if not jumps:
             self._solve()
+        self._behind = self.flow.ways(list(self._split), 0)
 
     def split(self, node: Node) -> bool:
-        return self._of.get(id(node), -1) in self._split or id(node) not in self._of
+        piece = self.flow.piece(node)
+        return piece is None or piece in self._split
 
-    @property
-    def ever(self) -> bool:
-        return bool(self._split)
+    def out_of_step(self, node: Node) -> bool:
+        """Whether the lanes may have been split on the way to `node`."""
+        return self.flow.piece(node) in self._behind
 
     def _solve(self) -> None:
         """Registers that differ make branches that split, which make more registers differ, until nothing changes."""
-        after = _postdominators(self._pieces)
+        after = self.flow.postdominators()
         settled = sum(1 << number for number, piece in enumerate(self._pieces) if _settles(piece))
         told: set[int] = set()
         while True:
@@ -96,11 +77,11 @@ class Wholeness:
                         self._heard.update(_written(instruction))
             for number, piece in enumerate(self._pieces):
                 if len(piece.follow) > 1 and piece.predicate in self.differs:
-                    parted = _between(self._pieces, number, after[number])
+                    parted = self.flow.ways(piece.follow, after[number])
                     if piece.predicate in self._heard:
                         told |= parted
                         if number in parted:
-                            parted = _between(self._pieces, number, after[number] & settled)
+                            parted = self.flow.ways(piece.follow, after[number] & settled)
                     self._split |= parted
             if before == (len(self.differs), len(self._split), len(self._heard), len(told)):
                 return
@@ -152,89 +133,8 @@ class Wholeness:
         return number % 32 == 0 if modifiers & {"lt", "ge"} else bool(modifiers & {"gt", "le"}) and number % 32 == 31
 
 
-def _cut(function: Function) -> list[_Piece]:
-    """The function's pieces and what can follow each; the last is where all returns lead."""
-    pieces = [_Piece()]
-    for node in walk(function.body or []):
-        if (isinstance(node, Label) or _is_barrier(node)) and pieces[-1].nodes:
-            pieces.append(_Piece())
-        pieces[-1].nodes.append(node)
-        if isinstance(node, Instruction) and node.opcode in _ENDS:
-            pieces.append(_Piece())
-    pieces.append(_Piece())
-    at = {id(node): number for number, piece in enumerate(pieces) for node in piece.nodes}
-    leads = jump_targets(function)
-    for number, piece in enumerate(pieces[:-1]):
-        last = piece.nodes[-1] if piece.nodes else None
-        if not isinstance(last, Instruction) or last.opcode not in _ENDS:
-            piece.follow = [number + 1]
-            continue
-        piece.follow = [at[id(label)] for label in leads.get(id(last), ())] or [len(pieces) - 1]
-        if last.predicate:
-            piece.follow.append(number + 1)
-    _lead_out(pieces)
-    return pieces
-
-
-def _is_barrier(node: Node) -> bool:
-    """Whether all lanes of a warp wait for each other here, by the kernel's own will."""
-    if not isinstance(node, Instruction) or node.opcode not in ("bar", "barrier") or node.predicate:
-        return False
-    if "warp" in node.modifiers:
-        return node.operands in (("0xffffffff",), ("-1",), ("4294967295",))
-    return "cluster" not in node.modifiers and bool({"sync", "red"} & set(node.modifiers))
-
-
-def _settles(piece: _Piece) -> bool:
-    return bool(piece.nodes) and _is_barrier(piece.nodes[0])
-
-
-def _lead_out(pieces: list[_Piece]) -> None:
-    """Let loops without an end lead to the end too: lanes caught in one meet the others nowhere."""
-    before: list[list[int]] = [[] for _ in pieces]
-    for number, piece in enumerate(pieces):
-        for after in piece.follow:
-            before[after].append(number)
-    out: set[int] = set()
-    for start in reversed(range(len(pieces))):
-        if start not in out and start < len(pieces) - 1:
-            pieces[start].follow.append(len(pieces) - 1)
-        work = [start]
-        while work:
-            number = work.pop()
-            if number not in out:
-                out.add(number)
-                work += before[number]
-
-
-def _postdominators(pieces: list[_Piece]) -> list[int]:
-    """For each piece, the pieces that every way from it to the end passes, itself left out: bit n for piece n."""
-    everything = (1 << len(pieces)) - 1
-    found = [everything] * len(pieces)
-    found[-1] = 1 << len(pieces) - 1
-    changed = True
-    while changed:
-        changed = False
-        for number in range(len(pieces) - 2, -1, -1):
-            new = everything
-            for after in pieces[number].follow:
-                new &= found[after]
-            new |= 1 << number
-            if new != found[number]:
-                found[number], changed = new, True
-    return [bits & ~(1 << number) for number, bits in enumerate(found)]
-
-
-def _between(pieces: list[_Piece], start: int, stop: int) -> set[int]:
-    """What lies on a way from `start` before the ways meet again, at one of the pieces in the bits of `stop`."""
-    seen: set[int] = set()
-    work = [n for n in pieces[start].follow if not stop >> n & 1]
-    while work:
-        number = work.pop()
-        if number not in seen:
-            seen.add(number)
-            work += [n for n in pieces[number].follow if not stop >> n & 1]
-    return seen
+def _settles(piece: Piece) -> bool:
+    return bool(piece.nodes) and is_barrier(piece.nodes[0])
 
 
 def _written(instruction: Instruction) -> list[str]:
@@ -243,7 +143,7 @@ def _written(instruction: Instruction) -> list[str]:
     return _NAME.findall(re.sub(r"\[[^\]]*\]", "", operands[0])) if operands else []
 
 
-def _thread_registers(pieces: list[_Piece]) -> set[str]:
+def _thread_registers(pieces: list[Piece]) -> set[str]:
     """Registers that hold threadIdx.x and never anything else."""
     holds: set[str] = set()
     other: set[str] = set()
