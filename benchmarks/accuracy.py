@@ -1,6 +1,6 @@
 """How right the numbers are on this GPU: regions of known length, empty and nested ones, and placement across SMs.
 
-    python benchmarks/accuracy.py [--direct] [--json FILE]
+    python benchmarks/accuracy.py [--direct] [--lengths] [--json FILE]
 
 Marks are woven, as `warplens.cuda.compile` does it; --direct measures those the compiler sees, as in other programs.
 Expected is the work's length from the issue of its first instruction to the issue of one that needs its last result.
@@ -145,9 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", help="write the result here too")
     parser.add_argument("--direct", action="store_true", help="marks that the compiler sees")
+    parser.add_argument("--lengths", action="store_true", help="leave placement out")
     options = parser.parse_args()
     chase = Chase()
     woven = not options.direct
+    releases = () if options.lengths else PLACED
     calibration = wlcu.calibrate()
     result: dict[str, Any] = {
         "context": context("python benchmarks/accuracy.py" + " --direct" * options.direct),
@@ -155,7 +157,7 @@ def main() -> None:
         "lengths": lengths(chase, woven),
         "empty regions": nesting(chase, woven, 0),
         "nested regions": nesting(chase, woven, 64),
-        "placement": {release: measure(release, 25, 3) for release in PLACED},
+        "placement": {release: measure(release, 25, 3) for release in releases},
     }
     known = [abs(row["error"]) for kind in result["lengths"].values() for row in kind["rows"]]
     nested = [error for key in ("empty regions", "nested regions") for error in result[key]["errors"]]
@@ -168,7 +170,7 @@ def main() -> None:
         <= 2,
         **{
             f"placement {what}, {release}": met
-            for release in PLACED
+            for release in releases
             for what, met in placed(result["placement"][release])
         },
     }

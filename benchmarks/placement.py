@@ -1,6 +1,6 @@
 """Where a trace puts moments that all SMs share: right after a grid-wide barrier, for several ways to release one.
 
-    python benchmarks/placement.py [--release NAME ...] [--launches 25] [--json FILE] [--golden FILE]
+    python benchmarks/placement.py [--release NAME ...] [--launches 25] [--threads 512] [--json FILE]
 
 A barrier does not let all SMs go at once, so what their instants are apart is the barrier's doing and the clock fit's.
 Three things take the two apart:
@@ -187,12 +187,14 @@ def result(traces: Sequence[Trace], exchanges: Sequence[int]) -> dict[str, Any]:
 class Grid:
     """One block on every SM of this GPU, and the memory they talk through."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
         self.device = driver().device()
         self.blocks = self.device.sm_count
         self._memory = Memory(memory_bytes(self.blocks))
 
-    def launch(self, program: Any, exchanges: int, threads: int = THREADS) -> Launch:
+    def launch(self, program: Any, exchanges: int, threads: int = 0) -> Launch:
+        threads = threads or self.threads
         self._memory.clear()
         lent = buffer("barrier", self.blocks, threads, records(ROUNDS, self.blocks, exchanges))
         arguments = np.uint64(self._memory.address), np.int32(ROUNDS), np.int32(exchanges), np.uint64(lent.address)
@@ -209,11 +211,16 @@ class Grid:
 
 
 def measure(
-    release: str, launches: int, exchanging: int, golden: str | None = None, moments: str | None = None
+    release: str,
+    launches: int,
+    exchanging: int,
+    threads: int = THREADS,
+    golden: str | None = None,
+    moments: str | None = None,
 ) -> dict[str, Any]:
     """`launches` launches with one way to release, after one to warm up; the last `exchanging` of them exchange
     messages too. `golden` keeps the capture of one more with fewer warps, `moments` what the last one's trace says."""
-    program, grid = Program("placement.cu", "barrier", *RELEASES[release]), Grid()
+    program, grid = Program("placement.cu", "barrier", *RELEASES[release]), Grid(threads)
     grid.launch(program, 0)
     counts = [0] * (launches - exchanging) + [EXCHANGES] * exchanging
     traces = []
@@ -263,6 +270,9 @@ def main() -> None:
     )
     parser.add_argument("--launches", type=int, default=25)
     parser.add_argument("--exchanging", type=int, default=3, help="launches that also exchange messages")
+    parser.add_argument(
+        "--threads", type=int, default=THREADS, help="per block: the more warps, the closer their polls"
+    )
     parser.add_argument("--json", help="write the result here")
     parser.add_argument("--golden", help="keep one capture of the last release here")
     parser.add_argument("--moments", help="keep the moments of the last release's last launch here, as .npz")
@@ -270,7 +280,8 @@ def main() -> None:
     results: dict[str, dict[str, Any]] = {}
     for name in options.release:
         keep = (options.golden, options.moments) if name == options.release[-1] else ()
-        results[name] = measure(name, options.launches, min(options.exchanging, options.launches), *keep)
+        exchanging = min(options.exchanging, options.launches)
+        results[name] = measure(name, options.launches, exchanging, options.threads, *keep)
         print(table({name: results[name]}), flush=True)
     print("\n" + table(results))
     if options.json:

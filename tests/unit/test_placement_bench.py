@@ -16,8 +16,13 @@ from tests.unit.test_cuda_compile import needs_nvrtc
 from tests.unit.test_cuda_woven import SimulatedDriver
 from warplens._cuda import module as module_file
 from warplens._cuda.nvrtc import compile_cubin
+from warplens.capture import Capture, Device, Launch
+from warplens.decode import decode
 from warplens.launch import memory as driver_memory
 from warplens.record.header import PATH
+from warplens.record.layout import Kind
+from warplens.record.writer import TrackWriter
+from warplens.trace.model import Trace
 from warplens.weave import simulate
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -89,6 +94,64 @@ def test_exchanged_messages_tell_whose_moments_are_placed_late(blocks: int) -> N
     found, closure = placement.exchanged(*messages(late, 20.0, 2))
     assert np.abs(found - (late - late.mean())).max() < 20, "no pair says more than its own asymmetry"
     assert 5 < closure.std() < 20, "what pairs disagree by shows how far the exchange can be believed"
+
+
+def traced(skew: Sequence[float], exchanges: int) -> Trace:
+    """A launch of blocks that leave each barrier at one tick of the timer and then exchange messages, on three GPCs of
+    eight SMs whose timers are ahead by `skew`: a clock per GPC, read to the cycle; the timer in steps of 32 ns."""
+    rng = np.random.default_rng(5)
+    blocks, rounds = 24, 5
+    gpc = np.arange(blocks) // 8
+    lead, rate = rng.integers(0, 3_400_000, 3) + np.arange(3) * 10**7, 1.98 + np.array([0, 5e-4, -5e-4])
+    tracks = [TrackWriter(placement.records(rounds, blocks, exchanges), block=b, sm=b) for b in range(blocks)]
+
+    def both(b: int, t: float) -> tuple[int, int]:
+        return int(lead[gpc[b]] + rate[gpc[b]] * t), 10**15 + int((t + skew[gpc[b]]) // 32 * 32)
+
+    def mark(b: int, region: int, t: float) -> None:
+        tracks[b].record(Kind.INSTANT, region, both(b, t)[0])
+
+    for b in range(blocks):
+        tracks[b].start(*both(b, rng.uniform(0, 500)))
+        for number in range(rounds):
+            tick = 32.0 * 1000 * (number + 1)
+            mark(b, 1, tick - skew[gpc[b]] + rng.uniform(0, 10))
+            tracks[b].anchor(*both(b, tick + rng.uniform(200, 600)))
+    now = 32.0 * 1000 * (rounds + 1)
+    for round_ in range(blocks):
+        for a in range(blocks):
+            b = (round_ - a) % blocks
+            if a >= b:
+                continue
+            for _ in range(exchanges):
+                for one, other in ((a, b), (b, a)):
+                    mark(one, 2, now)
+                    mark(other, 3, now + 140)
+                    now += 300
+            for one in (a, b):
+                tracks[one].anchor(*both(one, now + rng.uniform(0, 100)))
+    for b in range(blocks):
+        tracks[b].exit(*both(b, now + rng.uniform(200, 600)))
+    names = {1: "past the barrier", 2: "sent", 3: "heard"}
+    raw = np.concatenate([track.to_bytes() for track in tracks])
+    capacity = placement.records(rounds, blocks, exchanges)
+    launch = Launch("barrier", (blocks, 1, 1), (32, 1, 1), names, capacity, raw)
+    return decode(Capture([launch], device=Device(name="model", sm_count=blocks, clock_mhz=1980)))
+
+
+@pytest.mark.parametrize("skew", [(0.0, 0.0, 0.0), (0.0, 80.0, -40.0)])
+def test_timers_that_disagree_are_found_by_messages_alone(skew: tuple[float, ...]) -> None:
+    """A release by the timer lands together however wrong the timers are; the exchange tells."""
+    answer = placement.result([traced(skew, 3)], [3])
+    assert answer["clocks"] == 3
+    assert answer["spread_ns"]["max"] < 32
+    assert answer["launches within twice the stated p99"] == 1
+    by = answer["exchanged"]
+    apart = max(skew) - min(skew)
+    assert by["late_ns"]["any two SMs"]["max"] == pytest.approx(apart, abs=16)
+    assert by["spread_ns"]["max"] == pytest.approx(apart, abs=32)
+    assert by["launches whose SMs are within twice the stated p99"] == (apart < 32)
+    assert by["closure_ns"] < 4
 
 
 @needs_nvrtc
