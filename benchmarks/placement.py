@@ -49,6 +49,7 @@ RELEASES = {
     "group acquire": ("-DRELEASE=2", '-DPOLL="ld.acquire.gpu.global.u64"'),
     "group cv": ("-DRELEASE=2", '-DPOLL="ld.global.cv.u64"'),
     "equal": ("-DRELEASE=3",),
+    "equal paced": ("-DRELEASE=3", "-DPACE=448"),
     "timer": ("-DRELEASE=4",),
     "cluster": ("-DRELEASE=5",),
 }

@@ -13,6 +13,9 @@
 #ifndef POLL
 #define POLL "ld.relaxed.gpu.global.u64"
 #endif
+#ifndef PACE
+#define PACE 0  // cycles from a warp's poll to its next; 0: as soon as the last one is back, so that warps fall out of turn
+#endif
 #if RELEASE == LINES
 #define FLAGS 32
 #define WATCHED ((warp * 2 + blockIdx.x % 2) % FLAGS)
@@ -24,7 +27,7 @@
 #else
 #define FLAGS 16
 #define WATCHED (blockIdx.x % FLAGS)
-#define BETWEEN 17
+#define BETWEEN (PACE ? PACE * 32 / blockDim.x : 17)
 #endif
 #if RELEASE == CLUSTER
 #define SHAPE __cluster_dims__(2, 1, 1)
@@ -72,11 +75,16 @@ __device__ __forceinline__ unsigned when_loaded(const word* at) {
 }
 // The first word there that is at least `least`. A lost message must not hang the GPU.
 __device__ __forceinline__ word await(const word* at, word least, unsigned after) {
-  wait(now(), after);
+  const unsigned from = now();
   word value;
   unsigned patience = 1u << 24;
-  do asm volatile(POLL " %0, [%1];" : "=l"(value) : "l"(at) : "memory");
-  while (value < least && --patience);
+  wait(from, after);
+  do {
+    asm volatile(POLL " %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+#if PACE
+    if (value < least) wait(from, after += PACE);
+#endif
+  } while (value < least && --patience);
   if (!patience) __trap();
   return value;
 }

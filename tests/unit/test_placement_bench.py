@@ -155,7 +155,7 @@ def test_timers_that_disagree_are_found_by_messages_alone(skew: tuple[float, ...
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("release", ["lines", "own", "equal", "timer"])
+@pytest.mark.parametrize("release", ["lines", "own", "equal paced", "timer"])
 def test_every_block_passes_every_barrier_and_meets_every_other(gpu: OneBlockPerSm, release: str) -> None:
     blocks, rounds, exchanges = 4, 2, 2
     source = (KERNELS / "placement.cu").read_text()
