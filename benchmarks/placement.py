@@ -284,10 +284,10 @@ def main() -> None:
         exchanging = min(options.exchanging, options.launches)
         results[name] = measure(name, options.launches, exchanging, options.threads, *keep)
         print(table({name: results[name]}), flush=True)
+        if options.json:  # after each: a release that traps takes the process with it
+            with open(options.json, "w") as out:
+                json.dump({"context": context("python benchmarks/placement.py"), "releases": results}, out, indent=1)
     print("\n" + table(results))
-    if options.json:
-        with open(options.json, "w") as out:
-            json.dump({"context": context("python benchmarks/placement.py"), "releases": results}, out, indent=1)
 
 
 if __name__ == "__main__":
