@@ -32,7 +32,7 @@ from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TrackState
 
 HERE = Path(__file__).resolve().parent
 SHIM = HERE.parent / "shim"
-ACCURACY = HERE.parent.parent / "benchmarks" / "kernels" / "accuracy.cu"
+BENCHMARKS = HERE.parent.parent / "benchmarks" / "kernels"
 
 
 def _gpu() -> bool:
@@ -291,38 +291,37 @@ def test_a_launch_larger_than_its_buffer_is_refused_not_written(kernels: Module)
     assert len(prof.trace) == 0
 
 
-@pytest.fixture(scope="session")
-def accurate() -> Module:
-    return wlcu.compile(ACCURACY, options=["-DWORK=0", "-DAMOUNT=256", "-DEACH=0"])
-
-
-def test_instants_after_a_barrier_land_together_within_what_the_trace_states(accurate: Module) -> None:
+def test_instants_after_a_barrier_land_together_within_what_the_trace_states() -> None:
+    """The barrier that lets go when the global timer shows an agreed time: what is left is the fit's (see
+    benchmarks/placement.py for barriers that take their own time to reach every SM)."""
+    module = wlcu.compile(BENCHMARKS / "placement.cu", options=["-DRELEASE=4"])
     blocks, rounds = driver().device().sm_count, 5
-    spreads = []
     for _ in range(20):
-        launch = record(accurate, "barrier", (blocks, 1, 1), (512, 1, 1), Ints(33 * 32), rounds, records=3 * rounds)
+        memory = Ints(32 * (2 + blocks + blocks * blocks + blocks))
+        launch = record(module, "barrier", (blocks, 1, 1), (512, 1, 1), memory, rounds, 0, records=3 * rounds)
         trace = decode(Capture([launch], device=driver().device()))
-        rows = trace.of_kind("instant")
-        start, track, sm = (trace.numpy(name)[rows] for name in ("start_ns", "track", "sm"))
-        order = np.lexsort((start, track))
-        start, sm = start[order].reshape(-1, rounds), sm[order].reshape(-1, rounds)[:, 0]
+        start, sm = trace.numpy("start_ns").reshape(-1, rounds), trace.numpy("sm").reshape(-1, rounds)[:, 0]
         first = np.array([start[sm == number].min(axis=0) for number in np.unique(sm)])
-        spreads.append(float(np.median(np.ptp(first, axis=0))))
+        assert len(first) == blocks
         assert trace.meta.losses.clean
-        assert 0 < trace.meta.clock.residual_p99_ns < 150
-    assert np.median(spreads) <= 150
+        assert 0 < trace.meta.clock.residual_p99_ns < 64
+        assert np.ptp(first, axis=0).max() <= min(150, 2 * trace.meta.clock.residual_max_ns)
 
 
-def test_calibrated_durations_are_those_of_the_work(accurate: Module) -> None:
+def test_calibrated_durations_are_those_of_the_work() -> None:
+    accurate = wlcu.compile(BENCHMARKS / "accuracy.cu", options=["-DWORK=0", "-DAMOUNT=256", "-DEACH=0"])
     calibration = wlcu.calibrate()
     assert 0 < calibration.record < 60
-    cycles = Ints(4)
+    repeats = 200
+    samples = Ints(2 * 2 * repeats)
     with wl.profile() as prof:
-        accurate["accuracy"].launch(1, 32, cycles, np.uint64(0), 200)
+        accurate["accuracy"].launch(1, 32, samples, np.uint64(0), repeats)
     raw, corrected = prof.trace.numpy("dur_cycles")[20:], prof.trace.time_shift()[20:]
     assert float(np.median(raw - corrected)) == calibration.region, "raw values stay"
-    once = cycles.read()[0] / 200
-    assert once - 40 <= float(np.median(corrected)) <= once, "the unmarked loop is the work and a branch"
+    once, twice = np.array(samples.read(), np.int32).view(np.int64).reshape(2, -1)[:, 20:]
+    length = np.median(twice) - np.median(once)
+    assert length == pytest.approx(4 * 256, rel=0.005), "a dependent fma takes 4 cycles"
+    assert abs(float(np.median(corrected)) - length) <= 2
 
 
 def test_many_launches_need_no_wait_between_them(kernels: Module) -> None:

@@ -272,6 +272,19 @@ def test_no_clock_read_follows_a_block_barrier_at_once(tmp_path: Path) -> None:
 
 @needs_nvrtc
 @needs_sass
+@pytest.mark.parametrize("ring", [False, True])
+def test_an_anchor_reads_both_clocks_before_it_stores_either(tmp_path: Path, ring: bool) -> None:
+    """Behind a store, the clock read waits until that has taken its registers: 19 ns on an idle H200, more on a busy
+    one, by which inner anchors disagreed with those of a track's start."""
+    source = MICRO.replace("MARKS", 'v = v * v; WL_ANCHOR(); v = v * v; WL_VALUE("v", v);')
+    lines = sass(compile_cubin(source, "k.cu", "sm_90a", RING if ring else ON), tmp_path)
+    timer = [at for at, line in enumerate(lines) if "SR_GLOBALTIMERLO" in line][1]
+    (read,) = [at for at, line in enumerate(lines[timer : timer + 6]) if "SR_CLOCKLO" in line]
+    assert not any("STG" in line for line in lines[timer : timer + read])
+
+
+@needs_nvrtc
+@needs_sass
 def test_switched_off_leaves_the_code_of_a_source_without_marks(tmp_path: Path) -> None:
     bare = re.sub(r"^\s*wl::Kernel k\(.*?\);\n", "", KERNELS, flags=re.M)
     bare = (

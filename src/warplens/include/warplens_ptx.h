@@ -131,21 +131,22 @@ __device__ __forceinline__ void record() {
 __device__ __forceinline__ void record_word(unsigned word) { asm volatile(WL_RECORD_ ::"r"(word) : "memory"); }
 
 // Payload, then record. Where only one slot is left it becomes an empty one and both are counted as lost, because a
-// payload without its record could be read as a record.
+// payload without its record could be read as a record. The clock is read first: behind the store it would wait for that
+// to take its registers, which on a busy SM is tens of cycles, and an anchor's timer would be read as much too early.
 __device__ __forceinline__ void record_payload(unsigned word, unsigned long long payload) {
 #if WARPLENS_RING
   asm volatile(
-      "{\n\t.reg .u32 c, o; .reg .b64 a, b;\n\t" WL_SLOT_("a") WL_NEXT_ WL_SLOT_("b")
+      "{\n\t.reg .u32 c, o; .reg .b64 a, b;\n\t"
+      "mov.u32 c, %%clock;\n\t" WL_SLOT_("a") WL_NEXT_ WL_SLOT_("b")
       "@" WL_LEAD_ " st.global.cs.u64 [a], %1;\n\t"
-      "mov.u32 c, %%clock;\n\t"
       "@" WL_LEAD_ " " WL_STORE_ " [b], {%0, c};\n\t" WL_NEXT_ "}" ::"r"(word), "l"(payload) : "memory");
 #else
   asm volatile(
-      "{\n\t.reg .u32 c; .reg .b64 a, b, v; .reg .pred fits;\n\t" WL_SLOT_("a") WL_NEXT_ WL_SLOT_("b")
+      "{\n\t.reg .u32 c; .reg .b64 a, b, v; .reg .pred fits;\n\t"
+      "mov.u32 c, %%clock;\n\t" WL_SLOT_("a") WL_NEXT_ WL_SLOT_("b")
       "setp.ne.u32 fits, " WL_AT_ ", " WL_END_ ";\n\t"
       "selp.b64 v, %1, 0, fits;\n\t"
       "@" WL_LEAD_ " st.global.cs.u64 [a], v;\n\t"
-      "mov.u32 c, %%clock;\n\t"
       "@" WL_LEAD_ " " WL_STORE_ " [b], {%0, c};\n\t" WL_NEXT_ "}" ::"r"(word), "l"(payload) : "memory");
 #endif
 }
