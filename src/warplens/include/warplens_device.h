@@ -109,19 +109,20 @@ struct Kernel {
   __device__ __forceinline__ explicit Kernel(Buffer buffer, Leader leader = Leader()) : buffer_(buffer), leader_(leader) {
     const detail::Place p = detail::place();
     const bool lead = detail::leads(p, leader);
-    scribe_ = detail::scribes(p, lead, leader);
-    scribe_ = scribe_ && buffer.address;
+    scribe_ = detail::scribes(p, lead, leader) && buffer.address;
     // Every lane comes along, with its stores predicated: registers that a branch sets would live on from before it.
     const detail::Sizes sizes = detail::load_sizes(buffer, scribe_);
     const unsigned slot = detail::slot_in_block(p, leader), track = p.block * sizes.per_block + slot;
-    const bool near = static_cast<unsigned long long>(track + 1) * sizes.stride >> 32 == 0;  // which high_of relies on
+    const bool near = static_cast<unsigned long long>(track + 1) * sizes.stride >> 32 == 0;  // as high_of takes for granted
     const bool fits = slot < sizes.per_block && track < sizes.tracks && near;
+    // Of the launch header where the track does not fit or is the first, so that its fields can be stored from here.
     const unsigned long long at = buffer.address + static_cast<unsigned long long>(fits ? track : 0) * sizes.stride;
     detail::store<WL_BUFFER_REFUSED_AT>(at, 1u, scribe_ && !fits);
     scribe_ = scribe_ && fits;
     detail::store<WL_BUFFER_MODE_AT>(at, WARPLENS_RING ? WL_MODE_RING : WL_MODE_STOP, scribe_ && track == 0);
     detail::write_start<WL_BUFFER_BYTES>(at, p.block, detail::scribe_of(p, leader), scribe_);
-    detail::open(buffer, static_cast<unsigned>(at) + WL_BUFFER_BYTES + WL_HEADER_BYTES, sizes.capacity, lead && scribe_);
+    const unsigned low = static_cast<unsigned>(at) + WL_BUFFER_BYTES + WL_HEADER_BYTES;
+    detail::open(buffer, low, sizes.capacity, lead && scribe_);
   }
 
   __device__ __forceinline__ ~Kernel() {

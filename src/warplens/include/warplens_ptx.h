@@ -39,12 +39,14 @@ __device__ __forceinline__ void store(unsigned long long base, unsigned v, bool 
                "r"(static_cast<unsigned>(wanted)), "n"(At) : "memory");
 }
 template <unsigned At>
-__device__ __forceinline__ void store(unsigned long long base, unsigned a, unsigned b, unsigned c, unsigned d, bool wanted) {
+__device__ __forceinline__ void store(unsigned long long base, unsigned a, unsigned b, unsigned c, unsigned d,
+                                      bool wanted) {
   asm volatile(WL_WANTED_("%5") "@wanted st.global.v4.u32 [%0+%6], {%1, %2, %3, %4};\n\t}" ::"l"(base), "r"(a), "r"(b),
                "r"(c), "r"(d), "r"(static_cast<unsigned>(wanted)), "n"(At) : "memory");
 }
 template <unsigned At>
-__device__ __forceinline__ void store(unsigned long long base, unsigned long long a, unsigned long long b, bool wanted = true) {
+__device__ __forceinline__ void store(unsigned long long base, unsigned long long a, unsigned long long b,
+                                      bool wanted = true) {
   asm volatile(WL_WANTED_("%3") "@wanted st.global.v2.u64 [%0+%4], {%1, %2};\n\t}" ::"l"(base), "l"(a), "l"(b),
                "r"(static_cast<unsigned>(wanted)), "n"(At) : "memory");
 }
@@ -85,10 +87,11 @@ __device__ __forceinline__ void send_names(Buffer buffer) {
   asm("cvta.to.const.u64 %0, %1;" : "=l"(end) : "l"(&names_end_));
   store<WL_BUFFER_NAMES_SIZE_AT>(buffer.address, static_cast<unsigned>(end));
 #pragma unroll 1
-  for (unsigned from = 0; from < static_cast<unsigned>(end); from += 8, to += 8) {
-    unsigned long long word;
-    asm("ld.const.u64 %0, [%1];" : "=l"(word) : "l"(static_cast<unsigned long long>(from)));
-    store64(to, word);
+  for (unsigned from = 0; from < static_cast<unsigned>(end); from += 8 * 2, to += 8 * 2) {
+    unsigned long long word[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) asm("ld.const.u64 %0, [%1];" : "=l"(word[i]) : "l"(from + 8ull * i));
+    store<0>(to, word[0], word[1]);
   }
 }
 
@@ -103,8 +106,8 @@ __device__ __forceinline__ unsigned high_of(Buffer buffer, unsigned low) {
   return static_cast<unsigned>(buffer.address >> 32) + (low < static_cast<unsigned>(buffer.address));
 }
 
-// Starts a track whose slots lie at `low` in the buffer. Where low + size would wrap there is no room for the track in its
-// 4 GiB window (the host never places one so); it stays silent rather than write elsewhere.
+// Starts a track whose slots lie at `low` in the buffer. Where low + size would wrap there is no room for the track in
+// its 4 GiB window (the host never places one so); it stays silent rather than write elsewhere.
 __device__ __forceinline__ void open(Buffer buffer, unsigned low, unsigned capacity, bool lead) {
   const unsigned end = low + capacity * WL_SLOT_BYTES;
   declare();
