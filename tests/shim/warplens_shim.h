@@ -24,22 +24,27 @@ inline thread_local State state{};
 inline void put(unsigned long long at, const void* data, unsigned size) {
   std::memcpy(reinterpret_cast<void*>(at), data, size);
 }
-inline Sizes load_sizes(Buffer buffer) {
-  Sizes s;
-  std::memcpy(&s, reinterpret_cast<const void*>(buffer.address + WL_BUFFER_CAPACITY_AT), sizeof s);
+inline Sizes load_sizes(Buffer buffer, bool wanted = true) {
+  Sizes s{};
+  if (wanted) std::memcpy(&s, reinterpret_cast<const void*>(buffer.address + WL_BUFFER_CAPACITY_AT), sizeof s);
   return s;
 }
 inline void settle() {}
-inline void store32(unsigned long long at, unsigned v) { put(at, &v, 4); }
-inline void store64(unsigned long long at, unsigned long long v) { put(at, &v, 8); }
-inline void store128(unsigned long long at, unsigned a, unsigned b, unsigned c, unsigned d) {
+template <unsigned At>
+inline void store(unsigned long long base, unsigned v, bool wanted = true) {
+  if (wanted) put(base + At, &v, 4);
+}
+template <unsigned At>
+inline void store(unsigned long long base, unsigned a, unsigned b, unsigned c, unsigned d, bool wanted) {
   const unsigned v[4] = {a, b, c, d};
-  put(at, v, 16);
+  if (wanted) put(base + At, v, 16);
 }
-inline void store128(unsigned long long at, unsigned long long a, unsigned long long b) {
+template <unsigned At>
+inline void store(unsigned long long base, unsigned long long a, unsigned long long b, bool wanted = true) {
   const unsigned long long v[2] = {a, b};
-  put(at, v, 16);
+  if (wanted) put(base + At, v, 16);
 }
+inline void store64(unsigned long long at, unsigned long long v) { put(at, &v, 8); }
 inline unsigned long long globaltimer() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -70,7 +75,7 @@ inline void send_names(Buffer buffer) {
     put(to + size, reinterpret_cast<const void*>(at), whole);
     size += whole;
   }
-  store32(buffer.address + WL_BUFFER_NAMES_SIZE_AT, size);
+  store<WL_BUFFER_NAMES_SIZE_AT>(buffer.address, size);
 }
 
 inline void declare() {}
@@ -78,9 +83,12 @@ inline State save() { return state; }
 inline void restore(const State& s) { state = s; }
 inline bool leading() { return state.lead; }
 
-inline void open(unsigned long long slots, unsigned capacity, bool lead) {
-  const unsigned low = static_cast<unsigned>(slots), end = low + capacity * WL_SLOT_BYTES;
-  state = {low, static_cast<unsigned>(slots >> 32), end, 0, lead && end >= low};
+inline unsigned high_of(Buffer buffer, unsigned low) {
+  return static_cast<unsigned>(buffer.address >> 32) + (low < static_cast<unsigned>(buffer.address));
+}
+inline void open(Buffer buffer, unsigned low, unsigned capacity, bool lead) {
+  const unsigned end = low + capacity * WL_SLOT_BYTES;
+  state = {low, high_of(buffer, low), end, 0, lead && end >= low};
 #if WARPLENS_RING
   state.end = (capacity ? (1u << (31 - __builtin_clz(capacity))) - 1 : 0) * WL_SLOT_BYTES;
 #endif
@@ -125,12 +133,11 @@ struct Cursor {
 };
 inline Cursor cursor(Buffer buffer) {
 #if WARPLENS_RING
-  (void)buffer;
-  return {static_cast<unsigned long long>(state.high) << 32 | state.at, state.count / WL_SLOT_BYTES};
+  return {static_cast<unsigned long long>(high_of(buffer, state.at)) << 32 | state.at, state.count / WL_SLOT_BYTES};
 #else
   unsigned start = state.at - state.count * WL_SLOT_BYTES;
   if (state.at == state.end) start = state.end - load_sizes(buffer).capacity * WL_SLOT_BYTES;
-  return {static_cast<unsigned long long>(state.high) << 32 | start, state.count};
+  return {static_cast<unsigned long long>(high_of(buffer, start)) << 32 | start, state.count};
 #endif
 }
 

@@ -25,6 +25,7 @@ from warplens.record.header import PATH
 from warplens.record.names import scan
 
 SHIM = Path(__file__).resolve().parent.parent / "shim"
+BENCHMARKS = SHIM.parents[1] / "benchmarks" / "kernels"
 KERNELS = (SHIM / "kernels.cu").read_text()
 OFF, ON, RING = ("-DWARPLENS=0",), ("-DWARPLENS=1",), ("-DWARPLENS_RING=1",)
 
@@ -57,6 +58,15 @@ def sass(cubin: bytes, folder: Path, kernel: str = "") -> list[str]:
     text = subprocess.run([str(NVDISASM), "-c", path], capture_output=True, text=True, check=True).stdout
     body = next(part for part in text.split(".section\t.text.")[1:] if kernel in part.split(",")[0])
     return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", body)
+
+
+def usage(cubin: bytes, folder: Path) -> dict[str, int]:
+    """Registers, stack and local memory of a cubin's one kernel."""
+    path = folder / "k.cubin"
+    path.write_bytes(cubin)
+    tool = Path(str(NVDISASM)).with_name("cuobjdump")
+    text = subprocess.run([str(tool), "-res-usage", path], capture_output=True, text=True, check=True).stdout
+    return {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", text)}
 
 
 def _unnamed(instructions: list[str]) -> list[str]:
@@ -255,6 +265,28 @@ def test_one_record_is_one_clock_read_and_one_predicated_store(tmp_path: Path, r
     work = len([line for line in twice if line.startswith(("FMUL", "FADD"))]) // 2
     per_record = (len(twice) - len(with_marks) - work) / 4
     assert per_record <= (8 if ring else 6.5), f"{per_record} instructions per record"
+
+
+@needs_nvrtc
+@needs_sass
+@pytest.mark.parametrize(
+    ("file", "unmarked", "marked"),
+    [
+        ("micro.cu", ("-DDESIGN=0", "-DPAIRS=1"), ("-DDESIGN=1", "-DPAIRS=1")),  # against clock reads alone
+        ("micro.cu", ("-DDESIGN=0", "-DPAIRS=4"), ("-DDESIGN=1", "-DPAIRS=4")),
+        ("wgmma.cu", OFF, ON),
+        ("wgmma.cu", OFF, RING),
+    ],
+)
+def test_marks_take_at_most_four_registers(
+    file: str, unmarked: tuple[str, ...], marked: tuple[str, ...], tmp_path: Path
+) -> None:
+    source = (BENCHMARKS / file).read_text()
+    plain, recording = (
+        usage(compile_cubin(source, file, "sm_90a", options), tmp_path) for options in (unmarked, marked)
+    )
+    assert recording["REG"] <= plain["REG"] + 4
+    assert recording["LOCAL"] == recording["STACK"] == 0
 
 
 @needs_nvrtc

@@ -113,7 +113,7 @@ def prologue(leader: Leader, full: str, *, sized: bool) -> str:
     not.pred s, q; and.pred s, s, p; mov.b32 u, 1;
     @s st.global.b32 [$0+{_HEAD["refused"]}], u;
     mul.wide.u32 a, x, k; add.s64 a, a, $0; add.s64 a, a, {BUFFER_BYTES};
-    mov.u32 z, %smid; shl.b32 y, l, 16; or.b32 y, y, w; mov.b32 t, {TRACK_MAGIC};
+    mov.u32 z, %smid; {_warp_and_lane(leader)} mov.b32 t, {TRACK_MAGIC};
     @q st.global.v4.b32 [a], {{t, b, y, z}};
     {_launch_header(leader, full)}
     mov.u64 e, %globaltimer; mov.u64 d, %clock64;
@@ -164,6 +164,11 @@ def _launch_header(leader: Leader, full: str) -> str:
 WL_KNOWN:"""
 
 
+def _warp_and_lane(leader: Leader) -> str:
+    """y: the warp and, where it need not be 0, the lane that records."""
+    return "shl.b32 y, l, 16; or.b32 y, y, w;" if leader.chosen else "mov.b32 y, w;"
+
+
 def _ring_mask() -> str:
     """wl_end: the bytes of a ring, the largest power of two of slots that fits, less one slot."""
     return (
@@ -198,7 +203,10 @@ def _send_names(leader: Leader, names: bytes, symbol: str) -> str:
     if len(table) > NAMES_BYTES:
         raise UsageError(f"region names and paths take {len(table)} bytes, {NAMES_BYTES} fit; use fewer names")
     words = ", ".join(str(int.from_bytes(table[at : at + 8], "little")) for at in range(0, len(table), 8))
-    first = "mov.u32 x, %ctaid.x; mov.u32 y, %ctaid.y; mov.u32 z, %ctaid.z; or.b32 x, x, y; or.b32 x, x, z;"
+    # The first track; asking for the block would keep its number in registers from the prologue on.
+    first = f"mov.b64 {{x, y}}, $0; mov.b64 {{y, z}}, a; add.u32 x, x, {BUFFER_BYTES + HEADER_BYTES}; sub.u32 x, y, x;"
+    if leader.warps is not None and 0 not in leader.warps:
+        first = "mov.u32 x, %ctaid.x; mov.u32 y, %ctaid.y; mov.u32 z, %ctaid.z; or.b32 x, x, y; or.b32 x, x, z;"
     if leader.chosen:
         # Any block may be the first that has a leader; once one has sent the names, the others do not.
         first = f"mov.b32 x, 1; @wl_lead ld.volatile.global.b32 x, [$0+{_HEAD['names_size']}];"

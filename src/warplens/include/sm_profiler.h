@@ -40,7 +40,8 @@ static __noinline__ __device__ void event(uint64_t* buffer, unsigned kind, unsig
   if (!sizes.tracks) return;  // a profiler made with enabled=False
   if (p.warp >= sizes.per_block || track >= sizes.tracks || event_no >= SM_PROFILER_MAX_EVENTS) return refuse(base);
   const unsigned long long at = base + WL_BUFFER_BYTES + static_cast<unsigned long long>(track) * sizes.stride;
-  if (*reinterpret_cast<volatile unsigned*>(at + WL_TRACK_MAGIC_AT) != WL_TRACK_MAGIC) detail::write_start(at, p);
+  if (*reinterpret_cast<volatile unsigned*>(at + WL_TRACK_MAGIC_AT) != WL_TRACK_MAGIC)
+    detail::write_start(at, p.block, p.warp | p.lane << 16);
   const unsigned written = *reinterpret_cast<volatile unsigned*>(at + WL_TRACK_WRITTEN_AT);
   const unsigned long long clock = detail::clock64_now();
   if (written < sizes.capacity)
@@ -48,7 +49,7 @@ static __noinline__ __device__ void event(uint64_t* buffer, unsigned kind, unsig
                     clock << 32 | detail::word0(kind, event_no + 1));
   // The track ends with its latest event: nobody tells when the kernel does.
   detail::store64(at + WL_TRACK_WRITTEN_AT, (written + 1) | static_cast<unsigned long long>(WL_STATE_EXITED) << 32);
-  detail::store128(at + WL_TRACK_EXIT_CLOCK_AT, clock, detail::globaltimer());
+  detail::store<WL_TRACK_EXIT_CLOCK_AT>(at, clock, detail::globaltimer());
 }
 
 }  // namespace compat

@@ -46,39 +46,27 @@ __device__ __forceinline__ bool scribes(const Place& p, bool lead, Leader) {
 __device__ __forceinline__ bool scribes(const Place&, bool lead, PerWarp) { return lead; }
 __device__ __forceinline__ bool scribes(const Place&, bool lead, EveryThread) { return lead; }
 
+// The warp and the lane of it that writes the track's header.
+__device__ __forceinline__ unsigned scribe_of(const Place& p, PerWarp) { return p.warp; }
+template <class Leader>
+__device__ __forceinline__ unsigned scribe_of(const Place& p, Leader) { return p.warp | p.lane << 16; }
+
 __device__ __forceinline__ unsigned slot_in_block(const Place& p, EveryThread) { return p.thread; }
 template <class Leader>
 __device__ __forceinline__ unsigned slot_in_block(const Place& p, Leader) { return p.warp; }
 
-struct Track {
-  unsigned long long address;  // of its header; 0 when there is none for this thread
-  unsigned capacity;
-};
-
-template <class Leader>
-__device__ __forceinline__ Track find_track(Buffer buffer, const Place& p, Leader leader) {
-  const Sizes sizes = load_sizes(buffer);
-  const unsigned slot = slot_in_block(p, leader);
-  const unsigned track = p.block * sizes.per_block + slot;
-  if (slot >= sizes.per_block || track >= sizes.tracks) {
-    store32(buffer.address + WL_BUFFER_REFUSED_AT, 1);
-    return Track{0, 0};
-  }
-  if (track == 0) store32(buffer.address + WL_BUFFER_MODE_AT, WARPLENS_RING ? WL_MODE_RING : WL_MODE_STOP);
-  const unsigned long long base = buffer.address + WL_BUFFER_BYTES;
-  return Track{base + static_cast<unsigned long long>(track) * sizes.stride, sizes.capacity};
-}
-
-__device__ __forceinline__ void write_start(unsigned long long track, const Place& p) {
-  store128(track + WL_TRACK_MAGIC_AT, WL_TRACK_MAGIC, p.block, p.warp | p.lane << 16, sm_id());
+// At: where the track's header lies behind `base`. warp: its number, with the lane that records in its upper half.
+template <unsigned At = 0>
+__device__ __forceinline__ void write_start(unsigned long long base, unsigned block, unsigned warp, bool wanted = true) {
+  store<At + WL_TRACK_MAGIC_AT>(base, WL_TRACK_MAGIC, block, warp, sm_id(), wanted);
   const unsigned long long ns = globaltimer(), clock = clock64_now();
-  store128(track + WL_TRACK_START_CLOCK_AT, clock, ns);
+  store<At + WL_TRACK_START_CLOCK_AT>(base, clock, ns, wanted);
 }
 
 __device__ __forceinline__ void write_exit(unsigned long long track, unsigned written) {
   const unsigned long long ns = globaltimer(), clock = clock64_now();
   store64(track + WL_TRACK_WRITTEN_AT, written | static_cast<unsigned long long>(WL_STATE_EXITED) << 32);
-  store128(track + WL_TRACK_EXIT_CLOCK_AT, clock, ns);
+  store<WL_TRACK_EXIT_CLOCK_AT>(track, clock, ns);
 }
 
 // A value's 8 bytes and how they read.
@@ -121,14 +109,20 @@ struct Kernel {
   __device__ __forceinline__ explicit Kernel(Buffer buffer, Leader leader = Leader()) : buffer_(buffer), leader_(leader) {
     const detail::Place p = detail::place();
     const bool lead = detail::leads(p, leader);
-    scribe_ = detail::scribes(p, lead, leader);
-    detail::Track track{0, 0};
-    if (buffer.address && scribe_) {
-      track = detail::find_track(buffer, p, leader);
-      if (track.address) detail::write_start(track.address, p);
-    }
-    scribe_ = scribe_ && track.address;
-    detail::open(track.address + WL_HEADER_BYTES, track.capacity, lead && scribe_);
+    scribe_ = detail::scribes(p, lead, leader) && buffer.address;
+    // Every lane comes along, with its stores predicated: registers that a branch sets would live on from before it.
+    const detail::Sizes sizes = detail::load_sizes(buffer, scribe_);
+    const unsigned slot = detail::slot_in_block(p, leader), track = p.block * sizes.per_block + slot;
+    const bool near = static_cast<unsigned long long>(track + 1) * sizes.stride >> 32 == 0;  // as high_of takes for granted
+    const bool fits = slot < sizes.per_block && track < sizes.tracks && near;
+    // Of the launch header where the track does not fit or is the first, so that its fields can be stored from here.
+    const unsigned long long at = buffer.address + static_cast<unsigned long long>(fits ? track : 0) * sizes.stride;
+    detail::store<WL_BUFFER_REFUSED_AT>(at, 1u, scribe_ && !fits);
+    scribe_ = scribe_ && fits;
+    detail::store<WL_BUFFER_MODE_AT>(at, WARPLENS_RING ? WL_MODE_RING : WL_MODE_STOP, scribe_ && track == 0);
+    detail::write_start<WL_BUFFER_BYTES>(at, p.block, detail::scribe_of(p, leader), scribe_);
+    const unsigned low = static_cast<unsigned>(at) + WL_BUFFER_BYTES + WL_HEADER_BYTES;
+    detail::open(buffer, low, sizes.capacity, lead && scribe_);
   }
 
   __device__ __forceinline__ ~Kernel() {

@@ -21,23 +21,37 @@ struct Sizes {
   unsigned capacity, stride, tracks, per_block;
 };
 
-__device__ __forceinline__ Sizes load_sizes(Buffer buffer) {
+#define WL_WANTED_(operand) "{\n\t.reg .pred wanted;\n\tsetp.ne.u32 wanted, " operand ", 0;\n\t"
+// The launch header's sizes; zeros where nobody wants them.
+__device__ __forceinline__ Sizes load_sizes(Buffer buffer, bool wanted = true) {
   Sizes s;
-  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(s.capacity), "=r"(s.stride), "=r"(s.tracks), "=r"(s.per_block) : "l"(buffer.address + WL_BUFFER_CAPACITY_AT));
+  asm(WL_WANTED_("%5")
+      "mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; mov.u32 %3, 0;\n\t"
+      "@wanted ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4+%6];\n\t}"
+      : "=&r"(s.capacity), "=&r"(s.stride), "=&r"(s.tracks), "=&r"(s.per_block)
+      : "l"(buffer.address), "r"(static_cast<unsigned>(wanted)), "n"(WL_BUFFER_CAPACITY_AT));
   return s;
 }
-__device__ __forceinline__ void store32(unsigned long long at, unsigned v) {
-  asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
+// Stores at a fixed distance from `base`: as an immediate it takes no register, and no sum with it outlives the store.
+template <unsigned At>
+__device__ __forceinline__ void store(unsigned long long base, unsigned v, bool wanted = true) {
+  asm volatile(WL_WANTED_("%2") "@wanted st.global.u32 [%0+%3], %1;\n\t}" ::"l"(base), "r"(v),
+               "r"(static_cast<unsigned>(wanted)), "n"(At) : "memory");
+}
+template <unsigned At>
+__device__ __forceinline__ void store(unsigned long long base, unsigned a, unsigned b, unsigned c, unsigned d,
+                                      bool wanted) {
+  asm volatile(WL_WANTED_("%5") "@wanted st.global.v4.u32 [%0+%6], {%1, %2, %3, %4};\n\t}" ::"l"(base), "r"(a), "r"(b),
+               "r"(c), "r"(d), "r"(static_cast<unsigned>(wanted)), "n"(At) : "memory");
+}
+template <unsigned At>
+__device__ __forceinline__ void store(unsigned long long base, unsigned long long a, unsigned long long b,
+                                      bool wanted = true) {
+  asm volatile(WL_WANTED_("%3") "@wanted st.global.v2.u64 [%0+%4], {%1, %2};\n\t}" ::"l"(base), "l"(a), "l"(b),
+               "r"(static_cast<unsigned>(wanted)), "n"(At) : "memory");
 }
 __device__ __forceinline__ void store64(unsigned long long at, unsigned long long v) {
   asm volatile("st.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
-}
-__device__ __forceinline__ void store128(unsigned long long at, unsigned a, unsigned b, unsigned c, unsigned d) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-__device__ __forceinline__ void store128(unsigned long long at, unsigned long long a, unsigned long long b) {
-  asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(a), "l"(b) : "memory");
 }
 __device__ __forceinline__ unsigned long long globaltimer() {
   unsigned long long v;
@@ -71,14 +85,13 @@ __device__ __forceinline__ void send_names(Buffer buffer) {
   asm volatile("ld.global.u64 %0, [%1];" : "=l"(to) : "l"(buffer.address + WL_BUFFER_NAMES_AT) : "memory");
   if (!to) return;
   asm("cvta.to.const.u64 %0, %1;" : "=l"(end) : "l"(&names_end_));
-  store32(buffer.address + WL_BUFFER_NAMES_SIZE_AT, static_cast<unsigned>(end));
+  store<WL_BUFFER_NAMES_SIZE_AT>(buffer.address, static_cast<unsigned>(end));
 #pragma unroll 1
-  for (unsigned from = 0; from < static_cast<unsigned>(end); from += 8 * 4, to += 8 * 4) {
-    unsigned long long word[4];
+  for (unsigned from = 0; from < static_cast<unsigned>(end); from += 8 * 2, to += 8 * 2) {
+    unsigned long long word[2];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) asm("ld.const.u64 %0, [%1];" : "=l"(word[i]) : "l"(from + 8ull * i));
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) store128(to + 8 * i, word[i], word[i + 1]);
+    for (int i = 0; i < 2; ++i) asm("ld.const.u64 %0, [%1];" : "=l"(word[i]) : "l"(from + 8ull * i));
+    store<0>(to, word[0], word[1]);
   }
 }
 
@@ -87,16 +100,20 @@ __device__ __forceinline__ void declare() {
   asm volatile(".reg .u32 " WL_AT_ ", " WL_HIGH_ ", " WL_END_ ", " WL_COUNT_ ";\n\t.reg .pred " WL_LEAD_ ";");
 }
 
-// Starts a track whose slots lie at `slots`. Where lo + size would wrap there is no room for the track in its 4 GiB
-// window (the host never places one so); it stays silent rather than write elsewhere.
-__device__ __forceinline__ void open(unsigned long long slots, unsigned capacity, bool lead) {
-  const unsigned low = static_cast<unsigned>(slots), end = low + capacity * WL_SLOT_BYTES;
+// The high word of an address in the buffer, which is never larger than 4 GiB. Worked out where it is needed again, so
+// that no register keeps it from the last mark to the exit.
+__device__ __forceinline__ unsigned high_of(Buffer buffer, unsigned low) {
+  return static_cast<unsigned>(buffer.address >> 32) + (low < static_cast<unsigned>(buffer.address));
+}
+
+// Starts a track whose slots lie at `low` in the buffer. Where low + size would wrap there is no room for the track in
+// its 4 GiB window (the host never places one so); it stays silent rather than write elsewhere.
+__device__ __forceinline__ void open(Buffer buffer, unsigned low, unsigned capacity, bool lead) {
+  const unsigned end = low + capacity * WL_SLOT_BYTES;
   declare();
   asm volatile(
-      "mov.b64 {" WL_AT_ ", " WL_HIGH_ "}, %0;\n\t"
-      "mov.u32 " WL_END_ ", %1;\n\t"
-      "mov.u32 " WL_COUNT_ ", 0;\n\t"
-      "setp.ne.u32 " WL_LEAD_ ", %2, 0;" ::"l"(slots),
+      "mov.u32 " WL_AT_ ", %0; mov.u32 " WL_HIGH_ ", %1; mov.u32 " WL_END_ ", %2; mov.u32 " WL_COUNT_ ", 0;\n\t"
+      "setp.ne.u32 " WL_LEAD_ ", %3, 0;" ::"r"(low), "r"(high_of(buffer, low)),
 #if WARPLENS_RING
       "r"((ring_slots(capacity) - 1) * WL_SLOT_BYTES),
 #else
@@ -182,14 +199,13 @@ struct Cursor {
 __device__ __forceinline__ Cursor cursor(Buffer buffer) {
   const State s = save();
 #if WARPLENS_RING
-  (void)buffer;
   const unsigned start = s.at, written = s.count / WL_SLOT_BYTES;
 #else
   unsigned start = s.at - s.count * WL_SLOT_BYTES;
   const unsigned written = s.count;
   if (s.at == s.end) start = s.end - load_sizes(buffer).capacity * WL_SLOT_BYTES;
 #endif
-  return Cursor{static_cast<unsigned long long>(s.high) << 32 | start, written};
+  return Cursor{static_cast<unsigned long long>(high_of(buffer, start)) << 32 | start, written};
 }
 
 }  // namespace detail
