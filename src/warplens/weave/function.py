@@ -127,7 +127,7 @@ class FunctionWeaver:
         """Whether the block's records can wait in the lanes: there is one for each, and every lane has its value."""
         if self.whole is None or not spread.fits(block):
             return False
-        return not any(site.mark.operand in self.whole.differs for site in block.sites)
+        return not any(self.whole.own(site.mark.operand) for site in block.sites)
 
     def _spread(self, block: Block, track: spread.SpreadTrack) -> None:
         """Every lane from a mark's slot on reads the clock there; one store at the block's end writes all records."""

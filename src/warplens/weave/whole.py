@@ -52,6 +52,11 @@ class _Piece:
         return last.predicate if isinstance(last, Instruction) else None
 
 
+def hears(instruction: Instruction) -> bool:
+    """Whether it reads what other threads write meanwhile."""
+    return instruction.opcode == "atom" or (instruction.opcode == "ld" and bool(_HEARS & set(instruction.modifiers)))
+
+
 class Wholeness:
     """`split` says of a node whether the warp may be split there; `ever` whether it is anywhere in the function."""
 
@@ -76,6 +81,10 @@ class Wholeness:
 
     def split(self, node: Node) -> bool:
         return self._of.get(id(node), -1) in self._split or id(node) not in self._of
+
+    def own(self, operand: str) -> bool:
+        """Whether an operand of a mark can differ between lanes."""
+        return self._differ((operand,))
 
     @property
     def ever(self) -> bool:
@@ -107,7 +116,7 @@ class Wholeness:
 
     def _hears(self, instruction: Instruction) -> bool:
         """Whether what it writes can depend on what other threads write meanwhile."""
-        if instruction.opcode == "atom" or (instruction.opcode == "ld" and _HEARS & set(instruction.modifiers)):
+        if hears(instruction):
             return True
         names = set(_NAME.findall(" ".join(instruction.operands[1:])))
         return instruction.predicate in self._heard or bool(self._heard & names)
