@@ -267,6 +267,40 @@ def test_marks_hold_no_lane_back_that_others_wait_for() -> None:
     assert [record[1] for _, records in tracks for record in records] == ["locked"]
 
 
+LOCKED = """.visible .func take(.param .b64 where)
+{
+	.reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %rd<2>;
+	ld.param.b64 %rd1, [where];
+$a:
+	READ
+	setp.ne.u32 %p1, %r1, 0;
+	@%p1 bra $a;
+	ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "spread"), [("atom.global.cas.b32 %r1, [%rd1], 0, 1;", False), ("mov.u32 %r1, 0;", True)]
+)
+def test_marks_behind_a_call_hold_no_lane_back_either(read: str, spread: bool) -> None:
+    call = "{\n.param .b64 to;\nst.param.b64 [to], %rd1;\ncall.uni take, (to);\n}\n"
+    free = "atom.global.exch.b32 %r6, [%rd1], 0;\n"
+    text = kernel(f"{call}// @warplens I locked\n{free}", ".reqntid 32, 1, 1")
+    text = HEAD + LOCKED.replace("READ", read) + text.removeprefix(HEAD)
+    woven = weave(text, buffer=SymbolBuffer(), how=Weaving(store="spread"))
+    assert (woven.stores["k"] == "spread") is spread
+    tracks, _, _ = launch(woven, "k", 1, 32, ["OUT", 3])
+    assert [record[1] for _, records in tracks for record in records] == ["locked"]
+
+
+def test_a_value_of_the_lane_itself_is_not_taken_from_another() -> None:
+    text = kernel("// @warplens I first\nadd.u32 %r4, %r1, 1;\n// @warplens V lane u32 %laneid\nadd.u32 %r4, %r1, 1;")
+    woven = weave(text, buffer=SymbolBuffer(), how=Weaving(store="spread"))
+    tracks, _, _ = launch(woven, "k", 1, 64, ["OUT", 3])
+    assert [record[3] for _, records in tracks for record in records] == [None, 0, None, 0]
+
+
 def test_the_analysis_finds_most_of_a_real_kernel_whole() -> None:
     """Were everything called split it would be safe, and useless."""
     from tests.unit.test_weave_golden import GOLDEN

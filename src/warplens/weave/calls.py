@@ -37,15 +37,18 @@ class Calls:
 
     def reachable_marks(self, name: str) -> int:
         """Marks of a kernel and of what it calls."""
-        seen, todo, total = set(), [name], 0
+        return sum(len(self.outlines[one].sites) for one in {name, *self.reached(name)} if one in self.outlines)
+
+    def reached(self, name: str) -> set[str]:
+        """What a function calls, and what that calls; a call through a register as its register."""
+        seen: set[str] = set()
+        todo = list(self.graph[name])
         while todo:
             current = todo.pop()
-            if current in seen or current not in self.outlines:
-                continue
-            seen.add(current)
-            total += len(self.outlines[current].sites)
-            todo += self.graph[current]
-        return total
+            if current not in seen:
+                seen.add(current)
+                todo += self.graph.get(current, [])
+        return seen
 
     def rewrite_call(self, place: Place) -> None:
         """Pass the state to a callee that needs it."""

@@ -40,7 +40,7 @@ from warplens.weave.shared import smallest
 from warplens.weave.spread import LANES
 from warplens.weave.stretches import stretches
 from warplens.weave.syntax import WeaveError
-from warplens.weave.whole import Wholeness
+from warplens.weave.whole import Wholeness, hears
 
 TIGHT = 8
 """A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""
@@ -194,7 +194,7 @@ class Weaver:
         """Whether every mark is passed by all lanes of a warp or by none: each lane keeps the track's state, and one
         that a mark passed by would not know where the next record goes."""
         sites = self.outlines[function.name].sites
-        if not function.is_entry or not sites:
+        if not function.is_entry or not sites or self._calls_what_waits(function.name):
             return False
         self.whole[function.name] = whole = Wholeness(function, aligned=self.how.aligned)
         return whole.known and not any(whole.split(site.place.node) for site in sites)
@@ -203,13 +203,20 @@ class Weaver:
         """Blocks whose records can wait in the lanes: there is one for each, and every lane has its value."""
         whole = self.whole[name]
         runs = stretches(self.outlines[name].blocks, whole.flow, LANES if self.how.join else 0)
-        own = [block for run in runs for block in run if any(s.mark.operand in whole.differs for s in block.sites)]
+        own = [block for run in runs for block in run if any(whole.own(s.mark.operand) for s in block.sites)]
         return [
             list(part)
             for run in runs
             for apart, part in itertools.groupby(run, lambda block: block in own or block.slots > LANES)
             if not apart
         ]
+
+    def _calls_what_waits(self, name: str) -> bool:
+        """Whether a lane may come back from a call with a lock that the others wait for."""
+        called = self.calls.reached(name)
+        bodies = [f for f in self.module.functions if f.name in called and f.body is not None]
+        known = {f.name for f in self.module.functions}
+        return bool(called - known) or any(hears(i) for body in bodies for i in body.instructions())
 
 
 __all__ = ["Comment", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "weave"]

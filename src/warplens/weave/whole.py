@@ -31,6 +31,11 @@ _HEARS = frozenset({"volatile", "relaxed", "acquire", "mmio", "cv"})
 """Loads that see what other threads write meanwhile. A wait at an mbarrier is none: its phase ends for all lanes."""
 
 
+def hears(instruction: Instruction) -> bool:
+    """Whether it reads what other threads write meanwhile."""
+    return instruction.opcode == "atom" or (instruction.opcode == "ld" and bool(_HEARS & set(instruction.modifiers)))
+
+
 class Wholeness:
     """`split` says of a node whether the warp may be split there."""
 
@@ -62,6 +67,10 @@ class Wholeness:
         """Whether the lanes may have been split on the way to `node`."""
         return self.flow.piece(node) in self._behind
 
+    def own(self, operand: str) -> bool:
+        """Whether an operand of a mark can differ between lanes."""
+        return self._differ((operand,))
+
     def _solve(self) -> None:
         """Registers that differ make branches that split, which make more registers differ, until nothing changes."""
         after = self.flow.postdominators()
@@ -88,7 +97,7 @@ class Wholeness:
 
     def _hears(self, instruction: Instruction) -> bool:
         """Whether what it writes can depend on what other threads write meanwhile."""
-        if instruction.opcode == "atom" or (instruction.opcode == "ld" and _HEARS & set(instruction.modifiers)):
+        if hears(instruction):
             return True
         names = set(_NAME.findall(" ".join(instruction.operands[1:])))
         return instruction.predicate in self._heard or bool(self._heard & names)
