@@ -146,9 +146,10 @@ class Code:
         falls = target == source + 1 and not any(after.start <= label < self.head(after) for label in jumps)
         return after.start if falls else None
 
-    def enclosed(self, begin: int, end: int) -> tuple[int, int] | None:
+    def enclosed(self, begin: int, end: int, leaving: bool = False) -> tuple[int, int] | None:
         """The gaps where a region over units [begin, end) starts and stops, if control enters only at its first and
-        leaves only past its last; labels at either end are taken in or left out as that needs."""
+        leaves only past its last, or with `leaving` by a return that is not conditional; labels at either end are taken
+        in or left out as that needs."""
         while begin < end and isinstance(self.units[begin].node, Label) and not self._from(begin, begin, end):
             begin += 1
         while end < len(self.units) and isinstance(self.units[end].node, Label) and self._from(end, begin, end):
@@ -157,8 +158,10 @@ class Code:
             inside = begin <= at < end
             if any((begin <= target < end) is not inside for target in targets):
                 return None
-        if any(unit.opcode in LEAVES or unit.opcode == "brx" for unit in self.units[begin:end]):
-            return None
+        for unit in self.units[begin:end]:
+            leaves = unit.opcode in LEAVES and not (leaving and not self.falls_through(unit))
+            if leaves or unit.opcode == "brx":
+                return None
         if begin >= end or not self.falls_through(self.units[end - 1]):
             return None
         return begin, end
