@@ -23,7 +23,7 @@ from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.rules import Auto
 from warplens.weave.ttgir import MarkedIR, mark_ttgir
 from warplens.weave.ttgir.arrival import await_loads
-from warplens.weave.ttgir.emit import declare_counters
+from warplens.weave.ttgir.emit import begin_at_once, declare_counters
 from warplens.weave.weaver import weave
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Compilation:
         if self.recipe.shared_bytes is not None and PREFIX in text:
             how = replace(how, shared=shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes))
         if self.recipe.auto:
-            text = await_loads(declare_counters(text))
+            text = await_loads(declare_counters(begin_at_once(text)))
         woven = weave(text, buffer=ParamBuffer(-1), how=how)
         if not woven.entries:
             return text

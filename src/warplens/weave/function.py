@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from warplens.record.layout import WIDE_KINDS, Kind, ValueType, word0
 from warplens.weave import spread
-from warplens.weave.blocks import Block, MarkSite, Outline, Place
+from warplens.weave.blocks import Block, MarkSite, Outline, Place, is_placeholder
 from warplens.weave.constants import build_constants
 from warplens.weave.marks import PAYLOAD, Mark
 from warplens.weave.ptx import Function, Instruction, Label, Node, Raw, Scope
@@ -316,8 +316,14 @@ class FunctionWeaver:
         body = self.function.body
         assert body is not None
         site = self.sketch.sites[0] if self.function.is_entry and self.sketch.sites else None
-        node = next((node for node in body if _is_code(node) or (site and node is site.place.node)), None)
-        return site if site is not None and node is site.place.node else None
+        if site is None:
+            return None
+        for node, following in zip(body, [*body[1:], None], strict=True):
+            if node is site.place.node:
+                return site
+            if _is_code(node) and not (isinstance(node, Instruction) and is_placeholder(node, following)):
+                break
+        return None
 
     def _started(self, site: MarkSite) -> list[str]:
         return [self.track.started()] if site is self.first else []

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 Location = tuple[str, int]
 """A source file and a line of it."""
 OUTER = {"loops": 0, "ranges": 1, "lines": 2}
-"""How regions nest that share a gap and are of one size. A range that holds a whole loop begins before the loop's label,
-in another gap."""
+"""How regions nest that share a gap and are of one size. A range that holds a whole loop begins before the loop's
+label, in another gap."""
 OPERATION = 4
 MOMENT = 3
 """A wait for a value has no instruction of its own: it goes between its line and the operation that needs the value."""
