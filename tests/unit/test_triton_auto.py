@@ -90,8 +90,19 @@ def test_all_marks_nest_and_iterations_are_numbered(gpu: FakeGpu) -> None:
             assert kind != "loop" or (place == at and around == ("loop" if row["kind"] == "value" else "line"))
     assert trace.meta.losses.mismatched_ends == trace.meta.losses.orphan_ends == 0
     assert not any(row["open"] for row in rows)
-    busy = sum(info.busy_cycles for info in trace.meta.launches)
-    assert sum(row["dur_cycles"] for row in rows if row["parent"] < 0) >= 0.95 * busy
+    assert trace.meta.launches[0].covered["least"] >= 0.95
+
+
+def test_all_accounts_for_each_warp_of_a_kernel_that_lives_for_a_load_and_a_store(gpu: FakeGpu) -> None:
+    profile, _ = run_add(gpu, auto="all", least_occupancy=0)
+    assert profile.trace.meta.launches[0].covered["least"] >= 0.9
+    out = gpu.tensor(np.zeros(7, np.int32))
+    with wl.profile(auto="all", least_occupancy=0) as profile:
+        kernels.collatz[(7,)](out, 100)
+    assert out.numpy().tolist() == [0, 1, 7, 2, 5, 8, 16]
+    assert profile.trace.meta.launches[0].covered["least"] >= 0.9
+    few, _ = run_add(gpu, auto="stores", least_occupancy=0)
+    assert few.trace.meta.launches[0].covered["median"] < 0.5, "what is not asked for is not covered"
 
 
 def test_a_while_loop_has_a_numbered_region_for_each_iteration(gpu: FakeGpu) -> None:

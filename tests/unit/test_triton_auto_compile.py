@@ -171,6 +171,17 @@ def test_marks_leave_the_pipeline_as_it_is() -> None:
     assert assemble(marked["ptx"], CAPABILITY).warnings == assemble(plain["ptx"], CAPABILITY).warnings
 
 
+@pytest.mark.parametrize("name", ["add", "triton_poi_fused_add_gelu_0", "gemm", "flash_forward"])
+def test_no_code_is_left_between_the_tracks_clocks_and_the_first_and_last_line(name: str) -> None:
+    """In SASS: beside reading the global timer, nothing."""
+    job = next(job for job in plain_jobs() if job.name == name)
+    made = assemble(compiled(job, auto=Auto.of("all"), least_occupancy=0.0).asm["ptx"], CAPABILITY, disassemble=True)
+    lines = [line for line in made.sass.splitlines() if re.match(r"\s*/\*[0-9a-f]{4,}\*/\s", line)]
+    clocks = [number for number, line in enumerate(lines) if "SR_CLOCKLO" in line]
+    assert [line for line in lines[clocks[0] + 1 : clocks[1]] if "GLOBALTIMER" not in line] == []
+    assert clocks[-1] == clocks[-2] + 1
+
+
 def test_a_kernel_that_marks_would_harm_is_compiled_as_it_is() -> None:
     """Here 12 blocks fit an SM, and marks with their clocks need more registers than that leaves."""
     job = next(job for job in plain_jobs() if job.name == "layer_norm")
