@@ -15,7 +15,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 def coverage(views: Sequence[Windows], plans: Sequence[Plan], rows: Rows) -> list[dict[str, float]]:
-    """Of each launch, the least and the median share over its warps; empty where no warp left a header."""
+    """Of each launch, the least share over its warps, the 5th percentile and the median; empty where none exited."""
     out: list[dict[str, float]] = []
     for view, plan in zip(views, plans, strict=True):
         lived = view.exit_clock - view.start_clock
@@ -24,7 +24,8 @@ def coverage(views: Sequence[Windows], plans: Sequence[Plan], rows: Rows) -> lis
             out.append({})
             continue
         share = _inside(view, plan, rows, lived)[alive] / lived[alive]
-        out.append({"least": float(share.min()), "median": float(np.median(share))})
+        least, low, median = np.percentile(share, (0, 5, 50)).tolist()
+        out.append({"least": least, "p5": low, "median": median})
     return out
 
 
