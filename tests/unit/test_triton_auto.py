@@ -134,10 +134,12 @@ def test_lines_without_kernel_code_are_refused_with_those_that_have_some(gpu: Fa
 
 
 def test_more_places_than_may_be_marked_leave_out_lines_first(gpu: FakeGpu, capsys: pytest.CaptureFixture[str]) -> None:
-    profile = run_norm(gpu, auto="loads,lines", most_marks=9, least_occupancy=0)
-    assert not any(row.region.startswith("line") for row in profile.trace.stats())
+    profile = run_norm(gpu, auto="loads,lines", most_marks=11, least_occupancy=0)
+    lines = {row.region for row in profile.trace.stats() if row.region.startswith("line")}
+    loops = {f"line plain_kernels.py:{line('for start in range(0, n, BLOCK)', nth)}" for nth in range(3)}
+    assert lines == loops, "those that hold most of the kernel stay"
     said = capsys.readouterr().err
-    assert "layer_norm: 24 places could be marked, 9 may be: left out 16 of lines" in said
+    assert "layer_norm: 24 places could be marked, 11 may be: left out 13 of lines" in said
     assert "most_marks=24 (--most-marks 24) marks all" in said
     assert profile.notes["layer_norm"]
 
