@@ -46,6 +46,22 @@ def test_regions_account_for_the_life_of_each_warp(name: str, kernel: str) -> No
     assert info.covered["least"] <= info.covered["median"] <= 1
 
 
+OTHERS = {
+    "triton_softmax": ("softmax", 5, 128, [200, 0, 0]), "gluon_row_sum": ("row_sum", 5, 128, [200, 0, 0]),
+    "triton_reduce": ("reduce", 3, 128, [2000, 0, 0]), "cute_saxpy": ("", 8, 128, [1000]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_so_it_is_for_the_ptx_of_other_compilers(name: str) -> None:
+    kernel, grid, block, rest = OTHERS[name]
+    text, memory = source(name), simulate.Memory(64 << 20)
+    places = [memory.alloc(np.ones(4096, np.float32)) for _ in range(2)]
+    _, trace = run(text, kernel or ptx.parse(text).entries[0].name, grid, block, [*places, *rest], memory, shared=512)
+    clean(trace)
+    assert trace.meta.launches[0].covered["least"] >= BAR
+
+
 def jumps(body: list[Any], counter: list[int], leave: str | None, next_: str | None) -> str:
     """PTX of nested statements; `leave` and `next_` are the labels of the loop around."""
     text = ""
