@@ -64,7 +64,7 @@ class FunctionWeaver:
         # Where every block ends in the same record, its word needs no register of its own.
         word = last.pop() if len(last) == 1 and not dynamic else None
         self.pending_word = "%wl_pw" if word is None else self.kept.get(word, str(word))
-        self.first = self._first_mark()
+        self.first = None if self.whole is not None else self._first_mark()
 
     def weave(self) -> None:
         # The exit is timed before what its block still has to store: that is warplens's work, not the kernel's.
@@ -157,7 +157,7 @@ class FunctionWeaver:
                     slot += 1
                 (after or before).append(spread.from_lane(slot))
                 if place == 0:
-                    after += [spread.read_clock(slot), *self._started(site)]
+                    after.append(spread.read_clock(slot))
                 if kept is None:
                     word, text = self._word_register(site.mark)
                     after += [*text, spread.put(slot, spread.WORD, word)]
