@@ -20,7 +20,7 @@ from warplens.decode import decode
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
 from warplens.weave import ptx, simulate
-from warplens.weave.auto import mark_ptx
+from warplens.weave.auto import fill, mark_ptx
 from warplens.weave.options import SymbolBuffer
 from warplens.weave.rules import Auto
 from warplens.weave.weaver import weave
@@ -119,17 +119,20 @@ def test_any_control_flow_is_covered_nested_and_computes_the_same(body: list[Any
     text = GUARDED.replace("%r<9>", f"%r<{30 + counter[0]}>").replace("BODY", text)
     text = text + '.file 1 "some.cu"\n' if lines else re.sub(r"\t\.loc[^\n]*\n", "", text)
     data, out = np.arange(64, dtype=np.uint32) * 7, []
-    for marked in (False, True):
+    filled = fill(mark_ptx(text, Auto.of("loads,loops")).text)
+    for marked in ("", text, filled):
         memory = simulate.Memory(16 << 20)
         a, b = memory.alloc(data), memory.alloc(np.zeros(64, np.uint32))
         if marked:
-            _, trace = run(text, "k", 1, 64, [a, b, 0], memory)
+            _, trace = run(marked, "k", 1, 64, [a, b, 0], memory)
             clean(trace)
-            assert trace.meta.launches[0].covered["least"] >= BAR
+            # In the other, what passes between blocks is in no region.
+            assert marked is filled or trace.meta.launches[0].covered["least"] >= BAR
         else:
             simulate.run(text, "k", 1, 64, [a, b, 0], memory=memory)
         out.append(memory.read(b, np.uint32, 64))
-    np.testing.assert_array_equal(*out)
+    np.testing.assert_array_equal(out[0], out[1])
+    np.testing.assert_array_equal(out[0], out[2])
 
 
 def test_a_branch_is_a_region_of_its_own_line_and_lines_side_by_side_share_a_clock() -> None:

@@ -7,6 +7,7 @@ label lies on the fallthrough edge alone, and the gap after it on every path int
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -71,6 +72,8 @@ class Code:
         self.units: list[Unit] = []
         self.cuts: set[int] = set()
         """Gaps that no region found by a rule may cross: where the author's own marks stand."""
+        self._opened: Counter[int] = Counter()
+        """How many regions those marks open at a gap, less those they close."""
         self._number = 0
         self._location: tuple[str, int] | None = None
         self._tables = table_labels(function.body or [])
@@ -92,6 +95,7 @@ class Code:
                 self._location = locations.of(node.arguments)
             elif isinstance(node, Comment) and node.content.startswith(PREFIX):
                 self.cuts.add(len(self.units))
+                self._opened[len(self.units)] += {"B": 1, "E": -1}.get(node.content[len(PREFIX)], 0)
             elif isinstance(node, Scope) and not _is_call(node):
                 self._collect(node.body, locations)
             elif isinstance(node, Instruction | Label | Scope) and id(node) not in self._tables:
@@ -169,6 +173,24 @@ class Code:
     def _from(self, label: int, begin: int, end: int) -> bool:
         """Whether anything in [begin, end) jumps to `label`."""
         return any(begin <= at < end and label in targets for at, targets in self.jumps.items())
+
+    def inside(self) -> set[int]:
+        """The units that are in a region of marks which stand in the text already."""
+        found: set[int] = set()
+        depths, todo = {0: self._opened[0]}, [0] if self.blocks else []
+        while todo:
+            number = todo.pop()
+            block, depth = self.blocks[number], depths[number]
+            for at in range(block.start, block.stop):
+                depth += self._opened[at] if at > block.start else 0
+                if depth > 0:
+                    found.add(at)
+            for follower in set(block.after) - depths.keys():
+                # What stands before the next block's label is passed by falling through to it alone.
+                falls = follower == number + 1 and self.falls_through(self.units[block.stop - 1])
+                depths[follower] = depth + (self._opened[block.stop] if falls else 0)
+                todo.append(follower)
+        return found
 
     def lines(self) -> dict[str, set[int]]:
         """The source lines that have code, by file."""

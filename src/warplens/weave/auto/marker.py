@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from warplens.weave.auto.arrival import arrived
@@ -68,6 +68,21 @@ def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel
     return Marked(MARKED + module.text() if sites else text, sites, left_out, lines)
 
 
+def fill(text: str) -> str:
+    """PTX whose kernels have marks, with regions around what is in none of them: code that the compiler added where no
+    other rule sees it, such as what hands warps their parts of a specialised kernel."""
+    module = parse(text)
+    for function in module.entries:
+        code = Code(function, module.files)
+        if not code.cuts:
+            continue
+        inside = code.inside()
+        lines = _named(worked_lines(code, code.cuts, inside, []))
+        cuts = code.cuts | {gap for region in lines for gap in region.gaps}
+        _Writer(code, [*lines, *Operations(code, ("waits", "barriers"), cuts, inside).find()]).write()
+    return module.text()
+
+
 def find(code: Code, auto: Auto) -> list[Region]:
     """Every region that the rules find in one function."""
     ranges = list(line_ranges(code, auto.ranges))
@@ -91,9 +106,11 @@ def _lines(
     """Branches, loops and the lines in them; code without a line is work where everything is to be accounted for."""
     around = structures(code, [loop for loop in loops if not _spun(code, loop, taken)], found, taken)
     lines = [*around, *worked_lines(code, cuts, taken, around)]
-    if auto.whole:
-        return [replace(line, words="work") if line.location is None else line for line in lines]
-    return [line for line in lines if line.location is not None]
+    return _named(lines) if auto.whole else [line for line in lines if line.location is not None]
+
+
+def _named(lines: Iterable[Region]) -> list[Region]:
+    return [replace(line, words="work") if line.location is None else line for line in lines]
 
 
 def _spun(code: Code, loop: Loop, taken: set[int]) -> bool:
