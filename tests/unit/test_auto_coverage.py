@@ -107,7 +107,7 @@ BODIES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(BODIES, st.booleans())
 def test_any_control_flow_is_covered_nested_and_computes_the_same(body: list[Any], lines: bool) -> None:
     start = (
