@@ -187,7 +187,7 @@ def test_warps_of_a_specialised_kernel_are_in_a_region_wherever_they_wait() -> N
     job = next(job for job in plain_jobs() if job.name == "gluon_gemm")
     ptx = compiled(job, auto=Auto.of("all"), least_occupancy=0.0).asm["ptx"]
     waits = assert_nested_on_every_path(ptx, r"barrier\.sync|bar\.sync|mbarrier\.try_wait")
-    assert len(waits) > 10
+    assert len(waits) > 4
     assert [line for line, stack in waits if not stack] == []
     few = compiled(job, auto=Auto.of("mma"), least_occupancy=0.0).asm["ptx"]
     assert not all(stack for _, stack in assert_nested_on_every_path(few, r"barrier\.sync"))

@@ -35,7 +35,7 @@ SCRATCH_BYTES = 128
 METADATA, REMARKS = "warplens", "warplens_remarks"
 """Keys of a compiled kernel's metadata: how it is woven, and what is to be said of it."""
 
-_SPECIALISED, _LINE = re.compile(r"\.branchtargets\b"), "// " + PREFIX + "B line%20"
+_SPECIALISED, _LINE = re.compile(r"\b(?:branchtargets|setmaxnreg|barrier\.sync)\b"), "// " + PREFIX + "B line%20"
 """What hands the warps of a specialised kernel their parts comes from no operation of its TTGIR."""
 
 Metadata = dict[str, Any]
