@@ -18,7 +18,6 @@ import torch
 
 import warplens as wl
 from warplens.launch import cost
-from warplens.record.layout import HEADER, HEADER_BYTES
 
 LAUNCHES = 6
 Case = tuple[Callable[[], Any], list[torch.Tensor]]
@@ -80,20 +79,6 @@ def kernel_us(name: str, run: Callable[[], Any]) -> float:
     return float(np.median(found[len(found) // 4 :])) if found else float("nan")
 
 
-def shares(pending: list[Any], trace: wl.Trace) -> np.ndarray:
-    """Of each warp's life, what its outermost regions account for."""
-    headers = []
-    for one in pending:
-        launch = one.collect()
-        raw = launch.raw.reshape(launch.tracks, launch.stride)[:, :HEADER_BYTES]
-        headers.append(np.ascontiguousarray(raw).view(HEADER).reshape(-1))
-    every = np.concatenate(headers)
-    lived = every["exit_clock"].astype(np.int64) - every["start_clock"].astype(np.int64)
-    outer = (trace.numpy("parent") < 0) & trace.of_kind("span")
-    inside = np.bincount(trace.numpy("track")[outer], trace.numpy("dur_cycles")[outer], minlength=len(lived))
-    return inside / lived
-
-
 def measure(name: str, make: Callable[[], Case], auto: str | bool, least: float) -> dict[str, Any]:
     run, results = make()
     run()
@@ -107,15 +92,16 @@ def measure(name: str, make: Callable[[], Case], auto: str | bool, least: float)
         compiled = time.perf_counter() - started
         same = all(torch.equal(a, b) for a, b in zip(results, expected, strict=True))
         marked = kernel_us(name, run)
-        pending = list(profile._pending)
     trace = profile.trace
-    share = shares(pending, trace)
-    info = trace.meta.launches[-1]
+    infos = trace.meta.launches
+    info = infos[-1]
     return {
         "kernel": name, "auto": auto, "identical": same, "plain_us": plain, "marked_us": marked,
         "slowdown": marked / plain, "estimate": info.cost.get("slowdown"), "registers": info.extra["registers"],
         "spills": info.extra["spills"], "records_per_warp": info.extra["most_written"], "regions": len(trace.regions),
-        "share_mean": float(share.mean()), "share_p5": float(np.percentile(share, 5)), "share_min": float(share.min()),
+        "covered_least": min(one.covered["least"] for one in infos),
+        "covered_p5": min(one.covered["p5"] for one in infos),
+        "covered_median": float(np.median([one.covered["median"] for one in infos])),
         "lost": trace.meta.losses.records_lost, "mismatched": trace.meta.losses.mismatched_ends,
         "compile_s": compiled, "notes": profile.notes,
     }  # fmt: skip

@@ -1,6 +1,6 @@
 """Automatic marks on ordinary programs: same results, what they cost each kernel, and how much of it they explain.
 
-Run on a machine with a GPU: python benchmarks/auto_programs.py --out auto.json [--ncu FOLDER]
+Run on a machine with a GPU: python benchmarks/auto_programs.py --out auto.json [--times-only] [--ncu FOLDER]
 
 Each program runs plain and under `warplens run --auto`, in processes of their own, and their outputs are compared. Then
 one process runs each program once per rule set, alone on the GPU, and asks CUPTI for the kernels' times. Nothing in the
@@ -24,18 +24,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 PROGRAMS = {
-    "cupy_script": ["examples/auto/cupy_script.py", "1024", "7"],
-    "fused_attention": ["examples/auto/fused_attention.py", "--repeat", "7"],
-    "transformer_block": ["examples/auto/transformer_block.py", "--steps", "7", "--batch", "4", "--length", "512"],
+    "cupy_script": ["examples/auto/cupy_script.py", "1024", "6"],
+    "fused_attention": ["examples/auto/fused_attention.py", "--repeat", "6"],
+    "transformer_block": ["examples/auto/transformer_block.py", "--steps", "6", "--batch", "4", "--length", "512"],
 }
 RULES = ("none", "default", "all")
-RECORDED = 7
+RECORDED = 6
 """Launches of each kernel that are recorded."""
 WARM_UP = 2
 """Launches of each kernel that do not count: the first ones load code, and size the buffers of the others."""
@@ -60,19 +58,14 @@ def child(target: str, names: Sequence[str]) -> None:
 
 
 def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
-    from warplens import decode, frontends
+    from warplens import frontends
     from warplens.runner.activity import Activity
     from warplens.runner.program import Program, execute
     from warplens.session import Profile
 
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
-    activity, captures, original = Activity(), [], decode.decode
-
-    def keep(capture: Any, *rest: Any, **options: Any) -> Any:
-        captures.append(capture)
-        return original(capture, *rest, **options)
-
+    activity = Activity()
     program = Program(words[0], tuple(words[1:]))
     result: dict[str, Any] = {}
     activity.start()
@@ -81,59 +74,35 @@ def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
         activity.stop()
     else:
         profile = Profile(None, auto=True if rules == "default" else rules, launches=RECORDED)
-        decode.decode = keep  # type: ignore[assignment]
-        try:
-            with profile:
-                stop = frontends.watch(lambda library, error: profile.note(library, str(error)))
-                result["exit_code"] = execute(program).code
-                stop()
-                activity.stop()
-        finally:
-            decode.decode = original
-        result |= {"notes": profile.notes, "seen": profile.seen, "kernels": explained(profile.trace, captures[-1])}
+        with profile:
+            stop = frontends.watch(lambda library, error: profile.note(library, str(error)))
+            result["exit_code"] = execute(program).code
+            stop()
+            activity.stop()
+        result |= {"notes": profile.notes, "seen": profile.seen, **explained(profile.trace)}
     return result | {"times": activity.times, "problem": activity.problem}
 
 
-def explained(trace: Any, capture: Any) -> dict[str, Any]:
-    """How much of each warp's life its regions cover, per kernel."""
-    from warplens.analyse.lives import Lives
-    from warplens.record.layout import HEADER, HEADER_BYTES, TRACK_MAGIC
+def explained(trace: Any) -> dict[str, Any]:
+    """Per kernel, how much of each warp's life its regions cover, and what the marks were estimated to cost it."""
+    from warplens.launch.cost import SLOWDOWN
 
-    lives = Lives.of(trace)
-    own = np.add.reduceat(lives.own, lives.first)
-    keys = _key(*(lives.per_track(name) for name in ("launch", "block", "warp")))
-    order = np.argsort(keys)
-    shares: dict[str, list[Any]] = {}
-    for number, launch in enumerate(capture.launches):
-        raw = np.asarray(launch.raw).reshape(-1, launch.stride)[:, :HEADER_BYTES]
-        headers = np.ascontiguousarray(raw).view(HEADER).reshape(-1)
-        headers = headers[headers["magic"] == TRACK_MAGIC]
-        lived = headers["exit_clock"].astype(np.int64) - headers["start_clock"].astype(np.int64)
-        wanted = _key(np.full(len(headers), number), headers["block"], headers["warp"])
-        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
-        part = np.where(keys[at] == wanted, own[at], 0.0)
-        shares.setdefault(launch.kernel, []).append(part / np.maximum(lived, 1))
-    kernels, regions = trace.codes("kernel"), trace.codes("region")
-    pairs = np.unique(kernels[0].astype(np.int64) * len(regions[1]) + regions[0])
-    named: dict[str, list[str]] = {}
-    for pair in pairs.tolist():
-        named.setdefault(kernels[1][pair // len(regions[1])], []).append(regions[1][pair % len(regions[1])])
-    out = {}
-    for kernel, parts in shares.items():
-        values = np.concatenate(parts)
-        low, p5, middle = np.percentile(values, (0, 5, 50))
-        out[kernel] = {
-            "launches": len(parts),
-            "warps": len(values),
-            "covered": {"min": float(low), "p5": float(p5), "median": float(middle), "mean": float(values.mean())},
-            "regions": named.get(kernel, []),
+    found: dict[str, Any] = {}
+    for kernel in trace.kernels:
+        infos = [info for info in trace.meta.launches if info.kernel == kernel]
+        estimates = [info.cost[SLOWDOWN] for info in infos if SLOWDOWN in info.cost]
+        found[kernel] = {
+            "launches": len(infos),
+            "warps": sum(info.tracks for info in infos),
+            "records_per_warp": max(info.extra.get("most_written", 0) for info in infos),
+            "covered": {
+                "least": min(info.covered["least"] for info in infos),
+                "p5": min(info.covered["p5"] for info in infos),
+                "median": statistics.median(info.covered["median"] for info in infos),
+            },
+            "estimate": statistics.median(estimates) if estimates else None,
         }
-    return out | {"records_lost": trace.meta.losses.records_lost}
-
-
-def _key(launch: Any, block: Any, warp: Any) -> Any:
-    """One number for each warp of each launch."""
-    return np.asarray(launch, np.int64) << 40 | np.asarray(block, np.int64) << 8 | np.asarray(warp, np.int64)
+    return {"kernels": found, "records_lost": trace.meta.losses.records_lost}
 
 
 def step(name: str, command: Sequence[str], env: dict[str, str], limit: float) -> dict[str, Any]:
@@ -182,7 +151,8 @@ def slowdown(times: dict[str, Any]) -> dict[str, Any]:
             name = next((one for one in recorded if one == kernel or f"{one}<" in kernel or f"{one}(" in kernel), None)
             marked = times[rules].get("times", {}).get(kernel) if name else None
             if marked:
-                row[rules] = statistics.median(marked[WARM_UP:RECORDED] or marked) / base
+                measured = statistics.median(marked[WARM_UP:RECORDED] or marked) / base
+                row[rules] = {"slowdown": measured, **recorded[name]}
         if len(row) > 2:
             out[kernel] = row
     return out
@@ -209,18 +179,22 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PROGRAMS))
     parser.add_argument("--limit", type=float, default=90, help="seconds that one process may take")
     parser.add_argument("--ncu", help="also write Nsight Compute's pages to this folder")
+    parser.add_argument("--times-only", action="store_true", help="only the times, not each program plain and marked")
     options = parser.parse_args()
     names = options.only.split(",")
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    results: dict[str, Any] = {name: {"program": PROGRAMS[name]} for name in names}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         work, target = Path(folder), Path(folder) / "times.json"
         pages = pool.submit(nsight, Path(options.ncu), work, env, options.limit) if options.ncu else None
-        results = dict(zip(names, pool.map(lambda name: compared(name, work, env, options.limit), names), strict=True))
+        if not options.times_only:
+            found = pool.map(lambda name: compared(name, work, env, options.limit), names)
+            results |= dict(zip(names, found, strict=True))
+            env["TORCHINDUCTOR_CACHE_DIR"] = str(work / "cache-transformer_block" / "inductor")
         if pages is not None:
             results["ncu"] = pages.result()
         Path(options.out).write_text(json.dumps(results, indent=1))
-        warm = env | {"TORCHINDUCTOR_CACHE_DIR": str(work / "cache-transformer_block" / "inductor")}
-        step("times", [sys.executable, __file__, "--child", str(target), *names], warm, 2 * options.limit)
+        step("times", [sys.executable, __file__, "--child", str(target), *names], env, 2 * options.limit)
         times = json.loads(target.read_text()) if target.exists() else {}
         for name in names:
             results[name] |= {"times": times.get(name), "slowdown": slowdown(times[name]) if name in times else {}}

@@ -130,6 +130,21 @@ def test_a_run_writes_the_trace_and_says_what_to_do_next(tmp_path: Path) -> None
     assert "inner" in subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
 
 
+def test_all_says_how_much_of_each_warps_life_is_explained_and_what_was_left_out(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    program(tmp_path, PLAIN)
+    done = run(tmp_path, "--auto", "all", "--json", "prog.py")
+    (kernel,) = json.loads(done.stdout)["kernels"]
+    assert 0.9 <= kernel["covered_least"] <= kernel["covered_median"] <= 1
+    (info, *_) = wl.load(tmp_path / "prog.warplens").meta.launches
+    assert info.covered["least"] >= kernel["covered_least"], "the trace holds it, launch by launch"
+    few = run(tmp_path, "--auto", "all", "--most-marks", "1", "--force", "prog.py")
+    assert "covered" in few.stderr
+    assert "least warp" in few.stderr
+    said = next(line for line in few.stderr.splitlines() if "of its life in no region" in line)
+    assert "places could be marked, 1 may be: left out" in said
+
+
 @pytest.mark.parametrize(
     ("tail", "code", "said"),
     [("1 // 0", 1, "ZeroDivisionError"), ("raise SystemExit('the end')", 1, "the end"), ("sys.exit(3)", 3, "")],

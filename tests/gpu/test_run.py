@@ -24,6 +24,9 @@ PROGRAMS = {
     "cupy_script": ["256"],
 }
 
+KERNELS = {"fused_attention": {"causal_attention"}, "cupy_script": {"matmul", "smooth", "row_sums"}}
+"""Those of the program's own."""
+
 
 def start(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
@@ -46,6 +49,21 @@ def test_a_program_prints_what_it_prints_without_and_leaves_a_trace(name: str, t
     assert any(region.startswith("load") for region in trace.regions)
     assert {file for file in (tmp_path / "inductor").rglob("*") if file.is_file()} == cached
     assert start(tmp_path, *program).stdout == plain.stdout
+
+
+@pytest.mark.parametrize("name", ["fused_attention", "cupy_script"])
+def test_all_accounts_for_the_life_of_each_warp(name: str, tmp_path: Path) -> None:
+    if name == "cupy_script":
+        pytest.importorskip("cupy", reason="cupy is not installed")
+    program = [str(ROOT / "examples" / "auto" / f"{name}.py"), *PROGRAMS[name]]
+    options = ["--auto", "all", "--launches", "3", "--least-occupancy", "0", "--json", "-o", "all.warplens"]
+    done = start(tmp_path, "-m", "warplens", "run", *options, *program)
+    assert done.returncode == 0, done.stderr
+    kernels = json.loads(done.stdout)["kernels"]
+    assert {row["kernel"] for row in kernels} == KERNELS[name]
+    for row in kernels:
+        print(row["kernel"], row["covered_least"], row["covered_median"])
+    assert min(row["covered_least"] for row in kernels) >= 0.9, kernels
 
 
 def test_the_list_has_times_of_all_kernels_and_says_which_can_be_marked(tmp_path: Path) -> None:

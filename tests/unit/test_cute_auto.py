@@ -123,6 +123,16 @@ def test_what_is_compiled_inside_a_profile_runs_marked_with_the_same_result(cuda
         assert {row["kernel"] for row in again.trace.spans.to_pylist()} == {"Shift.kernel"}
 
 
+def test_all_accounts_for_the_life_of_each_warp(cuda: Runtime) -> None:
+    data = Data(cuda)
+    plain = plain_result(cuda, data)
+    with wl.profile(auto="all") as profile:
+        by_call(Shift(3.0), data)()
+    assert data.result() == plain
+    assert {info.kernel for info in profile.trace.meta.launches} == {"scale", "Shift.kernel"}
+    assert min(info.covered["least"] for info in profile.trace.meta.launches) >= 0.9
+
+
 def test_what_the_program_asks_of_the_compiler_stays_as_it_is(
     cuda: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,6 +153,18 @@ def test_a_twin_that_would_harm_does_not_run(
     assert capsys.readouterr().err.count(reason) == 1
     with pytest.raises(WarplensError, match="strict=True"), wl.profile(auto="all", strict=True):
         kernel(GRID, BLOCK, data.arguments)
+
+
+def test_a_loss_of_occupancy_that_the_user_allows_is_taken(gpu: FakeDriver, cupy_kernel: Any) -> None:
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    gpu.blocks = {False: 4, True: 3}
+    for least, woven in ((0.75, True), (0.8, False)):
+        profile = wl.profile(auto="all", least_occupancy=least)
+        with nullcontext() if woven else pytest.raises(WarplensError, match="no kernel was profiled"), profile:
+            kernel(GRID, BLOCK, data.arguments)
+            data.result()
+        assert gpu.fired[-1][1] is woven
+    assert any("least_occupancy=0.75 allows it" in text for text in profile.notes["vector_add"])
 
 
 def test_ptx_that_the_weaver_cannot_read_leaves_the_kernel_plain(

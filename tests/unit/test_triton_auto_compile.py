@@ -171,6 +171,28 @@ def test_marks_leave_the_pipeline_as_it_is() -> None:
     assert assemble(marked["ptx"], CAPABILITY).warnings == assemble(plain["ptx"], CAPABILITY).warnings
 
 
+@pytest.mark.parametrize("name", ["add", "triton_poi_fused_add_gelu_0", "gemm", "flash_forward"])
+def test_no_code_is_left_between_the_tracks_clocks_and_the_first_and_last_line(name: str) -> None:
+    """In SASS: beside reading the global timer, nothing."""
+    job = next(job for job in plain_jobs() if job.name == name)
+    made = assemble(compiled(job, auto=Auto.of("all"), least_occupancy=0.0).asm["ptx"], CAPABILITY, disassemble=True)
+    lines = [line for line in made.sass.splitlines() if re.match(r"\s*/\*[0-9a-f]{4,}\*/\s", line)]
+    clocks = [number for number, line in enumerate(lines) if "SR_CLOCKLO" in line]
+    assert [line for line in lines[clocks[0] + 1 : clocks[1]] if "GLOBALTIMER" not in line] == []
+    assert clocks[-1] == clocks[-2] + 1
+
+
+def test_warps_of_a_specialised_kernel_are_in_a_region_wherever_they_wait() -> None:
+    """What hands them their partitions is in no operation of the TTGIR."""
+    job = next(job for job in plain_jobs() if job.name == "gluon_gemm")
+    ptx = compiled(job, auto=Auto.of("all"), least_occupancy=0.0).asm["ptx"]
+    waits = assert_nested_on_every_path(ptx, r"barrier\.sync|bar\.sync|mbarrier\.try_wait")
+    assert len(waits) > 4
+    assert [line for line, stack in waits if not stack] == []
+    few = compiled(job, auto=Auto.of("mma"), least_occupancy=0.0).asm["ptx"]
+    assert not all(stack for _, stack in assert_nested_on_every_path(few, r"barrier\.sync"))
+
+
 def test_a_kernel_that_marks_would_harm_is_compiled_as_it_is() -> None:
     """Here 12 blocks fit an SM, and marks with their clocks need more registers than that leaves."""
     job = next(job for job in plain_jobs() if job.name == "layer_norm")
@@ -205,8 +227,10 @@ def assert_nested(text: str) -> None:
     assert not stack
 
 
-def assert_nested_on_every_path(ptx: str) -> None:
-    """Follow every branch of the kernel: each end closes the innermost region, wherever it was opened."""
+def assert_nested_on_every_path(ptx: str, wanted: str = "(?!)") -> list[tuple[str, tuple[str, ...]]]:
+    """Follow every branch of the kernel: each end closes the innermost region, wherever it was opened. Gives the lines
+    that match `wanted`, with the regions around them."""
+    found: list[tuple[str, tuple[str, ...]]] = []
     lines = [line.strip() for line in ptx[ptx.index(".entry") :].splitlines()]
     labels = {line[:-1]: at for at, line in enumerate(lines) if line.startswith("$") and line.endswith(":")}
     tables = [re.findall(r"\$\w+", line) for line in lines if "branchtargets" in line]
@@ -223,6 +247,8 @@ def assert_nested_on_every_path(ptx: str) -> None:
                 assert stack, line
                 assert stack[-1] == mark[2]
                 stack = stack[:-1]
+            if re.search(wanted, line):
+                found.append((line, stack))
             jump = re.match(r"(@!?%\w+ )?(?:(bra)(?:\.uni)?\s+(\$\w+)|(brx)|(ret|exit|trap)\b)", line)
             if jump is not None:
                 targets = [jump[3]] if jump[2] else [label for table in tables for label in table] if jump[4] else []
@@ -234,6 +260,7 @@ def assert_nested_on_every_path(ptx: str) -> None:
             at += 1
         else:
             assert seen[at] == stack, (lines[at], seen[at], stack)
+    return found
 
 
 _PTX = {"m": r"wgmma\.mma_async", "c": r"cp\.async\.c[ga]\.shared", "t": r"cp\.async\.bulk\.tensor",

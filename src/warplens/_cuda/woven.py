@@ -25,7 +25,7 @@ from warplens.record.names import Names, scan
 from warplens.session import Profile
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.ptx import Comment, Declaration, Module, Node, parse
-from warplens.weave.weaver import Woven, weave
+from warplens.weave.weaver import Woven, marked_kernels, weave
 
 FLAGS = ("-DWARPLENS=1", "-DWARPLENS_WOVEN=1")
 _KERNEL, _DIRECT = "@warplens-kernel", "@warplens-kernel direct"
@@ -47,7 +47,7 @@ def weavable(text: str) -> bool:
         return False
     module = parse(text)
     known = {entry.name for entry in module.entries if _opens(entry.walk())}
-    return known.issuperset(weave(text, buffer=ParamBuffer(-1)).entries)
+    return known.issuperset(marked_kernels(module))
 
 
 def how_for(options: Options, block: Dim3) -> Weaving:

@@ -115,10 +115,11 @@ class Launches(Buffers):
         if spilled > 0:
             raise Harmful(f"with marks it spills registers ({spilled} bytes of local memory more per thread)")
         after = lib.active_blocks(twin.function, threads, shared)
-        if after < blocks:
+        if after < blocks * self.profile.options.least_occupancy:
             raise Harmful(
                 f"with marks it takes {marked['registers']} registers instead of {plain['registers']}, and an SM would "
-                f"hold {after} blocks of it instead of {blocks}"
+                f"hold {after} blocks of it instead of {blocks} "
+                f"(least_occupancy={math.floor(100 * after / blocks) / 100} allows it)"
             )
 
     def _text(self, kernel: Kernel) -> str:

@@ -18,12 +18,13 @@ from warplens._triton.room import shared_buffer
 from warplens._triton.safety import Guard
 from warplens.errors import WarplensError
 from warplens.record.layout import SLOT_BYTES
+from warplens.weave.auto import fill
 from warplens.weave.marks import PREFIX
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.rules import Auto
 from warplens.weave.ttgir import MarkedIR, mark_ttgir
 from warplens.weave.ttgir.arrival import await_loads
-from warplens.weave.ttgir.emit import declare_counters
+from warplens.weave.ttgir.emit import begin_at_once, declare_counters
 from warplens.weave.weaver import weave
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ SCRATCH_BYTES = 128
 """What a woven kernel asks Triton for per block. Only that it is not zero matters: the allocator sizes the buffer."""
 METADATA, REMARKS = "warplens", "warplens_remarks"
 """Keys of a compiled kernel's metadata: how it is woven, and what is to be said of it."""
+
+_SPECIALISED, _LINE = re.compile(r"\b(?:branchtargets|setmaxnreg|barrier\.sync)\b"), "// " + PREFIX + "B line%20"
+"""What hands the warps of a specialised kernel their parts comes from no operation of its TTGIR."""
 
 Metadata = dict[str, Any]
 Stage = Callable[[Any, Metadata], Any]
@@ -183,7 +187,9 @@ class Compilation:
         if self.recipe.shared_bytes is not None and PREFIX in text:
             how = replace(how, shared=shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes))
         if self.recipe.auto:
-            text = await_loads(declare_counters(text))
+            text = await_loads(declare_counters(begin_at_once(text)))
+            if self.recipe.auto.whole and _SPECIALISED.search(text) and _LINE in text:
+                text = fill(text)
         woven = weave(text, buffer=ParamBuffer(-1), how=how)
         if not woven.entries:
             return text

@@ -20,6 +20,8 @@ from warplens.runner.summary import summarise, unmarked
 from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 
+WHOLE = 0.9
+"""What `--auto all` is to account for of each warp's life."""
 _EXPLAINED = 8
 """Kernels, the longest ones, whose regions are told."""
 _COLUMNS = [
@@ -30,7 +32,8 @@ _COLUMNS = [
     ("regions", lambda one: f"{one.regions:,}"),
     ("records/warp", lambda one: f"{one.records_per_warp:,.0f}"),
     ("marks cost", lambda one: "-" if one.cost is None else percent(one.cost)),
-    ("covered", lambda one: percent(one.covered)),
+    ("covered", lambda one: percent(one.covered if one.covered_median is None else one.covered_median)),
+    ("least warp", lambda one: "-" if one.covered_least is None else percent(one.covered_least)),
 ]
 
 
@@ -47,6 +50,14 @@ def describe(profile: Profile, outcome: Outcome, found: Sequence[Found] = (), *,
         for one in kernels[:_EXPLAINED]:
             where = ", ".join(f"{escape(_region(name))} {percent(share)}" for name, share in one.top)
             console.print(f"[dim]{escape(short(one.kernel))}:[/] {where}", soft_wrap=True)
+        for one in kernels if profile.options.marks.whole else ():
+            if one.covered_least is not None and one.covered_least < WHOLE:
+                why = "; ".join(profile.notes.get(one.kernel, ()))
+                console.print(
+                    f"[yellow]{escape(short(one.kernel))}: a warp spends up to {percent(1 - one.covered_least)} of its "
+                    f"life in no region{escape(f' ({why})' if why else '')}[/]",
+                    soft_wrap=True,
+                )
         if not asked_for and any(one.ran > one.recorded for one in kernels):
             most = profile.options.launches
             console.print(f"the first {most} launches of each kernel are in the trace; --launches all records all")

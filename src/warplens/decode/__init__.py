@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.capture import Capture
+from warplens.decode.coverage import coverage
 from warplens.decode.fallback import NumpyDecoder
 from warplens.decode.native import NativeDecoder
 from warplens.decode.report import collect_losses, describe
@@ -80,7 +81,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         start_ns, zero = start_ns - earlier, zero + earlier
 
     meta = Meta(
-        launches=_launch_infos(capture, views, lines, zero),
+        launches=_launch_infos(capture, views, lines, zero, coverage(views, plans, rows)),
         devices={str(capture.device.index): asdict(capture.device)},
         clock=_clock_summary(lines),
         losses=collect_losses(views, rows, [describe(*e) for e in zip(capture.launches, views, details, strict=True)]),
@@ -159,7 +160,9 @@ def _clock_summary(lines: clock.Lines) -> ClockFit:
     )
 
 
-def _launch_infos(capture: Capture, views: list[Windows], lines: clock.Lines, zero: int) -> tuple[LaunchInfo, ...]:
+def _launch_infos(
+    capture: Capture, views: list[Windows], lines: clock.Lines, zero: int, covered: list[dict[str, float]]
+) -> tuple[LaunchInfo, ...]:
     infos = []
     for number, (launch, view) in enumerate(zip(capture.launches, views, strict=True)):
         units = number * _UNIT + view.sm
@@ -178,6 +181,7 @@ def _launch_infos(capture: Capture, views: list[Windows], lines: clock.Lines, ze
                 tracks=len(view),
                 busy_cycles=int((view.exit_clock - view.start_clock).sum()),
                 busy_ns=int((end - begin).sum()),
+                covered=covered[number],
                 cost=dict(launch.cost),
                 extra=dict(launch.extra),
             )

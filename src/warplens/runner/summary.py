@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,8 +17,9 @@ _TOP = 3
 class KernelSummary:
     """One kernel. Times are of the recorded launches.
 
-    `covered` and the shares in `top` are of the time its warps lived, without what inner regions took; `cost` is the
-    share of the kernel's time that the marks took, where it is known.
+    `covered` and the shares in `top` are of the time its warps lived, without what inner regions took;
+    `covered_least` and `covered_median` are over the warps, None in traces that do not hold them. `cost` is the share
+    of the kernel's time that the marks took, where it is known.
     """
 
     kernel: str
@@ -28,6 +30,8 @@ class KernelSummary:
     regions: int
     records_per_warp: float
     covered: float
+    covered_least: float | None
+    covered_median: float | None
     cost: float | None
     top: Sequence[tuple[str, float]]
 
@@ -59,11 +63,17 @@ def summarise(trace: Trace, seen: Mapping[str, int]) -> list[KernelSummary]:
                 regions=len({row.region for row in own}),
                 records_per_warp=2 * sum(row.count for row in own) / tracks if tracks else 0.0,
                 covered=sum(row.exclusive for row in own) / lived,
+                covered_least=min((info.covered["least"] for info in infos if info.covered), default=None),
+                covered_median=_median([info.covered["median"] for info in infos if info.covered]),
                 cost=own_cost(trace, kernel),
                 top=[(row.region, row.exclusive / lived) for row in sorted(own, key=lambda row: -row.exclusive)[:_TOP]],
             )
         )
     return sorted(out, key=lambda one: -one.total_ns)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def unmarked(trace: Trace, seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -42,7 +42,8 @@ class LaunchInfo:
     """What is known of one launch besides its spans. Times are ns from the first record of the trace.
 
     `begin_ns`/`end_ns` are the first warp's start and the last warp's exit; `busy_cycles` is the sum of the tracks'
-    lifetimes, the whole that shares are taken of.
+    lifetimes, the whole that shares are taken of. `covered` is the share of a track's lifetime that lies in regions:
+    `least`, `p5` (the 5th percentile) and `median` over the tracks.
     """
 
     launch: int
@@ -57,6 +58,7 @@ class LaunchInfo:
     tracks: int = 0
     busy_cycles: int = 0
     busy_ns: int = 0
+    covered: Mapping[str, float] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 

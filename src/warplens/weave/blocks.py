@@ -114,7 +114,7 @@ def outline(function: Function, files: dict[str, str]) -> Outline:
                     result.calls.append(place)
                 else:
                     jumps += [(order, word) for word in _LABEL.findall(node.arguments)]
-            elif not _is_placeholder(node, following):
+            elif not is_placeholder(node, following):
                 since += 1
                 if open_sites:
                     inside.append(node)
@@ -154,7 +154,7 @@ def _branch_targets(function: Function) -> set[str]:
     return found
 
 
-def _is_placeholder(node: Instruction, following: Node | None) -> bool:
+def is_placeholder(node: Instruction, following: Node | None) -> bool:
     """The dead `mov` that carries a mark through a front end that insists on a result."""
     return node.opcode == "mov" and isinstance(following, Comment) and following.content.startswith(PREFIX)
 

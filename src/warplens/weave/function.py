@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from warplens.record.layout import WIDE_KINDS, Kind, ValueType, word0
 from warplens.weave import spread
-from warplens.weave.blocks import Block, MarkSite, Outline, Place
+from warplens.weave.blocks import Block, MarkSite, Outline, Place, is_placeholder
 from warplens.weave.constants import build_constants
 from warplens.weave.marks import PAYLOAD, Mark
-from warplens.weave.ptx import Function, Instruction, Label, Raw, Scope
+from warplens.weave.ptx import Function, Instruction, Label, Node, Raw, Scope
 from warplens.weave.shared import SharedRing, SharedTrack
 from warplens.weave.tracks import ZERO, RingTrack, Track
 
@@ -69,8 +69,13 @@ class FunctionWeaver:
         # Where every block ends in the same record, its word needs no register of its own.
         word = last.pop() if len(last) == 1 and not dynamic else None
         self.pending_word = "%wl_pw" if word is None else self.kept.get(word, str(word))
+        self.first = None if self.whole is not None else self._first_mark()
 
     def weave(self) -> None:
+        # The exit is timed before what its block still has to store: that is warplens's work, not the kernel's.
+        for place in self.sketch.exits:
+            if self._ends_track(place) and not _guarded(place):
+                place.before(Raw.of(self.track.exit_clock()))
         for block in self.sketch.blocks:
             if not any(block in run for run in self.runs):
                 self._block(block)
@@ -94,6 +99,9 @@ class FunctionWeaver:
             if self.defer:
                 opening.append("\tmov.b32 %wl_pw, 0; mov.b32 %wl_pc, 0;")
             opening.append(self.weaver.calls.open(self.function, self.weaver.how.full == "ring"))
+            opening.append(self.track.start_clock())
+            if self.first is None:
+                opening.append(self.track.started())
         else:
             opening = [self.weaver.calls.open(self.function, self.weaver.how.full == "ring")]
             opening += [f"\tmov.b32 {register}, {word};" for word, register in self.kept.items()]
@@ -191,6 +199,7 @@ class FunctionWeaver:
             if group[0].mark.wide:
                 full = self._new("%wl_v6")
                 at_mark[-1] = [f"\tmov.u64 {full}, %clock64; cvt.u32.u64 {clock}, {full};"]
+            at_mark[-1] += self._started(group[0])
             for site in group:
                 word, text = self._word_register(site.mark)
                 at_mark[-1] += text
@@ -316,11 +325,33 @@ class FunctionWeaver:
             mask = self._new("%wl_m")
             place.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
 
+    def _first_mark(self) -> MarkSite | None:
+        """The mark that nothing of the kernel's own stands before, if there is one."""
+        body = self.function.body
+        assert body is not None
+        site = self.sketch.sites[0] if self.function.is_entry and self.sketch.sites else None
+        if site is None:
+            return None
+        for node, following in zip(body, [*body[1:], None], strict=True):
+            if node is site.place.node:
+                return site
+            if _is_code(node) and not (isinstance(node, Instruction) and is_placeholder(node, following)):
+                break
+        return None
+
+    def _started(self, site: MarkSite) -> list[str]:
+        return [self.track.started()] if site is self.first else []
+
+    def _ends_track(self, place: Place) -> bool:
+        return self.function.is_entry or (isinstance(place.node, Instruction) and place.node.opcode == "exit")
+
     def _exit(self, number: int, place: Place) -> None:
         instruction = place.node
         assert isinstance(instruction, Instruction)
-        if self.function.is_entry or instruction.opcode == "exit":
+        if self._ends_track(place):
             text = self.track.epilogue(f"{{{self.pending_word}, %wl_pc}}" if self.defer else "")
+            if _guarded(place):
+                text = f"{self.track.exit_clock()}\n{text}"
         else:
             text = self.weaver.calls.give_back()
         if instruction.predicate is None:
@@ -335,10 +366,17 @@ class FunctionWeaver:
         body = self.function.body
         assert body is not None
         for index, node in enumerate(body):
-            if isinstance(node, Instruction | Scope | Raw) or (isinstance(node, Label) and not _is_debug(node.name)):
+            if _is_code(node):
                 body.insert(index, Raw.of(text))
                 return
 
 
-def _is_debug(label: str) -> bool:
-    return label.startswith(("$L__func_begin", "$L__tmp"))
+def _is_code(node: Node) -> bool:
+    """Whether a node may run, or be jumped to."""
+    if isinstance(node, Label):
+        return not node.name.startswith(("$L__func_begin", "$L__tmp"))
+    return isinstance(node, Instruction | Scope | Raw)
+
+
+def _guarded(place: Place) -> bool:
+    return isinstance(place.node, Instruction) and place.node.predicate is not None

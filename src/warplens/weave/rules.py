@@ -101,7 +101,7 @@ def region_name(what: str, file: str, line: int) -> str:
     """What a site is called: the operation and the line its author knows, `load attn.py:57`.
 
     `what` is load, store, atomic, copy issue, copy wait, store wait, mbarrier wait, mma, mma issue, mma wait, reduce,
-    scan, barrier, cluster barrier, mbarrier arrive, loop or line.
+    scan, barrier, cluster barrier, mbarrier arrive, loop, line or work.
     """
     return f"{what} {PurePath(file).name}:{line}" if line else what
 
@@ -119,6 +119,11 @@ class Auto:
 
     def wants(self, kind: str) -> bool:
         return kind in self.classes
+
+    @property
+    def whole(self) -> bool:
+        """Whether the regions are to account for all of a kernel's time."""
+        return len(self.classes) == len(CLASSES)
 
     @staticmethod
     def of(

@@ -18,7 +18,7 @@ _CHUNK = 4
 """Slots copied per round: their loads are all in flight before the first store."""
 _DECLARATIONS = """
 	.reg .b32 %wl_sh, %wl_sp, %wl_n, %wl_r;
-	.reg .b64 %wl_y<4>, %wl_ec, %wl_en;
+	.reg .b64 %wl_y<4>;
 	.reg .pred %wl_o, %wl_e;"""
 
 
@@ -87,7 +87,7 @@ class SharedRing(RingTrack):
             f"@!%wl_q bra {skip};",
             f"min.u32 %wl_r, %wl_lo, {self.shared.slots * SLOT_BYTES}; mov.b64 %wl_d, {{%wl_lim, %wl_hi}};",
             *_copy(self.labels, "%wl_d"),
-            *_flush_time("%wl_b"),
+            *_flush_time("%wl_ec"),
             f"{skip}:",
         ]
         return super().epilogue(pending) + "\n" + text_of(flush)
@@ -143,11 +143,10 @@ class SharedTrack(Track):
         ]
 
     def epilogue(self, pending: str) -> str:
-        """The exit is timed first: copying the rest out belongs to warplens, not to the kernel."""
+        """Copy out what is left, then store the header's exit half."""
         skip = self.labels.new()
         lines = [
-            "mov.u64 %wl_ec, %clock64; mov.u64 %wl_en, %globaltimer; sub.u32 %wl_n, %wl_sp, %wl_sh;",
-            "setp.ne.u32 %wl_q, %wl_lim, 0;",
+            "sub.u32 %wl_n, %wl_sp, %wl_sh; setp.ne.u32 %wl_q, %wl_lim, 0;",
             f"@!%wl_q bra {skip};",
             *self._spill(),
             *self._exit_header(),

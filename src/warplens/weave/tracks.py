@@ -19,7 +19,7 @@ from warplens.weave.syntax import WeaveError
 FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
 
 DECLARATIONS = """\
-	.reg .b64 %wl_a, %wl_b, %wl_d;
+	.reg .b64 %wl_a, %wl_b, %wl_d, %wl_h, %wl_ec, %wl_en;
 	.reg .b32 %wl_lo, %wl_hi, %wl_lim, %wl_pw, %wl_pc, %wl_mask, %wl_s, %wl_t, %wl_u, %wl_v, %wl_w, %wl_x, %wl_z;
 	.reg .pred %wl_p, %wl_q;"""
 
@@ -39,7 +39,7 @@ class Track:
         self.pin = how.pin
 
     def prologue(self) -> str:
-        """Find the track, decide whether this thread records, write the header."""
+        """Find the track, decide whether this thread records, name it in the header."""
         # No buffer, or one that another allocator made, has no log2(stride): nothing is recorded then.
         lines = [
             self._pointer(),
@@ -155,10 +155,19 @@ class Track:
             *self._lead(),
             f"mov.b32 %wl_v, {TRACK_MAGIC};",
             f"@{self.leader} st.global.v4.b32 [%wl_a], {{%wl_v, %wl_x, %wl_t, %wl_u}};",
-            "mov.u64 %wl_b, %clock64; mov.u64 %wl_d, %globaltimer;",
-            f"@{self.leader} st.global.v2.b64 [%wl_a+{FIELD['start_clock']}], {{%wl_b, %wl_d}};",
+            "mov.b64 %wl_h, %wl_a;",
         ]
         return lines
+
+    def start_clock(self) -> str:
+        """Time the start: the last text before the kernel's own, so that what warplens does first is not its life."""
+        return text_of(["mov.u64 %wl_b, %clock64; mov.u64 %wl_d, %globaltimer;"])
+
+    def started(self) -> str:
+        """Store the start's time. A store may wait for others, so it stands behind a clock read of the first mark."""
+        return text_of([
+            *self._lead(), f"@{self.leader} st.global.v2.b64 [%wl_h+{FIELD['start_clock']}], {{%wl_b, %wl_d}};"
+        ])  # fmt: skip
 
     def _start(self) -> list[str]:
         """The state the marks use, from the track's address in %wl_lo and log2(stride) in %wl_s."""
@@ -186,6 +195,10 @@ class Track:
         """Put `value` (`{word0, clock}` or a .b64 register) into the slot `back` slots before the end."""
         return text_of([f"@{self.leader} st.global.{vector_of(value)} [%wl_a+{-back * SLOT_BYTES}], {value};"])
 
+    def exit_clock(self) -> str:
+        """Time the exit: the first text behind the kernel's own."""
+        return text_of(["mov.u64 %wl_ec, %clock64; mov.u64 %wl_en, %globaltimer;"])
+
     def epilogue(self, pending: str) -> str:
         """Store the deferred record, if there is one, then the header's exit half."""
         lines = [self.step(0), self.store(1, pending)] if pending else []
@@ -205,9 +218,8 @@ class Track:
     def _exit_fields(self) -> list[str]:
         return [
             f"mov.b32 %wl_t, {int(TrackState.EXITED)};",
-            "mov.u64 %wl_b, %clock64; mov.u64 %wl_d, %globaltimer;",
             f"@%wl_q st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
-            f"@%wl_q st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_b, %wl_d}};",
+            f"@%wl_q st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
         ]
 
 

@@ -99,6 +99,15 @@ def weave(text: str, *, buffer: ParamBuffer | SymbolBuffer | None = None, how: W
     return Weaver(parse(text), buffer or ParamBuffer(), how or Weaving()).weave()
 
 
+def marked_kernels(module: Module) -> list[str]:
+    """The kernels that can reach a mark: those that weaving would change."""
+    for function in module.functions:
+        end_with_return(function)
+    outlines = {f.name: outline(f, module.files) for f in module.functions if f.body is not None}
+    stateful = Calls(module, outlines).stateful
+    return [entry.name for entry in module.entries if entry.name in stateful]
+
+
 class Weaver:
     def __init__(self, module: Module, buffer: ParamBuffer | SymbolBuffer, how: Weaving) -> None:
         self.module, self.buffer, self.how = module, buffer, how
@@ -219,4 +228,4 @@ class Weaver:
         return bool(called - known) or any(hears(i) for body in bodies for i in body.instructions())
 
 
-__all__ = ["Comment", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "weave"]
+__all__ = ["Comment", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "marked_kernels", "weave"]

@@ -7,6 +7,7 @@ label lies on the fallthrough edge alone, and the gap after it on every path int
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -71,6 +72,8 @@ class Code:
         self.units: list[Unit] = []
         self.cuts: set[int] = set()
         """Gaps that no region found by a rule may cross: where the author's own marks stand."""
+        self._opened: Counter[int] = Counter()
+        """How many regions those marks open at a gap, less those they close."""
         self._number = 0
         self._location: tuple[str, int] | None = None
         self._tables = table_labels(function.body or [])
@@ -92,6 +95,7 @@ class Code:
                 self._location = locations.of(node.arguments)
             elif isinstance(node, Comment) and node.content.startswith(PREFIX):
                 self.cuts.add(len(self.units))
+                self._opened[len(self.units)] += {"B": 1, "E": -1}.get(node.content[len(PREFIX)], 0)
             elif isinstance(node, Scope) and not _is_call(node):
                 self._collect(node.body, locations)
             elif isinstance(node, Instruction | Label | Scope) and id(node) not in self._tables:
@@ -146,9 +150,10 @@ class Code:
         falls = target == source + 1 and not any(after.start <= label < self.head(after) for label in jumps)
         return after.start if falls else None
 
-    def enclosed(self, begin: int, end: int) -> tuple[int, int] | None:
+    def enclosed(self, begin: int, end: int, leaving: bool = False) -> tuple[int, int] | None:
         """The gaps where a region over units [begin, end) starts and stops, if control enters only at its first and
-        leaves only past its last; labels at either end are taken in or left out as that needs."""
+        leaves only past its last, or with `leaving` by a return that is not conditional; labels at either end are taken
+        in or left out as that needs."""
         while begin < end and isinstance(self.units[begin].node, Label) and not self._from(begin, begin, end):
             begin += 1
         while end < len(self.units) and isinstance(self.units[end].node, Label) and self._from(end, begin, end):
@@ -157,8 +162,10 @@ class Code:
             inside = begin <= at < end
             if any((begin <= target < end) is not inside for target in targets):
                 return None
-        if any(unit.opcode in LEAVES or unit.opcode == "brx" for unit in self.units[begin:end]):
-            return None
+        for unit in self.units[begin:end]:
+            leaves = unit.opcode in LEAVES and not (leaving and not self.falls_through(unit))
+            if leaves or unit.opcode == "brx":
+                return None
         if begin >= end or not self.falls_through(self.units[end - 1]):
             return None
         return begin, end
@@ -166,6 +173,24 @@ class Code:
     def _from(self, label: int, begin: int, end: int) -> bool:
         """Whether anything in [begin, end) jumps to `label`."""
         return any(begin <= at < end and label in targets for at, targets in self.jumps.items())
+
+    def inside(self) -> set[int]:
+        """The units that are in a region of marks which stand in the text already."""
+        found: set[int] = set()
+        depths, todo = {0: self._opened[0]}, [0] if self.blocks else []
+        while todo:
+            number = todo.pop()
+            block, depth = self.blocks[number], depths[number]
+            for at in range(block.start, block.stop):
+                depth += self._opened[at] if at > block.start else 0
+                if depth > 0:
+                    found.add(at)
+            for follower in set(block.after) - depths.keys():
+                # What stands before the next block's label is passed by falling through to it alone.
+                falls = follower == number + 1 and self.falls_through(self.units[block.stop - 1])
+                depths[follower] = depth + (self._opened[block.stop] if falls else 0)
+                todo.append(follower)
+        return found
 
     def lines(self) -> dict[str, set[int]]:
         """The source lines that have code, by file."""

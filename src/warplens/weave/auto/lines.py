@@ -21,17 +21,20 @@ class _Run:
     weight: int
 
 
-def worked_lines(code: Code, cuts: set[int], taken: set[int]) -> Iterator[Region]:
+def worked_lines(code: Code, cuts: set[int], taken: set[int], around: list[Region]) -> Iterator[Region]:
     """One region per stretch of a block that works for one line. Optimised code mixes lines: a run that does no work of
-    its own (addresses, copies) counts to the one it prepares, or else to the one it follows."""
+    its own (addresses, copies) counts to the one it prepares, or else to the one it follows. What works for the line of
+    a structure `around` it is in its region already."""
     for block in code.blocks:
         for stretch in _stretches(code, block, cuts, taken):
-            # A kernel's first instructions wait for its code and its parameters, whatever they compute.
-            runs = _merged(_runs(stretch), HEAVY if block.start else 1)
-            for run in runs:
-                if run.location is not None:
-                    first, last = run.units[0], run.units[-1]
-                    yield Region("lines", "line", (first.at,), (last.at + 1,), run.location, first.number)
+            inside = [one for one in around if one.begin <= stretch[0].at < one.ends[-1]]
+            # A kernel's first instructions wait for its code and its parameters, whatever they compute; and what is in
+            # no structure is in no region but its own.
+            for run in _merged(_runs(stretch), HEAVY if block.start and inside else 1):
+                first, last = run.units[0], run.units[-1]
+                if not inside or run.location != inside[-1].location:
+                    size = last.at + 1 - first.at
+                    yield Region("lines", "line", (first.at,), (last.at + 1,), run.location, first.number, size=size)
 
 
 def _stretches(code: Code, block: Block, cuts: set[int], taken: set[int]) -> Iterator[list[Unit]]:
@@ -99,7 +102,7 @@ def line_ranges(code: Code, ranges: tuple[LineRange, ...]) -> Iterator[Region]:
 
 def _range(code: Code, wanted: LineRange, begin: int, end: int) -> Region:
     first = code.units[begin]
-    return Region("ranges", wanted.name, (begin,), (end,), (wanted.file, wanted.first), first.number)
+    return Region("ranges", wanted.name, (begin,), (end,), (wanted.file, wanted.first), first.number, size=end - begin)
 
 
 def _whole(code: Code, inside: list[Unit]) -> tuple[int, int] | None:

@@ -85,6 +85,7 @@ def iterations(code: Code, loops: list[Loop]) -> Iterator[Region]:
             "loops", "loop", (begin,), tuple(sorted({*ends, *early})), latch.location or code.units[begin].location,
             code.units[begin].number, counter=f"%wl_n{loop.header}",
             starts=tuple(sorted({code.tail(block) for block in entries})),
+            size=sum(code.blocks[number].stop - code.blocks[number].start for number in loop.body),
         )  # fmt: skip
 
 

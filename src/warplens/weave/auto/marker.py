@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 from warplens.weave.auto.arrival import arrived
 from warplens.weave.auto.code import Code, Unit
 from warplens.weave.auto.lines import line_ranges, worked_lines
-from warplens.weave.auto.loops import iterations, natural_loops, spins
+from warplens.weave.auto.loops import Loop, iterations, natural_loops, spins
 from warplens.weave.auto.operations import Operations
 from warplens.weave.auto.region import Region
+from warplens.weave.auto.structure import structures
 from warplens.weave.labels import end_with_return
 from warplens.weave.marks import mark_text
 from warplens.weave.ptx import Raw, parse
@@ -24,7 +25,7 @@ MARKED = "// @marked\n"
 _PRIORITY = {"ranges": 0, "loops": 1, "lines": 3}
 """What is kept when there are more regions than `Auto.most`: operations are 2."""
 
-_OPENS = 2
+_CLOSES, _OPENS = 1, 2
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,27 @@ def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel
         code = Code(function, files)
         lines[function.name] = code.lines()
         regions = find(code, auto)
-        kept = sorted(regions, key=lambda region: (_PRIORITY.get(region.kind, 2), region.begin))[: auto.most]
+        kept = sorted(regions, key=_priority)[: auto.most]
         if kept:
             sites[function.name] = tuple(_Writer(code, kept).write())
         if len(kept) < len(regions):
             left_out[function.name] = len(regions) - len(kept)
     return Marked(MARKED + module.text() if sites else text, sites, left_out, lines)
+
+
+def fill(text: str) -> str:
+    """PTX whose kernels have marks, with regions around what is in none of them: code that the compiler added where no
+    other rule sees it, such as what hands warps their parts of a specialised kernel."""
+    module = parse(text)
+    for function in module.entries:
+        code = Code(function, module.files)
+        if not code.cuts:
+            continue
+        inside = code.inside()
+        lines = _named(worked_lines(code, code.cuts, inside, []))
+        cuts = code.cuts | {gap for region in lines for gap in region.gaps}
+        _Writer(code, [*lines, *Operations(code, ("waits", "barriers"), cuts, inside).find()]).write()
+    return module.text()
 
 
 def find(code: Code, auto: Auto) -> list[Region]:
@@ -79,9 +95,32 @@ def find(code: Code, auto: Auto) -> list[Region]:
     if auto.wants("loops"):
         waits = [loop for loop, _ in spinning]
         found += iterations(code, [loop for loop in loops if loop not in waits])
-    lines = list(worked_lines(code, cuts, taken)) if auto.wants("lines") else []
+    lines = _lines(code, auto, loops, found, cuts, taken) if auto.wants("lines") else []
     cuts |= {gap for region in lines for gap in region.gaps}
     return found + lines + list(Operations(code, auto.classes, cuts, taken).find())
+
+
+def _lines(
+    code: Code, auto: Auto, loops: list[Loop], found: list[Region], cuts: set[int], taken: set[int]
+) -> list[Region]:
+    """Branches, loops and the lines in them; code without a line is work where everything is to be accounted for."""
+    around = structures(code, [loop for loop in loops if not _spun(code, loop, taken)], found, taken)
+    lines = [*around, *worked_lines(code, cuts, taken, around)]
+    return _named(lines) if auto.whole else [line for line in lines if line.location is not None]
+
+
+def _named(lines: Iterable[Region]) -> list[Region]:
+    return [replace(line, words="work") if line.location is None else line for line in lines]
+
+
+def _spun(code: Code, loop: Loop, taken: set[int]) -> bool:
+    return code.blocks[loop.header].start in taken
+
+
+def _priority(region: Region) -> tuple[int, ...]:
+    """What is kept first where there are more regions than may be marked; of lines, those that hold most."""
+    rank = _PRIORITY.get(region.kind, 2)
+    return (rank, -region.size, region.begin) if region.kind == "lines" else (rank, region.begin)
 
 
 class _Writer:
@@ -105,13 +144,13 @@ class _Writer:
                     _comment("V", name, "u32", region.counter), f"\tadd.u32 {region.counter}, {region.counter}, 1;"
                 ]  # fmt: skip
             if region.ends == region.begins:
-                gaps[region.begin].append(((_OPENS, region.rank), [*begin, *end]))
+                gaps[region.begin].append(((_OPENS, *region.opening), [*begin, *end]))
                 continue
             # Ends come first, the innermost of them at the front; then begins, the outermost at the front.
             for gap in region.begins:
-                gaps[gap].append(((_OPENS, region.rank), begin))
+                gaps[gap].append(((_OPENS, *region.opening), begin))
             for gap in region.ends:
-                gaps[gap].append(((1, -region.rank, -region.begin), end))
+                gaps[gap].append(((_CLOSES, *region.closing), end))
         for gap, texts in gaps.items():
             ordered = sorted(texts, key=lambda item: item[0])
             closing = [line for key, part in ordered if key[0] < _OPENS for line in part]
@@ -126,7 +165,7 @@ class _Writer:
             body = self.code.function.body
             assert body is not None
             body.insert(0, Raw.of(f"\t.reg .b32 {', '.join(declared)};"))
-        by_place = sorted(self.regions, key=lambda region: (region.begin, region.rank))
+        by_place = sorted(self.regions, key=lambda region: (region.begin, region.opening))
         return [Site(self.name(region), region.kind, self._where(region)) for region in by_place]
 
     def name(self, region: Region) -> str:

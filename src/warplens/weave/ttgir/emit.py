@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from warplens.weave.marks import mark_text
+from warplens.weave.marks import PREFIX, mark_text
 from warplens.weave.ttgir.spans import Span
 from warplens.weave.ttgir.tree import Block, Op
 
@@ -26,6 +26,35 @@ def declare_counters(ptx: str) -> str:
     """PTX in which the counters that marks name are declared, in every function that has a body."""
     names = sorted(set(re.findall(COUNTER + r"\d+\b", ptx)))
     return ptx.replace("\n{\n", f"\n{{\n\t.reg .b32 {', '.join(names)};\n") if names else ptx
+
+
+_SILENT = re.compile(r"\s*(?:[.]|//|\$L__(?:func_begin|tmp)\d+:|$)")
+"""Lines that are no instruction and no place to jump to."""
+_ELSEWHERE = re.compile(r"\s*(?:@|[$\w]+:|bra\b|brx\b|call\b|ret\b|exit\b|\})")
+_FIRST_LINE = re.compile(r"// @warplens B line%20\S+")
+
+
+def begin_at_once(ptx: str) -> str:
+    """PTX in which the kernel's first line begins with the kernel: LLVM puts parameters and other code that depends on
+    nothing in front of it."""
+    lines = ptx.split("\n")
+    entry = next((number for number, line in enumerate(lines) if ".entry" in line), len(lines))
+    opens = next((number for number in range(entry, len(lines)) if lines[number].rstrip() == "{"), len(lines))
+    top: int | None = None
+    for number in range(opens + 1, len(lines)):
+        line = lines[number]
+        if PREFIX in line:
+            mark = _FIRST_LINE.search(line)
+            if mark is not None and top is not None:
+                lines[number] = line.replace(mark[0], "")
+                lines.insert(top, "\t" + mark[0])
+            break
+        if _SILENT.match(line):
+            continue
+        if _ELSEWHERE.match(line):
+            break
+        top = number if top is None else top
+    return "\n".join(lines)
 
 
 def _asm(name: str, text: str, location: str, register: str = "", operand: str = "") -> str:

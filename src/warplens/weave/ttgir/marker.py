@@ -150,17 +150,18 @@ class _Marker:
 
     def _cap(self) -> tuple[list[tuple[Block, Op | None, Span]], dict[str, int]]:
         """At most `Auto.most` sites: lines go first, then the classes with the most sites; within the class that no
-        longer fits whole, what stands in the innermost loops. Line ranges were asked for by name and stay."""
+        longer fits whole, what stands in the innermost loops, and of lines those that hold least. Line ranges were
+        asked for by name and stay."""
         count = Counter(span.site.kind for _, _, span in self.spans)
         room = self.auto.most - count.pop("ranges", 0)
         dropped: dict[str, int] = {}
         for kind, sites in sorted(count.items(), key=lambda item: (item[0] != "lines", -item[1])):
             over = sum(count.values()) - sum(dropped.values()) - max(room, 0)
             if over > 0:
-                dropped[kind] = sites if kind == "lines" else min(over, sites)
+                dropped[kind] = min(over, sites)
         left = dict(dropped)
         gone: set[int] = set()
-        for index in sorted(range(len(self.spans)), key=lambda i: (-self.spans[i][2].depth, -i)):
+        for index in sorted(range(len(self.spans)), key=lambda i: (*_worth(*self.spans[i]), -i)):
             kind = self.spans[index][2].site.kind
             if left.get(kind):
                 left[kind] -= 1
@@ -175,6 +176,14 @@ class _Marker:
                     for frame in self.locations.frames(op.location):
                         found[frame.file].add(frame.line)
         return {file: tuple(sorted(lines)) for file, lines in found.items()}
+
+
+def _worth(block: Block, loop: Op | None, span: Span) -> tuple[int, int, int]:
+    """What goes first where not all fit: what is deep in loops, then of lines those without a loop, then short ones."""
+    if span.site.kind != "lines":
+        return -span.depth, 0, 0
+    ops = block.ops[span.start : span.stop]
+    return -span.depth, sum(op.name in LOOPS for op in ops), ops[-1].last - ops[0].first
 
 
 def _edges(spans: list[Span]) -> set[int]:

@@ -1,0 +1,75 @@
+"""Branches and loops as regions of their own line, with all that is in them: what passes between blocks is theirs.
+
+A region inside one basic block cannot hold the jump that ends it, nor the records that are written there. A region
+around the whole branch or loop does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from warplens.weave.auto.code import LEAVES, Code
+from warplens.weave.auto.loops import Loop
+from warplens.weave.auto.region import Location, Region
+
+
+def structures(code: Code, loops: list[Loop], others: Iterable[Region], taken: set[int]) -> list[Region]:
+    """A region for each branch and loop that control enters at its top and leaves at its bottom or by returning. Those
+    that would cross one of `others`, or a mark of the author's own, are left out, and so is one directly inside another
+    of the same line."""
+    known = list(others)
+    found: list[Region] = []
+    starts = {*_branches(code, taken), *_loops(code, loops)}
+    for begin, end, location in sorted(starts, key=lambda start: (start[0], -start[1])):
+        region = _around(code, begin, end, location)
+        if region is None or any(_crosses(region, other) for other in known):
+            continue
+        if any(region.begin < cut < region.ends[-1] for cut in code.cuts):
+            continue
+        if not any(one.location == location and holds(one, region) for one in found):
+            found.append(region)
+    return found
+
+
+def holds(outer: Region, inner: Region) -> bool:
+    """Whether a structure has all of another region's gaps in it."""
+    return outer.begin <= min(inner.gaps) and max(inner.gaps) <= outer.ends[-1]
+
+
+def _branches(code: Code, taken: set[int]) -> Iterator[tuple[int, int, Location | None]]:
+    for at, targets in code.jumps.items():
+        unit = code.units[at]
+        if code.falls_through(unit) and all(target > at for target in targets) and at not in taken:
+            yield at, at + 1, unit.location
+
+
+def _loops(code: Code, loops: list[Loop]) -> Iterator[tuple[int, int, Location | None]]:
+    for loop in loops:
+        blocks = [code.blocks[number] for number in loop.body]
+        last = code.units[code.blocks[loop.latches[-1]].stop - 1]
+        yield min(block.start for block in blocks), max(block.stop for block in blocks), last.location
+
+
+def _around(code: Code, begin: int, end: int, location: Location | None) -> Region | None:
+    """From `begin` to where everything that leaves it by a jump arrives."""
+    at = begin
+    while at < end:
+        end = max([end, *code.jumps.get(at, ())])
+        at += 1
+    gaps = code.enclosed(begin, end, leaving=True)
+    if gaps is None:
+        return None
+    leaves = (unit.at for unit in code.units[gaps[0] : gaps[1]] if unit.opcode in LEAVES)
+    first = code.units[begin]
+    size = gaps[1] - gaps[0]
+    return Region("lines", "line", (gaps[0],), (*leaves, gaps[1]), location, first.number, size=size)
+
+
+def _crosses(region: Region, other: Region) -> bool:
+    """Whether part of `other` is inside a structure and part is not, and `other` is not around all of it."""
+    begin, end = region.begin, region.ends[-1]
+    if min(other.begins) <= begin and max(other.ends) >= end:
+        return any(begin < gap < end for gap in other.gaps)
+    inside = {begin <= gap <= end for gap in other.gaps}
+    apart = all(gap <= begin for gap in other.gaps) or all(gap >= end for gap in other.gaps)
+    return len(inside) > 1 and not apart
