@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_cuda_compile import NVDISASM, sass
+from test_whole import kernel
 
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
@@ -388,3 +389,18 @@ def test_sass_keeps_what_each_region_holds(auto: str, tmp_path: Path) -> None:
     values = marked.text.count("// @warplens V")
     assert made.count("c") == meant.count("c") + values + 2, "and one at each end of the track"
     assert re.findall("[AM]+", made) == re.findall("[AM]+", meant)
+
+
+@pytest.mark.skipif(NVDISASM is None or shutil.which("ptxas") is None, reason="needs ptxas and nvdisasm")
+@pytest.mark.parametrize("store", ["now", "late", "spread"])
+def test_a_load_ends_when_its_value_is_there_wherever_its_record_waits(store: str, tmp_path: Path) -> None:
+    text = mark_ptx(kernel("ld.global.u32 %r4, [%rd1];\nadd.u32 %r5, %r4, %r4;\nst.global.u32 [%rd1], %r5;"), Auto.of("loads")).text
+    woven = weave(text, buffer=SymbolBuffer(), how=Weaving(store=store, aligned=True))
+    assert woven.stores["k"] == store
+    (tmp_path / "k.ptx").write_text(woven.text)
+    subprocess.run(["ptxas", "-arch=sm_90a", "k.ptx", "-o", "k.cubin"], cwd=tmp_path, check=True)
+    lines = sass((tmp_path / "k.cubin").read_bytes(), tmp_path, "k")
+    load = next(n for n, line in enumerate(lines) if "LDG" in line)
+    value = re.findall(r"\bR\d+\b", lines[load])[0]
+    stamped = next(n for n, line in enumerate(lines) if n > load and "SR_CLOCKLO" in line)
+    assert any(re.search(rf", {value}\b", line) for line in lines[load + 1 : stamped]), lines[load : stamped + 1]

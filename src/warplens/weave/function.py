@@ -13,7 +13,7 @@ from warplens.weave.constants import build_constants
 from warplens.weave.marks import PAYLOAD, Mark
 from warplens.weave.ptx import Function, Instruction, Label, Node, Raw, Scope
 from warplens.weave.shared import SharedRing, SharedTrack
-from warplens.weave.tracks import ZERO, RingTrack, Track
+from warplens.weave.tracks import AWAITED, ZERO, RingTrack, Track
 
 if TYPE_CHECKING:
     from warplens.weave.weaver import Weaver
@@ -72,6 +72,9 @@ class FunctionWeaver:
         self.first = None if self.whole is not None else self._first_mark()
 
     def weave(self) -> None:
+        if self.track.awaited != AWAITED:
+            for instruction in self.function.instructions():
+                instruction.raw = instruction.raw.replace(AWAITED, self.track.awaited)
         # The exit is timed before what its block still has to store: that is warplens's work, not the kernel's.
         for place in self.sketch.exits:
             if self._ends_track(place) and not _guarded(place):

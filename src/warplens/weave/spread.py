@@ -36,6 +36,8 @@ class SpreadTrack(Track):
 
     declarations = DECLARATIONS + f"\n\t.reg .b32 {_LANE}, {_COUNT}, {CLOCK}, {WORD};\n\t.reg .b64 {_AT};"
     leader = "%wl_q"
+    awaited = "%wl_lim"
+    """The high word is taken from the position at each claim: what was added to it would be lost, and the wait too."""
 
     def _lane(self) -> str:
         return f"and.b32 {_LANE}, %wl_t, 31; shl.b32 {_LANE}, {_LANE}, 3; shr.u32 %wl_t, %wl_t, 5;"

@@ -26,6 +26,9 @@ DECLARATIONS = """\
 ZERO = "%wl_z"
 """A register that is zero (bit 63 of a pointer) where ptxas cannot see it: what is computed from it stays put."""
 
+AWAITED = "%wl_hi"
+"""What marks that wait for a value add it to, times zero: a register that the stores behind them need."""
+
 
 class Track:
     """Text for one function's track; `slack` is how many slots past the capacity a block may write."""
@@ -33,6 +36,7 @@ class Track:
     declarations = DECLARATIONS
     leader = "%wl_p"
     """True in the lane that writes for its warp, once `_lead` has said which."""
+    awaited = AWAITED
 
     def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, how: Weaving, slack: int) -> None:
         self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack

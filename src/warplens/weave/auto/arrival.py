@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warplens.weave.tracks import ZERO
+from warplens.weave.tracks import AWAITED, ZERO
 
 
 def arrived(register: str, size: int) -> str:
@@ -10,4 +10,4 @@ def arrived(register: str, size: int) -> str:
     it adds zero to the high word of the records' pointer."""
     part = {2: f"mov.b32 %wl_t, {{{register}, {register}}};", 4: f"mov.b32 %wl_t, {register};"}
     take = part.get(size) or f"mov.b64 {{%wl_t, %wl_u}}, {register};"
-    return f"{take} mad.lo.u32 %wl_hi, %wl_t, {ZERO}, %wl_hi;"
+    return f"{take} mad.lo.u32 {AWAITED}, %wl_t, {ZERO}, {AWAITED};"
