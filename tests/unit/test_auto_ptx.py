@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_cuda_compile import NVDISASM, sass
-from test_whole import kernel
+from test_whole import kernel as kernel_of
 
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
@@ -394,7 +394,9 @@ def test_sass_keeps_what_each_region_holds(auto: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(NVDISASM is None or shutil.which("ptxas") is None, reason="needs ptxas and nvdisasm")
 @pytest.mark.parametrize("store", ["now", "late", "spread"])
 def test_a_load_ends_when_its_value_is_there_wherever_its_record_waits(store: str, tmp_path: Path) -> None:
-    text = mark_ptx(kernel("ld.global.u32 %r4, [%rd1];\nadd.u32 %r5, %r4, %r4;\nst.global.u32 [%rd1], %r5;"), Auto.of("loads")).text
+    text = mark_ptx(
+        kernel_of("ld.global.u32 %r4, [%rd1];\nadd.u32 %r5, %r4, %r4;\nst.global.u32 [%rd1], %r5;"), Auto.of("loads")
+    ).text
     woven = weave(text, buffer=SymbolBuffer(), how=Weaving(store=store, aligned=True))
     assert woven.stores["k"] == store
     (tmp_path / "k.ptx").write_text(woven.text)
