@@ -113,8 +113,8 @@ struct Kernel {
     // Every lane comes along, with its stores predicated: registers that a branch sets would live on from before it.
     const detail::Sizes sizes = detail::load_sizes(buffer, scribe_);
     const unsigned slot = detail::slot_in_block(p, leader), track = p.block * sizes.per_block + slot;
-    const bool near = static_cast<unsigned long long>(track + 1) * sizes.stride >> 32 == 0;  // as high_of takes for granted
-    const bool fits = slot < sizes.per_block && track < sizes.tracks && near;
+    const bool in_reach = static_cast<unsigned long long>(track + 1) * sizes.stride >> 32 == 0;  // as high_of assumes
+    const bool fits = slot < sizes.per_block && track < sizes.tracks && in_reach;
     // Of the launch header where the track does not fit or is the first, so that its fields can be stored from here.
     const unsigned long long at = buffer.address + static_cast<unsigned long long>(fits ? track : 0) * sizes.stride;
     detail::store<WL_BUFFER_REFUSED_AT>(at, 1u, scribe_ && !fits);
