@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from cute_gpu import compile_cute
-from cute_kernels import fake, run_add
-from cutlass import Float16
+from cute_kernels import fake, run_add, run_everything
+from cutlass import Float16, Int32
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
 from test_cuda_compile import needs_sass, sass, usage
 
@@ -114,3 +114,11 @@ def test_a_loop_of_marks_needs_four_registers(vector_adds: dict[bool, Any], tmp_
     assert done.returncode == 0, done.stderr
     held = usage(cubin.read_bytes(), tmp_path)
     assert (held["REG"], held["LOCAL"], held["STACK"]) == (room, 0, 0)
+
+
+def test_an_anchor_reads_both_clocks_before_it_stores_either(tmp_path: Path) -> None:
+    """Behind the store of the timer's value the clock read would wait for that."""
+    compiled = compile_cute(run_everything, fake(), fake(), Int32(4), Int32(4), wlc.buffer())
+    reads = steps(sass(compiled.__cubin__, tmp_path), {}, r"SR_GLOBALTIMERLO|STG")
+    # The start's and the exit's are wide clock reads; the anchor's is between them.
+    assert [reads[at + 1] for at, step in enumerate(reads) if step == "SR_GLOBALTIMERLO"][1] == "c"

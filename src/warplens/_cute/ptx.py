@@ -55,17 +55,20 @@ def records(words: Sequence[str | int], full: str) -> str:
 
 
 def payload(word: str | int, value: str, full: str) -> str:
-    """Payload, then record. Where only one slot is left it stays empty: a lone payload could be read as a record."""
+    """Payload, then record. Where only one slot is left it stays empty: a lone payload could be read as a record.
+
+    The clock is read first: behind the store it would wait for that, and an anchor's timer would be read too early.
+    """
     fits, kept = "", value
     if full == "stop":
         fits, kept = f"setp.ne.b32 f, wl_at, wl_end; mov.b64 v, {value}; selp.b64 v, v, 0, f;", "v"
     return f"""{{
     .reg .b32 c, o; .reg .b64 a, b, v; .reg .pred f;
+    mov.u32 c, %clock;
     {_slot("a", full)} {_next(full)}
     {_slot("b", full)}
     {fits}
     @wl_lead st.global.cs.b64 [a], {kept};
-    mov.u32 c, %clock;
     @wl_lead st.global.cs.v2.b32 [b], {{{word}, c}};
     {_next(full)}
 }}"""
