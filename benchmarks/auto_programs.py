@@ -147,7 +147,7 @@ def slowdown(times: dict[str, Any]) -> dict[str, Any]:
         base = statistics.median(plain[WARM_UP:] or plain)
         row: dict[str, Any] = {"plain_ns": base, "launches": len(plain)}
         for rules in RULES[1:]:
-            recorded = times[rules].get("kernels", {})
+            recorded = times.get(rules, {}).get("kernels", {})  # none where the process was stopped before
             name = next((one for one in recorded if one == kernel or f"{one}<" in kernel or f"{one}(" in kernel), None)
             marked = times[rules].get("times", {}).get(kernel) if name else None
             if marked:
