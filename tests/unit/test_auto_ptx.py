@@ -360,6 +360,14 @@ def test_the_authors_own_marks_keep_their_place() -> None:
     assert "mine" in order
 
 
+def test_a_loop_that_a_kernel_jumps_to_behind_a_mark_of_its_author_counts_from_zero() -> None:
+    text = kernel_of("$x:\nadd.u32 %r1, %r1, 1;\nsetp.lt.u32 %p1, %r1, 5;\n@%p1 bra $x;")
+    first = text.index("\tld.param")
+    text = text[:first] + "\t// @warplens I mine\n\tbra $x;\n" + text[text.index("$x:") :]
+    lines = [line.strip() for line in mark_ptx(text, Auto.of("loops")).text.splitlines()]
+    assert lines.index("mov.u32 %wl_n1, 0;") < lines.index("bra $x;")
+
+
 def test_nothing_asked_for_changes_nothing() -> None:
     text = source("nvcc_kernels")
     assert mark_ptx(text, Auto()).text == text

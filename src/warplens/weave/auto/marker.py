@@ -155,8 +155,8 @@ class _Writer:
             ordered = sorted(texts, key=lambda item: item[0])
             closing = [line for key, part in ordered if key[0] < _OPENS for line in part]
             opening = [line for key, part in ordered if key[0] == _OPENS for line in part]
-            if gap in self.code.cuts and closing:
-                # The author's own marks stand in this gap: what ends here ends before them.
+            if gap and gap in self.code.cuts and closing:
+                # The author's own marks stand in this gap: what ends here ends before them. At the top nothing does.
                 _insert(self.code.units[gap - 1], closing, 1)
                 closing = []
             if closing or opening:
