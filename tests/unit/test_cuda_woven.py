@@ -235,6 +235,7 @@ def test_words_kept_in_registers_are_given_up_where_they_make_the_kernel_spill(
     trace, out = profiled(gpu, re.sub(r"WL_(VALUE|ASYNC_\w+)\(.*?\);", "", INLINED))
     assert out == expected(64, 1)
     assert "%wl_k" in gpu.images[0]
+    assert len(gpu.images) == 2, "what no longer spills is not woven again"
     assert "%wl_k" not in gpu.launched[0]
     assert len(trace) == 4 * (2 * 5 + 2)
 

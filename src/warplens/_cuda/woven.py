@@ -61,7 +61,9 @@ def load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
     """Weave the PTX and let the driver assemble it; where what waits in registers makes it spill, with less of that."""
     build = _load(lib, text, how)
     spilled = _local_bytes(lib, build)
-    for lean in (replace(how, keep=0), replace(how, keep=0, join=False)) if spilled else ():
+    for lean in (replace(how, keep=0), replace(how, keep=0, join=False)):
+        if not spilled:
+            break
         other = _load(lib, text, lean)
         if (bytes_now := _local_bytes(lib, other)) < spilled:
             build, spilled = other, bytes_now

@@ -61,6 +61,8 @@ class FunctionWeaver:
         self.spread_words: dict[int, str] = {}
         self.runs = weaver.runs[function.name] if self.whole is not None else []
         """Blocks that share a store, spread over the lanes."""
+        together = {block.order for run in self.runs for block in run}
+        self.alone = [block for block in sketch.blocks if block.order not in together]
         loops = [run for run in self.runs if run[0].in_loop]
         self.lanes = spread.Lanes(slot for run in loops for _, _, slot in self._reads(run))
         self._keep_words()
@@ -79,9 +81,8 @@ class FunctionWeaver:
         for place in self.sketch.exits:
             if self._ends_track(place) and not _guarded(place):
                 place.before(Raw.of(self.track.exit_clock()))
-        for block in self.sketch.blocks:
-            if not any(block in run for run in self.runs):
-                self._block(block)
+        for block in self.alone:
+            self._block(block)
         for run in self.runs:
             assert isinstance(self.track, spread.SpreadTrack)
             self._spread(run, self.track)
@@ -122,9 +123,8 @@ class FunctionWeaver:
             plain = all(site.mark.slots == 1 and not site.mark.operand for block in run for site in block.sites)
             if run[0].in_loop and plain and len(self.spread_words) < self.weaver.how.keep:
                 self.spread_words[run[0].order] = self._new("%wl_k")
-        spread_out = [block for run in self.runs for block in run]
-        for block in self.sketch.blocks:
-            for site in block.sites if block.in_loop and not full and block not in spread_out else []:
+        for block in self.alone:
+            for site in block.sites if block.in_loop and not full else []:
                 word = self._word(site.mark)
                 if word not in self.kept and len(self.kept) < self.weaver.how.keep:
                     self.kept[word] = self._new("%wl_k")
