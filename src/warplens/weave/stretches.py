@@ -10,24 +10,25 @@ def stretches(blocks: list[Block], flow: Flow, most: int) -> list[list[Block]]:
     """The blocks in runs of at most `most` slots. Within a run each block is followed by the next before any other mark
     is passed, and the next is never passed without it: what one of them records can wait for the last."""
     places = [[flow.piece(block.sites[end].place.node) for end in (0, -1)] for block in blocks]
+    starts = {first: number for number, (first, _) in reversed(list(enumerate(places))) if first is not None}
     after = flow.postdominators()
     following: dict[int, int] = {}
     for number, (_, last) in enumerate(places):
         if number + 1 < len(blocks) and places[number + 1][0] == last:
             following[number] = number + 1
             continue
-        other = _next(last, places, flow)
+        other = _next(last, starts, flow)
         if last is not None and other is not None and _in_turn(last, places[other][0], flow, after):
             following[number] = other
     heads = [number for number in range(len(blocks)) if number not in following.values()]
     return [run for head in heads for run in _runs(head, following, blocks, most)]
 
 
-def _next(last: int | None, places: list[list[int | None]], flow: Flow) -> int | None:
-    """The block whose marks are the next to be passed after a piece, if only one can be."""
+def _next(last: int | None, starts: dict[int, int], flow: Flow) -> int | None:
+    """The block whose marks are the next to be passed after a piece, if only one can be; `starts` has the first block
+    of each piece that one begins in."""
     if last is None:
         return None
-    starts = {first: other for other, (first, _) in reversed(list(enumerate(places))) if first is not None}
     ways = flow.ways(flow.pieces[last].follow, sum(1 << first for first in starts)) | {last}
     found = {starts[piece] for way in ways for piece in flow.pieces[way].follow if piece in starts}
     return found.pop() if len(found) == 1 else None

@@ -210,8 +210,8 @@ class Weaver:
 
     def _runs(self, name: str) -> list[list[Block]]:
         """Blocks whose records can wait in the lanes: there is one for each, and every lane has its value."""
-        whole = self.whole[name]
-        runs = stretches(self.outlines[name].blocks, whole.flow, LANES if self.how.join else 0)
+        whole, blocks = self.whole[name], self.outlines[name].blocks
+        runs = stretches(blocks, whole.flow, LANES) if self.how.join else [[block] for block in blocks]
         own = [block for run in runs for block in run if any(whole.own(s.mark.operand) for s in block.sites)]
         return [
             list(part)
