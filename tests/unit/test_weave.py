@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from warplens.capture import Capture, Launch
+from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
-from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
+from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
 from warplens.weave import simulate
 from warplens.weave.auto import mark_ptx
 from warplens.weave.calls import with_parameter
@@ -295,6 +297,30 @@ def test_a_full_track_keeps_the_first_counts_the_rest_and_stays_inside(store: st
         kept = whole[: len(records)]
         assert [record[:4] for record in records] == kept
         assert len(records) >= min(len(whole), capacity_of(shift, "stop", woven.slack)) - 1
+
+
+@pytest.mark.parametrize("store", ["now", "late", "end", "defer", "spread"])
+def test_a_payload_cut_off_from_its_record_at_the_end_of_a_full_track_is_no_record(store: str) -> None:
+    """Its words may look like one: 9 would be the begin of region 1, at clock 0."""
+    loop = "mov.u32 %r4, 9;\n$x:\n// @warplens B step\n// @warplens V step u32 %r4\nadd.u32 %r4, %r4, 0;\n"
+    loop += "// @warplens E step\nadd.u32 %r1, %r1, 1;\nsetp.lt.u32 %p1, %r1, 60;\n@%p1 bra $x;\n"
+    text = UNIFORM[: UNIFORM.index("\t// @warplens B all")] + loop + "ret;\n}\n"
+    for steps in range(4):
+        body = "// @warplens I tick\nadd.u32 %r5, %r5, 1;\n" * steps
+        woven = weave(text.replace("mov.u32 %r4, 9;", body + "mov.u32 %r4, 9;"), how=Weaving(store=store, aligned=True))
+        shift = shift_for(8, "stop", woven.slack)
+        capacity, stride = capacity_of(shift, "stop", woven.slack), 1 << shift
+        memory = simulate.Memory()
+        base = memory.alloc(stride, align=stride)
+        simulate.run(woven.text, "work", 1, 32, [base, 0, 0, base | shift], memory=memory)
+        raw = memory.read(base, np.uint8, stride)[: track_stride(capacity)]
+        trace = decode(Capture([Launch("work", (1, 1, 1), (32, 1, 1), woven.regions, capacity, raw.copy())]))
+        found = trace.spans.select(["region", "kind"]).to_pylist()
+        assert {(row["region"], row["kind"]) for row in found} <= {
+            ("step", "span"), ("step", "value"), ("tick", "instant")
+        }  # fmt: skip
+        assert [row["kind"] for row in found].count("instant") == steps
+        assert max(trace.spans["dur_cycles"].to_pylist()) < 1 << 20
 
 
 def test_a_ring_keeps_the_latest() -> None:

@@ -25,6 +25,8 @@ _SANE = 1 << 62
 """Clocks and times past this are garbage, and adding to them would overflow."""
 _SLOWEST_NS, _PAUSE_NS = np.uint64(1000), np.uint64(10**9)
 """No clock takes longer for a cycle, but for a pause of the whole GPU: times at such a rate would overflow."""
+_LOW = 0xFFFFFFFF
+"""The bits of the clock that a record holds."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,14 @@ def windows(launch: Launch, nominal_mhz: float) -> Windows:
     lossy = written > slots
     ring = np.full(len(track), launch.full == "ring")
     wrapped = ring & lossy & exited
-    if launch.capacity:
-        first = np.where(wrapped, written % launch.capacity, first)
-        slots -= ~ring & lossy & _last_slot_unused(raw, launch)[track]
     start_clock, start_ns, exit_clock, exit_ns = (
         header[name].astype(np.int64) for name in ("start_clock", "start_ns", "exit_clock", "exit_ns")
     )
+    if launch.capacity:
+        first = np.where(wrapped, written % launch.capacity, first)
+        last = _last_slot(raw, launch)[track]
+        lived = np.where(exited, exit_clock - start_clock, _LOW)
+        slots -= ~ring & lossy & ((last == 0) | ((last >> 32).astype(np.int64) - start_clock & _LOW > lived))
     elapsed = np.where(exited, exit_ns - start_ns, 0)
     measured = (exit_clock - start_clock) / np.maximum(elapsed, 1)
     return Windows(
@@ -125,10 +129,11 @@ def _plausible(headers: npt.NDArray[np.void], launch: Launch) -> Bool:
     return np.asarray(good)
 
 
-def _last_slot_unused(raw: npt.NDArray[np.uint8], launch: Launch) -> Bool:
-    """Whether each track's last slot is blank: a value that did not fit whole leaves it so."""
+def _last_slot(raw: npt.NDArray[np.uint8], launch: Launch) -> npt.NDArray[np.uint64]:
+    """Each track's last slot. A value that did not fit whole leaves it blank, or, where a block of marks is stored as
+    one, its payload there: a record's clock would be of the track's time."""
     at = HEADER_BYTES + (launch.capacity - 1) * SLOT_BYTES
-    return np.asarray(np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,)) == 0)
+    return np.asarray(np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,)))
 
 
 def _unfinished(raw: npt.NDArray[np.uint8], offset: int, launch: Launch) -> tuple[int, int]:

@@ -9,7 +9,8 @@ A record fills one slot: `word0 = kind | region << 3 | tag << 27`, `word1 = %clo
 anchor fills two: its 8-byte payload comes first and its record second, because a full ring is cut at an arbitrary
 slot and only a backward walk from the newest record can then tell payloads from records. At the end of a track
 that stops when full, such a pair is written whole or not at all (both slots still count as written), so that the
-last slot kept is never a lone payload.
+last slot kept is never a lone payload. Woven code stores a block of marks as one and may cut a pair there; what should
+be that payload's clock is then hardly ever one of the track's time, and decoding leaves the slot out.
 
 An anchor's payload is the globaltimer, or, if its tag names a kind of WIDE_KINDS, the mark's own 64-bit clock: it then
 is a record of that kind, for tracks with gaps longer than the 32-bit clock. Tag ANCHOR gives the clock alone, ahead of
