@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -38,13 +39,20 @@ def steps(instructions: list[str], words: dict[int, str], work: str) -> list[str
     return found
 
 
+def example(name: str) -> Any:
+    """An example's module. Triton's have the same names, so this one goes by its path."""
+    spec = importlib.util.spec_from_file_location(f"cute_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
 def gemms() -> dict[bool, Any]:
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        import gemm
-    finally:
-        sys.path.remove(str(EXAMPLES))
+    gemm = example("gemm")
     tensors = [make_fake_compact_tensor(Float16, (4096, 4096), stride_order=(1, 0), assumed_align=16) for _ in range(3)]
     return {on: compile_cute(gemm.run, *tensors, wlc.buffer(), make_fake_stream(), on) for on in (True, False)}
 
@@ -86,13 +94,9 @@ def test_an_add_reads_its_clock_around_loads_and_stores(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def vector_adds() -> dict[bool, Any]:
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        import vector_add
-    finally:
-        sys.path.remove(str(EXAMPLES))
+    run = example("vector_add").run
     tensors = [fake(1 << 20) for _ in range(3)]
-    return {on: compile_cute(vector_add.run, *tensors, wlc.buffer(), on) for on in (True, False)}
+    return {on: compile_cute(run, *tensors, wlc.buffer(), on) for on in (True, False)}
 
 
 def test_a_loop_of_marks_spills_nothing(vector_adds: dict[bool, Any], tmp_path: Path) -> None:
