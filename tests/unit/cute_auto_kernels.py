@@ -50,13 +50,18 @@ class Shift:
         self.kernel(y, n).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1])
 
 
-@cute.kernel
-def marked(y: cute.Pointer, prof: Int64):
-    wlc.kernel(prof)
+@cute.jit
+def by_hand(y: cute.Pointer):
     target = cute.make_tensor(y, cute.make_layout(N))
     thread, _, _ = cute.arch.thread_idx()
     with wlc.region("by hand"):
         target[thread] = Float32(7.0)
+
+
+@cute.kernel
+def marked(y: cute.Pointer, prof: Int64):
+    wlc.kernel(prof)
+    by_hand(y)
 
 
 @cute.jit
@@ -68,10 +73,7 @@ def both(x: cute.Pointer, y: cute.Pointer, n: Int32, prof: Int64):
 @cute.kernel
 def marked_by_buffer(y: cute.Pointer, prof: wlc.Buffer):
     wlc.kernel(prof)
-    target = cute.make_tensor(y, cute.make_layout(N))
-    thread, _, _ = cute.arch.thread_idx()
-    with wlc.region("by hand"):
-        target[thread] = Float32(7.0)
+    by_hand(y)
 
 
 @cute.jit

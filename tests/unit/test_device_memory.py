@@ -138,6 +138,8 @@ def test_memory_of_a_failed_device_goes_without_a_stack_trace(monkeypatch: pytes
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(driver_memory, "driver", functools.cache(Driver))
     buffer = driver_memory.DriverBuffer(64, 0)
-    library.cuMemFree_v2 = lambda address: 700
+    refused: list[object] = []
+    library.cuMemFree_v2 = lambda address: refused.append(address) or 700
     del buffer
     gc.collect()
+    assert len(refused) == 1

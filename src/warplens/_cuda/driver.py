@@ -16,6 +16,8 @@ from warplens.errors import WarplensError
 
 _CLOCK_KHZ, _SM_COUNT, _MAJOR, _MINOR = 13, 16, 75, 76
 _HOST, _DEVICE = 1, 2
+CAPTURED = "it is captured into a CUDA graph, and replays are not recorded"
+"""Why a launch for which `is_capturing` holds runs unmarked."""
 
 
 class _Memcpy2D(ctypes.Structure):

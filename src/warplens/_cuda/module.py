@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from warplens import session
 from warplens._cuda.arguments import Shape, dim3, pack, stream_handle
-from warplens._cuda.driver import Driver, driver
+from warplens._cuda.driver import CAPTURED, Driver, driver
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_include
 from warplens._cuda.pending import DeviceBuffer
 from warplens.capture import Dim3
@@ -185,7 +185,7 @@ class Kernel:
         """Whether the launch goes into a graph: no memory may be taken meanwhile, and a replay has no buffer."""
         captured = lib.is_capturing(shape.stream)
         if captured:
-            profile.note(self.name, "runs unmarked: it is captured into a CUDA graph, and replays are not recorded")
+            profile.note(self.name, f"runs unmarked: {CAPTURED}")
         return captured
 
     def _woven(self, lib: Driver, profile: session.Profile, shape: Shape) -> tuple[int, list[int], int] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from warplens import session
 from warplens._cuda.arguments import Shape
-from warplens._cuda.driver import driver
+from warplens._cuda.driver import CAPTURED, driver
 from warplens._intercept.twins import Harmful, Twin, Unavailable, twin_of
 from warplens.errors import WarplensError
 from warplens.launch.buffers import Buffers
@@ -76,7 +76,7 @@ class Launches(Buffers):
     def _find(self, kernel: Kernel, shape: Shape) -> Twin:
         lib = driver()
         if lib.is_capturing(shape.stream):
-            raise Unavailable("it is captured into a CUDA graph, and replays are not recorded")
+            raise Unavailable(CAPTURED)
         key = (kernel.function, math.prod(shape.block), shape.shared)
         if key not in self._chosen:
             try:

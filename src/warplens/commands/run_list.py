@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from rich.markup import escape
 
@@ -36,7 +35,7 @@ def run(program: Program, *, kernels: str | None, as_json: bool) -> int:
     pattern = Profile(kernels=kernels).options
     with stdout_to_stderr(as_json):
         outcome = _watched(program, profile, activity)
-    rows = [_as_noted(row, profile) for row in list_kernels(activity.times, profile.seen, profile.notes)]
+    rows = list_kernels(activity.times, profile.seen, profile.notes)
     chosen = [row for row in rows if pattern.wants_kernel(row.kernel)]
     if as_json:
         print_json(
@@ -58,12 +57,6 @@ def run(program: Program, *, kernels: str | None, as_json: bool) -> int:
         names = ", ".join(short(row.kernel) for row in rows[:12])
         raise WarplensError(f"--kernels {kernels}: matches none of the {plural(len(rows), 'kernel')} that ran: {names}")
     return 0
-
-
-def _as_noted(row: Listed, profile: Profile) -> Listed:
-    """What a front end has to say of a kernel while nothing is woven is why it could not be, as in an interpreter."""
-    said = profile.notes.get(row.kernel)
-    return replace(row, markable=False, reason="; ".join(said)) if said and row.markable else row
 
 
 def _watched(program: Program, profile: Profile, activity: Activity) -> Outcome:

@@ -35,17 +35,22 @@ class Listed:
 def list_kernels(
     times: Mapping[str, Sequence[int]], seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]
 ) -> list[Listed]:
-    """Every kernel, the one with the most time first; `seen` are those whose code passed through a front end."""
+    """Every kernel, the one with the most time first; `seen` are those whose code passed through a front end, and what
+    one has to say of a kernel while nothing is woven is why it could not be."""
     rows = []
     met = set()
     for name, durations in times.items():
         known = _known(name, seen)
         met.add(known)
-        reason = "" if known else "; ".join(notes.get(name, ())) or _reason(name)
+        said = "; ".join(notes.get(known or name, ()))
+        reason = said or ("" if known else _reason(name))
         total = sum(durations)
         mean, p50 = total / len(durations), statistics.median(durations)
-        rows.append(Listed(known or name, len(durations), total, mean, p50, bool(known), reason))
-    rows += [Listed(name, count, None, None, None, True) for name, count in seen.items() if name not in met]
+        rows.append(Listed(known or name, len(durations), total, mean, p50, not reason, reason))
+    for name, count in seen.items():
+        if name not in met:
+            reason = "; ".join(notes.get(name, ()))
+            rows.append(Listed(name, count, None, None, None, not reason, reason))
     return sorted(rows, key=lambda row: (-(row.total_ns or 0), -row.launches))
 
 
