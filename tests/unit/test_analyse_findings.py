@@ -15,7 +15,7 @@ from warplens.analyse.findings import findings, own_cost
 from warplens.analyse.modes import find_modes, modes
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, Meta
-from warplens.trace.shift import RECORD_CYCLES
+from warplens.trace.shift import ALONE_CYCLES, RECORD_CYCLES
 
 
 def chain(durations: list[int], region: str = "load", warps: int = 1) -> Trace:
@@ -119,6 +119,8 @@ def test_a_calibration_tells_the_cost_too() -> None:
     held = next(one for one in findings(imbalanced(1.0, {RECORD_CYCLES: 300.0})) if one.kind == "imbalance")
     assert "30 % that profiling itself cost" in held.withheld
     assert own_cost(imbalanced(1.0, {RECORD_CYCLES: 10.0}), "kernel") == pytest.approx(800 / 80_800)
+    unhidden = {RECORD_CYCLES: 0.0, ALONE_CYCLES: 20.0}
+    assert own_cost(imbalanced(1.0, unhidden), "kernel") == pytest.approx(1600 / 80_800), "what regions hide costs too"
     assert own_cost(imbalanced(), "kernel") is None
 
 

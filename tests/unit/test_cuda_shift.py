@@ -30,6 +30,10 @@ def trace(records: list[tuple[Kind, int, int]], names: dict[int, str], cost: dic
     return decode(Capture([launch]))
 
 
+def span(region: int, begin: int, length: int) -> list[tuple[Kind, int, int]]:
+    return [(Kind.BEGIN, region, begin), (Kind.END, region, begin + length)]
+
+
 @given(work=st.lists(st.integers(0, 400), min_size=1, max_size=6), region=st.integers(0, 30), record=st.integers(0, 20))
 def test_nested_regions_come_back_at_their_true_length(work: list[int], region: int, record: int) -> None:
     """Each region has its own work before the next begins inside it; what it measures is all work in it, one region's
@@ -53,6 +57,13 @@ def test_a_region_shorter_than_its_marks_is_zero_and_instants_count_once() -> No
     assert result.time_shift().tolist() == [85, 0, 0]
 
 
+def test_a_region_that_ends_before_its_result_gets_those_cycles_back_but_an_empty_one_stays_empty() -> None:
+    cost = {"region_cycles": -2, "record_cycles": 0, "empty_cycles": 1}
+    lengths = {254: 256, 0: 0, 1: 0, 2: 4}
+    records = [line for i, length in enumerate(lengths) for line in span(1, 300 * i, length)]
+    assert trace(records, {1: "r"}, cost).time_shift().tolist() == list(lengths.values())
+
+
 def test_without_a_calibration_nothing_is_assumed() -> None:
     bare = trace([(Kind.BEGIN, 1, 0), (Kind.END, 1, 10)], {1: "r"}, {})
     with pytest.raises(WarplensError, match="k has no calibration.*calibrate"):
@@ -67,13 +78,16 @@ def test_the_calibration_finds_the_constants_of_a_device() -> None:
     now = 0
     for _ in range(WARM_UP + 30):
         for region, length in ((1, 4 * SHORT + 11), (2, 4 * LONG + 11)):
-            records += [(Kind.BEGIN, region, now), (Kind.END, region, now + length)]
+            records += span(region, now, length)
             now += length + 20
         inner = 4 * SHORT + 11
         outer = 3 * 4 * SHORT + 11 + 2 * 7
         records += [(Kind.BEGIN, 3, now), (Kind.BEGIN, 4, now + 130), (Kind.END, 4, now + 130 + inner)]
-        records += [(Kind.END, 3, now + outer), (Kind.BEGIN, 5, now + outer + 20), (Kind.END, 5, now + outer + 36)]
+        records += [(Kind.END, 3, now + outer)]
         now += outer + 60
+    for _ in range(WARM_UP + 30):
+        records += span(5, now, 16)
+        now += 45
     found = solve(trace(records, names, {}), "made up")
-    assert (found.region, found.record, found.empty) == (11, 7, 16)
-    assert found.cost == {"region_cycles": 11, "record_cycles": 7}
+    assert (found.region, found.record, found.empty, found.alone) == (11, 7, 16, 22.5)
+    assert found.cost == {"region_cycles": 11, "record_cycles": 7, "empty_cycles": 16, "record_alone_cycles": 22.5}

@@ -216,6 +216,7 @@ def test_a_calibration_of_woven_marks_goes_with_the_launches_it_is_true_of(
     assert store == "spread"
     assert calibration.device == "interpreter"
     assert 0 <= calibration.record < 60
+    assert calibration.alone > calibration.record, "where nothing hides it, a record costs more"
     monkeypatch.setitem(module_file.calibrations, ("interpreter", store), calibration.cost)
     trace, _ = profiled(gpu, INLINED)
     assert trace.time_shift() is not None

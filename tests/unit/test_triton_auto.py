@@ -177,7 +177,7 @@ def test_a_second_launch_gets_the_room_that_the_first_one_needed(gpu: FakeGpu, m
 def test_the_slowdown_is_estimated_from_what_a_record_costs(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cost, "constants", lambda: {cost.ALONE: 10.0})
+    monkeypatch.setattr(cost, "constants", lambda: {cost.ALONE_CYCLES: 10.0})
     trace = run_norm(gpu, times=2, auto="all", least_occupancy=0).trace
     for info in trace.meta.launches:
         share = 10.0 * info.extra["most_written"] * info.tracks / info.busy_cycles

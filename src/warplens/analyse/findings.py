@@ -20,7 +20,7 @@ from warplens.analyse.result import PerKernel
 from warplens.analyse.waits import wait_findings, waits
 from warplens.analyse.waves import wave_findings, waves
 from warplens.trace.model import Trace
-from warplens.trace.shift import RECORD_CYCLES
+from warplens.trace.shift import ALONE_CYCLES, RECORD_CYCLES
 
 _LEAST = 0.005
 
@@ -91,7 +91,7 @@ def own_cost(trace: Trace, kernel: str) -> float | None:
     """The share of the kernel's time that profiling took, or None where nobody measured it.
 
     Either the whole kernel was timed with and without marks (`slowdown` in the trace's cost), or a calibration knows
-    what a record costs, and every span has two.
+    what a record costs where nothing hides it, and every span has two.
     """
     infos = [info for info in trace.meta.launches if info.kernel == kernel]
     measured = [float(cost["slowdown"]) for cost in (*(i.cost for i in infos), trace.meta.cost) if "slowdown" in cost]
@@ -103,4 +103,5 @@ def own_cost(trace: Trace, kernel: str) -> float | None:
         return None
     lives = Lives.of(trace)
     records = 2 * int(lives.is_span[lives.spread(lives.tracks_of(kernel))].sum())
-    return min(records * float(known[0].cost[RECORD_CYCLES]) / lived, 1.0)
+    cost = known[0].cost
+    return min(records * float(cost.get(ALONE_CYCLES, cost[RECORD_CYCLES])) / lived, 1.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.trace.model import Trace
-from warplens.trace.shift import RECORD_CYCLES, REGION_CYCLES
+from warplens.trace.shift import ALONE_CYCLES, EMPTY_CYCLES, RECORD_CYCLES, REGION_CYCLES
 
 SHORT, LONG, ROUNDS, WARM_UP = 64, 128, 120, 20
 """Dependent fmas in the short and the long regions, how often each runs, and how many of those warm up."""
@@ -18,17 +18,28 @@ SLOTS = 10
 @dataclass(frozen=True)
 class Calibration:
     """Cycles on one GPU: `region` is what a region measures beyond its work, `record` what each record inside a region
-    adds to it, `empty` what a region without work measures."""
+    adds to it, `empty` what a region without work measures, `alone` what a record takes where nothing hides it.
+
+    The work is a chain of instructions that wait for each other. A region ends when its last instruction is issued, not
+    when its result is there, so `region` is negative where the marks themselves add less than that. `record` is 0 where
+    a record is a clock read that issues while the chain waits, and its store comes after the region.
+    """
 
     device: str
     region: float
     record: float
     empty: float
+    alone: float
 
     @property
     def cost(self) -> dict[str, float]:
         """As a launch keeps it."""
-        return {REGION_CYCLES: self.region, RECORD_CYCLES: self.record}
+        return {
+            REGION_CYCLES: self.region,
+            RECORD_CYCLES: self.record,
+            EMPTY_CYCLES: self.empty,
+            ALONE_CYCLES: self.alone,
+        }
 
 
 def solve(trace: Trace, device: str) -> Calibration:
@@ -41,4 +52,7 @@ def solve(trace: Trace, device: str) -> Calibration:
     unit = (raw["long"] - raw["short"]) / (LONG - SHORT)
     region = raw["short"] - SHORT * unit
     record = (raw["outer"] - 3 * SHORT * unit - region) / 2
-    return Calibration(device, region, record, raw["empty"])
+    # Half of what a round of the empty region takes, which is two records and the loop around them.
+    begins = trace.numpy("start_cycle")[codes == names.index("empty")]
+    alone = float(np.median(np.diff(begins[WARM_UP:]))) / 2
+    return Calibration(device, region, record, raw["empty"], alone)

@@ -17,15 +17,15 @@ from warplens._cuda.driver import Driver, driver
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import WarplensError
-from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, WARM_UP, solve
+from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
-from warplens.trace.model import Trace
+from warplens.trace.shift import ALONE_CYCLES
 from warplens.weave.marks import mark_text
 from warplens.weave.options import ParamBuffer, shift_for
 from warplens.weave.weaver import Woven, weave
 
-SLOWDOWN, ALONE = "slowdown", "record_alone_cycles"
-"""Keys of a launch's cost: the estimate, and what a record takes where nothing hides it."""
+SLOWDOWN = "slowdown"
+"""Key of a launch's cost: the estimate."""
 WORTH_SAYING = 1.05
 _KERNEL = "warplens_calibrate"
 
@@ -37,7 +37,7 @@ def estimate(headers: npt.NDArray[np.void]) -> dict[str, float]:
     lived = float((exited["exit_clock"].astype(np.int64) - exited["start_clock"].astype(np.int64)).sum())
     if not costs or lived <= 0:
         return dict(costs)
-    spent = min(float(exited["written"].sum()) * costs[ALONE], 0.9 * lived)
+    spent = min(float(exited["written"].sum()) * costs[ALONE_CYCLES], 0.9 * lived)
     return {**costs, SLOWDOWN: lived / (lived - spent)}
 
 
@@ -46,7 +46,7 @@ def describe(spent: Mapping[str, float], headers: npt.NDArray[np.void]) -> str:
     records = float(headers["written"].mean())
     return (
         f"marks slow it down by an estimated {spent[SLOWDOWN]:.2f}x or more: {records:,.0f} records per warp at "
-        f"{spent[ALONE]:.0f} cycles each; fewer classes cost less, launches= bounds how often"
+        f"{spent[ALONE_CYCLES]:.0f} cycles each; fewer classes cost less, launches= bounds how often"
     )
 
 
@@ -78,14 +78,7 @@ def _measure(lib: Driver) -> dict[str, float]:
     finally:
         lib.free(allocation)
     trace = decode(Capture([launch], device=lib.device()))
-    return {**solve(trace, lib.device().name).cost, ALONE: _alone(trace)}
-
-
-def _alone(trace: Trace) -> float:
-    """Half of what a round of the empty region takes, which is two records and the loop around them."""
-    codes, names = trace.codes("region")
-    begins = trace.numpy("start_cycle")[codes == names.index("empty")]
-    return float(np.median(np.diff(begins[WARM_UP:]))) / 2
+    return solve(trace, lib.device().name).cost
 
 
 def _launch(woven: Woven, track: bytes) -> Launch:

@@ -12,21 +12,27 @@ from warplens.errors import WarplensError
 if TYPE_CHECKING:
     from warplens.trace.model import Trace
 
-REGION_CYCLES, RECORD_CYCLES = "region_cycles", "record_cycles"
-"""Keys of a launch's cost: what a region measures beyond the work in it, and what each record inside adds to it."""
+REGION_CYCLES, RECORD_CYCLES, EMPTY_CYCLES = "region_cycles", "record_cycles", "empty_cycles"
+"""Keys of a launch's cost: what a region measures beyond the work in it, what each record inside adds to it, and what a
+region without work measures."""
+ALONE_CYCLES = "record_alone_cycles"
+"""Another: what a record takes where nothing hides it."""
 
 
 def time_shift(trace: Trace) -> npt.NDArray[np.float64]:
-    """Cycles of every row less the constant of a region and that of each record inside; never below zero.
+    """Cycles of every row less the constant of a region and that of each record inside; never below zero, and zero
+    where the region measures no more than an empty one.
 
     The trace keeps its raw durations. Launches without a calibration are refused: nothing is assumed.
     """
-    fixed, each = _constants(trace)
+    fixed, each, empty = _constants(trace)
     launch = trace.numpy("launch")
     spans = trace.of_kind("span")
     raw = trace.numpy("dur_cycles").astype(np.float64)
-    corrected = raw - fixed[launch] - each[launch] * records_inside(trace)
-    return np.where(spans, np.maximum(corrected, 0.0), raw)
+    alone = raw - each[launch] * records_inside(trace)
+    # The constant is that of regions with work in them, and may be negative: nothing comes of nothing.
+    corrected = np.where(alone <= empty[launch], 0.0, np.maximum(alone - fixed[launch], 0.0))
+    return np.where(spans, corrected, raw)
 
 
 def records_inside(trace: Trace) -> npt.NDArray[np.int64]:
@@ -40,7 +46,8 @@ def records_inside(trace: Trace) -> npt.NDArray[np.int64]:
     return inside
 
 
-def _constants(trace: Trace) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _constants(trace: Trace) -> npt.NDArray[np.float64]:
+    """What a region, each record inside and an empty region measure, by launch."""
     infos = trace.meta.launches
     missing = [info.kernel for info in infos if REGION_CYCLES not in info.cost or RECORD_CYCLES not in info.cost]
     if missing or not infos:
@@ -48,8 +55,8 @@ def _constants(trace: Trace) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.fl
             f"{missing[0] if missing else 'this trace'} has no calibration, so its durations cannot be corrected; call "
             "warplens.cuda.calibrate() before profiling, on the same GPU"
         )
-    last = max(info.launch for info in infos) + 1
-    fixed, each = np.zeros(last), np.zeros(last)
+    constants = np.zeros((3, max(info.launch for info in infos) + 1))
     for info in infos:
-        fixed[info.launch], each[info.launch] = info.cost[REGION_CYCLES], info.cost[RECORD_CYCLES]
-    return fixed, each
+        cost = info.cost
+        constants[:, info.launch] = cost[REGION_CYCLES], cost[RECORD_CYCLES], cost.get(EMPTY_CYCLES, 0.0)
+    return constants
