@@ -4,8 +4,10 @@ interpreter, plain or woven."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -114,6 +116,19 @@ def test_cupy_kernels_are_woven_inside_a_profile_and_plain_outside(gpu: FakeDriv
     assert [arch for _, _, (_, arch) in fake.compiled] == ["cubin", "ptx"]
     assert all("-lineinfo" in options for _, options, (_, arch) in fake.compiled if arch == "ptx")
     assert set(fake.cache.values()) == {b"\x7fELF"}, "PTX never reaches CuPy's cache"
+
+
+def test_weak_proxies_of_what_is_gone_are_left_alone(gpu: FakeDriver, cupy_kernel: Any) -> None:
+    """torch.compile leaves such behind, and asking one what it is raises."""
+    gone = type("Gone", (), {})()
+    proxy = weakref.proxy(gone)
+    del gone
+    assert any(item is proxy for item in gc.get_objects())
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    kernel(GRID, BLOCK, data.arguments)
+    with wl.profile(auto="all") as prof:
+        kernel(GRID, BLOCK, data.arguments)
+    assert len(prof.trace.meta.launches) == 1
 
 
 def test_cupy_launches_pass_streams_and_settings_on(gpu: FakeDriver, cupy_kernel: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ from warplens._cuda.arguments import Shape, stream_handle
 from warplens._cuda.driver import driver
 from warplens._intercept import frontend
 from warplens._intercept.launches import Kernel, Launches
-from warplens._intercept.swap import by_position, swap
+from warplens._intercept.swap import by_position, instances, swap
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.capture import Dim3
 from warplens.errors import UsageError
@@ -84,9 +83,9 @@ def _find(made: Made, library: int, name: str) -> str:
     for code, text in made:
         if int(code.handle) == library:
             return text(f"{name}.cu")
-    for code in gc.get_objects():
+    for code in instances(ObjectCode):
         # Only PTX: asking for a handle loads the code.
-        if isinstance(code, ObjectCode) and code.code_type == "ptx" and int(code.handle) == library:
+        if code.code_type == "ptx" and int(code.handle) == library:
             return source_name(_text(code.code), f"{name}.cu")
     raise Unavailable(
         "it was loaded as machine code, or compiled before the profile began: its PTX is not at hand; "

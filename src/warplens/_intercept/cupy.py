@@ -18,6 +18,7 @@ import numpy as np
 from warplens._cuda.arguments import Shape
 from warplens._intercept import frontend
 from warplens._intercept.launches import Kernel, Launches
+from warplens._intercept.swap import instances
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.weave.symbols import plain_name
 
@@ -64,8 +65,7 @@ def _kernels() -> list[tuple[Any, list[Any]]]:
     """Every RawKernel of the process with the list, one entry per device, of the functions it has compiled."""
     from cupy._core.raw import RawKernel
 
-    found = [item for item in gc.get_objects() if isinstance(item, RawKernel)]
-    return [(item, part) for item in found for part in gc.get_referents(item) if isinstance(part, list)]
+    return [(item, part) for item in instances(RawKernel) for part in gc.get_referents(item) if isinstance(part, list)]
 
 
 @functools.cache

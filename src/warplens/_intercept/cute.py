@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
 import hashlib
 import shutil
 import sys
@@ -22,6 +21,7 @@ from warplens._intercept import frontend
 from warplens._intercept.bindings import Arguments
 from warplens._intercept.cute_host import Host, Launch, shape_of
 from warplens._intercept.launches import Kernel, Launches
+from warplens._intercept.swap import instances
 from warplens._intercept.twins import Unavailable
 from warplens.weave.ptx import parse
 from warplens.weave.symbols import plain_name, remember
@@ -207,11 +207,7 @@ def _function_of(module: Any) -> Any:
     """The compiled function that loaded `module`: an executor does not know it."""
     from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
-    for item in gc.get_objects():
-        # isinstance() would ask what a weak proxy stands for, which may be gone.
-        if issubclass(type(item), CudaDialectJitCompiledFunction) and item.jit_module is module:
-            return item
-    return None
+    return next((item for item in instances(CudaDialectJitCompiledFunction) if item.jit_module is module), None)
 
 
 def _text_of(function: Any) -> str | None:

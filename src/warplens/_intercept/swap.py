@@ -1,10 +1,11 @@
-"""Put something in the place of a library's function or class wherever a module has a name for it."""
+"""Put something in the place of a library's function or class wherever a module has a name for it; find its objects."""
 
 from __future__ import annotations
 
 import functools
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -31,3 +32,9 @@ def _rename(old: Any, new: Any) -> None:
         if isinstance(names, dict):
             for name in [name for name, value in list(names.items()) if value is old]:
                 names[name] = new
+
+
+def instances(kind: type) -> Iterator[Any]:
+    """Every living object of a class."""
+    # isinstance() would ask what a weak proxy stands for, and raise where that is gone: torch.compile leaves such.
+    return (item for item in gc.get_objects() if issubclass(type(item), kind))
