@@ -1,5 +1,5 @@
-"""Captures that a real H200 made (`WARPLENS_GOLDEN_OUT=... pytest tests/gpu/test_cuda.py`): they decode to what the
-kernels did."""
+"""Captures that a real H200 made (`WARPLENS_GOLDEN_OUT=... pytest tests/gpu/test_cuda.py`; cuda_barrier_timer by
+`benchmarks/placement.py --release timer --golden ...`): they decode to what the kernels did."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tests.shim.records import SLOTS_PER_STEP, step, tracks
@@ -140,6 +141,7 @@ def test_async_copies_and_loop_indices_with_anchors() -> None:
     _, trace = golden("async_copy_stop_200")
     assert trace.meta.losses.clean
     assert trace.meta.clock.anchors == 4 * (2 + 3)
+    assert trace.meta.clock.residual_max_ns < 20, "anchors inside the track read both clocks side by side"
     rows = [row for row in spans(trace) if row["track"] == 0]
     copies = [row for row in rows if row["region"] == "copy"]
     assert len(copies) == 3
@@ -153,14 +155,34 @@ def test_every_thread_has_its_own_track() -> None:
     assert who == {(b, w, lane) for b in (0, 1) for w in (0, 1) for lane in range(32)}
 
 
-def test_all_sms_agree_on_when_they_passed_a_barrier() -> None:
-    """Their 64-bit clocks are millions of cycles apart; after the fit what is left is the barrier's own propagation."""
-    launch, trace = golden("barrier_stop_15")
-    assert (trace.meta.clock.sms, trace.meta.clock.residual_p99_ns < 32) == (132, True)
-    heads = [head for head, _ in tracks(launch)]
-    assert max(int(h["start_clock"]) for h in heads) - min(int(h["start_clock"]) for h in heads) > 100_000
+def passed(launch: Launch, trace: Trace) -> npt.NDArray[np.int64]:
+    """When each SM's first warp passed each of five barriers; their 64-bit clocks are millions of cycles apart."""
+    assert (trace.meta.clock.sms, trace.meta.clock.clocks, trace.meta.losses.clean) == (132, 8, True)
+    clocks = [int(head["start_clock"]) for head, _ in tracks(launch)]
+    assert max(clocks) - min(clocks) > 100_000
     start, sm = trace.numpy("start_ns").reshape(-1, 5), trace.numpy("sm").reshape(-1, 5)[:, 0]
-    first = np.array([start[sm == number].min(axis=0) for number in np.unique(sm)])
+    return np.array([start[sm == number].min(axis=0) for number in np.unique(sm)])
+
+
+def test_instants_after_a_barrier_that_lets_all_sms_go_at_once_land_within_the_stated_error() -> None:
+    """The last to arrive names a time and everybody leaves when the timer shows it, so what is left is the fit's."""
+    launch, trace = golden("barrier_timer")
+    first, stated = passed(launch, trace), trace.meta.clock
+    spread = np.ptp(first, axis=0)
+    assert spread.max() <= 150, "the bar"
+    assert spread.max() <= 2 * stated.residual_p99_ns, "each within the stated p99 of one moment"
+    assert spread.max() <= stated.residual_max_ns, (
+        "even any two SMs are no further apart than one moment's largest error"
+    )
+    assert stated.residual_max_ns < 32 == stated.step_ns, "the timer's step"
+    assert np.diff(np.median(first, axis=0)).min() > 4000, "five rounds: each names a time 4 µs ahead"
+
+
+def test_all_sms_agree_on_when_they_passed_a_barrier() -> None:
+    """A barrier whose release travels: what is left after the fit is its own propagation."""
+    launch, trace = golden("barrier_stop_15")
+    assert trace.meta.clock.residual_p99_ns < 32
+    first = passed(launch, trace)
     middle = np.median(first, axis=0)
     assert np.abs(first - middle).max() <= 250
     assert np.median(np.abs(first - middle)) <= 75
