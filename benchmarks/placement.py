@@ -12,8 +12,9 @@ Three things take the two apart:
   SMs, `closure_ns` what the pairs disagree by (the exchange's own error), `spread_ns` the barrier by clocks so mended.
 - `one clock`: SMs of a GPC share a clock, so the spread among them needs no fit at all.
 
-`stated_ns` is the trace's error bar, the residuals of its anchors. It is one moment's: two SMs may be off by it in
-opposite directions, so moments of two SMs are told apart by twice as much.
+`stated_ns` is the trace's error bar, the residuals of its anchors. It is one moment's, to either side: moments of two
+SMs may be off by it in opposite directions, so all SMs are within it when the first and the last are within twice as
+much. Once is counted too, which is stricter than what the trace states.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ RELEASES = {
     "group": ("-DRELEASE=2",),
     "group volatile": ("-DRELEASE=2", '-DPOLL="ld.volatile.global.u64"'),
     "group acquire": ("-DRELEASE=2", '-DPOLL="ld.acquire.gpu.global.u64"'),
-    "group cv": ("-DRELEASE=2", '-DPOLL="ld.global.cv.u64"'),
     "equal": ("-DRELEASE=3",),
     "equal paced": ("-DRELEASE=3", "-DPACE=448"),
     "timer": ("-DRELEASE=4",),
     "cluster": ("-DRELEASE=5",),
 }
-"""Ways to release the barrier, see kernels/placement.cu."""
+"""Ways to release the barrier, see kernels/placement.cu. No poll by ld.cv: it is a weak load, which ptxas takes out of
+the loop."""
 
 
 def memory_bytes(blocks: int) -> int:
@@ -167,8 +168,11 @@ def result(traces: Sequence[Trace], exchanges: Sequence[int]) -> dict[str, Any]:
         "clocks": int(np.median([len(of_launch) for of_launch in within])),
         "stated_ns": {"p99": summary(p99), "max": summary(largest)},
         "launches within 150 ns": int((worst <= BAR_NS).sum()),
-        "launches within twice the stated p99": int((worst <= 2 * np.array(p99)).sum()),
-        "launches within twice the stated max": int((worst <= 2 * np.array(largest)).sum()),
+        **{
+            f"launches within {often} the stated {key}": int((worst <= times * np.array(stated)).sum())
+            for key, stated in (("p99", p99), ("max", largest))
+            for often, times in (("once", 1), ("twice", 2))
+        },
     }
     if late_all:
         late = np.array(late_all)
@@ -236,8 +240,8 @@ def measure(
 
 def table(results: dict[str, dict[str, Any]]) -> str:
     """The results as lines of text: spreads as median / 95 % / largest."""
-    about = ("spread", "one clock", "stated p99", "max", "<=150", "<=2 p99", "by exchange", "SMs late", "closure")
-    head = ("release", *about)
+    bars = {"<=150": "150 ns", "<=2 p99": "twice the stated p99", "<=max": "once the stated max"}
+    head = ("release", "spread", "one clock", "stated p99", "max", *bars, "by exchange", "SMs late", "closure")
     rows = [head]
     for name, one in results.items():
         spreads = [
@@ -245,10 +249,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
             for part in (one["spread_ns"], one["among SMs of one clock_ns"])
         ]
         stated = [f"{one['stated_ns'][key]['median']:.0f}" for key in ("p99", "max")]
-        within = [
-            f"{one[key]}/{one['launches']}"
-            for key in ("launches within 150 ns", "launches within twice the stated p99")
-        ]
+        within = [f"{one[f'launches within {bar}']}/{one['launches']}" for bar in bars.values()]
         other = ("", "", "")
         if "exchanged" in one:
             by = one["exchanged"]
