@@ -1,8 +1,8 @@
 """How right the numbers are on this GPU: regions of known length, empty and nested ones, and placement across SMs.
 
-    python benchmarks/accuracy.py [--direct] [--lengths] [--json FILE]
+    python benchmarks/accuracy.py [--marks woven] [--lengths] [--json FILE]
 
-Marks are woven, as `warplens.cuda.compile` does it; --direct measures those the compiler sees, as in other programs.
+Both forms of marks: woven, as `warplens.cuda.compile` does it, and direct, which the compiler sees, as in other programs.
 Expected is the work's length from the issue of its first instruction to the issue of one that needs its last result.
 It comes from the same work without marks in the same kernel, between two clock reads, once and twice: the difference is
 its length, for what the reads take stands in both. For chains of fmas and of shared-memory loads it is the line through
@@ -10,8 +10,8 @@ the lengths of 64 and 256; for L2, whose latency depends on the address, the amo
 instruction that needs the last one, which is part of the work: a region ends when its last instruction is issued, so
 without a use inside, a load's latency lies outside. A sleep differs from call to call: it is what clock reads right
 before and after it said, and what two more reads take with nothing between them. `bare` is what the two reads around
-the work once said: raw less bare is what the marks add. Corrected durations are `Trace.time_shift()` with the constants
-that `warplens.cuda.calibrate()` measured just before.
+the work once said: `added`, raw less bare, is what the marks add (not known of a sleep, which no two calls take alike).
+Corrected durations are `Trace.time_shift()` with the constants that `warplens.cuda.calibrate()` measured just before.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ import warplens.cuda as wlcu
 
 REPEATS, WARM_UP = 200, 20
 WORK = {"fma": 0, "shared": 1, "l2": 2, "sleep": 3, "nested": 4}
-PLACED = ("equal", "timer")
-"""Of the ways to release a barrier in placement.py, those with the least of their own between the SMs."""
+FORMS = ("woven", "direct")
+PLACED = ("lines", "timer")
+"""Of the ways to release a barrier in placement.py: the quickest of those whose release travels, and one that lets all
+SMs go at one moment."""
 AMOUNTS = {"fma": (16, 64, 256, 1024, 4096), "shared": (16, 64, 256, 1024), "l2": (16, 64, 256), "sleep": (1000, 10000)}
 
 
@@ -95,6 +97,7 @@ def lengths(chase: Chase, woven: bool) -> dict[str, Any]:
             rows.append(
                 {
                     "amount": amount, "expected": mid(expected), "bare": mid(run.bare), "raw": mid(raw),
+                    "added": None if work == "sleep" else mid(raw - run.bare),
                     "corrected": mid(corrected), "error": mid(corrected - expected),
                     "raw p5": float(np.quantile(raw, 0.05)), "raw p95": float(np.quantile(raw, 0.95)),
                 }
@@ -102,15 +105,15 @@ def lengths(chase: Chase, woven: bool) -> dict[str, Any]:
         x, y = (np.array([row[key] for row in rows]) for key in ("expected", "raw"))
         result[work] = {
             "rows": rows,
+            "each": unit(runs[64], runs[256]) if work == "fma" else None,
             "slope": round(float(np.polyfit(x, y, 1)[0]), 5),
             "median error": mid([abs(row["error"]) for row in rows]),
         }
     return result
 
 
-def nesting(chase: Chase, woven: bool, each: int) -> dict[str, Any]:
-    """Regions inside each other with `each` fmas in every one but the outermost, by depth."""
-    fma = unit(Run("fma", 64, chase, woven), Run("fma", 256, chase, woven))
+def nesting(chase: Chase, woven: bool, each: int, fma: float) -> dict[str, Any]:
+    """Regions inside each other with `each` fmas of `fma` cycles in every one but the outermost, by depth."""
     result: dict[str, Any] = {"fmas in each": each}
     for depth in (1, 2, 3, 4):
         run = Run("nested", depth, chase, woven, each)
@@ -141,39 +144,53 @@ def placed(result: dict[str, Any]) -> list[tuple[str, bool]]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", help="write the result here too")
-    parser.add_argument("--direct", action="store_true", help="marks that the compiler sees")
-    parser.add_argument("--lengths", action="store_true", help="leave placement out")
-    options = parser.parse_args()
-    chase = Chase()
-    woven = not options.direct
-    releases = () if options.lengths else PLACED
-    calibration = wlcu.calibrate()
-    result: dict[str, Any] = {
-        "context": context("python benchmarks/accuracy.py" + " --direct" * options.direct),
-        "calibration": vars(calibration),
-        "lengths": lengths(chase, woven),
-        "empty regions": nesting(chase, woven, 0),
-        "nested regions": nesting(chase, woven, 64),
-        "placement": {release: measure(release, 25, 3) for release in releases},
-    }
+def regions(chase: Chase, form: str) -> dict[str, Any]:
+    """How long regions seem with one form of marks, and what is left after the correction."""
+    woven = form == "woven"
+    result: dict[str, Any] = {"calibration": constants(chase, woven), "lengths": lengths(chase, woven)}
+    for key, each in (("empty regions", 0), ("nested regions", 64)):
+        result[key] = nesting(chase, woven, each, result["lengths"]["fma"]["each"])
     known = [abs(row["error"]) for kind in result["lengths"].values() for row in kind["rows"]]
     nested = [error for key in ("empty regions", "nested regions") for error in result[key]["errors"]]
-    result["remaining error"] = {"known lengths": mid(known), "all": mid(known + nested), "largest": max(known)}
-    result["bars"] = {
-        **{f"slope of {work} within 0.5 %": abs(row["slope"] - 1) <= 0.005 for work, row in result["lengths"].items()},
+    result["remaining error"] = {
+        "known lengths": mid(known), "all": mid(known + nested), "regions": len(known + nested), "largest": max(known)
+    }  # fmt: skip
+    return result
+
+
+def constants(chase: Chase, woven: bool) -> dict[str, float]:
+    """What the calibration says of these marks, as a launch with them carries it."""
+    launch = Run("fma", 64, chase, woven).trace.meta.launches[0]
+    return {name: cost for name, cost in launch.cost.items() if name.endswith("_cycles")}
+
+
+def met(form: str, result: dict[str, Any]) -> dict[str, bool]:
+    """The bars of one form of marks."""
+    bars = {
+        f"slope of {work} within 0.5 %": abs(row["slope"] - 1) <= 0.005 for work, row in result["lengths"].items()
+    } | {
         "remaining error at most 2 cycles at the median": result["remaining error"]["all"] <= 2,
         "of known lengths alone": result["remaining error"]["known lengths"] <= 2,
-        "remaining error of nested regions at most 2 cycles at the median": result["nested regions"]["median error"]
-        <= 2,
-        **{
-            f"placement {what}, {release}": met
-            for release in releases
-            for what, met in placed(result["placement"][release])
-        },
+        "of nested regions alone": result["nested regions"]["median error"] <= 2,
     }
+    return {f"{form}: {bar}": holds for bar, holds in bars.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", help="write the result here too")
+    parser.add_argument("--marks", nargs="+", choices=FORMS, default=FORMS, help="woven, direct or both")
+    parser.add_argument("--lengths", action="store_true", help="leave placement out")
+    options = parser.parse_args()
+    wlcu.calibrate()
+    chase = Chase()
+    result: dict[str, Any] = {"context": context("python benchmarks/accuracy.py"), "bars": {}}
+    for form in options.marks:
+        result[form] = regions(chase, form)
+        result["bars"] |= met(form, result[form])
+    for release in () if options.lengths else PLACED:
+        result.setdefault("placement", {})[release] = one = measure(release, 25, 3)
+        result["bars"] |= {f"placement {what}, {release}": holds for what, holds in placed(one)}
     text = json.dumps(result, indent=1)
     if options.json:
         with open(options.json, "w") as out:
