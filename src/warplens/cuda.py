@@ -24,7 +24,7 @@ import numpy as np
 from warplens._cuda.arguments import dim3, stream_handle
 from warplens._cuda.calibrate import measure, measure_woven
 from warplens._cuda.driver import driver
-from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, wanted_by
+from warplens._cuda.module import DIRECT, Kernel, Module, calibrations, new_buffer, wanted_by
 from warplens.errors import UsageError, WarplensError
 from warplens.launch.calibration import Calibration
 from warplens.record.header import INCLUDE
@@ -54,16 +54,14 @@ def compile(
 
 
 def calibrate(full: str = "stop") -> Calibration:
-    """Measure what marks cost on this GPU, woven and direct; launches profiled from here on carry it, for
-    `Trace.time_shift`. Gives the cost of woven marks, which kernels of `compile` have."""
+    """Measure what marks cost on this GPU, direct and woven, wherever the weaver may put their stores; launches profiled
+    from here on with the same `full` carry it, for `Trace.time_shift`. Gives the cost of woven marks in a kernel whose
+    warps stay whole, or of direct ones where nothing can be woven."""
     flags(full)
-    result = measure(driver(), _arch_here(), full)
-    calibrations[result.device, full] = result.cost
-    woven = measure_woven(driver(), _arch_here(), full)
-    if woven is not None:
-        store, result = woven
-        calibrations[result.device, store] = result.cost
-    return result
+    found = {DIRECT: measure(driver(), _arch_here(), full), **measure_woven(driver(), _arch_here(), full)}
+    for store, result in found.items():
+        calibrations[result.device, store, full] = result.cost
+    return next((found[store] for store in ("spread", "mixed") if store in found), found[DIRECT])
 
 
 def include_dir() -> str:

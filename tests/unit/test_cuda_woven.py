@@ -210,19 +210,25 @@ def test_what_the_weaver_cannot_do_is_compiled_the_direct_way(change: tuple[str,
 def test_a_calibration_of_woven_marks_goes_with_the_launches_it_is_true_of(
     gpu: SimulatedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = measure_woven(gpu, "sm_90", "stop")  # type: ignore[arg-type]
-    assert measured is not None
-    store, calibration = measured
-    assert store == "spread"
-    assert calibration.device == "interpreter"
-    assert 0 <= calibration.record < 60
-    assert calibration.alone > calibration.record, "where nothing hides it, a record costs more"
-    monkeypatch.setitem(module_file.calibrations, ("interpreter", store), calibration.cost)
-    trace, _ = profiled(gpu, INLINED)
+    found = measure_woven(gpu, "sm_90", "stop")  # type: ignore[arg-type]
+    assert list(found) == ["spread", "mixed", "defer", "now"]
+    for store, calibration in found.items():
+        assert calibration.device == "interpreter"
+        assert 0 <= calibration.record < 60, store
+        assert calibration.alone > calibration.record, "where nothing hides it, a record costs more"
+        monkeypatch.setitem(module_file.calibrations, ("interpreter", store, "stop"), calibration.cost)
+    for options in ({}, {"store": "now"}):
+        trace, _ = profiled(gpu, INLINED, **options)
+        assert trace.time_shift() is not None, options
+    # 48 threads leave a warp that is not whole, so lane 0 stores each record.
+    trace, _ = profiled(gpu, INLINED, block=48)
+    assert trace.meta.launches[0].extra["store"] in ("mixed", "defer")
     assert trace.time_shift() is not None
-    trace, _ = profiled(gpu, INLINED, store="now")
-    with pytest.raises(WarplensError, match="has no calibration"):
-        trace.time_shift()
+    for options in ({"full": "ring"}, {"clock": "64"}):
+        trace, _ = profiled(gpu, INLINED, **options)
+        with pytest.raises(WarplensError, match="has no calibration"):
+            trace.time_shift()
+    assert list(measure_woven(gpu, "sm_90", "ring")) == ["mixed", "now"]  # type: ignore[arg-type]
 
 
 def test_words_kept_in_registers_are_given_up_where_they_make_the_kernel_spill(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from warplens._cuda.arguments import Shape, pack
@@ -17,6 +19,8 @@ from warplens.record.buffer import plan
 from warplens.session import Profile
 
 SHAPE = Shape((1, 1, 1), (32, 1, 1))
+STORES = {"spread": "spread", "mixed": "end", "defer": "defer", "now": "now"}
+"""Where the weaver may put a kernel's stores, and how to ask for that: of loops alone, as here, `mixed` is `end`."""
 
 SOURCE = r"""
 #include <warplens.cuh>
@@ -53,20 +57,27 @@ def measure(lib: Driver, arch: str, full: str) -> Calibration:
     return solve(decode(Capture([lent.collect()], device=lib.device())), lib.device().name)
 
 
-def measure_woven(lib: Driver, arch: str, full: str) -> tuple[str, Calibration] | None:
-    """The same with its marks woven in, and where its stores are; None where that cannot be."""
+def measure_woven(lib: Driver, arch: str, full: str) -> dict[str, Calibration]:
+    """The same with its marks woven in, by where their stores are; empty where that cannot be."""
     from warplens._cuda import woven
 
     options = Options(full=full, records_per_warp=2 * SLOTS * ROUNDS)
-    how = woven.how_for(options, SHAPE.block)
-    build = _module(arch, woven=True).woven(how)
-    kernel = woven.loaded(lib, build, "calibrate", "calibrate") if build is not None else None
-    if build is None or kernel is None:
-        return None
-    profile = Profile(full=full, records_per_warp=options.records_per_warp)
-    _launch(lib, build.handle, woven.lend(profile, build, how, kernel, SHAPE))
-    launches, _ = profile.collect()
-    return build.woven.stores["calibrate"], solve(decode(Capture(launches, device=lib.device())), lib.device().name)
+    module = _module(arch, woven=True)
+    found: dict[str, Calibration] = {}
+    for name, store in STORES.items():
+        how = replace(woven.how_for(options, SHAPE.block), store=store)
+        build = module.woven(how)
+        kernel = woven.loaded(lib, build, "calibrate", "calibrate") if build is not None else None
+        if build is None or kernel is None:
+            return {}
+        got = build.woven.stores["calibrate"]
+        if got not in (name, store):
+            continue  # a ring, say, holds no record back
+        profile = Profile(full=full, records_per_warp=options.records_per_warp)
+        _launch(lib, build.handle, woven.lend(profile, build, how, kernel, SHAPE))
+        launches, _ = profile.collect()
+        found[name] = solve(decode(Capture(launches, device=lib.device())), lib.device().name)
+    return found
 
 
 def _module(arch: str, *, woven: bool) -> Module:

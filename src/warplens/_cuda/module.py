@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
 
-calibrations: dict[tuple[str, str], dict[str, float]] = {}
-"""What marks cost, by device and by how they are stored: `stop` or `ring` where the compiler saw them, else the place
-of a woven kernel's stores; see `warplens.cuda.calibrate`."""
+DIRECT = "direct"
+calibrations: dict[tuple[str, str, str], dict[str, float]] = {}
+"""What marks cost, by device, by where their stores are (DIRECT where the compiler saw them, else as the weaver put
+them) and by what happens when a track is full; see `warplens.cuda.calibrate`."""
 
 
 _ELSEWHERE = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
@@ -62,7 +63,7 @@ def new_buffer(
         profile.device = lib.device()
     options = profile.options
     sizes = plan(grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread)
-    known = calibrations.get((profile.device.name, options.full), {})
+    known = calibrations.get((profile.device.name, DIRECT, options.full), {})
     buffer = DeviceBuffer(
         lib,
         kernel,

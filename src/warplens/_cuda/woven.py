@@ -115,7 +115,7 @@ def lend(profile: Profile, build: WovenBuild, how: Weaving, kernel: Loaded, shap
     woven = WovenKernel(
         kernel.name, -(-threads // 32), 1, dict(build.regions), dict(build.locations), build.woven.slack,
         build.woven.full, store, how.select, block=shape.block,
-        cost=calibrations.get((profile.device.name, store), {}),
+        cost=calibrations.get((profile.device.name, store, how.full), {}) if how.clock == "32" else {},
         resources={
             "registers": kernel.taken["registers"],
             "shared_bytes_kernel": kernel.taken["shared_bytes"] + shape.shared,

@@ -53,7 +53,7 @@ def _constants(trace: Trace) -> npt.NDArray[np.float64]:
     if missing or not infos:
         raise WarplensError(
             f"{missing[0] if missing else 'this trace'} has no calibration, so its durations cannot be corrected; call "
-            "warplens.cuda.calibrate() before profiling, on the same GPU"
+            "warplens.cuda.calibrate() before profiling, on the same GPU and with the profile's full="
         )
     constants = np.zeros((3, max(info.launch for info in infos) + 1))
     for info in infos:
