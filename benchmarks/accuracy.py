@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy.py [--marks woven] [--lengths] [--json FILE]
 
-Both forms of marks: woven, as `warplens.cuda.compile` does it, and direct, which the compiler sees, as in other programs.
+Both forms of marks: woven, as `warplens.cuda.compile` does it, and direct, as the compiler sees it in other programs.
 Expected is the work's length from the issue of its first instruction to the issue of one that needs its last result.
 It comes from the same work without marks in the same kernel, between two clock reads, once and twice: the difference is
 its length, for what the reads take stands in both. For chains of fmas and of shared-memory loads it is the line through

@@ -54,9 +54,9 @@ def compile(
 
 
 def calibrate(full: str = "stop") -> Calibration:
-    """Measure what marks cost on this GPU, direct and woven, wherever the weaver may put their stores; launches profiled
-    from here on with the same `full` carry it, for `Trace.time_shift`. Gives the cost of woven marks in a kernel whose
-    warps stay whole, or of direct ones where nothing can be woven."""
+    """Measure what marks cost on this GPU, direct and woven, wherever the weaver may put their stores; launches
+    profiled from here on with the same `full` carry it, for `Trace.time_shift`. Gives the cost of woven marks in a
+    kernel whose warps stay whole, or of direct ones where nothing can be woven."""
     flags(full)
     found = {DIRECT: measure(driver(), _arch_here(), full), **measure_woven(driver(), _arch_here(), full)}
     for store, result in found.items():

@@ -171,9 +171,7 @@ def test_instants_after_a_barrier_that_lets_all_sms_go_at_once_land_within_the_s
     spread = np.ptp(first, axis=0)
     assert spread.max() <= 150, "the bar"
     assert spread.max() <= 2 * stated.residual_p99_ns, "each within the stated p99 of one moment"
-    assert spread.max() <= stated.residual_max_ns, (
-        "even any two SMs are no further apart than one moment's largest error"
-    )
+    assert spread.max() <= stated.residual_max_ns, "even two SMs are no further apart than one moment's error"
     assert stated.residual_max_ns < 32 == stated.step_ns, "the timer's step"
     assert np.diff(np.median(first, axis=0)).min() > 4000, "five rounds: each names a time 4 µs ahead"
 
