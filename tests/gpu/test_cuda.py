@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -326,6 +327,25 @@ def test_calibrated_durations_are_those_of_the_work() -> None:
     length = np.median(twice) - np.median(once)
     assert length == pytest.approx(4 * 256, rel=0.005), "a dependent fma takes 4 cycles"
     assert abs(float(np.median(corrected)) - length) <= 2
+
+
+def test_a_module_runs_in_every_context() -> None:
+    """Each GPU of a process has a context; a second one on this GPU is as foreign to the first's modules."""
+    module, lib, second = wlcu.compile(SAXPY, name="saxpy.cu"), driver(), ctypes.c_void_p()
+    lib._call("cuCtxCreate_v2", ctypes.byref(second), ctypes.c_uint(0), ctypes.c_int(lib.device().index))
+    lib._call("cuCtxPopCurrent", ctypes.byref(ctypes.c_void_p()))
+    try:
+        with wl.profile() as prof:
+            for context in (lib.context(), second.value or 0, lib.context()):
+                with lib.inside(context):
+                    x, y = Ints(256), Ints(256)
+                    module["saxpy"].launch(2, 128, np.float32(2), x, y, 256)
+                    lib.synchronize()
+                    del x, y
+        assert len(prof.trace.meta.launches) == 3
+        assert prof.trace.meta.losses.clean
+    finally:
+        lib._call("cuCtxDestroy_v2", second)
 
 
 def test_many_launches_need_no_wait_between_them(kernels: Module) -> None:

@@ -19,12 +19,13 @@ pytest.importorskip("cutlass.cute", reason="needs nvidia-cutlass-dsl")
 from cutlass import cute
 from cutlass.base_dsl.jit_executor import JitExecutor
 
+from tests.unit.contexts import Contexts
 from warplens._cute import buffer as buffer_file
 from warplens.capture import Device
 from warplens.weave import ptx, simulate
 
 
-class SimulatedDriver:
+class SimulatedDriver(Contexts):
     """The calls of `_cuda.driver` on the interpreter's memory."""
 
     def __init__(self, space: simulate.Memory) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit.contexts import Contexts
 from warplens._intercept import bindings, core, launches, twins
 from warplens.capture import Device
 from warplens.errors import WarplensError
@@ -21,7 +22,7 @@ from warplens.weave import simulate
 
 
 @dataclass
-class FakeDriver:
+class FakeDriver(Contexts):
     """What ran, what a plain and a woven kernel take, and the memory they share."""
 
     space: simulate.Memory = field(default_factory=lambda: simulate.Memory(256 << 20))

@@ -12,6 +12,7 @@ import pytest
 
 import warplens as wl
 import warplens.cuda as wlcu
+from tests.unit.contexts import Contexts
 from warplens._cuda import module as module_file
 from warplens._cuda.arguments import dim3, pack, stream_handle
 from warplens.capture import Device
@@ -23,7 +24,7 @@ from warplens.record.names import NAME_MAGIC, Names, region_id
 NAME = struct.pack("<QIIHH", NAME_MAGIC, region_id("work"), 3, 5, 5) + b"work\0k.cu\0"
 
 
-class FakeDriver:
+class FakeDriver(Contexts):
     """Remembers what was asked of it; `kernel` stands for the device code of the next launches."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import warplens as wl
 import warplens.cuda as wlcu
+from tests.unit.contexts import Contexts
 from tests.unit.test_cuda_compile import needs_nvrtc
 from warplens._cuda import module as module_file
 from warplens._cuda.calibrate import measure_woven
@@ -54,12 +55,16 @@ INLINED = SOURCE.replace("HELPED", "v")
 CALLED = SOURCE.replace("HELPED", "[&] { wl::Link link; return helper(v, link); }()")
 
 
-class SimulatedDriver:
+class SimulatedDriver(Contexts):
     """A driver whose kernels are PTX, run by the interpreter."""
 
     def __init__(self) -> None:
         self.space = simulate.Memory(64 << 20)
         self.images: list[str] = []
+        self.homes: list[int] = []
+        """The context that each image was loaded into."""
+        self.unloaded: list[int] = []
+        self.waited: list[int] = []
         self.functions: list[tuple[str, str]] = []
         self.launched: list[str] = []
 
@@ -81,6 +86,7 @@ class SimulatedDriver:
 
     def synchronize(self) -> None:
         """Every launch has ended when it returns."""
+        self.waited.append(self.current)
 
     def is_capturing(self, stream: int) -> bool:
         return False
@@ -90,9 +96,14 @@ class SimulatedDriver:
 
     def load(self, image: bytes) -> int:
         self.images.append(image.rstrip(b"\0").decode())
+        self.homes.append(self.current)
         return len(self.images) - 1
 
+    def unload(self, module: int) -> None:
+        self.unloaded.append(module)
+
     def function(self, module: int, name: str) -> int:
+        assert self.homes[module] == self.current, "a module belongs to the context it was loaded into"
         self.functions.append((self.images[module], name))
         return len(self.functions) - 1
 
@@ -184,6 +195,21 @@ def test_a_kernel_is_looked_up_once_however_often_it_is_launched(gpu: SimulatedD
     assert len(profile.trace.meta.launches) == 3
 
 
+def test_a_kernel_runs_on_whichever_gpu_is_current(gpu: SimulatedDriver) -> None:
+    """Each GPU has a context, and a module is loaded into one; records are read in that of their launch."""
+    module = wlcu.compile(INLINED, arch="sm_90", name="k.cu")
+    out = gpu.allocate(4 * 64)
+    with wl.profile() as profile:
+        for gpu.current in (1, 2, 1, 2):
+            module["work"].launch(1, 64, np.uint64(out), np.int32(2))
+        gpu.current = 1
+    assert gpu.homes == [1, 2], "once per GPU, not once per launch"
+    assert len(profile.trace.meta.launches) == 4
+    assert profile.trace.meta.losses.clean
+    assert set(gpu.waited) == {1, 2}
+    assert gpu.current == 1
+
+
 def test_options_of_woven_kernels_reach_cuda(gpu: SimulatedDriver) -> None:
     trace, _ = profiled(gpu, INLINED, warps=[1], blocks=[0], clock="64", full="stop")
     assert {(row["block"], row["warp"]) for row in trace.spans.to_pylist()} == {(0, 1)}
@@ -243,6 +269,7 @@ def test_words_kept_in_registers_are_given_up_where_they_make_the_kernel_spill(
     assert out == expected(64, 1)
     assert "%wl_k" in gpu.images[0]
     assert len(gpu.images) == 2, "what no longer spills is not woven again"
+    assert gpu.unloaded == [0], "what spilled is given back"
     assert "%wl_k" not in gpu.launched[0]
     assert len(trace) == 4 * (2 * 5 + 2)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
 import numpy as np
@@ -90,6 +91,21 @@ class Driver:
             message = text.value.decode() if text.value else "unknown error"
             raise WarplensError(f"{name} failed: {message} (CUDA error {status})")
 
+    def context(self) -> int:
+        """The current context, one per GPU as a rule. Modules and their functions belong to one."""
+        current = c_void_p()
+        self._call("cuCtxGetCurrent", byref(current))
+        return current.value or 0
+
+    @contextmanager
+    def inside(self, context: int) -> Iterator[None]:
+        """Have this context current for the block."""
+        self._call("cuCtxPushCurrent", c_void_p(context))
+        try:
+            yield
+        finally:
+            self._call("cuCtxPopCurrent", byref(c_void_p()))
+
     def device(self) -> Device:
         """What the current context runs on."""
         index, version, name = c_int(), c_int(), ctypes.create_string_buffer(256)
@@ -163,6 +179,9 @@ class Driver:
         module = c_void_p()
         self._call("cuModuleLoadData", byref(module), c_char_p(image))
         return module.value or 0
+
+    def unload(self, module: int) -> None:
+        self._call("cuModuleUnload", c_void_p(module))
 
     def function(self, module: int, name: str) -> int | None:
         handle = c_void_p()
@@ -286,7 +305,7 @@ _SETTINGS = (8, 9, 14)
 _FUNCTION_ATTRIBUTES = {"shared_bytes": 1, "local_bytes": 3, "registers": 4}
 _VERSION_2 = {
     "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpy2DUnaligned", "cuStreamDestroy",
-    "cuMemGetInfo", "cuModuleGetGlobal", "cuMemcpyDtoDAsync",
+    "cuMemGetInfo", "cuModuleGetGlobal", "cuMemcpyDtoDAsync", "cuCtxPushCurrent", "cuCtxPopCurrent",
 }  # fmt: skip
 
 

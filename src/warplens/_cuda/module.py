@@ -94,8 +94,9 @@ class Module:
         self._source, self.name, self.arch, self._options = source, name, arch, tuple(options)
         self._weave = woven
         self._cubins: dict[str, bytes] = {}
-        self._builds: dict[str, _Build] = {}
-        self._woven: dict[Weaving, WovenBuild] = {}
+        # The driver's modules belong to a context, of which each GPU has one.
+        self._builds: dict[tuple[int, str], _Build] = {}
+        self._woven: dict[tuple[int, Weaving], WovenBuild] = {}
         self._kernels: dict[str, Kernel] = {}
 
     def cubin(self, variant: str = "stop") -> bytes:
@@ -123,15 +124,17 @@ class Module:
         """The module with its marks woven in; None where that cannot be."""
         from warplens._cuda import woven
 
-        if self.ptx is not None and how not in self._woven:
+        lib = driver()
+        key = lib.context(), how
+        if self.ptx is not None and key not in self._woven:
             try:
-                self._woven[how] = woven.load(driver(), self.ptx, how)
+                self._woven[key] = woven.load(lib, self.ptx, how)
             except WarplensError as problem:
                 # A driver older than NVRTC does not read its PTX, only its machine code.
                 if "PTX" not in str(problem):
                     raise
                 self.ptx = None
-        return self._woven.get(how)
+        return self._woven.get(key)
 
     def _flags(self, variant: Sequence[str]) -> tuple[str, ...]:
         toolkit = cuda_include()
@@ -145,10 +148,12 @@ class Module:
         return self._kernels.setdefault(name, Kernel(self, name))
 
     def build(self, variant: str) -> _Build:
-        if variant not in self._builds:
+        lib = driver()
+        key = lib.context(), variant
+        if key not in self._builds:
             cubin = self.cubin(variant)
-            self._builds[variant] = _Build(driver().load(cubin), scan(cubin), kernel_names(cubin))
-        return self._builds[variant]
+            self._builds[key] = _Build(lib.load(cubin), scan(cubin), kernel_names(cubin))
+        return self._builds[key]
 
 
 class Kernel:
@@ -156,8 +161,8 @@ class Kernel:
 
     def __init__(self, module: Module, name: str) -> None:
         self._module, self.name = module, name
-        self._functions: dict[str, tuple[int, list[int]]] = {}
-        self._woven_functions: dict[Weaving, Loaded | None] = {}
+        self._functions: dict[tuple[int, str], tuple[int, list[int]]] = {}
+        self._woven_functions: dict[tuple[int, Weaving], Loaded | None] = {}
 
     def launch(
         self,
@@ -200,10 +205,11 @@ class Kernel:
         build = self._module.woven(how)
         if build is None:
             return None
-        if how not in self._woven_functions:
+        key = lib.context(), how
+        if key not in self._woven_functions:
             symbol = find_kernel(self.name, list(build.woven.entries))
-            self._woven_functions[how] = woven.loaded(lib, build, self.name, symbol) if symbol else None
-        kernel = self._woven_functions[how]
+            self._woven_functions[key] = woven.loaded(lib, build, self.name, symbol) if symbol else None
+        kernel = self._woven_functions[key]
         if kernel is None:
             return None
         return kernel.function, kernel.sizes, woven.lend(profile, build, how, kernel, shape)
@@ -233,15 +239,16 @@ class Kernel:
         return lambda *arguments, **options: self.launch(grid, block, *arguments, **options)
 
     def _function(self, lib: Driver, variant: str) -> tuple[int, list[int]]:
-        if variant not in self._functions:
+        key = lib.context(), variant
+        if key not in self._functions:
             build = self._module.build(variant)
             symbol = find_kernel(self.name, build.kernels)
             handle = lib.function(build.handle, symbol) if symbol else None
             if handle is None:
                 known = sorted({plain_name(kernel) for kernel in build.kernels})
                 raise UsageError(f"{self._module.name} has no kernel {self.name!r}{did_you_mean(self.name, known)}")
-            self._functions[variant] = handle, lib.parameter_sizes(handle)
-        return self._functions[variant]
+            self._functions[key] = handle, lib.parameter_sizes(handle)
+        return self._functions[key]
 
 
 def kernel_names(cubin: bytes) -> list[str]:

@@ -44,6 +44,7 @@ class DeviceBuffer:
         resources: Mapping[str, int] | None = None,
     ) -> None:
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
+        self._context = driver.context()
         self.kernel, self.grid, self.block, self._cost = kernel, grid, block, dict(cost or {})
         self._resources = dict(resources or {})
         # Memory that was lent is given back by who lent it.
@@ -56,6 +57,10 @@ class DeviceBuffer:
 
     def collect(self) -> Launch:
         """The launch as the capture keeps it. The first of several collects does the waiting for all."""
+        with self._driver.inside(self._context):
+            return self._collect()
+
+    def _collect(self) -> Launch:
         try:
             start = time.perf_counter()
             self._driver.synchronize()

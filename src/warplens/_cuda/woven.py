@@ -66,7 +66,8 @@ def load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
             break
         other = _load(lib, text, lean)
         if (bytes_now := _local_bytes(lib, other)) < spilled:
-            build, spilled = other, bytes_now
+            build, other, spilled = other, build, bytes_now
+        lib.unload(other.handle)
     return build
 
 

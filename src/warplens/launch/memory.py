@@ -47,11 +47,12 @@ class Memory(Protocol):
 
 
 class DriverBuffer:
-    """Zeroed device bytes that are given back when nobody holds them any more."""
+    """Zeroed device bytes that are given back when nobody holds them any more. They are read in the context that made
+    them, whichever GPU is current by then."""
 
     def __init__(self, nbytes: int, stream: int) -> None:
         lib = driver()
-        self.nbytes, self.start = nbytes, 0
+        self.nbytes, self.start, self._context = nbytes, 0, lib.context()
         self.address = lib.allocate(nbytes)
         weakref.finalize(self, lib.free, self.address).atexit = False
         lib.clear(self.address, nbytes, stream)
@@ -61,11 +62,13 @@ class DriverBuffer:
         return self.address + self.start
 
     def synchronize(self) -> None:
-        driver().synchronize()
+        with driver().inside(self._context):
+            driver().synchronize()
 
     def rows(self, count: int, stride: int, offset: int, width: int) -> npt.NDArray[np.uint8]:
         first = self.address + self.start + offset
-        return driver().download_rows(first, stride, width, count, width).reshape(count, width)
+        with driver().inside(self._context):
+            return driver().download_rows(first, stride, width, count, width).reshape(count, width)
 
 
 class DriverMemory:
