@@ -328,6 +328,14 @@ def test_a_gap_longer_than_the_clock_is_recovered_by_an_anchor() -> None:
     assert trace.meta.losses.clock_ambiguous == 0
 
 
+def test_an_anchor_in_the_start_s_own_step_of_the_globaltimer_counts() -> None:
+    writer = TrackWriter(16)
+    writer.start(1000, ns_of(1000))
+    writer.anchor(1020, ns_of(1000))
+    writer.exit(2000, ns_of(2000))
+    assert both(capture_of([writer.to_bytes()], 16)).meta.clock.anchors == 3
+
+
 def test_a_gap_longer_than_the_clock_without_anchor_is_flagged() -> None:
     program = Program(16, steps=[("begin", 1, 10), ("end", 1, 3 << 32), ("instant", 1, 5)])
     assert both(capture_of([write(program)], 16)).meta.losses.clock_ambiguous == 1

@@ -248,7 +248,7 @@ def _settle_anchors(records: Records, clock: Int64, windows: Windows, plan: Plan
     for i in anchors:
         track = records.track[i]
         ns = int(records.payload[i].astype(np.int64)) if records.has_payload[i] else 0
-        if ns > windows.start_ns[track] and windows.rate[track] > 0:
+        if ns and ns >= windows.start_ns[track] and windows.rate[track] > 0:
             expected = float(ns - windows.start_ns[track]) * windows.rate[track]
             wraps = np.rint((expected - float(clock[i] - windows.start_clock[track])) / 4294967296.0)
             if 0 < wraps < 1048576.0:

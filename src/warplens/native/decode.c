@@ -291,7 +291,7 @@ static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *t
             else
                 counters[TORN_PAYLOADS]++;
             int64_t ns = (int64_t)((uint64_t)g.clock << 32 | g.word0);
-            if (ns > tracks->start_ns[t] && tracks->rate[t] > 0) {
+            if (ns > 0 && ns >= tracks->start_ns[t] && tracks->rate[t] > 0) {
                 double expected = (double)(ns - tracks->start_ns[t]) * tracks->rate[t];
                 double wraps = rint((expected - (double)(clock - tracks->start_clock[t])) / 4294967296.0);
                 if (wraps > 0 && wraps < 1048576.0) clock += (int64_t)wraps << WRAP_BITS;
