@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -251,7 +251,7 @@ class Profile:
                 "run it without warplens run, or take that out"
             )
         if not launches:
-            raise WarplensError(_why_nothing(self.options, self.seen))
+            raise WarplensError(_why_nothing(self.options, self.seen, self.notes))
         names = ", ".join(sorted({launch.kernel for launch in launches}))
         losses = trace.meta.losses
         if losses.records_written:
@@ -305,7 +305,7 @@ def _losses(launches: list[Launch], trace: Trace) -> list[str]:
     ]
 
 
-def _why_nothing(options: Options, seen: Mapping[str, int]) -> str:
+def _why_nothing(options: Options, seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]) -> str:
     """What to say when no kernel was recorded: what ran, and what would have been."""
     if not seen:
         return (
@@ -317,7 +317,8 @@ def _why_nothing(options: Options, seen: Mapping[str, int]) -> str:
         return f"no kernel was profiled: kernels={options.kernels!r} matches none of those that ran: {ran}"
     if not options.marks:
         return f"no kernel was profiled: none of those that ran has marks: {ran}; auto= (--auto) marks them as they are"
-    return f"no kernel was profiled: no automatic mark could be placed in those that ran: {ran}"
+    why = "; ".join(f"{kernel}: {text}" for kernel in seen for text in notes.get(kernel, ()))
+    return f"no kernel was profiled: no automatic mark could be placed in those that ran: {ran}{why and f'. {why}'}"
 
 
 def _listed(seen: Mapping[str, int]) -> str:

@@ -193,3 +193,20 @@ def test_time_in_two_regions_at_once_counts_once_and_time_in_none_not_at_all() -
     # Each region is as long as the other's share of 1000 cycles: 400 (overlapping), 1000 (nested), 400 (side by side).
     (info,) = decode(Capture([launch])).select(warp=1).meta.launches
     assert info.covered["median"] == 0.4, "a launch's own number, whatever is selected of it"
+
+
+def test_warps_that_lost_records_do_not_count() -> None:
+    def track(warp: int, rounds: int) -> np.ndarray:
+        writer = TrackWriter(4, warp=warp)
+        writer.start(0, 0)
+        for begin in range(0, 100 * rounds, 100):
+            writer.record(Kind.BEGIN, 1, begin)
+            writer.record(Kind.END, 1, begin + 90)
+        writer.exit(100 * rounds, 100 * rounds)
+        return writer.to_bytes()
+
+    some = Launch("k", (1, 1, 1), (64, 1, 1), {1: "a"}, 4, np.concatenate([track(0, 2), track(1, 4)]))
+    every = Launch("k", (1, 1, 1), (32, 1, 1), {1: "a"}, 4, track(0, 4))
+    trace = decode(Capture([some, every]))
+    assert trace.meta.losses.records_lost == 8
+    assert [info.covered for info in trace.meta.launches] == [{"least": 0.9, "p5": 0.9, "median": 0.9}, {}]

@@ -32,7 +32,7 @@ _COLUMNS = [
     ("regions", lambda one: f"{one.regions:,}"),
     ("records/warp", lambda one: f"{one.records_per_warp:,.0f}"),
     ("marks cost", lambda one: "-" if one.cost is None else percent(one.cost)),
-    ("covered", lambda one: percent(one.covered if one.covered_median is None else one.covered_median)),
+    ("covered", lambda one: "-" if one.covered_median is None else percent(one.covered_median)),
     ("least warp", lambda one: "-" if one.covered_least is None else percent(one.covered_least)),
 ]
 

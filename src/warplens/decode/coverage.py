@@ -15,11 +15,12 @@ Int64 = npt.NDArray[np.int64]
 
 
 def coverage(views: Sequence[Windows], plans: Sequence[Plan], rows: Rows) -> list[dict[str, float]]:
-    """Of each launch, the least share over its warps, the 5th percentile and the median; empty where none exited."""
+    """Of each launch, the least share over its warps, the 5th percentile and the median. Warps that lost records do not
+    count, since nobody knows what regions they were in; empty where no warp is left."""
     out: list[dict[str, float]] = []
     for view, plan in zip(views, plans, strict=True):
         lived = view.exit_clock - view.start_clock
-        alive = lived > 0
+        alive = (lived > 0) & (view.written <= view.slots)
         if not alive.any():
             out.append({})
             continue

@@ -17,7 +17,9 @@ DEFAULT_BYTES = 128 << 20
 DEFAULT_SHIFTS = (10, 20)
 """Unless told otherwise a launch gets at most 128 MiB, and a track between 1 KiB and 1 MiB."""
 MOST_BYTES = 1 << 30
-"""What a launch with automatic marks may get when an earlier one shows that it needs more."""
+"""What a launch with automatic marks may get: how much they write shows only when they ran."""
+FIRST_SHARE = 1 / 16
+"""Of the memory that buffers may hold, what the first launch of a kernel with automatic marks may take of it."""
 
 
 class Buffers:
@@ -78,10 +80,13 @@ class Buffers:
         if records is not None:
             return min(MAX_SHIFT, shift_for(records, kernel.full, kernel.slack))
         low, high = DEFAULT_SHIFTS
-        default = max(low, MIN_SHIFT, min(high, (DEFAULT_BYTES // tracks).bit_length() - 1))
+        most = DEFAULT_BYTES
+        if kernel.auto and kernel.full == "stop":
+            most = max(most, min(MOST_BYTES, int(self.memory.budget() * FIRST_SHARE)))
+        default = max(low, MIN_SHIFT, min(high, (most // tracks).bit_length() - 1))
         if not kernel.auto or kernel.full == "ring" or kernel.name not in self._first:
             return default
-        # How much automatic marks write shows only when they ran: the first launch says what the others need.
+        # The first launch, which had room for what it could, says what the others need.
         written = int(self._first[kernel.name].collect().extra["most_written"])
         needed = max(MIN_SHIFT, min(MAX_SHIFT, shift_for(min(written + written // 8, MAX_SLOTS), "stop", kernel.slack)))
         return needed if tracks << needed <= MOST_BYTES else max(default, (MOST_BYTES // tracks).bit_length() - 1)

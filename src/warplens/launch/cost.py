@@ -1,14 +1,15 @@
 """What automatic marks cost a launch: the records it wrote, at what one record costs on the GPU in use.
 
-An estimate from below: marks also keep what stands on either side of them from overlapping, every warp has a header to
-write, and the memory takes these bytes beside the kernel's own.
+A record costs its warp some cycles where nothing hides them, and its SM some cycles however many warps share it: few
+warps pay the former, many the latter. Both are measured on the device. What they cannot tell: a memory-bound kernel may
+hide its records behind its loads, and a mark that waits for a value takes away what the kernel overlapped there.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,13 @@ from warplens.weave.marks import mark_text
 from warplens.weave.options import ParamBuffer, shift_for
 from warplens.weave.weaver import Woven, weave
 
-SLOWDOWN = "slowdown"
-"""Key of a launch's cost: the estimate."""
+SLOWDOWN, CROWDED = "slowdown", "record_crowded_cycles"
+"""Keys of a launch's cost: the estimate, and the cycles in which a full SM takes one record."""
 WORTH_SAYING = 1.05
+MOST = 0.6
+"""The share of a launch's time that its records are believed to have taken; past it, some of them were hidden."""
+CROWD = 32
+"""Warps that share an SM when a crowded record is measured."""
 _KERNEL = "warplens_calibrate"
 
 
@@ -34,19 +39,35 @@ def estimate(headers: npt.NDArray[np.void]) -> dict[str, float]:
     """What a record costs here, and how much slower that made the launch; empty where it cannot be measured."""
     costs = constants()
     exited = headers[headers["state"] != 0]
-    lived = float((exited["exit_clock"].astype(np.int64) - exited["start_clock"].astype(np.int64)).sum())
-    if not costs or lived <= 0:
+    lasted, lived, records = _by_sm(exited)
+    if not costs or not lasted.sum():
         return dict(costs)
-    spent = min(float(exited["written"].sum()) * costs[ALONE_CYCLES], 0.9 * lived)
-    return {**costs, SLOWDOWN: lived / (lived - spent)}
+    # Of the warps that live on an SM at once, each waits for its own record, and all of them for the SM's stores.
+    warps = np.maximum(lived / np.maximum(lasted, 1), 1)
+    each = np.maximum(costs[ALONE_CYCLES] / warps, costs.get(CROWDED, 0.0))
+    spent = np.minimum(records * each, MOST * lasted).sum()
+    return {**costs, SLOWDOWN: float(lasted.sum() / (lasted.sum() - spent))}
+
+
+def _by_sm(tracks: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.float64], ...]:
+    """Of each SM: cycles from the first start to the last exit, cycles that its warps lived, records they wrote."""
+    sms, at = np.unique(tracks["sm"], return_inverse=True)
+    start, end = tracks["start_clock"].astype(np.int64), tracks["exit_clock"].astype(np.int64)
+    first, last = np.full(len(sms), np.iinfo(np.int64).max), np.zeros(len(sms), np.int64)
+    np.minimum.at(first, at, start)
+    np.maximum.at(last, at, end)
+    lived, records = np.bincount(at, end - start, len(sms)), np.bincount(at, tracks["written"], len(sms))
+    return (last - first).astype(np.float64), lived.astype(np.float64), records.astype(np.float64)
 
 
 def describe(spent: Mapping[str, float], headers: npt.NDArray[np.void]) -> str:
     """The estimate in words, with what makes it smaller."""
     records = float(headers["written"].mean())
+    crowded = f", {spent[CROWDED]:.1f} cycles of its SM's" if CROWDED in spent else ""
     return (
-        f"marks slow it down by an estimated {spent[SLOWDOWN]:.2f}x or more: {records:,.0f} records per warp at "
-        f"{spent[ALONE_CYCLES]:.0f} cycles each; fewer classes cost less, launches= bounds how often"
+        f"marks slow it down by an estimated {spent[SLOWDOWN]:.2f}x: {records:,.0f} records per warp at "
+        f"{spent[ALONE_CYCLES]:.0f} cycles of the warp's time each{crowded}; fewer classes cost less, launches= bounds "
+        "how often"
     )
 
 
@@ -60,25 +81,39 @@ def constants() -> Mapping[str, float]:
 
 
 def _measure(lib: Driver) -> dict[str, float]:
-    woven = weave(source(), buffer=ParamBuffer(-1))
-    shift = shift_for(SLOTS * ROUNDS, "stop", woven.slack)
+    device = lib.device()
+    woven, tracks = _run(lib, source(), SLOTS * ROUNDS, 1)
+    trace = decode(Capture([_launch(woven, tracks[0].tobytes())], device=device))
+    _, crowd = _run(lib, source(("empty",)), 2 * ROUNDS, CROWD * device.sm_count, HEADER_BYTES)
+    return {**solve(trace, device.name).cost, CROWDED: crowded(crowd.view(HEADER).reshape(-1))}
+
+
+def crowded(headers: npt.NDArray[np.void]) -> float:
+    """Cycles of an SM per record, where each has many warps that do nothing but record."""
+    lasted, _, records = _by_sm(headers)
+    return float(np.median(lasted / np.maximum(records, 1)))
+
+
+def _run(lib: Driver, text: str, records: int, warps: int, width: int = 0) -> tuple[Woven, npt.NDArray[np.uint8]]:
+    """Run a calibration kernel in blocks of one warp; the first `width` bytes of each track, 0 for all."""
+    woven = weave(text, buffer=ParamBuffer(-1))
+    shift = shift_for(records, "stop", woven.slack)
     size = 1 << shift
-    allocation = lib.allocate(2 * size + SLOT_BYTES)
+    allocation = lib.allocate((warps + 1) * size + SLOT_BYTES)
     try:
         address = -(-allocation // size) * size
-        lib.clear(allocation, 2 * size, 0)
+        lib.clear(allocation, (warps + 1) * size, 0)
         function = lib.function(lib.load(woven.text.encode() + b"\0"), _KERNEL)
         if function is None:
             raise WarplensError("the calibration kernel cannot be found")
-        # The kernel's own result goes behind the buffer, wherever the track lies in it.
-        arguments = [struct.pack("<Q", allocation + 2 * size), struct.pack("<Q", address | shift)]
-        lib.launch(function, (1, 1, 1), (32, 1, 1), arguments, 0, 0)
+        # The kernel's own result goes behind the buffer, wherever the tracks lie in it.
+        arguments = [struct.pack("<Q", allocation + (warps + 1) * size), struct.pack("<Q", address | shift)]
+        lib.launch(function, (warps, 1, 1), (32, 1, 1), arguments, 0, 0)
         lib.synchronize()
-        launch = _launch(woven, lib.download(address, size))
+        width = width or size
+        return woven, lib.download_rows(address, size, width, warps, width).reshape(warps, width)
     finally:
         lib.free(allocation)
-    trace = decode(Capture([launch], device=lib.device()))
-    return solve(trace, lib.device().name).cost
 
 
 def _launch(woven: Woven, track: bytes) -> Launch:
@@ -89,7 +124,7 @@ def _launch(woven: Woven, track: bytes) -> Launch:
     return Launch(_KERNEL, (1, 1, 1), (32, 1, 1), woven.regions, written, raw)
 
 
-def source() -> str:
+def source(regions: Sequence[str] = ("short", "long", "outer", "empty")) -> str:
     """Chains of dependent fmas of known length in regions, as PTX with marks."""
 
     def mark(letter: str, name: str) -> str:
@@ -108,7 +143,8 @@ def source() -> str:
         "empty": [mark("B", "empty"), mark("E", "empty")],
     }  # fmt: skip
     lines = []
-    for name, body in bodies.items():
+    for name in regions:
+        body = bodies[name]
         # Unrolled, the loops would not fit the instruction cache.
         lines += ["\tmov.u32 %r1, 0;", f"$L_{name}:", '\t.pragma "nounroll";', *body, "\tadd.u32 %r1, %r1, 1;"]
         lines += [f"\tsetp.lt.u32 %p1, %r1, {ROUNDS};", f"\t@%p1 bra $L_{name};"]

@@ -43,7 +43,7 @@ class LaunchInfo:
 
     `begin_ns`/`end_ns` are the first warp's start and the last warp's exit; `busy_cycles` is the sum of the tracks'
     lifetimes, the whole that shares are taken of. `covered` is the share of a track's lifetime that lies in regions:
-    `least`, `p5` (the 5th percentile) and `median` over the tracks.
+    `least`, `p5` (the 5th percentile) and `median` over the tracks that lost no record.
     """
 
     launch: int
