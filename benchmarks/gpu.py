@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from warplens._cuda.arguments import dim3, pack
 from warplens._cuda.driver import driver
-from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_include
+from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens._cuda.pending import DeviceBuffer
 from warplens._cuda.woven import FLAGS, WovenBuild, load
 from warplens.record.buffer import plan
@@ -37,8 +37,7 @@ class Program:
 
     def __init__(self, file: str, kernel: str, *definitions: str, how: Weaving | None = None) -> None:
         source = (KERNELS / file).read_text()
-        toolkit = cuda_include()
-        paths = [f"--include-path={KERNELS}", *([f"--include-path={toolkit}"] if toolkit else [])]
+        paths = [f"--include-path={KERNELS}", *cuda_includes()]
         self.build: WovenBuild | None = None
         if how is not None:
             self.build = load(driver(), compile_ptx(source, file, arch(), [*paths, *definitions, *FLAGS]), how)

@@ -15,6 +15,7 @@ with wl.profile() as prof:
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,17 +39,18 @@ def compile(
     source: str | os.PathLike[str],
     *,
     arch: str | None = None,
-    options: Sequence[str] = (),
+    options: str | Sequence[str] = (),
     name: str = "",
     woven: bool = True,
 ) -> Module:
-    """Compile CUDA source, given as text or as a path, for `arch` (default: the GPU here).
+    """Compile CUDA source, given as text or as a path, for `arch` (default: the GPU here); `options` are NVRTC's.
 
     Outside a profile the kernels run without marks; inside, the module is compiled again with them: woven into its PTX,
     which costs the kernel least, or, with woven=False or where the weaver cannot, as the header writes them.
     """
     text, title = _source(source)
-    module = Module(text, name or title, arch or _arch_here(), options, woven=woven)
+    given = shlex.split(options) if isinstance(options, str) else options
+    module = Module(text, name or title, arch or _arch_here(), given, woven=woven)
     module.cubin("off")
     return module
 

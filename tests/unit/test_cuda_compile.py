@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from warplens._cuda.module import Module, find_kernel, kernel_names, plain_name
-from warplens._cuda.nvrtc import compile_cubin
+from warplens._cuda.nvrtc import compile_cubin, cuda_includes
 from warplens.cuda import compile as compile_cuda
 from warplens.cuda import flags
 from warplens.errors import UsageError, WarplensError
@@ -340,7 +340,7 @@ def test_a_mark_in_a_function_that_is_not_inlined_names_the_remedy() -> None:
     source = """#include <warplens.cuh>
     __noinline__ __device__ int f(int v) { WL_INSTANT("x"); return v + 1; }
     __global__ void k(int* o, wl::Buffer p) { wl::Kernel r(p); o[0] = f(o[1]); }"""
-    with pytest.raises(WarplensError, match="in_a_function_that_is_not_inlined_see_wl_Link"):
+    with pytest.raises(WarplensError, match=r"k\.cu: a mark stands where no track is open.*wl::Callee here\(link\)"):
         compile_cubin(source, "k.cu", "sm_90", ON)
 
 
@@ -359,6 +359,26 @@ def test_compile_errors_are_the_compilers_own_words(tmp_path: Path) -> None:
         compile_cuda(tmp_path / "absent.cu", arch="sm_90")
     with pytest.raises(UsageError, match="'stop' .* 'ring'"):
         flags("wrap")
+    with pytest.raises(WarplensError, match=r"arch= is like 'sm_90'"):
+        compile_cuda("__global__ void k() {}", arch="90")
+    with pytest.raises(WarplensError, match="needs C[+][+]17"):
+        compile_cuda(KERNELS, arch="sm_90", options="-std=c++14")
+
+
+@needs_nvrtc
+@pytest.mark.skipif(not cuda_includes(), reason="needs the CUDA headers")
+def test_sources_may_include_what_comes_with_cuda() -> None:
+    headers = "".join(f"#include <{name}>\n" for name in ("cooperative_groups.h", "cuda/barrier", "cuda_fp16.h"))
+    source = (
+        headers
+        + """#include <warplens.cuh>
+    __global__ void k(__half* x, wl::Buffer p) {
+      wl::Kernel r(p);
+      cooperative_groups::this_thread_block().sync();
+      WL_VALUE("x", x[SHIFT]);
+    }"""
+    )
+    assert compile_cuda(source, arch="sm_90", options="-DWIDE -DSHIFT=1").regions()
 
 
 def test_kernels_are_found_by_their_plain_names() -> None:

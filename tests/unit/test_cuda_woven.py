@@ -172,6 +172,28 @@ def test_every_mark_of_the_header_reaches_the_trace(gpu: SimulatedDriver, source
     assert ("%wl_l8" in gpu.launched[0]) == spread
 
 
+VALUES = """
+#include <warplens.cuh>
+struct Half { float v; __device__ explicit operator float() const { return v; } };  // as __half and __nv_bfloat16 are
+enum class Stage { fill = 3 };
+extern "C" __global__ void work(int* out, int n, wl::Buffer prof) {
+  wl::Kernel k(prof);
+  WL_VALUE("half", Half{0.5f * n});
+  WL_VALUE("stage", Stage::fill);
+  WL_VALUE("short", static_cast<short>(-n));
+  WL_VALUE("flag", n > 3);
+  out[blockIdx.x * blockDim.x + threadIdx.x] = n;
+}
+"""
+
+
+def test_values_of_any_type_that_is_a_number(gpu: SimulatedDriver) -> None:
+    trace, _ = profiled(gpu, VALUES)
+    rows = [row for row in trace.spans.to_pylist() if row["track"] == 0]
+    assert {row["region"]: row["value"] for row in rows} == {"half": 2.5, "stage": 3, "short": -5, "flag": 1}
+    assert set(wlcu.compile(VALUES, arch="sm_90").regions().values()) == {"half", "stage", "short", "flag"}
+
+
 def test_a_profile_that_nobody_holds_goes_with_its_records(gpu: SimulatedDriver) -> None:
     module, out = wlcu.compile(INLINED, arch="sm_90", name="k.cu"), gpu.allocate(4 * 64)
     profile = wl.profile()

@@ -56,7 +56,7 @@ class Driver:
         except OSError:
             raise WarplensError(
                 "there is no NVIDIA driver on this machine (libcuda.so.1 is missing), so no kernel can be launched; "
-                "compiling works, and `warplens demo` runs without a GPU"
+                "compiling works (warplens.cuda.compile with arch='sm_90', say), and `warplens demo` runs without a GPU"
             ) from None
         self._entered = threading.local()
         self._entered.here = True

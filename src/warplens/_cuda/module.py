@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from warplens import session
 from warplens._cuda.arguments import Shape, dim3, pack, stream_handle
 from warplens._cuda.driver import CAPTURED, Driver, driver
-from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_include
+from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens._cuda.pending import DeviceBuffer
 from warplens.capture import Dim3
 from warplens.errors import UsageError, WarplensError, did_you_mean
@@ -137,8 +137,7 @@ class Module:
         return self._woven.get(key)
 
     def _flags(self, variant: Sequence[str]) -> tuple[str, ...]:
-        toolkit = cuda_include()
-        return (*variant, *([f"--include-path={toolkit}"] if toolkit else []), *self._options)
+        return (*variant, *cuda_includes(), *self._options)
 
     def regions(self) -> dict[int, str]:
         """The names of the marks in the source, by id."""

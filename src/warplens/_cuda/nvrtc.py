@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from warplens.errors import WarplensError
 from warplens.record.header import INCLUDE
+
+_STRAY = "mark_outside_a_kernel_with_wl_Kernel"
+"""How warplens_ptx.h calls the register that a mark needs: ptxas says so where there is none."""
+_STRAY_TEXT = (
+    "a mark stands where no track is open. Begin the kernel with `wl::Kernel k(prof);`; a function that is not inlined "
+    "takes a wl::Link& and begins with `wl::Callee here(link);` (see warplens_device.h)"
+)
 
 
 def compile_cubin(source: str, name: str, arch: str, options: Sequence[str]) -> bytes:
@@ -30,20 +38,28 @@ def _compile(source: str, name: str, arch: str, options: Sequence[str], kind: st
         (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
         if int(status):
             log = _text(nvrtc, program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-            raise WarplensError(f"{name}: NVRTC could not compile it for {arch} with {' '.join(options)}:\n{log}")
+            if _STRAY in log:
+                raise WarplensError(f"{name}: {_STRAY_TEXT}")
+            said = f"NVRTC could not compile it for {arch} with {' '.join(options)}"
+            hint = "; arch= is like 'sm_90'" if "gpu-architecture" in log else ""
+            raise WarplensError(f"{name}: {said}{hint}:\n{log}")
         return _bytes(nvrtc, program, getattr(nvrtc, f"nvrtcGet{kind}Size"), getattr(nvrtc, f"nvrtcGet{kind}"))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def cuda_include() -> str | None:
-    """Where the CUDA headers lie, if a toolkit is found; kernels that include none of them need none."""
+def cuda_includes() -> list[str]:
+    """Options that name the folders of the CUDA headers, if a toolkit is found; kernels that include none need none."""
     try:
         from cuda.pathfinder import find_nvidia_header_directory
     except ImportError:
-        return None
+        return []
     found = find_nvidia_header_directory("cudart")
-    return str(found) if found else None
+    if not found:
+        return []
+    # From CUDA 13 on, what <cooperative_groups.h> and <cuda/barrier> include lies in a folder of its own.
+    folders = [Path(found), Path(found) / "cccl"]
+    return [f"--include-path={folder}" for folder in folders if folder.is_dir()]
 
 
 def _bindings() -> Any:

@@ -17,6 +17,10 @@
 #ifndef WARPLENS_CUH
 #define WARPLENS_CUH
 
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L
+#error "warplens.cuh needs C++17: compile with -std=c++17"
+#endif
+
 #include "warplens_layout.h"
 
 #ifndef WARPLENS
@@ -55,6 +59,14 @@ WL_BOTH_ constexpr unsigned region_id(const char* name) {
 
 namespace detail {
 WL_BOTH_ constexpr unsigned word0(unsigned kind, unsigned region) { return kind | region << WL_REGION_SHIFT; }
+
+// What WL_VALUE records of `v`: types such as __half and __nv_bfloat16 as the float that they stand for.
+template <class T>
+WL_BOTH_ constexpr auto number(T v) {
+  if constexpr (__is_class(T)) return static_cast<float>(v);
+  else if constexpr (__is_enum(T)) return static_cast<long long>(v);
+  else return v;
+}
 }  // namespace detail
 
 // Which lanes record. Whatever is chosen, every warp leaves its track header, so its lifetime is known.

@@ -94,7 +94,7 @@ __device__ __forceinline__ void iteration(Index index) {
 
 template <unsigned Word, class T>
 __device__ __forceinline__ void value(T v) {
-  const Payload p = payload(v);
+  const Payload p = payload(number(v));
   record_payload(Word | p.type << WL_TAG_SHIFT, p.bits);
 }
 

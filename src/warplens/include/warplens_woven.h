@@ -34,7 +34,7 @@ __device__ __forceinline__ void record() {
 
 #define WL_VALUE_OF_(type, letter, name)                                                               \
   template <unsigned Word>                                                                             \
-  __device__ __forceinline__ void value(type v) {                                                      \
+  __device__ __forceinline__ void number_value(type v) {                                               \
     asm volatile("// @warplens V #%0 " name " %1" ::"n"(Word >> WL_REGION_SHIFT), letter(v) : "memory"); \
   }
 WL_VALUE_OF_(int, "r", "s32")
@@ -46,6 +46,11 @@ WL_VALUE_OF_(unsigned long long, "l", "u64")
 WL_VALUE_OF_(float, "f", "f32")
 WL_VALUE_OF_(double, "d", "f64")
 #undef WL_VALUE_OF_
+
+template <unsigned Word, class T>
+__device__ __forceinline__ void value(T v) {
+  number_value<Word>(number(v));
+}
 
 template <unsigned Word>
 __device__ __forceinline__ void async(unsigned tag) {
