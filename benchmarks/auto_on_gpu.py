@@ -2,6 +2,7 @@
 slowdown, measured and estimated.
 
 Run: PYTHONPATH=src:tests/unit python benchmarks/auto_on_gpu.py [out.json [KERNEL...]]
+Every row is printed and kept as soon as it is there, so a run that is cut short loses none.
 """
 
 from __future__ import annotations
@@ -94,14 +95,14 @@ def measure(name: str, make: Callable[[], Case], auto: str | bool, least: float)
         marked = kernel_us(name, run)
     trace = profile.trace
     infos = trace.meta.launches
-    info = infos[-1]
+    info, shares = infos[-1], [one.covered for one in infos if one.covered]
     return {
         "kernel": name, "auto": auto, "identical": same, "plain_us": plain, "marked_us": marked,
         "slowdown": marked / plain, "estimate": info.cost.get("slowdown"), "registers": info.extra["registers"],
         "spills": info.extra["spills"], "records_per_warp": info.extra["most_written"], "regions": len(trace.regions),
-        "covered_least": min(one.covered["least"] for one in infos),
-        "covered_p5": min(one.covered["p5"] for one in infos),
-        "covered_median": float(np.median([one.covered["median"] for one in infos])),
+        "covered_least": min(one["least"] for one in shares),
+        "covered_p5": min(one["p5"] for one in shares),
+        "covered_median": float(np.median([one["median"] for one in shares])),
         "lost": trace.meta.losses.records_lost, "mismatched": trace.meta.losses.mismatched_ends,
         "compile_s": compiled, "notes": profile.notes,
     }  # fmt: skip
@@ -112,15 +113,16 @@ def main(path: str | None = None, *names: str) -> None:
     print(results["cost"], flush=True)
     for name, make in cases().items():
         for auto, least in ((True, 1.0), ("all", 0.0)) if not names or name in names else ():
+            begin = time.perf_counter()
             try:
                 row = measure(name, make, auto, least)
             except wl.WarplensError as error:
                 row = {"kernel": name, "auto": auto, "refused": str(error)}
-            results["rows"].append(row)
-            print(json.dumps(row), flush=True)
-    if path is not None:
-        with open(path, "w") as file:
-            json.dump(results, file, indent=1)
+            results["rows"].append(row | {"seconds": time.perf_counter() - begin})
+            print(json.dumps(results["rows"][-1]), flush=True)
+            if path is not None:
+                with open(path, "w") as file:
+                    json.dump(results, file, indent=1)
 
 
 if __name__ == "__main__":

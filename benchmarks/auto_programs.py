@@ -3,8 +3,8 @@
 Run on a machine with a GPU: python benchmarks/auto_programs.py --out auto.json [--times-only] [--ncu FOLDER]
 
 Each program runs plain and under `warplens run --auto`, in processes of their own, and their outputs are compared. Then
-one process runs each program once per rule set, alone on the GPU, and asks CUPTI for the kernels' times. Nothing in the
-programs knows of it.
+each program runs once per rule set, alone on the GPU and in a process of its own, and CUPTI is asked for the kernels'
+times. Nothing in the programs knows of it. The first of these fills Inductor's cache for the others.
 """
 
 from __future__ import annotations
@@ -39,22 +39,12 @@ WARM_UP = 2
 """Launches of each kernel that do not count: the first ones load code, and size the buffers of the others."""
 
 
-def child(target: str, names: Sequence[str]) -> None:
-    """Run the programs here, once per rule set, and write CUPTI's times and what the regions explain."""
-    results: dict[str, Any] = {}
-    for name in names:
-        for rules in RULES:
-            begin = time.perf_counter()
-            printed = io.StringIO()
-            try:
-                with contextlib.redirect_stdout(printed):
-                    found = timed(rules, PROGRAMS[name])
-            except Exception as error:
-                found = {"failed": repr(error)}
-            found |= {"seconds": time.perf_counter() - begin, "printed": printed.getvalue()}
-            results.setdefault(name, {})[rules] = found
-            Path(target).write_text(json.dumps(results))
-            print(f"{name} {rules}: {found['seconds']:.1f} s {found.get('failed', '')}", flush=True)
+def child(target: str, name: str, rules: str) -> None:
+    """Run the program here, and write CUPTI's times and what the regions explain."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        found = timed(rules, PROGRAMS[name])
+    Path(target).write_text(json.dumps(found | {"printed": printed.getvalue()}))
 
 
 def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
@@ -63,8 +53,6 @@ def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
     from warplens.runner.program import Program, execute
     from warplens.session import Profile
 
-    if "torch._dynamo" in sys.modules:
-        sys.modules["torch._dynamo"].reset()
     activity = Activity()
     program = Program(words[0], tuple(words[1:]))
     result: dict[str, Any] = {}
@@ -73,7 +61,9 @@ def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
         result["exit_code"] = execute(program).code
         activity.stop()
     else:
-        profile = Profile(None, auto=True if rules == "default" else rules, launches=RECORDED)
+        # Under `all` every kernel is to have its regions, also where they cost it room on the SM.
+        asked: dict[str, Any] = {"auto": True} if rules == "default" else {"auto": rules, "least_occupancy": 0.0}
+        profile = Profile(None, launches=RECORDED, **asked)
         with profile:
             stop = frontends.watch(lambda library, error: profile.note(library, str(error)))
             result["exit_code"] = execute(program).code
@@ -90,16 +80,19 @@ def explained(trace: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kernel in trace.kernels:
         infos = [info for info in trace.meta.launches if info.kernel == kernel]
+        covered = [info for info in infos if info.covered]
         estimates = [info.cost[SLOWDOWN] for info in infos if SLOWDOWN in info.cost]
         found[kernel] = {
             "launches": len(infos),
             "warps": sum(info.tracks for info in infos),
             "records_per_warp": max(info.extra.get("most_written", 0) for info in infos),
             "covered": {
-                "least": min(info.covered["least"] for info in infos),
-                "p5": min(info.covered["p5"] for info in infos),
-                "median": statistics.median(info.covered["median"] for info in infos),
-            },
+                "least": min(info.covered["least"] for info in covered),
+                "p5": min(info.covered["p5"] for info in covered),
+                "median": statistics.median(info.covered["median"] for info in covered),
+            }
+            if covered
+            else {},
             "estimate": statistics.median(estimates) if estimates else None,
         }
     return {"kernels": found, "records_lost": trace.meta.losses.records_lost}
@@ -140,6 +133,18 @@ def compared(name: str, work: Path, env: dict[str, str], limit: float) -> dict[s
     return found
 
 
+def measured(name: str, work: Path, env: dict[str, str], limit: float) -> dict[str, Any]:
+    """The program once per rule set; what one process could not do, the others still may."""
+    out: dict[str, Any] = {}
+    for rules in RULES:
+        target = work / f"{name}-{rules}.json"
+        done = step(f"{name} {rules}", [sys.executable, __file__, "--child", str(target), name, rules], env, limit)
+        out[rules] = json.loads(target.read_text()) if target.exists() else {"failed": done["stderr"][-1500:]}
+        out[rules]["seconds"] = done["seconds"]
+        out[rules]["identical"] = out[rules].get("printed") == out["none"].get("printed")
+    return out
+
+
 def slowdown(times: dict[str, Any]) -> dict[str, Any]:
     """Per kernel and rule set: the median of CUPTI's times over that of the plain run's."""
     out: dict[str, Any] = {}
@@ -147,14 +152,37 @@ def slowdown(times: dict[str, Any]) -> dict[str, Any]:
         base = statistics.median(plain[WARM_UP:] or plain)
         row: dict[str, Any] = {"plain_ns": base, "launches": len(plain)}
         for rules in RULES[1:]:
-            recorded = times.get(rules, {}).get("kernels", {})  # none where the process was stopped before
+            recorded = times[rules].get("kernels", {})
             name = next((one for one in recorded if one == kernel or f"{one}<" in kernel or f"{one}(" in kernel), None)
             marked = times[rules].get("times", {}).get(kernel) if name else None
             if marked:
-                measured = statistics.median(marked[WARM_UP:RECORDED] or marked) / base
-                row[rules] = {"slowdown": measured, **recorded[name]}
+                ratio = statistics.median(marked[WARM_UP:RECORDED] or marked) / base
+                row[rules] = {"slowdown": ratio, **recorded[name]}
         if len(row) > 2:
             out[kernel] = row
+    return out
+
+
+def lines(name: str, found: dict[str, Any]) -> list[str]:
+    """What a person reads: one line per program and rule set, and a table of its kernels."""
+    out = []
+    for rules, one in found["times"].items():
+        failed = one.get("failed", "").strip().splitlines()
+        said = failed[-1] if failed else f"lost {one.get('records_lost', 0):,}, problem {one.get('problem') or 'none'}"
+        out.append(f"{name} {rules}: {one['seconds']:.1f} s, identical {one['identical']}, {said}")
+        unmarked = [f"{kernel}: {text}" for kernel, texts in one.get("notes", {}).items() for text in texts]
+        out += [f"    {text}" for text in unmarked if "unmarked" in text or "not marked" in text]
+    out.append("| kernel | plain µs | rules | slowdown | estimated | records per warp | least, p5, median covered |")
+    for kernel, row in found["slowdown"].items():
+        for rules in RULES[1:]:
+            if rules in row:
+                one = row[rules]
+                shares = ", ".join(f"{share:.4f}" for share in one["covered"].values())
+                estimate = "-" if one["estimate"] is None else f"{one['estimate']:.3f}"
+                out.append(
+                    f"| {kernel[:90]} | {row['plain_ns'] / 1000:.2f} | {rules} | {one['slowdown']:.3f} | {estimate} | "
+                    f"{one['records_per_warp']} | {shares} |"
+                )
     return out
 
 
@@ -172,7 +200,7 @@ def nsight(folder: Path, work: Path, env: dict[str, str], limit: float) -> dict[
 
 def main() -> None:
     if sys.argv[1:2] == ["--child"]:
-        child(sys.argv[2], sys.argv[3:])
+        child(*sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="auto.json")
@@ -185,21 +213,20 @@ def main() -> None:
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     results: dict[str, Any] = {name: {"program": PROGRAMS[name]} for name in names}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
-        work, target = Path(folder), Path(folder) / "times.json"
+        work = Path(folder)
         pages = pool.submit(nsight, Path(options.ncu), work, env, options.limit) if options.ncu else None
         if not options.times_only:
             found = pool.map(lambda name: compared(name, work, env, options.limit), names)
             results |= dict(zip(names, found, strict=True))
             env["TORCHINDUCTOR_CACHE_DIR"] = str(work / "cache-transformer_block" / "inductor")
+        env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(work / "inductor"))
         if pages is not None:
             results["ncu"] = pages.result()
-        Path(options.out).write_text(json.dumps(results, indent=1))
-        step("times", [sys.executable, __file__, "--child", str(target), *names], env, 2 * options.limit)
-        times = json.loads(target.read_text()) if target.exists() else {}
         for name in names:
-            results[name] |= {"times": times.get(name), "slowdown": slowdown(times[name]) if name in times else {}}
-            print(name, json.dumps(results[name]["slowdown"]), flush=True)
-        Path(options.out).write_text(json.dumps(results, indent=1))
+            results[name]["times"] = measured(name, work, env, options.limit)
+            results[name]["slowdown"] = slowdown(results[name]["times"])
+            print("\n".join(lines(name, results[name])), flush=True)
+            Path(options.out).write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
