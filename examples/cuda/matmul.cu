@@ -37,7 +37,7 @@ extern "C" __global__ void matmul(const float* a, const float* b, float* c, int 
 
 #include <cstdio>
 
-int main() {
+int main() try {
   const int n = 512;
   float* memory = nullptr;
   wl::host::check(cudaMalloc(&memory, 3 * n * n * sizeof(float)), "allocating the matrices");
@@ -49,5 +49,8 @@ int main() {
   capture.write_chrome("matmul.json");
   std::printf("wrote matmul.wlcap and matmul.json, %llu records lost\n", capture.lost());
   cudaFree(memory);
+} catch (const std::exception& error) {  // warplens' and, by wl::host::check, CUDA's own
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }
 #endif

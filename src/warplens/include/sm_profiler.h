@@ -130,14 +130,18 @@ static inline int sm_profiler_init_buffer(sm_profiler_buffer_t b) {
 static inline sm_profiler_buffer_t sm_profiler_create_buffer(uint32_t num_blocks, uint32_t num_groups,
                                                              uint32_t max_events_per_group, int enabled) {
   const uint64_t capacity = 2ull * max_events_per_group;  // a range is a begin and an end
-  if (capacity > WL_MAX_SLOTS) return nullptr;
+  if (capacity > WL_MAX_SLOTS) {
+    std::fprintf(stderr, "sm_profiler: %u events per group are more than %u\n", max_events_per_group, WL_MAX_SLOTS / 2);
+    return nullptr;
+  }
   auto* b = new sm_profiler_buffer{num_blocks, num_groups, static_cast<uint32_t>(capacity), 0, nullptr, {}};
   const uint64_t line = WL_HEADER_BYTES;
   b->stride = static_cast<uint32_t>((line + capacity * WL_SLOT_BYTES + line - 1) / line * line);
   for (unsigned i = 0; i < SM_PROFILER_MAX_EVENTS; ++i) b->names[i + 1] = "event " + std::to_string(i);
   if (!enabled) return b;
   if (cudaMalloc(&b->device, sm_profiler_size_(b)) == cudaSuccess && sm_profiler_init_buffer(b) == 0) return b;
-  std::fprintf(stderr, "sm_profiler: no device memory for %u blocks of %u groups\n", num_blocks, num_groups);
+  std::fprintf(stderr, "sm_profiler: no buffer for %u blocks of %u groups: %s\n", num_blocks, num_groups,
+               cudaGetErrorString(cudaGetLastError()));
   cudaFree(b->device);
   delete b;
   return nullptr;
