@@ -54,6 +54,7 @@ class Launch:
 
     `full` is what the device did at the end of a track: `stop` kept the first records, `ring` the latest.
     `clock` says whose cycles these are: `gpu`, `simulated` (the PTX interpreter) or `cpu` (host nanoseconds).
+    `device` is where it ran, if not on the capture's.
     """
 
     kernel: str
@@ -68,6 +69,7 @@ class Launch:
     locations: Mapping[int, str] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+    device: Device | None = None
 
     def __post_init__(self) -> None:
         if not self.stride:
@@ -199,10 +201,9 @@ def _parse(path: str | os.PathLike[str], document: dict[str, Any], body: Bytes) 
         if zlib.crc32(raw.data) != entry["crc32"]:
             raise CaptureError(path, f"launch {number}", "its checksum does not match", "copy or make it again")
         launches.append(_launch(path, entry, raw))
-    known = {name: document["device"][name] for name in vars(Device()) if name in document["device"]}
     return Capture(
         launches=launches,
-        device=Device(**known),
+        device=_device(document["device"]),
         rank=int(document["rank"]),
         cost={str(k): float(v) for k, v in document.get("cost", {}).items()},
         producer=str(document.get("producer", "")),
@@ -224,6 +225,7 @@ def _launch(path: str | os.PathLike[str], entry: dict[str, Any], raw: Bytes) -> 
             locations={int(k): str(v) for k, v in entry.get("locations", {}).items()},
             cost={str(k): float(v) for k, v in entry.get("cost", {}).items()},
             extra=dict(entry.get("extra", {})),
+            device=_device(entry["device"]) if "device" in entry else None,
         )
     except CaptureError as error:
         raise CaptureError(path, error.field, error.problem, error.remedy) from None
@@ -242,9 +244,14 @@ def _launch_json(launch: Launch) -> dict[str, Any]:
         "clock": launch.clock,
         "cost": dict(launch.cost),
         "extra": dict(launch.extra),
+        **({"device": vars(launch.device)} if launch.device else {}),
         "size": len(launch.raw),
         "crc32": zlib.crc32(launch.raw.data),
     }
+
+
+def _device(document: Mapping[str, Any]) -> Device:
+    return Device(**{name: document[name] for name in vars(Device()) if name in document})
 
 
 def _dim3(values: Sequence[int]) -> Dim3:

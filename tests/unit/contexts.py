@@ -14,6 +14,9 @@ class Contexts:
     def context(self) -> int:
         return self.current
 
+    def device_index(self) -> int:
+        return self.current - 1
+
     @contextmanager
     def inside(self, context: int) -> Iterator[None]:
         before, self.current = self.current, context

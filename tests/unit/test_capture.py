@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_round_trip(tmp_path: Path) -> None:
         )
     assert len(wl.load(path)) == 2 * 3 * 8
     assert os.listdir(tmp_path) == ["c.wlcap"], "no temporary file may be left"
+
+
+def test_a_launch_on_another_gpu_keeps_it(tmp_path: Path) -> None:
+    here, other = sample().launches[0], replace(sample().launches[0], device=Device("H100", 1, 114, "9.0", 1755.0))
+    back = read_capture(write_capture(replace(sample(), launches=[here, other]), tmp_path / "c.wlcap"))
+    assert [launch.device for launch in back.launches] == [None, other.device]
+    trace = decode(back)
+    assert [info.device for info in trace.meta.launches] == [0, 1]
+    assert {index: device["name"] for index, device in trace.meta.devices.items()} == {"0": "H200", "1": "H100"}
+    assert trace.spans["device"].to_pylist() == [0] * 24 + [1] * 24
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ class FakeDriver(Contexts):
         self.kernel: Callable[[int, Sequence[int], Sequence[int]], None] = records(2)
 
     def device(self) -> Device:
-        return Device(name="fake", sm_count=4, capability="9.0")
+        return Device(name="fake", index=self.device_index(), sm_count=4, capability="9.0")
 
     def allocate(self, size: int) -> int:
         array = np.full(size, 0xA5, np.uint8)
@@ -169,6 +169,15 @@ def test_a_launch_inside_a_profile_becomes_a_trace(fake: FakeDriver) -> None:
     assert (first["registers"], first["shared_bytes"], second["shared_bytes"]) == (40, 1536, 1024)
     assert fake.launches[0][:2] == [struct.pack("<Q", 5), struct.pack("<i", 7)]
     assert set(module.built) == {"stop"}
+
+
+def test_a_launch_on_another_gpu_says_so(fake: FakeDriver) -> None:
+    module = FakeModule()
+    with wl.profile() as prof:
+        for fake.current in (1, 2):
+            module["k"].launch(3, 64, np.uint64(5), 7)
+        fake.current = 1
+    assert [info.device for info in prof.trace.meta.launches] == [0, 1]
 
 
 def test_outside_a_profile_and_switched_off_the_unmarked_build_runs(

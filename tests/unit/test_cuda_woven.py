@@ -69,7 +69,7 @@ class SimulatedDriver(Contexts):
         self.launched: list[str] = []
 
     def device(self) -> Device:
-        return Device(name="interpreter", sm_count=4, capability="9.0")
+        return Device(name="interpreter", index=self.device_index(), sm_count=4, capability="9.0")
 
     def allocate(self, size: int) -> int:
         return int(self.space.alloc(size))
@@ -230,6 +230,10 @@ def test_a_kernel_runs_on_whichever_gpu_is_current(gpu: SimulatedDriver) -> None
     assert profile.trace.meta.losses.clean
     assert set(gpu.waited) == {1, 2}
     assert gpu.current == 1
+    assert [info.device for info in profile.trace.meta.launches] == [0, 1, 0, 1]
+    assert sorted(profile.trace.meta.devices) == ["0", "1"]
+    rows = profile.trace.spans.to_pylist()
+    assert {(row["launch"], row["device"]) for row in rows} == {(0, 0), (1, 1), (2, 0), (3, 1)}
 
 
 def test_options_of_woven_kernels_reach_cuda(gpu: SimulatedDriver) -> None:

@@ -61,9 +61,10 @@ def new_buffer(
     lib = driver()
     if profile.device.name == "unknown":
         profile.device = lib.device()
+    other = lib.device() if lib.device_index() != profile.device.index else None
     options = profile.options
     sizes = plan(grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread)
-    known = calibrations.get((profile.device.name, DIRECT, options.full), {})
+    known = calibrations.get(((other or profile.device).name, DIRECT, options.full), {})
     buffer = DeviceBuffer(
         lib,
         kernel,
@@ -75,6 +76,7 @@ def new_buffer(
         names=names,
         cost=known,
         resources=resources,
+        device=other,
     )
     profile.add(buffer)
     return buffer.address

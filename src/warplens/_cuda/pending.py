@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from warplens._cuda.driver import Driver
-from warplens.capture import Dim3, Launch
+from warplens.capture import Device, Dim3, Launch
 from warplens.errors import WarplensError
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, Plan, ring_slots, trimmed
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
@@ -42,9 +42,10 @@ class DeviceBuffer:
         cost: Mapping[str, float] | None = None,
         memory: int = 0,
         resources: Mapping[str, int] | None = None,
+        device: Device | None = None,
     ) -> None:
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
-        self._context = driver.context()
+        self._context, self._device = driver.context(), device
         self.kernel, self.grid, self.block, self._cost = kernel, grid, block, dict(cost or {})
         self._resources = dict(resources or {})
         # Memory that was lent is given back by who lent it.
@@ -114,6 +115,7 @@ class DeviceBuffer:
             full=full,
             cost=self._cost,
             extra={"records_per_warp": capacity, "records_needed": most, **self._resources},
+            device=self._device,
         )
 
     def _learned(self, head: np.void) -> Plan:

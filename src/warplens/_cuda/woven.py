@@ -110,13 +110,13 @@ def loaded(lib: Driver, build: WovenBuild, name: str, symbol: str) -> Loaded | N
 def lend(profile: Profile, build: WovenBuild, how: Weaving, kernel: Loaded, shape: Shape) -> int:
     """A buffer for one launch, as the kernel takes it; 0 where nothing of it is to be recorded."""
     buffers = _buffers(profile)
-    buffers.memory.describe(profile)
+    device = buffers.memory.describe(profile) or profile.device
     threads = build.woven.threads.get(kernel.symbol, math.prod(shape.block))
     store = build.woven.stores[kernel.symbol]
     woven = WovenKernel(
         kernel.name, -(-threads // 32), 1, dict(build.regions), dict(build.locations), build.woven.slack,
         build.woven.full, store, how.select, block=shape.block,
-        cost=calibrations.get((profile.device.name, store, how.full), {}) if how.clock == "32" else {},
+        cost=calibrations.get((device.name, store, how.full), {}) if how.clock == "32" else {},
         resources={
             "registers": kernel.taken["registers"],
             "shared_bytes_kernel": kernel.taken["shared_bytes"] + shape.shared,

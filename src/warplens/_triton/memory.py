@@ -93,15 +93,21 @@ def budget() -> int:
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory * BUDGET_SHARE)
 
 
-def describe(profile: Profile) -> None:
-    """Say which device ran, once per profile."""
-    if profile.device.sm_count:
-        return
+def describe(profile: Profile) -> Device | None:
+    """Say which device runs, once per profile; give the current one where it is another."""
     import torch
 
     index = torch.cuda.current_device()
+    if not profile.device.sm_count:
+        profile.device = _device(index)
+    return _device(index) if index != profile.device.index else None
+
+
+def _device(index: int) -> Device:
+    import torch
+
     properties = torch.cuda.get_device_properties(index)
-    profile.device = Device(
+    return Device(
         name=properties.name,
         index=index,
         sm_count=properties.multi_processor_count,

@@ -36,6 +36,7 @@ class _Tracks:
     """Per-track columns of the whole capture, launch after launch."""
 
     launch: Int64
+    device: Int64
     kernel: Int64
     block: Int64
     warp: Int64
@@ -49,7 +50,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     library = load() if native else None
     decoder = NativeDecoder(library) if library else NumpyDecoder()
     mhz = capture.device.clock_mhz
-    views = [windows(launch, mhz) for launch in capture.launches]
+    ran_on = [launch.device or capture.device for launch in capture.launches]
+    views = [windows(launch, on.clock_mhz) for launch, on in zip(capture.launches, ran_on, strict=True)]
     plans: list[Plan] = []
     row = anchor = 0
     for launch, view in zip(capture.launches, views, strict=True):
@@ -82,7 +84,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
 
     meta = Meta(
         launches=_launch_infos(capture, views, lines, zero, coverage(views, plans, rows)),
-        devices={str(capture.device.index): asdict(capture.device)},
+        devices={str(device.index): asdict(device) for device in (capture.device, *ran_on)},
         clock=_clock_summary(lines),
         losses=collect_losses(views, rows, [describe(*e) for e in zip(capture.launches, views, details, strict=True)]),
         cost=dict(capture.cost),
@@ -90,8 +92,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         producer=capture.producer,
         origin_ns=lines.base_ns + zero,
     )
-    whose = (capture.rank, capture.device.index)
-    return Trace(_columns(whose, tracks, rows, start_ns, dur_ns, names, kernels), meta)
+    return Trace(_columns(capture.rank, tracks, rows, start_ns, dur_ns, names, kernels), meta)
 
 
 def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: list[str]) -> _Tracks:
@@ -102,6 +103,7 @@ def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: 
 
     return _Tracks(
         launch=np.repeat(np.arange(len(views)), sizes),
+        device=np.repeat(np.array([(one.device or capture.device).index for one in capture.launches], np.int64), sizes),
         kernel=np.repeat(np.array([kernels.index(launch.kernel) for launch in capture.launches], np.int64), sizes),
         block=stack([view.block for view in views]),
         warp=stack([view.warp for view in views]),
@@ -172,7 +174,7 @@ def _launch_infos(
                 launch=number,
                 kernel=launch.kernel,
                 rank=capture.rank,
-                device=capture.device.index,
+                device=(launch.device or capture.device).index,
                 grid=launch.grid,
                 block=launch.block,
                 clock=launch.clock,
@@ -200,7 +202,7 @@ def _locations(capture: Capture) -> dict[str, str]:
 
 
 def _columns(
-    whose: tuple[int, int],
+    rank: int,
     tracks: _Tracks,
     rows: Rows,
     start_ns: Int64,
@@ -210,13 +212,10 @@ def _columns(
 ) -> LazyColumns:
     """Columns made from the decoder's arrays when asked for; per-track ones are spread over their rows only then.
 
-    `whose` is rank and device. The capture itself is not kept: its raw bytes can go as soon as they are decoded.
+    The capture itself is not kept: its raw bytes can go as soon as they are decoded.
     """
     n = len(rows.start)
     counts = np.diff(tracks.row_start)
-
-    def constant(name: str, value: int) -> pa.Array:
-        return to_arrow(np.full(n, value, numpy_dtype(COLUMNS[name])))
 
     def spread(name: str, values: Int64) -> pa.Array:
         return to_arrow(np.repeat(values.astype(numpy_dtype(COLUMNS[name])), counts))
@@ -227,11 +226,10 @@ def _columns(
     def taken(values: Int64) -> Callable[[Int64], Int64]:
         return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]
 
-    fixed = {"rank": whose[0], "device": whose[1]}
-    along = {"launch": tracks.launch, "kernel": tracks.kernel, "sm": tracks.sm, "block": tracks.block}
-    along |= {"warp": tracks.warp, "lane": tracks.lane, "track": np.arange(len(counts))}
-    takers = {name: taken(np.full(len(counts), value)) for name, value in fixed.items()}
-    takers |= {name: taken(values) for name, values in along.items()}
+    along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": tracks.sm}
+    along |= {"block": tracks.block, "warp": tracks.warp, "lane": tracks.lane, "track": np.arange(len(counts))}
+    along["rank"] = np.full(len(counts), rank)
+    takers = {name: taken(values) for name, values in along.items()}
 
     def value() -> pa.Array:
         if not len(rows.value):
@@ -241,7 +239,6 @@ def _columns(
     return LazyColumns(
         n,
         {
-            **{name: partial(constant, name, value) for name, value in fixed.items()},
             **{name: partial(spread, name, values) for name, values in along.items()},
             "kernel": lambda: named("kernel", np.repeat(tracks.kernel, counts), kernels),
             "region": lambda: named("region", rows.region, names),

@@ -56,14 +56,13 @@ class Buffers:
         buffer = self._allocate(tracks, shift, stream)
         address = buffer.align(1 << shift)
         first = kernel.name not in self._first
-        launch = WovenLaunch(
-            kernel, grid, buffer, shift, functools.partial(self.profile.note, kernel.name) if first else None
-        )
+        device = self.memory.describe(self.profile)
+        tell = functools.partial(self.profile.note, kernel.name) if first else None
+        launch = WovenLaunch(kernel, grid, buffer, shift, tell, device)
         self._first.setdefault(kernel.name, launch)
         self._launches.append(launch)
         self._held += buffer.nbytes
         self.profile.add(launch)
-        self.memory.describe(self.profile)
         return address | shift
 
     def _shift(self, kernel: WovenKernel, tracks: int) -> int:

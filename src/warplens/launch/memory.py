@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens._cuda.driver import driver
+from warplens.capture import Device
 from warplens.errors import WarplensError
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class Memory(Protocol):
     def budget(self) -> int:
         """Bytes that launches may hold on the device."""
 
-    def describe(self, profile: Profile) -> None:
-        """Say which device ran, once per profile."""
+    def describe(self, profile: Profile) -> Device | None:
+        """Say which device runs, once per profile; give the current one where it is another."""
 
 
 class DriverBuffer:
@@ -83,6 +84,7 @@ class DriverMemory:
     def budget(self) -> int:
         return int(driver().total_memory() * BUDGET_SHARE)
 
-    def describe(self, profile: Profile) -> None:
+    def describe(self, profile: Profile) -> Device | None:
         if not profile.device.sm_count:
             profile.device = driver().device()
+        return driver().device() if driver().device_index() != profile.device.index else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import Dim3, Launch
+from warplens.capture import Device, Dim3, Launch
 from warplens.launch import cost
 from warplens.launch.memory import Buffer
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
@@ -51,8 +51,9 @@ class WovenLaunch:
         buffer: Buffer,
         shift: int,
         tell: Callable[[str], None] | None = None,
+        device: Device | None = None,
     ) -> None:
-        self.kernel, self.grid, self.shift, self.tell = kernel, grid, shift, tell
+        self.kernel, self.grid, self.shift, self.tell, self.device = kernel, grid, shift, tell, device
         blocks = grid[0] * grid[1] * grid[2]
         self.tracks = kernel.select.blocks_of(blocks) * kernel.select.tracks_per_block(kernel.warps)
         self.buffer: Buffer | None = buffer
@@ -100,6 +101,7 @@ class WovenLaunch:
                 "shared_bytes": kernel.shared_bytes,
                 **kernel.resources,
             },
+            device=self.device,
         )
 
     def _cost(self, headers: npt.NDArray[np.void], waited: float, start: float) -> dict[str, float]:
