@@ -14,6 +14,13 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.compiler.compiler import make_backend
+
+from warplens._triton.assemble import Assembled, Fitting
+from warplens._triton.assemble import assemble as assembled
+from warplens._triton.ptxas import Resources
+from warplens.weave.options import Weaving
+from warplens.weave.weaver import weave
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "triton"))
 
@@ -51,6 +58,21 @@ class Job:
             options=self.options,
         )
 
+    def woven(self, capability: int, how: Weaving) -> tuple[Resources, Assembled]:
+        """What the plain kernel takes, and the woven one as a profile's compile hook makes it."""
+        kernel = self.compile(capability)
+        backend = make_backend(GPUTarget("cuda", capability, 32))
+        options = backend.parse_options(dict(self.options))
+
+        def stage(text: str, metadata: dict[str, Any]) -> bytes:
+            return bytes(backend.make_cubin(text, metadata, options, capability))
+
+        metadata, text = kernel.metadata._asdict(), kernel.asm["ptx"]
+        woven = weave(text, how=how)
+        assert woven.entries == {self.name: text.count("// @warplens ")}
+        made = Fitting(stage, text, metadata).finish(woven.text, metadata["shared"])
+        return made.plain or assembled(stage, text, metadata).resources, made
+
 
 def jobs(capability: int) -> Iterator[Job]:
     """The examples, in tile sizes that fit the architecture's registers."""
@@ -87,7 +109,7 @@ def _gluon() -> Iterator[Job]:
 
 
 @dataclass(frozen=True)
-class Assembled:
+class Listing:
     """What ptxas made of a text."""
 
     registers: int
@@ -96,7 +118,7 @@ class Assembled:
     sass: str
 
 
-def assemble(text: str, capability: int, *, disassemble: bool = False) -> Assembled:
+def assemble(text: str, capability: int, *, disassemble: bool = False) -> Listing:
     """ptxas, the one this Triton uses for the architecture, and optionally nvdisasm."""
     from triton import knobs
     from triton.backends.nvidia.compiler import get_ptxas
@@ -113,7 +135,7 @@ def assemble(text: str, capability: int, *, disassemble: bool = False) -> Assemb
             tool = knobs.nvidia.nvdisasm.path
             sass = subprocess.run([tool, "-hex", "-c", cubin], capture_output=True, text=True, check=True).stdout
     log = done.stderr
-    return Assembled(
+    return Listing(
         max(int(count) for count in re.findall(r"Used (\d+) registers", log)),
         sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", log)),
         tuple(line for line in log.splitlines() if "warning" in line),

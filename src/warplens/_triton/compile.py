@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from warplens._triton import cached
 from warplens._triton.extra import set_knob, triton_version
 from warplens._triton.override import SUFFIX
 from warplens._triton.stages import Compilation
@@ -70,6 +71,7 @@ class CompileHook:
         knobs.runtime.add_stages_inspection_hook = self
         if triton_version() < (3, 7):
             self._undo.append(set_knob(knobs.compilation, "instrumentation_mode", self._key))
+        self._undo.append(cached.watch(self._key))
         if self.recipe.always:
             self._undo.append(set_knob(knobs.compilation, "always_compile", True))
 

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from warplens._triton.extra import set_knob
@@ -15,11 +15,13 @@ from warplens._triton.extra import set_knob
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel takes of an SM. `serialized` says that ptxas gave up on overlapping its wgmmas."""
+    """What a kernel takes of an SM. `serialized` says that ptxas gave up on overlapping its wgmmas, `warnings` how many
+    lines it warned of anything."""
 
     registers: int = 0
     spills: int = 0
     serialized: bool = False
+    warnings: int = 0
 
     @staticmethod
     def of(log: str) -> Resources:
@@ -27,11 +29,12 @@ class Resources:
             max((int(count) for count in re.findall(r"Used (\d+) registers", log)), default=0),
             sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", log)),
             "wgmma" in log and "serialized" in log,
+            sum("warning" in line for line in log.splitlines()),
         )
 
     def describe(self) -> dict[str, int]:
         """As a launch keeps it."""
-        return {name: int(value) for name, value in asdict(self).items()}
+        return {"registers": self.registers, "spills": self.spills, "serialized": int(self.serialized)}
 
 
 _local = threading.local()
@@ -89,3 +92,10 @@ def _print(*words: Any, **options: Any) -> None:
         builtins.print(*words, **options)
     else:
         heard.append(" ".join(map(str, words)))
+
+
+def ptxas_error() -> type[BaseException]:
+    """What Triton raises where ptxas fails."""
+    from triton.runtime.errors import PTXASError
+
+    return PTXASError  # type: ignore[no-any-return]

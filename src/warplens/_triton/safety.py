@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from warplens._triton.ptxas import Resources
 
@@ -27,15 +29,15 @@ class Guard:
 
     def problem(self, marked: Resources) -> str:
         """What marks cost the kernel that they must not, or nothing."""
-        held = self._blocks(marked.registers)
-        if not marked.spills and not marked.serialized and held >= self._blocks(0) * self.least:
+        held = self.blocks(marked.registers)
+        if not marked.spills and not marked.serialized and held >= self.blocks(0) * self.least:
             return ""
         if marked.spills > self.plain.spills:
             return f"with marks it would spill {marked.spills:,} bytes of registers, without {self.plain.spills:,}"
         if marked.serialized and not self.plain.serialized:
             return "with marks its wgmmas would no longer overlap"
         if held < self._needed:
-            before = self._blocks(self.plain.registers)
+            before = self.blocks(self.plain.registers)
             return (
                 f"with marks it would need {marked.registers} registers instead of {self.plain.registers}, and {held} "
                 f"instead of {before} blocks would fit an SM (least_occupancy={math.floor(100 * held / before) / 100} "
@@ -46,13 +48,13 @@ class Guard:
     @property
     def limit(self) -> int:
         """The most registers that leave enough blocks on an SM; 0 where any number does."""
-        return next((r for r in (255, *range(248, 0, -8)) if self._blocks(r) >= self._needed), 0) % 255
+        return next((r for r in (255, *range(248, 0, -8)) if self.blocks(r) >= self._needed), 0) % 255
 
     @property
     def _needed(self) -> float:
-        return self._blocks(self.plain.registers) * self.least
+        return self.blocks(self.plain.registers) * self.least
 
-    def _blocks(self, registers: int) -> int:
+    def blocks(self, registers: int) -> int:
         """Blocks that fit an SM; 0 where its limits are not known, and then nothing can be said."""
         from warplens.analyse.devices import LIMITS
         from warplens.analyse.occupancy import occupancy
@@ -62,3 +64,9 @@ class Guard:
             return 0
         shared = min(self.shared, LIMITS[version].shared_block)
         return occupancy(self.threads, min(registers, 255), shared, version).blocks
+
+
+def threads_of(ptx: str, metadata: dict[str, Any]) -> int:
+    """Threads per block of a kernel that Triton compiled: more than it was asked for where warps are specialised."""
+    found = re.search(r"\.reqntid\s+(\d+)", ptx)
+    return int(found[1]) if found else 32 * int(metadata["num_warps"])

@@ -13,14 +13,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from warplens._triton import override
-from warplens._triton.ptxas import Resources, listening
+from warplens._triton.assemble import Fitting, assemble
+from warplens._triton.ptxas import Resources, ptxas_error
 from warplens._triton.room import shared_buffer
-from warplens._triton.safety import Guard
+from warplens._triton.safety import Guard, threads_of
 from warplens.errors import WarplensError
 from warplens.record.layout import SLOT_BYTES
 from warplens.weave.auto import fill
 from warplens.weave.marks import PREFIX
 from warplens.weave.options import ParamBuffer, Weaving
+from warplens.weave.registers import limited
 from warplens.weave.rules import Auto
 from warplens.weave.ttgir import MarkedIR, mark_ttgir
 from warplens.weave.ttgir.arrival import await_loads
@@ -88,16 +90,24 @@ class Compilation:
     def ptx(self, source: Any, metadata: Metadata) -> str:
         if self._built is not None and source is self._built.llir:
             return self._built.ptx
-        return self._woven(self._ptx(source, metadata), metadata, self.recipe.how)
+        text = self._ptx(source, metadata)
+        if PREFIX not in text or not self.recipe.wants(str(metadata["name"])):
+            return str(text)
+        fitting = Fitting(self._cubin, text, metadata)
+        woven = self._woven(text, metadata, self.recipe.how)
+        if METADATA not in metadata:
+            return woven
+        made = fitting.finish(woven, metadata["shared"])
+        if made.harm:
+            metadata.setdefault(REMARKS, {"notes": []})["notes"].append(made.harm)
+        metadata[METADATA]["resources"] = made.describe()
+        self._built = Built(source, made.ptx, made.cubin, metadata, made.resources)
+        return made.ptx
 
     def cubin(self, source: Any, metadata: Metadata) -> bytes:
         if self._built is not None and source is self._built.ptx:
             return self._built.cubin
-        if METADATA not in metadata:
-            return bytes(self._cubin(source, metadata))
-        cubin, resources = self._assemble(source, metadata)
-        metadata[METADATA]["resources"] = resources.describe()
-        return cubin
+        return bytes(self._cubin(source, metadata))
 
     def _marked(self, name: str, text: str, context: Any, metadata: Metadata, remarks: Metadata) -> Built | None:
         """The kernel with automatic marks, None where it has none or must not have them."""
@@ -110,7 +120,7 @@ class Compilation:
                 return None
             try:
                 built, harm = self._tried(marked.text, context, metadata, plain)
-            except (WarplensError, RuntimeError, _ptxas_error()) as error:
+            except (WarplensError, RuntimeError, ptxas_error()) as error:
                 built, harm = None, f"with marks it does not compile ({_first_line(error)})"
             if built is not None:
                 if marked.dropped:
@@ -133,14 +143,8 @@ class Compilation:
         llir = str(self._llir(override.parse_module(text, context), trial))
         ptx = self._ptx(llir, trial)
         built = self._finish(llir, ptx, trial, self.recipe.how)
-        threads = re.search(r"\.reqntid\s+(\d+)", ptx)
-        guard = Guard(
-            plain,
-            int(threads[1]) if threads else 32 * trial["num_warps"],
-            built.metadata["shared"],
-            metadata["target"].arch,
-            self.recipe.least_occupancy,
-        )
+        least, shared = self.recipe.least_occupancy, built.metadata["shared"]
+        guard = Guard(plain, threads_of(ptx, trial), shared, metadata["target"].arch, least)
         problem = guard.problem(built.resources)
         if not problem:
             return built, ""
@@ -169,16 +173,11 @@ class Compilation:
         trial = dict(metadata)
         text = self._woven(ptx, trial, how)
         if registers:
-            text = re.sub(r"(\.reqntid\s+\d+[^\n]*)", rf"\1\n.maxnreg {registers}", text, count=1)
-        cubin, resources = self._assemble(text, trial)
+            text = limited(text, {trial["name"]: registers})
+        made = assemble(self._cubin, text, trial)
         if METADATA in trial:
-            trial[METADATA]["resources"] = resources.describe()
-        return Built(llir, text, cubin, trial, resources)
-
-    def _assemble(self, ptx: str, metadata: Metadata) -> tuple[bytes, Resources]:
-        with listening() as heard:
-            cubin = bytes(self._cubin(ptx, metadata))
-        return cubin, Resources.of("\n".join(heard))
+            trial[METADATA]["resources"] = made.describe()
+        return Built(llir, text, made.cubin, trial, made.resources)
 
     def _woven(self, text: str, metadata: Metadata, how: Weaving) -> str:
         name = str(metadata.get("name", ""))
@@ -233,9 +232,3 @@ def _first_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip() and "stderr" not in line]
     said = next((line for line in lines if "error" in line.lower()), lines[0] if lines else type(error).__name__)
     return said.strip()[:300]
-
-
-def _ptxas_error() -> type[BaseException]:
-    from triton.runtime.errors import PTXASError
-
-    return PTXASError  # type: ignore[no-any-return]
