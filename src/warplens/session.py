@@ -63,6 +63,8 @@ class Profile:
         self._announced: dict[int, int] = {}
         self.kept: dict[str, Any] = {}
         """What front ends keep until the profile is entered again."""
+        self.amend: list[Callable[[Launch], Launch]] = []
+        """What front ends have to add to launches when all of them have ended."""
         self._gave_way = False
         self._launches: dict[str, int] = {}
         self.notes: dict[str, list[str]] = {}
@@ -99,6 +101,11 @@ class Profile:
             self._launches[kernel] = number + 1
         taken, left = divmod(number, self.options.every)
         return left == 0 and (self.options.launches is None or taken < self.options.launches)
+
+    def finished(self, kernel: str) -> bool:
+        """Whether as many launches of `kernel` were recorded as are to be."""
+        most = self.options.launches
+        return most is not None and self._launches.get(kernel, 0) > (most - 1) * self.options.every
 
     def add(self, pending: PendingLaunch) -> None:
         """Called by a front end for each launch that it is about to make."""
@@ -215,6 +222,8 @@ class Profile:
                 launches.append(replace(launch, extra={**launch.extra, HOST_NS: self._announced[id(pending)]}))
             except WarplensError as problem:
                 problems.append(str(problem))
+        for amend in self.amend:
+            launches = [amend(launch) for launch in launches]
         self._pending.clear()
         self._announced.clear()
         return launches, problems

@@ -17,7 +17,7 @@ from tests.unit.contexts import Contexts
 from warplens._intercept import bindings, core, launches, twins
 from warplens.capture import Device
 from warplens.errors import WarplensError
-from warplens.launch import memory
+from warplens.launch import memory, timing
 from warplens.weave import simulate
 
 
@@ -38,6 +38,8 @@ class FakeDriver(Contexts):
     broken: bool = False
     settings: list[tuple[int, int]] = field(default_factory=list)
     shared: list[str] = field(default_factory=list)
+    events: dict[int, int] = field(default_factory=dict)
+    now: int = 0
     handles: Iterator[int] = field(default_factory=lambda: itertools.count(1000))
 
     def plain(self, text: str, symbol: str) -> int:
@@ -53,6 +55,21 @@ class FakeDriver(Contexts):
         text, symbol = self.kernels[handle]
         self.fired.append((symbol, self.woven(handle), stream))
         simulate.run(text, symbol, tuple(grid), tuple(block), arguments, memory=self.space, shared=shared)
+
+    def event(self, stream: int) -> int:
+        """Its time: a woven launch takes 3 us, a plain one 2, and everything beside them half a one."""
+        handle, self.now = next(self.handles), self.now + 500
+        self.events[handle] = self.now + sum(3000 if woven else 2000 for _, woven, _ in self.fired)
+        return handle
+
+    def elapsed_ns(self, first: int, second: int) -> float:
+        return float(self.events.pop(second) - self.events.pop(first))
+
+    def load(self, image: bytes) -> int:
+        return next(self.handles)
+
+    def function(self, module: int, name: str) -> int | None:
+        return None
 
     def load_library(self, image: bytes) -> int:
         if self.broken:
@@ -127,7 +144,7 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """The fake in place of the driver, wherever interception asks for one."""
     fake = FakeDriver()
     twins.twin_of.cache_clear()
-    for module in (launches, memory, twins, core, bindings):
+    for module in (launches, memory, timing, twins, core, bindings):
         monkeypatch.setattr(module, "driver", lambda: fake)
     from warplens.launch import cost
 

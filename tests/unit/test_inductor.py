@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from triton.compiler import ASTSource
 
 import warplens as wl
 from warplens._triton import inductor
+from warplens.launch import timing
+from warplens.launch.buffers import Buffers
 
 
 @triton.jit
@@ -189,6 +192,42 @@ def test_a_kernel_that_cannot_be_compiled_again_runs_unmarked_and_says_why(
         ):
             assert "warplens" not in launch(kernel, gpu, *given)
     assert "triton_poi_fused_add_0: runs unmarked: it could not be compiled again" in capsys.readouterr().err
+
+
+def test_once_enough_is_recorded_the_plain_kernel_is_back_and_both_are_timed(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events on a clock by which a woven launch takes 5 us, a plain one 4, and clearing a buffer 9."""
+    now, events = [0.0], itertools.count()
+    times: dict[int, float] = {}
+
+    def event(stream: int) -> int:
+        assert stream == gpu.stream
+        handle = next(events)
+        times[handle] = now[0] + sum(5000 if "warplens" in one.ptx else 4000 for one in gpu.fired)
+        return handle
+
+    lib = SimpleNamespace(
+        event=event,
+        elapsed_ns=lambda first, second: times.pop(second) - times.pop(first),
+        load=lambda image: 1,
+        function=lambda module, name: None,
+        synchronize=lambda: None,
+    )
+    monkeypatch.setattr(timing, "driver", lambda: lib)
+    lend = Buffers.lend
+
+    def slow(*given: Any) -> int:
+        now[0] += 9000
+        return lend(*given)
+
+    monkeypatch.setattr(Buffers, "lend", slow)
+    kernel, given = CachingAutotuner(128), arguments(gpu)
+    with wl.profile(auto="stores", launches=3) as profile:
+        woven = ["warplens" in launch(kernel, gpu, *given) for _ in range(7)]
+    assert woven == [True] * 3 + [False] * 4
+    assert {info.cost["slowdown_measured"] for info in profile.trace.meta.launches} == {1.25}
+    assert (profile.seen, times) == ({"triton_poi_fused_add_0": 7}, {})
 
 
 def test_kernels_that_are_not_wanted_are_left_alone(gpu: FakeGpu) -> None:

@@ -266,6 +266,21 @@ def test_only_wanted_launches_of_wanted_kernels_are_woven(gpu: FakeDriver, cupy_
     assert not any(woven for _, woven, _ in gpu.fired[4:])
 
 
+def test_marked_and_unmarked_launches_of_one_run_are_held_against_each_other(gpu: FakeDriver, cupy_kernel: Any) -> None:
+    """The fake's events say 3 us for a woven launch and 2 us for a plain one, beside what an event itself takes."""
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    for recorded, more, expected in ((3, 4, 1.5), (3, 2, None), (1, 6, None), (10, 0, None)):
+        with wl.profile(auto="loads", launches=recorded) as prof:
+            for _ in range(recorded + more):
+                kernel(GRID, BLOCK, data.arguments)
+                data.result()
+            kernel((2,), BLOCK, data.arguments)  # of another shape: it tells nothing
+        assert {info.cost.get("slowdown_measured") for info in prof.trace.meta.launches} == {expected}, recorded
+        assert not gpu.events, "every event is given back"
+        assert sum(woven for _, woven, _ in gpu.fired) == len(prof.trace.meta.launches)
+        gpu.fired.clear()
+
+
 def test_machine_code_is_named_with_the_reason(gpu: FakeDriver, cupy_kernel: Any, tmp_path: Path) -> None:
     data = Data(gpu)
     (tmp_path / "k.cubin").write_bytes(b"\x7fELF" + bytes(100))

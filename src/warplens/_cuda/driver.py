@@ -175,6 +175,21 @@ class Driver:
     def synchronize_stream(self, stream: int) -> None:
         self._call("cuStreamSynchronize", c_void_p(stream))
 
+    def event(self, stream: int) -> int:
+        """A new event, which is over when all that was given to `stream` before is."""
+        handle = c_void_p()
+        self._call("cuEventCreate", byref(handle), c_uint(0))
+        self._call("cuEventRecord", handle, c_void_p(stream))
+        return handle.value or 0
+
+    def elapsed_ns(self, first: int, second: int) -> float:
+        """The time between two events that are over; they are given back."""
+        milliseconds = ctypes.c_float()
+        self._call("cuEventElapsedTime", byref(milliseconds), c_void_p(first), c_void_p(second))
+        for handle in (first, second):
+            self._status("cuEventDestroy", c_void_p(handle))
+        return milliseconds.value * 1e6
+
     def load(self, image: bytes) -> int:
         module = c_void_p()
         self._call("cuModuleLoadData", byref(module), c_char_p(image))
@@ -306,6 +321,7 @@ _FUNCTION_ATTRIBUTES = {"shared_bytes": 1, "local_bytes": 3, "registers": 4}
 _VERSION_2 = {
     "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpy2DUnaligned", "cuStreamDestroy",
     "cuMemGetInfo", "cuModuleGetGlobal", "cuMemcpyDtoDAsync", "cuCtxPushCurrent", "cuCtxPopCurrent",
+    "cuEventDestroy",
 }  # fmt: skip
 
 

@@ -66,10 +66,13 @@ class Bindings:
                    params: Any = 0, *extra: Any) -> Any:  # fmt: skip
             shape = Shape((gx, gy, gz), (bx, by, bz), int(shared), int(stream or 0))
             found = self._twin(f, shape, params, extra)
-            if found is None:
-                return original(f, gx, gy, gz, bx, by, bz, shared, stream, params, *extra)
-            function, kept = found
-            return original(type(f)(function), gx, gy, gz, bx, by, bz, shared, stream, kept.address, *extra)
+            try:
+                if found is None:
+                    return original(f, gx, gy, gz, bx, by, bz, shared, stream, params, *extra)
+                function, kept = found
+                return original(type(f)(function), gx, gy, gz, bx, by, bz, shared, stream, kept.address, *extra)
+            finally:
+                self.launches.launched()
 
         def launch_ex(config: Any, f: Any, params: Any = 0, *extra: Any) -> Any:
             shape = Shape(
@@ -78,10 +81,13 @@ class Bindings:
                 int(config.sharedMemBytes), int(config.hStream or 0),
             )  # fmt: skip
             found = self._twin(f, shape, params, extra)
-            if found is None:
-                return original(config, f, params, *extra)
-            function, kept = found
-            return original(config, type(f)(function), kept.address, *extra)
+            try:
+                if found is None:
+                    return original(config, f, params, *extra)
+                function, kept = found
+                return original(config, type(f)(function), kept.address, *extra)
+            finally:
+                self.launches.launched()
 
         return launch_ex if name == "cuLaunchKernelEx" else launch
 

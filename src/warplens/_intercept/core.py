@@ -38,9 +38,10 @@ def install(launches: Launches) -> list[Callable[[], None]]:
         found = _twin(launches, made, stream, config, kernel)
         if found is None:
             launch(stream, config, kernel, *arguments)
-            return
-        twin, buffer = found
-        launch(stream, config, type(kernel).from_handle(twin.kernel), *arguments, buffer)
+        else:
+            twin, buffer = found
+            launch(stream, config, type(kernel).from_handle(twin.kernel), *arguments, buffer)
+        launches.launched()
 
     class Program(program):  # type: ignore[misc, valid-type]
         """Remembers what it was made of, for the PTX of what it compiles."""

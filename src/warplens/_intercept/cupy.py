@@ -89,11 +89,12 @@ def _classes() -> tuple[Any, Any]:
             found = self.launches.twin(self.kernel, shape)
             if found is None:
                 self.plain(grid, block, args, shared_mem, stream, **options)
-                return
-            twin, buffer = found
-            woven = Function.__new__(Function)
-            woven.module, woven.ptr = self.module, twin.function
-            woven(grid, block, (*args, np.uint64(buffer)), shared_mem, stream, **options)
+            else:
+                twin, buffer = found
+                woven = Function.__new__(Function)
+                woven.module, woven.ptr = self.module, twin.function
+                woven(grid, block, (*args, np.uint64(buffer)), shared_mem, stream, **options)
+            self.launches.launched()
 
     class WatchedModule(Module):  # type: ignore[misc]
         """A plain module whose functions are watched; it owns nothing."""

@@ -178,12 +178,15 @@ class Cute:
             if text is None or not _has_hand_marks(text, symbol):
                 known = Kernel(symbol, function, functools.partial(_ptx, text))
                 found = self.launches.twin(known, shape)
+            status = 0
             if found is None:
-                return plain(config, kernel, arguments)
-            twin, buffer = found
-            given = Arguments(arguments, len(lib.parameter_sizes(function)), buffer)
-            lib.launch_config(config, twin.function, given.address)
-            return 0
+                status = plain(config, kernel, arguments)
+            else:
+                twin, buffer = found
+                given = Arguments(arguments, len(lib.parameter_sizes(function)), buffer)
+                lib.launch_config(config, twin.function, given.address)
+            self.launches.launched()
+            return status
         except BaseException as error:
             self._call.failed = error
             return _FAILED

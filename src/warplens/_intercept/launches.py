@@ -14,6 +14,7 @@ from warplens.errors import WarplensError
 from warplens.launch.buffers import Buffers
 from warplens.launch.memory import DriverMemory
 from warplens.launch.recording import weaving
+from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel
 from warplens.session import Profile
 from warplens.weave.symbols import plain_name
@@ -40,6 +41,7 @@ class Launches(Buffers):
         self._texts: dict[int, str | Unavailable] = {}
         self._chosen: dict[tuple[int, int, int], Twin | Unavailable] = {}
         self._how = weaving(profile.options)
+        self.timings = Timings.of(profile)
 
     def twin(self, kernel: Kernel, shape: Shape) -> tuple[Twin, int] | None:
         """The twin to launch and the last argument to launch it with; None where the plain kernel runs."""
@@ -54,13 +56,23 @@ class Launches(Buffers):
         except Unavailable as reason:
             self._unmarked(name, reason)
             return None
+        form = (shape.grid, shape.block, shape.shared)
         if not self.profile.wants(name):
+            if self.profile.finished(name):
+                self.timings.begin(name, form, shape.stream, marked=False)
             return None
         self._tell(name, twin)
         for constant in twin.constants:
             driver().share_constant(constant, kernel.function, twin.library, shape.stream)
         pointer = self.lend(self._woven(name, twin, shape), shape.grid, shape.stream)
-        return (twin, pointer) if pointer else None
+        if not pointer:
+            return None
+        self.timings.begin(name, form, shape.stream, marked=True)
+        return twin, pointer
+
+    def launched(self) -> None:
+        """To be called when the launch that `twin` was asked about has been made."""
+        self.timings.end()
 
     def refuse(self, name: str, reason: Unavailable) -> None:
         """Count a launch of a kernel that is out of reach, and say why."""

@@ -12,6 +12,7 @@ from warplens._triton import memory
 from warplens._triton.stages import METADATA, REMARKS
 from warplens.errors import WarplensError
 from warplens.launch.buffers import Buffers
+from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel
 from warplens.session import Profile
 from warplens.weave.options import Selection
@@ -164,4 +165,7 @@ class LaunchHook:
             )
             return None
         lent = self.buffers.lend(kernel, (x * kernel.ctas, y, z), stream)
-        return Pointer(lent) if lent else None
+        if not lent:
+            return None
+        Timings.of(self.profile).start()
+        return Pointer(lent)

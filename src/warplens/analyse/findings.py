@@ -90,11 +90,14 @@ def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
 def own_cost(trace: Trace, kernel: str) -> float | None:
     """The share of the kernel's time that profiling took, or None where nobody measured it.
 
-    Either the whole kernel was timed with and without marks (`slowdown` in the trace's cost), or a calibration knows
-    what a record costs where nothing hides it, and every span has two.
+    Either the whole kernel was timed with and without marks (`slowdown_measured` of its launches, `slowdown` in the
+    trace's cost), or its slowdown was estimated (`slowdown` of its launches), or a calibration knows what a record
+    costs where nothing hides it, and every span has two.
     """
     infos = [info for info in trace.meta.launches if info.kernel == kernel]
-    measured = [float(cost["slowdown"]) for cost in (*(i.cost for i in infos), trace.meta.cost) if "slowdown" in cost]
+    costs = [*(info.cost for info in infos), trace.meta.cost]
+    keys = ("slowdown_measured", "slowdown")
+    measured = next((found for key in keys if (found := [float(cost[key]) for cost in costs if key in cost])), None)
     if measured:
         return max(1 - 1 / max(*measured, 1.0), 0.0)
     known = [info for info in infos if RECORD_CYCLES in info.cost]

@@ -16,7 +16,7 @@ from warplens.commands.common import percent, stderr, table, time_ns
 from warplens.errors import WarplensError
 from warplens.runner.companion import Found
 from warplens.runner.program import Outcome, Program
-from warplens.runner.summary import summarise, unmarked
+from warplens.runner.summary import KernelSummary, summarise, unmarked
 from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 
@@ -31,7 +31,7 @@ _COLUMNS = [
     ("total", lambda one: time_ns(one.total_ns)),
     ("regions", lambda one: f"{one.regions:,}"),
     ("records/warp", lambda one: f"{one.records_per_warp:,.0f}"),
-    ("marks cost", lambda one: "-" if one.cost is None else percent(one.cost)),
+    ("slowdown", lambda one: _slowdown(one)),
     ("covered", lambda one: "-" if one.covered_median is None else percent(one.covered_median)),
     ("least warp", lambda one: "-" if one.covered_least is None else percent(one.covered_least)),
 ]
@@ -139,6 +139,13 @@ def _next(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[str]:
 def short(kernel: str, most: int = 40) -> str:
     """Long names differ at their ends."""
     return kernel if len(kernel) <= most else f"{kernel[: most - 16]}…{kernel[-15:]}"
+
+
+def _slowdown(one: KernelSummary) -> str:
+    """What marks made of the kernel's time, and whether that was measured."""
+    if one.measured is not None:
+        return f"{one.measured:.2f}x measured"
+    return "-" if one.estimated is None else f"{one.estimated:.2f}x estimated"
 
 
 def _region(name: str) -> str:

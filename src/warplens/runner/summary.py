@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from warplens.analyse.findings import own_cost
+from warplens.launch.cost import SLOWDOWN
+from warplens.launch.timing import MEASURED
 from warplens.trace.model import Trace
 
 _TOP = 3
@@ -19,7 +21,8 @@ class KernelSummary:
 
     `covered` and the shares in `top` are of the time its warps lived, without what inner regions took;
     `covered_least` and `covered_median` are over the warps, None in traces that do not hold them. `cost` is the share
-    of the kernel's time that the marks took, where it is known.
+    of the kernel's time that the marks took, where it is known; `measured` is how much longer marked launches took than
+    unmarked ones of the same shape in this run, `estimated` the same from what records cost on this GPU.
     """
 
     kernel: str
@@ -33,6 +36,8 @@ class KernelSummary:
     covered_least: float | None
     covered_median: float | None
     cost: float | None
+    measured: float | None
+    estimated: float | None
     top: Sequence[tuple[str, float]]
 
     def to_json(self) -> dict[str, Any]:
@@ -66,6 +71,8 @@ def summarise(trace: Trace, seen: Mapping[str, int]) -> list[KernelSummary]:
                 covered_least=min((info.covered["least"] for info in infos if info.covered), default=None),
                 covered_median=_median([info.covered["median"] for info in infos if info.covered]),
                 cost=own_cost(trace, kernel),
+                measured=_median([info.cost[MEASURED] for info in infos if MEASURED in info.cost]),
+                estimated=_median([info.cost[SLOWDOWN] for info in infos if SLOWDOWN in info.cost]),
                 top=[(row.region, row.exclusive / lived) for row in sorted(own, key=lambda row: -row.exclusive)[:_TOP]],
             )
         )
