@@ -221,6 +221,7 @@ def iket(out: Path) -> dict[str, Any]:
         for name, command in commands.items():
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
             result[name].append(_last_json(done))
+            print(name, json.dumps(result[name][-1])[:300], flush=True)
     subprocess.run(["rm", "-rf", str(folder)])
     return result
 

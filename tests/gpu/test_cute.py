@@ -102,6 +102,31 @@ def test_one_tensor_serves_launch_after_launch() -> None:
     assert profile.trace.stats()["store"].count == 2 * (1 << 16) // 32
 
 
+@pytest.mark.parametrize(("make", "auto"), [(_vector, "all"), (_gemm, "all"), (_gemm, "loops,loads")])
+def test_an_unmarked_kernel_is_marked_as_it_is_with_the_same_bits(make: Any, auto: str) -> None:
+    """The DSL's own host code launches the woven twin, with its TMA descriptors, shared memory and attributes."""
+    run, given, arrays = make(None)
+    cute.compile(run, *given, False)(*given)
+    torch.cuda.synchronize()
+    expected = arrays[2].clone()
+    with wl.profile(auto=auto, records_per_warp=4096) as profile:
+        compiled = cute.compile(run, *given, False)
+        for _ in range(2):
+            arrays[2].fill_(float("nan"))
+            compiled(*given)
+            torch.cuda.synchronize()
+            assert torch.equal(arrays[2], expected)
+    assert [info.kernel for info in profile.trace.meta.launches] == [run.__module__] * 2, profile.notes
+    assert not profile.trace.meta.losses.orphan_ends
+    assert not profile.trace.meta.losses.records_lost
+    if auto == "all":
+        assert min(info.covered["least"] for info in profile.trace.meta.launches) >= 0.9
+    arrays[2].fill_(float("nan"))
+    compiled(*given)
+    torch.cuda.synchronize()
+    assert torch.equal(arrays[2], expected)
+
+
 def test_nuggets_own_example_runs(tmp_path: Path) -> None:
     import nuggets_seed
 

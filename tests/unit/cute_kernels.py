@@ -108,6 +108,27 @@ def run_add(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, marks: cutlass.Const
         marked_add(x, y, z, marks, prof).launch(grid=[BLOCKS, 1, 1], block=[THREADS, 1, 1])
 
 
+@cute.kernel
+def chain(x: cute.Tensor, n: Int32, marked: cutlass.Constexpr, prof: wlc.Buffer):
+    """Twelve steps in a loop, of which so many are marked."""
+    wlc.kernel(prof, enabled=marked > 0)
+    thread, _, _ = cute.arch.thread_idx()
+    total = Float32(0)
+    for k in cutlass.range(n, unroll=1):
+        for step in cutlass.range_constexpr(12):
+            if cutlass.const_expr(step < marked):
+                with wlc.region(f"step {step}"):
+                    total = total * 3.0 + x[thread + k * 32 + step * 1000]
+            else:
+                total = total * 3.0 + x[thread + k * 32 + step * 1000]
+    x[thread] = total
+
+
+@cute.jit
+def run_chain(x: cute.Tensor, n: Int32, marked: cutlass.Constexpr, prof: wlc.Buffer):
+    chain(x, n, marked, prof).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
 class Scale:
     """A kernel that is a method, takes an address, and ends its recording itself."""
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cute_gpu import compile_cute
-from cute_kernels import fake, run_add, run_everything
+from cute_kernels import fake, run_add, run_chain, run_everything
 from cutlass import Float16, Int32
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
 from test_cuda_compile import needs_sass, sass, usage
@@ -22,6 +20,8 @@ from warplens.record.layout import Kind, word0
 from warplens.record.names import region_id
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cute"
+LEAST = 24
+"""Registers below which ptxas cannot be asked to go for sm_90; it takes up to as many where that saves it a wait."""
 pytestmark = needs_sass
 
 
@@ -29,7 +29,7 @@ def steps(instructions: list[str], words: dict[int, str], work: str) -> list[str
     """Marks by their record's word, clock reads (`c`), and instructions that match `work`, in order."""
     found = []
     for line in instructions:
-        constant = re.search(r"(?:MOV|IMAD\.MOV\.U32)\S* R\d+, (?:RZ, RZ, )?0x([0-9a-f]+)$", line)
+        constant = re.search(r"(?:MOV|IMAD\.MOV\.U32|SEL)\S* R\d+, (?:RZ, ){0,2}0x([0-9a-f]+)(?:, !?P\d)?$", line)
         if constant and int(constant[1], 16) in words:
             found.append(words[int(constant[1], 16)])
         elif "CS2R.32" in line and "CLOCKLO" in line:
@@ -88,8 +88,7 @@ def test_an_add_reads_its_clock_around_loads_and_stores(tmp_path: Path) -> None:
     assert set(words.values()) <= set(order)
     cost = {on: usage(compiled.__cubin__, tmp_path) for on, compiled in ((True, marked), (False, plain))}
     assert cost[True]["LOCAL"] == cost[True]["STACK"] == 0
-    # Below 32 registers a block runs as many warps as the SM has room for, so ptxas spares none. Held to what it takes.
-    assert cost[True]["REG"] <= cost[False]["REG"] + 10
+    assert cost[True]["REG"] <= max(cost[False]["REG"] + 4, LEAST)
 
 
 @pytest.fixture(scope="module")
@@ -99,25 +98,33 @@ def vector_adds() -> dict[bool, Any]:
     return {on: compile_cute(run, *tensors, wlc.buffer(), on) for on in (True, False)}
 
 
-def test_a_loop_of_marks_spills_nothing(vector_adds: dict[bool, Any], tmp_path: Path) -> None:
+def test_a_loop_of_marks_takes_four_registers_and_no_memory(vector_adds: dict[bool, Any], tmp_path: Path) -> None:
     marked, plain = (usage(vector_adds[on].__cubin__, tmp_path) for on in (True, False))
     assert marked["LOCAL"] == marked["STACK"] == 0
-    assert marked["REG"] <= plain["REG"] + 6
+    assert marked["REG"] <= plain["REG"] + 4
 
 
-@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
-def test_a_loop_of_marks_needs_four_registers(vector_adds: dict[bool, Any], tmp_path: Path) -> None:
-    """What ptxas takes where it has none to spare: all it does with two more is to start records earlier."""
-    room = usage(vector_adds[False].__cubin__, tmp_path)["REG"] + 4
-    source, cubin = tmp_path / "held.ptx", tmp_path / "held.cubin"
-    text = vector_adds[True].__ptx__.rstrip("\0")
-    source.write_text(re.sub(r"^\.reqntid.*$", rf"\g<0>\n.maxnreg {room}", text, flags=re.M))
-    done = subprocess.run(["ptxas", "-arch=sm_90a", source, "-o", cubin], capture_output=True, text=True)
-    if "Unsupported .version" in done.stderr:
-        pytest.skip("this ptxas is older than the DSL's")
-    assert done.returncode == 0, done.stderr
-    held = usage(cubin.read_bytes(), tmp_path)
-    assert (held["REG"], held["LOCAL"], held["STACK"]) == (room, 0, 0)
+def test_a_begin_leaves_only_its_store_behind_its_clock_read(vector_adds: dict[bool, Any], tmp_path: Path) -> None:
+    instructions = sass(vector_adds[True].__cubin__, tmp_path)
+    (first,) = [at for at, line in enumerate(instructions) if line.startswith("LDG.E R")][:1]
+    clock = max(at for at in range(first) if "CS2R.32" in instructions[at])
+    assert [line.split()[1].split(".")[0] for line in instructions[clock + 1 : first]] == ["STG"]
+
+
+def test_registers_do_not_grow_with_the_marks_of_a_loop(tmp_path: Path) -> None:
+    """Words that ptxas makes ahead of a loop would hold two registers for each mark."""
+    needs = {}
+    for marked in (0, 1, 4, 12):
+        compiled = compile_cute(run_chain, fake(1 << 20), Int32(3), marked, wlc.buffer())
+        needs[marked] = usage(compiled.__cubin__, tmp_path)["REG"]
+    assert max(needs.values()) <= needs[0] + 8
+    assert needs[12] <= needs[1]
+
+
+def test_every_kind_of_mark_fits_the_fewest_registers_ptxas_can_be_asked_for(tmp_path: Path) -> None:
+    cost = usage(compile_cute(run_everything, fake(), fake(), Int32(4), Int32(4), wlc.buffer()).__cubin__, tmp_path)
+    assert cost["LOCAL"] == cost["STACK"] == 0
+    assert cost["REG"] <= LEAST
 
 
 def test_an_anchor_reads_both_clocks_before_it_stores_either(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutlass import Float64, Int32, Int64, Uint64
+from cutlass import Float64, Int32, Int64, Uint32, Uint64
 from cutlass.base_dsl.typing import Boolean, Float, Integer, Numeric
 
 from warplens._cute import ptx
@@ -51,7 +51,7 @@ def value(name: str, v: Any) -> None:
         return
     operand, constraint, kind = _scalar(text, v)
     word = word0(Kind.VALUE, recording.region(text), kind)
-    emit(ptx.payload(word, "$0", recording.full), [operand], constraint)
+    emit(ptx.value(word, kind, recording.full, narrow=constraint == "r"), [operand], constraint)
 
 
 def anchor() -> None:
@@ -126,16 +126,18 @@ def _tag(name: str, tag: Any) -> Any:
 
 
 def _scalar(name: str, v: Any) -> tuple[Any, str, ValueType]:
-    """`v` as an operand of 64 bits, its constraint, and how it reads."""
+    """`v` as an operand, of 32 bits if it is a small integer and else of 64; its constraint; and how it reads."""
     if isinstance(v, (bool, int)):
         return Int64(int(v)).ir_value(), "l", ValueType.I64
     if isinstance(v, float):
         return Float64(v).ir_value(), "d", ValueType.F64
     if isinstance(v, Boolean):
-        return Int64(v).ir_value(), "l", ValueType.I64
+        return Int32(v).ir_value(), "r", ValueType.I64
     if isinstance(v, Integer):
-        signed = type(v).signed
-        return (Int64 if signed else Uint64)(v).ir_value(), "l", ValueType.I64 if signed else ValueType.U64
+        kind = ValueType.I64 if type(v).signed else ValueType.U64
+        if type(v).width <= 32:
+            return (Int32 if type(v).signed else Uint32)(v).ir_value(), "r", kind
+        return (Int64 if type(v).signed else Uint64)(v).ir_value(), "l", kind
     if isinstance(v, (Float, Numeric)):
         return Float64(v).ir_value(), "d", ValueType.F64
     raise UsageError(f"value {name!r} is {_shown(v)}: give one number, such as an element of a tensor")

@@ -1,12 +1,11 @@
 """The PTX a kernel of the CuTe DSL records with: text only, so that it can be read and tested without the DSL.
 
 The write position lives in PTX registers that `DECLARE` puts into the kernel's entry block; inline asm of the same
-function sees them by name, so that nothing is threaded through user code. The recording path is the one of
-`include/warplens_ptx.h`: a clock read, one predicated 8-byte store, one add-and-clamp, and a count that the compiler
-folds over straight-line code. A full track goes on storing into its spare slot.
+function sees them by name, so that nothing is threaded through user code. They are three, and what is live beside them
+at a mark are the two words of its record: marks shall not cost a kernel registers, however many there are in a loop.
 
-Unlike there, the sizes of the buffer are kernel parameters, so that the prologue waits for no load, and the track's
-start follows from its end and the capacity, so that the epilogue needs nothing else kept alive.
+Unlike in `include/warplens_ptx.h`, the sizes of the buffer are kernel parameters, so that the prologue waits for no
+load, and one number says both how much room is left and how much was lost: a full track stores nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +15,25 @@ from dataclasses import dataclass
 
 from warplens.errors import UsageError
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES
-from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
+from warplens.record.layout import (
+    HEADER,
+    HEADER_BYTES,
+    SLOT_BYTES,
+    TRACK_MAGIC,
+    Kind,
+    TrackState,
+    ValueType,
+    split_word0,
+)
 from warplens.record.names import NAMES_BYTES
 
-DECLARE = ".reg .b32 wl_at, wl_high, wl_end, wl_count; .reg .pred wl_lead;"
+DECLARE = ".reg .b32 wl_at, wl_high, wl_left, wl_mask; .reg .pred wl_lead;"
+"""wl_at, wl_high: the address of the next slot (no track crosses a 4 GiB boundary); wl_left: `_FULL` and the slots that
+are left. In a ring wl_at stays at the first slot, wl_left counts bytes from 0, and wl_mask wraps them."""
+
+_FULL = 0x7DFFFFFF
+"""Where wl_left stands in a full track. It goes on from there to 0 and stays: what is lost is counted up to 2^31, and
+no count can wrap to room that is not there. Above it is place for the most slots of a track, 2^25."""
 
 SETTLE = "bar.warp.sync 0xffffffff;"
 """Holds a warp at the block barrier before it, which the GPU would otherwise let a clock read overtake."""
@@ -44,34 +58,42 @@ LANE0 = Leader()
 
 def records(words: Sequence[str | int], full: str) -> str:
     """Records that share one clock read; each word is a record's first, a number or an operand."""
-    stores = "\n    ".join(
-        f"{_slot('a', full)} @wl_lead st.global.cs.v2.b32 [a], {{{word}, c}}; {_next(full)}" for word in words
+    opens = all(isinstance(word, int) and split_word0(word)[0] in (Kind.BEGIN, Kind.ASYNC_BEGIN) for word in words)
+    ready = " ".join(_word(at, word, full) for at, word in enumerate(words))
+    stores = " ".join(
+        f"{_slot(at, full)} @f{at} st.global.cs.v2.b32 [{_place(at, full)}], {{w{at}, c}};" for at in range(len(words))
     )
-    return f"""{{
-    .reg .b32 c, o; .reg .b64 a;
-    mov.u32 c, %clock;
-    {stores}
-}}"""
+    return _mark(ready, stores, len(words), full, ahead=opens)
 
 
 def payload(word: str | int, value: str, full: str) -> str:
-    """Payload, then record. Where only one slot is left it stays empty: a lone payload could be read as a record.
+    """Payload, then record. Where only one slot is left it stays empty: a lone payload could be read as a record."""
+    stores = f"""{_slot(0, full)} @f1 st.global.cs.b64 [{_place(0, full)}], {value};
+    {_slot(1, full)} @f1 st.global.cs.v2.b32 [{_place(1, full)}], {{w1, c}};"""
+    return _mark(f"{_room(0, full)} {_word(1, word, full)}", stores, 2, full)
 
-    The clock is read first: behind the store it would wait for that, and an anchor's timer would be read too early.
+
+def _mark(ready: str, stores: str, slots: int, full: str, *, ahead: bool = False) -> str:
+    """The clock is read ahead of every store, which it would wait for; at a begin also behind all that can be `ready`.
+
+    An end, and an anchor beside its timer, read it at once.
     """
-    fits, kept = "", value
-    if full == "stop":
-        fits, kept = f"setp.ne.b32 f, wl_at, wl_end; mov.b64 v, {value}; selp.b64 v, v, 0, f;", "v"
+    clock = "mov.u32 c, %clock;"
     return f"""{{
-    .reg .b32 c, o; .reg .b64 a, b, v; .reg .pred f;
-    mov.u32 c, %clock;
-    {_slot("a", full)} {_next(full)}
-    {_slot("b", full)}
-    {fits}
-    @wl_lead st.global.cs.b64 [a], {kept};
-    @wl_lead st.global.cs.v2.b32 [b], {{{word}, c}};
-    {_next(full)}
+    .reg .b32 c, o, {", ".join(f"w{at}" for at in range(slots))}; .reg .b64 a;
+    .reg .pred {", ".join(f"f{at}" for at in range(slots))};
+    {f"{ready} {clock}" if ahead else f"{clock} {ready}"}
+    {stores}
+    {_next(slots, full)}
 }}"""
+
+
+def value(word: int, kind: ValueType, full: str, *, narrow: bool) -> str:
+    """Operand $0 as a payload. A `narrow` one is widened here: where the compiler saw it, it would keep both."""
+    if not narrow:
+        return payload(word, "$0", full)
+    widen = "cvt.s64.s32" if kind is ValueType.I64 else "cvt.u64.u32"
+    return f"{{\n.reg .b64 v;\n{widen} v, $0;\n{payload(word, 'v', full)}\n}}"
 
 
 def anchor(word: int, full: str) -> str:
@@ -79,17 +101,37 @@ def anchor(word: int, full: str) -> str:
     return f"{{\n.reg .b64 ns;\nmov.u64 ns, %globaltimer;\n{payload(word, 'ns', full)}\n}}"
 
 
-def _slot(address: str, full: str) -> str:
-    """The 64-bit address of the next slot. In a ring wl_count counts bytes and wl_end is the mask."""
+def _room(number: int, full: str) -> str:
+    """f: whether this warp writes to the slot so many behind the next one."""
     if full == "ring":
-        return f"and.b32 o, wl_count, wl_end; add.u32 o, o, wl_at; mov.b64 {address}, {{o, wl_high}};"
-    return f"mov.b64 {address}, {{wl_at, wl_high}};"
+        # Never 1, but only we know: see `_word`.
+        return f"setp.ne.and.b32 f{number}, wl_left, 1, wl_lead;"
+    return f"setp.gt.s32 f{number}, wl_left, {_FULL + number};"
 
 
-def _next(full: str) -> str:
+def _word(number: int, word: str | int, full: str) -> str:
+    """w: the first word of a record, if there is room. Else ptxas would make the words of all the records in a loop
+    ahead of it, and each of them would hold two registers."""
+    return f"{_room(number, full)} selp.b32 w{number}, {word}, 0, f{number};"
+
+
+def _slot(number: int, full: str) -> str:
+    """a: where a mark's slots begin; in a ring, where this one is."""
     if full == "ring":
-        return f"add.u32 wl_count, wl_count, {SLOT_BYTES};"
-    return f"add.u32 wl_at, wl_at, {SLOT_BYTES}; min.u32 wl_at, wl_at, wl_end; add.u32 wl_count, wl_count, 1;"
+        which = f"add.u32 o, wl_left, {number * SLOT_BYTES}; and.b32 o, o, wl_mask; add.u32 o, o, wl_at;"
+        return f"{which} mov.b64 a, {{o, wl_high}};"
+    return "" if number else "mov.b64 a, {wl_at, wl_high};"
+
+
+def _place(number: int, full: str) -> str:
+    return "a" if full == "ring" else f"a+{number * SLOT_BYTES}"
+
+
+def _next(slots: int, full: str) -> str:
+    if full == "ring":
+        return f"add.u32 wl_left, wl_left, {slots * SLOT_BYTES};"
+    steps = " ".join(f"@f{at} add.u32 wl_at, wl_at, {SLOT_BYTES};" for at in range(slots))
+    return f"{steps} sub.s32 wl_left, wl_left, {slots}; max.s32 wl_left, wl_left, 0;"
 
 
 _LOCAL = """.reg .pred p, q, s; .reg .b32 b, c, k, l, m, n, t, u, w, x, y, z; .reg .b64 a, d, e;"""
@@ -121,9 +163,9 @@ def prologue(leader: Leader, full: str, *, sized: bool) -> str:
     {_launch_header(leader, full)}
     mov.u64 e, %globaltimer; mov.u64 d, %clock64;
     @q st.global.v2.b64 [a+{_TRACK["start_clock"]}], {{d, e}};
-    add.s64 a, a, {HEADER_BYTES}; mov.b64 {{wl_at, wl_high}}, a; mov.b32 wl_count, 0;
-    shl.b32 c, c, 3; add.u32 wl_end, wl_at, c; setp.ge.and.u32 wl_lead, wl_end, wl_at, q;
-    {_ring_mask() if full == "ring" else ""}
+    add.s64 a, a, {HEADER_BYTES}; mov.b64 {{wl_at, wl_high}}, a;
+    shl.b32 t, c, 3; add.u32 t, t, wl_at; setp.ge.and.u32 wl_lead, t, wl_at, q;
+    {_ring_start() if full == "ring" else f"add.u32 wl_left, c, {_FULL}; selp.b32 wl_left, wl_left, 0, wl_lead;"}
 }}"""
 
 
@@ -172,11 +214,11 @@ def _warp_and_lane(leader: Leader) -> str:
     return "shl.b32 y, l, 16; or.b32 y, y, w;" if leader.chosen else "mov.b32 y, w;"
 
 
-def _ring_mask() -> str:
-    """wl_end: the bytes of a ring, the largest power of two of slots that fits, less one slot."""
+def _ring_start() -> str:
+    """wl_mask: the bytes of a ring, the largest power of two of slots that fits, less one slot."""
     return (
-        "shr.u32 c, c, 3; max.u32 c, c, 1; clz.b32 c, c; sub.u32 c, 31, c; "
-        f"mov.b32 wl_end, {SLOT_BYTES}; shl.b32 wl_end, wl_end, c; sub.u32 wl_end, wl_end, {SLOT_BYTES};"
+        "max.u32 c, c, 1; clz.b32 c, c; sub.u32 c, 31, c; mov.b32 wl_left, 0; "
+        f"mov.b32 wl_mask, {SLOT_BYTES}; shl.b32 wl_mask, wl_mask, c; sub.u32 wl_mask, wl_mask, {SLOT_BYTES};"
     )
 
 
@@ -185,13 +227,14 @@ def epilogue(leader: Leader, full: str, names: bytes, symbol: str, *, sized: boo
     load = f"mov.b32 c, 0; @wl_lead ld.global.nc.b32 c, [$0+{_HEAD['capacity']}];"
     capacity = "mov.b64 {c, n}, $1;" if sized else load
     if full == "ring":
-        start, written = "mov.b32 t, wl_at;", f"shr.u32 u, wl_count, {SLOT_BYTES.bit_length() - 1};"
+        start, written = "mov.b32 t, wl_at;", f"shr.u32 u, wl_left, {SLOT_BYTES.bit_length() - 1};"
     else:
-        start, written = f"{capacity} shl.b32 c, c, 3; sub.u32 t, wl_end, c;", "mov.b32 u, wl_count;"
+        written = f"{capacity} add.s32 u, c, {_FULL}; sub.s32 u, u, wl_left;"
+        start = "min.u32 t, u, c; shl.b32 t, t, 3; sub.u32 t, wl_at, t;"
     back = HEADER_BYTES
     return f"""{{
     {_LOCAL}
-    {start} {written}
+    {written} {start}
     mov.b64 a, {{t, wl_high}}; mov.b32 t, {int(TrackState.EXITED)};
     mov.u64 e, %globaltimer; mov.u64 d, %clock64;
     @wl_lead st.global.v2.b32 [a+{_TRACK["written"] - back}], {{u, t}};
