@@ -113,11 +113,13 @@ class Compilation:
         """The kernel with automatic marks, None where it has none or must not have them."""
         plain = functools.cache(lambda: self._build(text, context, metadata).resources)
         problem = ""
-        for auto in _asks(self.recipe.auto):
+        for auto, left in _asks(self.recipe.auto):
             marked = mark_ttgir(text, auto)
             remarks |= {"matched": sorted(marked.matched), "lines": marked.lines}
-            if not marked.sites:
+            if not marked.sites and not problem:
                 return None
+            if not marked.sites:
+                break
             try:
                 built, harm = self._tried(marked.text, context, metadata, plain)
             except (WarplensError, RuntimeError, ptxas_error()) as error:
@@ -126,7 +128,7 @@ class Compilation:
                 if marked.dropped:
                     remarks["notes"].append(_dropped(marked, auto.most))
                 if problem:
-                    remarks["notes"].append(f"its lines are not marked: {problem}")
+                    remarks["notes"].append(f"its {' and '.join(left)} are not marked: {problem}")
                 document, places = built.metadata[METADATA], marked.locations
                 named = {k: places[region] for k, region in document["regions"].items() if region in places}
                 document |= {"auto": len(marked.sites), "locations": document["locations"] | named}
@@ -207,11 +209,15 @@ class Compilation:
         return woven.text
 
 
-def _asks(auto: Auto) -> Iterator[Auto]:
-    """What to try: what was asked for, then the same without its densest class."""
-    yield auto
-    if auto.wants("lines") and (len(auto.classes) > 1 or auto.ranges):
-        yield replace(auto, classes=tuple(kind for kind in auto.classes if kind != "lines"))
+def _asks(auto: Auto) -> Iterator[tuple[Auto, list[str]]]:
+    """What to try, and which classes it leaves out: what was asked for, then the same without its densest class, then
+    without loads, whose regions hold all of a load's values at once, then without the counters of loops."""
+    left: list[str] = []
+    yield auto, left
+    for kind in ("lines", "loads", "loops"):
+        if auto.wants(kind) and (len(auto.classes) > 1 or auto.ranges):
+            auto, left = replace(auto, classes=tuple(one for one in auto.classes if one != kind)), [*left, kind]
+            yield auto, left
 
 
 def _light(how: Weaving) -> Weaving:
