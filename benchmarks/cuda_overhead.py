@@ -180,6 +180,9 @@ GEMMS = {
     "fp32 128x128x32": Gemm("sgemm.cu", 32, 2 * 2 * 32 * 128 * 4, np.float32, True),
     "mma.sync 128x128x32": Gemm("gemm.cu", 32, 3 * 256 * 32 * 2, np.float16, False, ("-DBK=32",)),
     "mma.sync 128x128x64": Gemm("gemm.cu", 64, 3 * 256 * 64 * 2, np.float16, False, ("-DBK=64",)),
+    "mma.sync 128x128x64, product whole": Gemm(
+        "gemm.cu", 64, 3 * 256 * 64 * 2, np.float16, False, ("-DBK=64", "-DWHOLE=1")
+    ),
     "wgmma 128x128x64": Gemm("wgmma.cu", 64, 4 * 256 * 64 * 2 + 1024, np.float16),
     "wgmma 128x256x64": Gemm("wgmma.cu", 64, 4 * 384 * 64 * 2 + 1024, np.float16, False, ("-DBN=256",), 256),
 }

@@ -1,5 +1,5 @@
 // C[m,n] = A[m,k] B[n,k]^T, fp16 in, fp32 out: 128x128xBK tiles (BK 32 or 64), three cp.async stages, 8 warps with
-// mma.sync. Four regions per k-step.
+// mma.sync. Four regions per k-step; with WHOLE the matrix product is one of them, so that no mark cuts through it.
 #include <warplens.cuh>
 
 #define BM 128
@@ -8,6 +8,9 @@
 #define BK 32
 #endif
 #define STAGES 3
+#ifndef WHOLE
+#define WHOLE 0
+#endif
 
 // 16-byte chunk `chunk` of row `row`, placed so that eight rows of a column of chunks meet no bank twice.
 __device__ __forceinline__ unsigned place(unsigned row, unsigned chunk) {
@@ -68,6 +71,9 @@ gemm(const unsigned short* a, const unsigned short* b, float* c, int m, int n, i
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
   for (int step = 0; step < steps; ++step) {
+#if WHOLE
+    WL_REGION("step");
+#endif
     {
       WL_REGION("wait");
       asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
@@ -79,6 +85,13 @@ gemm(const unsigned short* a, const unsigned short* b, float* c, int m, int n, i
       asm volatile("cp.async.commit_group;" ::: "memory");
     }
     const unsigned at = shared + step % STAGES * stage_bytes;
+#if WHOLE
+    {
+      WL_REGION("multiply");
+      half(at, 0);
+      half(at, 1);
+    }
+#else
     {
       WL_REGION("first half");
       half(at, 0);
@@ -87,6 +100,7 @@ gemm(const unsigned short* a, const unsigned short* b, float* c, int m, int n, i
       WL_REGION("second half");
       half(at, 1);
     }
+#endif
   }
 #pragma unroll
   for (unsigned i = 0; i < 4; ++i)

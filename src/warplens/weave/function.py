@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from warplens.record.layout import WIDE_KINDS, Kind, ValueType, word0
 from warplens.weave import spread
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, is_placeholder
+from warplens.weave.conditions import make_early
 from warplens.weave.constants import build_constants
 from warplens.weave.marks import PAYLOAD, Mark
 from warplens.weave.ptx import Function, Instruction, Label, Node, Raw, Scope
@@ -56,6 +57,7 @@ class FunctionWeaver:
             kind = spread.SpreadTrack
         self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
         self.defer = self.store == "defer"
+        self.opcodes = {node.opcode for node in function.instructions()}
         self.registers: list[str] = []
         self.kept: dict[int, str] = {}
         self.spread_words: dict[int, str] = {}
@@ -64,7 +66,8 @@ class FunctionWeaver:
         together = {block.order for run in self.runs for block in run}
         self.alone = [block for block in sketch.blocks if block.order not in together]
         loops = [run for run in self.runs if run[0].in_loop]
-        self.lanes = spread.Lanes(slot for run in loops for _, _, slot in self._reads(run))
+        reads = [slot for run in loops for _, _, slot in self._reads(run)]
+        self.lanes = spread.Lanes([*reads, *(sum(block.slots for block in run) for run in loops)])
         self._keep_words()
         last = {self._word(block.sites[-1].mark) for block in sketch.blocks}
         dynamic = any(block.sites[-1].mark.operand.startswith("%") for block in sketch.blocks)
@@ -77,6 +80,8 @@ class FunctionWeaver:
         if self.track.awaited != AWAITED:
             for instruction in self.function.instructions():
                 instruction.raw = instruction.raw.replace(AWAITED, self.track.awaited)
+        for block in self.sketch.blocks if self.whole is not None else []:
+            make_early([site.place for site in self._groups(block)[-1]])
         # The exit is timed before what its block still has to store: that is warplens's work, not the kernel's.
         for place in self.sketch.exits:
             if self._ends_track(place) and not _guarded(place):
@@ -118,7 +123,7 @@ class FunctionWeaver:
     def _keep_words(self) -> None:
         """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
         # Accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant costs nothing.
-        full = any(node.opcode == "mma" for node in self.function.instructions())
+        full = "mma" in self.opcodes
         for run in self.runs:
             plain = all(site.mark.slots == 1 and not site.mark.operand for block in run for site in block.sites)
             if run[0].in_loop and plain and len(self.spread_words) < self.weaver.how.keep:
@@ -150,6 +155,8 @@ class FunctionWeaver:
         slots = sum(block.slots for block in run)
         reads, opened = self._reads(run), None
         made, beyond = self.lanes.beyond(slots)
+        # A matrix product's accumulators fill the registers, and it takes longer than the store's reads.
+        apart = kept is not None and len(reads) > 1 and not self.opcodes & {"mma", "wgmma"}
         for block, group, slot in reads:
             before: list[str] = []
             if block is not opened:
@@ -157,10 +164,15 @@ class FunctionWeaver:
                 if self.whole is not None and self.whole.out_of_step(group[0].place.node):
                     before.append(spread.IN_STEP)
                 opened = block
+            text = self._spread_group(group, slot, kept)
+            if apart and group is reads[0][1]:
+                text = self.lanes.first(reads[1][2])
             if group is reads[-1][1]:
-                before.append(track.claim(slots))
-            group[0].place.after(Raw.of("\n".join(before + self._spread_group(group, slot, kept))))
-        run[-1].end.before(Raw.of("\n".join([*made, track.write(slots, beyond, kept or spread.WORD)])))
+                before += [*made, track.claim(slots)] if kept else [track.claim(slots)]
+                text = self.lanes.last(slot) if apart else text
+            group[0].place.after(Raw.of("\n".join(before + text)))
+        store = track.write(slots, beyond, kept or spread.WORD, spread.STORED if apart else spread.CLOCK)
+        run[-1].end.before(Raw.of("\n".join([store] if kept else [*made, store])))
 
     def _reads(self, run: list[Block]) -> list[tuple[Block, list[MarkSite], int]]:
         """The marks of a run that share a clock read, and the first slot of each."""

@@ -17,6 +17,8 @@ LANES = 32
 KEPT = 5
 """Predicates that a kernel's loops may hold; there are seven, and the kernel needs some."""
 CLOCK, WORD = "%wl_sc", "%wl_sw"
+STORED = "%wl_sd"
+"""The clocks of a run whose store must not hold up the next run's first read."""
 IN_STEP = "\tbar.warp.sync 0xffffffff;"
 """Puts lanes that were split and have met again in step."""
 _CHOOSE = "0xd8"
@@ -34,7 +36,7 @@ class SpreadTrack(Track):
     claimed from then on goes into the slack, and only the count goes on. Lane 0 alone writes what is not spread; in a
     warp that does not record no lane has a slot."""
 
-    declarations = DECLARATIONS + f"\n\t.reg .b32 {_LANE}, {_COUNT}, {CLOCK}, {WORD};\n\t.reg .b64 {_AT};"
+    declarations = DECLARATIONS + f"\n\t.reg .b32 {_LANE}, {_COUNT}, {CLOCK}, {WORD}, {STORED};\n\t.reg .b64 {_AT};"
     leader = "%wl_q"
     awaited = "%wl_lim"
     """The high word is taken from the position at each claim: what was added to it would be lost, and the wait too."""
@@ -65,9 +67,9 @@ class SpreadTrack(Track):
             f"add.u32 {_COUNT}, {_COUNT}, {slots};",
         ])  # fmt: skip
 
-    def write(self, slots: int, beyond: str, word: str) -> str:
+    def write(self, slots: int, beyond: str, word: str, clock: str) -> str:
         """All lanes but those `beyond` the first `slots` write a record each into the slots claimed last."""
-        return text_of([f"@!{beyond} st.global.v2.b32 [{_AT}+{-slots * SLOT_BYTES}], {{{word}, {CLOCK}}};"])
+        return text_of([f"@!{beyond} st.global.v2.b32 [{_AT}+{-slots * SLOT_BYTES}], {{{word}, {clock}}};"])
 
     def _exit_header(self) -> list[str]:
         # Added to a zero that ptxas cannot see, the count may stay in a uniform register until here.
@@ -85,17 +87,33 @@ class Lanes:
     the predicates of a few slots in loops are made in the opening and stay; the others are made behind the read."""
 
     def __init__(self, slots: Iterable[int] = ()) -> None:
-        """`slots`: where reads in loops are, in order."""
+        """`slots`: where reads in loops are, in order, and where their stores end."""
         self._kept = list(dict.fromkeys((1, *(slot for slot in slots if slot))))[:KEPT]
 
     def read(self, slot: int) -> list[str]:
         """The clock, in the lanes from the one that keeps `slot` on."""
         if slot == 0 or slot in self._kept:
             return self.put(slot, CLOCK, "%clock")
+        return self._read_aside(slot, CLOCK)
+
+    def first(self, following: int) -> list[str]:
+        """The clock, in the lanes before those that keep the slot of the `following` read and what comes behind it.
+        The others keep what they had, so that the register stays this one's."""
+        guard = f"@!%wl_h{following} " if following in self._kept else ""
+        return [f"\t{guard}mov.b32 {CLOCK}, %clock;"]
+
+    def last(self, slot: int) -> list[str]:
+        """As `read`, but all clocks of the run come into a register that the next run's reads leave alone: a store
+        reads its own late, and until then nothing may be written there."""
+        if slot in self._kept:
+            return [*self.put(slot, "%wl_t", "%clock"), f"\tselp.b32 {STORED}, %wl_t, {CLOCK}, %wl_h{slot};"]
+        return self._read_aside(slot, STORED)
+
+    def _read_aside(self, slot: int, into: str) -> list[str]:
         # Bits, not the slot's predicate: ptxas would put that on the read. But one that is there already: without any
         # it reads for all lanes alike, by the slower uniform path.
         chosen = f"sub.u32 %wl_u, {slot * SLOT_BYTES - 1}, {_LANE}; shr.s32 %wl_u, %wl_u, 31;"
-        return [*self.put(1, "%wl_t", "%clock"), f"\t{chosen} lop3.b32 {CLOCK}, {CLOCK}, %wl_t, %wl_u, {_CHOOSE};"]
+        return [*self.put(1, "%wl_t", "%clock"), f"\t{chosen} lop3.b32 {into}, {CLOCK}, %wl_t, %wl_u, {_CHOOSE};"]
 
     def put(self, slot: int, register: str, value: str) -> list[str]:
         """A value, in the same lanes."""
@@ -109,10 +127,11 @@ class Lanes:
         return [f"\tsetp.ge.u32 %wl_q, {_LANE}, {slot * SLOT_BYTES};"] * bool(slot), "%wl_q"
 
     def opening(self) -> list[str]:
-        return [
-            f"\t.reg .pred %wl_h{slot};\n\tsetp.ge.u32 %wl_h{slot}, {_LANE}, {slot * SLOT_BYTES};"
-            for slot in self._kept
+        # From a copy that ends here: ptxas would make a predicate again where it is used if it still had the lane.
+        made = [
+            f"\t.reg .pred %wl_h{slot};\n\tsetp.ge.u32 %wl_h{slot}, %wl_u, {slot * SLOT_BYTES};" for slot in self._kept
         ]
+        return [f"\tadd.u32 %wl_u, {_LANE}, {ZERO};", *made]
 
     def words(self, register: str, words: list[int]) -> list[str]:
         """Each lane's word of a run, built where ptxas cannot see that it is a constant."""

@@ -1,0 +1,88 @@
+"""Conditions of jumps, made before the mark that stands in front of the jump.
+
+ptxas keeps what stands behind a clock read behind it. A predicate is ready 13 cycles after it is made, so a loop that
+ends in a mark would wait that long in each turn for a condition that without the mark is known long before. Loop
+control is no part of anybody's region: it moves in front of the mark, and ptxas puts it where it costs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from warplens.weave.blocks import BRANCHES, Place, is_placeholder
+from warplens.weave.marks import PREFIX
+from warplens.weave.ptx import Comment, Instruction, Label, Node, Scope
+
+_ARITHMETIC = frozenset(
+    {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}
+)  # fmt: skip
+_FLOAT = re.compile(r"b?f\d+(x2)?|cc")
+_REGISTER = re.compile(r"%[a-zA-Z_][\w$]*")
+_CHANGING = re.compile(r"%(clock|globaltimer|pm\d|smid|warpid)")
+
+
+def make_early(marks: list[Place]) -> None:
+    """Move what the jump behind marks that share a clock read depends on to before them, as far as it can be moved."""
+    holder = marks[0].holder
+    front, last = (next(i for i, node in enumerate(holder) if node is marks[end].node) for end in (0, -1))
+    before = holder[front - 1] if front else None
+    front -= isinstance(before, Instruction) and is_placeholder(before, holder[front])
+    behind = _up_to_jump(holder[last + 1 :])
+    wanted = _leads_to(behind)
+    written: set[str] = set()
+    read = {register for mark in marks for register in _REGISTER.findall(mark.node.raw)}
+    for node in behind:
+        makes, needs = (set().union(*(part(i) for i in _instructions(node))) for part in (_written, _read))
+        if any(node is other for other in wanted) and not makes & (written | read) and not needs & written:
+            Place(holder, node).remove()
+            holder.insert(front, node)
+            front += 1
+        else:
+            written |= makes
+            read |= needs
+
+
+def _up_to_jump(nodes: list[Node]) -> list[Node]:
+    """The nodes up to the first conditional jump, itself included; none if a mark or a label comes before it."""
+    for number, node in enumerate(nodes):
+        if isinstance(node, Instruction) and node.opcode in BRANCHES:
+            return nodes[: number + 1] if node.opcode == "bra" and node.predicate else []
+        if isinstance(node, Label) or (isinstance(node, Comment) and node.content.startswith(PREFIX)):
+            return []
+        if isinstance(node, Scope) and any(i.opcode in BRANCHES for i in _instructions(node)):
+            return []
+    return []
+
+
+def _leads_to(nodes: list[Node]) -> list[Node]:
+    """The integer arithmetic that the last of the nodes, a jump, gets its condition from."""
+    jump = nodes[-1] if nodes else None
+    needed = {jump.predicate} if isinstance(jump, Instruction) else set()
+    found: list[Node] = []
+    for node in reversed(nodes[:-1]):
+        if isinstance(node, Instruction) and _is_arithmetic(node) and _written(node) & needed:
+            found.append(node)
+            needed |= _read(node)
+    return found
+
+
+def _is_arithmetic(instruction: Instruction) -> bool:
+    floats = any(_FLOAT.fullmatch(modifier) for modifier in instruction.modifiers)
+    return instruction.opcode in _ARITHMETIC and not floats and not _CHANGING.search(instruction.arguments)
+
+
+def _instructions(node: Node) -> Iterable[Instruction]:
+    if isinstance(node, Scope):
+        return [instruction for inner in node.body for instruction in _instructions(inner)]
+    return [node] if isinstance(node, Instruction) else []
+
+
+def _written(instruction: Instruction) -> set[str]:
+    first = instruction.operands[0] if instruction.operands else ""
+    return set() if first.startswith("[") else set(_REGISTER.findall(first))
+
+
+def _read(instruction: Instruction) -> set[str]:
+    """The registers it reads, and those it may leave as they were."""
+    return {*_REGISTER.findall(instruction.arguments), *([instruction.predicate] if instruction.predicate else [])}
