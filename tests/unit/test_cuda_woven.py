@@ -311,3 +311,25 @@ def test_a_driver_older_than_the_compiler_gets_machine_code(gpu: SimulatedDriver
     monkeypatch.setattr(gpu, "load", refuse)
     assert module.woven(how_for(Options(), (64, 1, 1))) is None
     assert module.ptx is None
+
+
+@pytest.mark.parametrize("spills", [False, True])
+def test_kernels_that_marks_cost_many_registers_are_limited_where_that_spills_nothing(
+    gpu: SimulatedDriver, monkeypatch: pytest.MonkeyPatch, spills: bool
+) -> None:
+    def resources(function: int) -> dict[str, int]:
+        text, _ = gpu.functions[function]
+        most = re.search(r"\.maxnreg (\d+)", text)
+        registers = int(most[1]) if most else 60 if "@woven" in text else 40
+        return {"registers": registers, "shared_bytes": 0, "local_bytes": 8 * (spills and most is not None)}
+
+    monkeypatch.setattr(gpu, "resources", resources)
+    trace, out = profiled(gpu, INLINED)
+    assert out == expected(64, 1)
+    woven, plain, limited = gpu.images
+    assert "@woven" not in plain
+    assert limited == woven.replace("\n{", "\n.maxnreg 44\n{", 1)
+    assert (".maxnreg" in gpu.launched[0]) is not spills
+    assert gpu.unloaded == [1, 2 if spills else 0]
+    extra = trace.meta.launches[0].extra
+    assert (extra["registers"], extra["registers_plain"]) == (60 if spills else 44, 40)

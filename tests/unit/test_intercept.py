@@ -170,6 +170,24 @@ def test_a_twin_that_would_harm_does_not_run(
         kernel(GRID, BLOCK, data.arguments)
 
 
+@pytest.mark.parametrize("spills", [False, True])
+def test_a_twin_that_takes_many_registers_is_limited_where_that_spills_nothing(
+    gpu: FakeDriver, cupy_kernel: Any, monkeypatch: pytest.MonkeyPatch, spills: bool
+) -> None:
+    def resources(function: int) -> dict[str, int]:
+        most = re.search(r"\.maxnreg (\d+)", gpu.kernels[function][0])
+        registers = int(most[1]) if most else 60 if gpu.woven(function) else 40
+        return {"registers": registers, "local_bytes": 8 * (spills and most is not None), "shared_bytes": 0}
+
+    monkeypatch.setattr(gpu, "resources", resources)
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    with wl.profile(auto="all") as prof:
+        kernel(GRID, BLOCK, data.arguments)
+        data.result()
+    assert gpu.fired == [("vector_add", True, 0)]
+    assert prof.trace.meta.launches[0].extra["registers"] == (60 if spills else 44)
+
+
 def test_a_loss_of_occupancy_that_the_user_allows_is_taken(gpu: FakeDriver, cupy_kernel: Any) -> None:
     data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
     gpu.blocks = {False: 4, True: 3}

@@ -10,7 +10,7 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from warplens._cuda.arguments import Shape
 from warplens._cuda.driver import Driver
@@ -25,10 +25,13 @@ from warplens.record.names import Names, scan
 from warplens.session import Profile
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.ptx import Comment, Declaration, Module, Node, parse
+from warplens.weave.registers import HARMLESS, MORE, limitable, limited
 from warplens.weave.weaver import Woven, marked_kernels, weave
 
 FLAGS = ("-DWARPLENS=1", "-DWARPLENS_WOVEN=1")
 _KERNEL, _DIRECT = "@warplens-kernel", "@warplens-kernel direct"
+Taken = Mapping[str, Mapping[str, int]]
+"""What the kernels of a module take, as the driver says."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class WovenBuild:
     woven: Woven
     regions: Mapping[int, str]
     locations: Mapping[int, str]
+    plain: Mapping[str, int] = field(default_factory=dict)
+    """Registers of its kernels without marks, where they were looked at."""
 
 
 def weavable(text: str) -> bool:
@@ -58,22 +63,49 @@ def how_for(options: Options, block: Dim3) -> Weaving:
 
 
 def load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
-    """Weave the PTX and let the driver assemble it; where what waits in registers makes it spill, with less of that."""
+    """Weave the PTX and let the driver assemble it: where what waits in registers makes it spill, with less of that,
+    and where its kernels take more registers than marks should add, with a limit that makes none of them spill."""
     build = _load(lib, text, how)
-    spilled = _local_bytes(lib, build)
+    taken = _taken(lib, build)
     for lean in (replace(how, keep=0), replace(how, keep=0, join=False)):
-        if not spilled:
+        if not _spilled(taken):
             break
         other = _load(lib, text, lean)
-        if (bytes_now := _local_bytes(lib, other)) < spilled:
-            build, other, spilled = other, build, bytes_now
+        if _spilled(now := _taken(lib, other)) < _spilled(taken):
+            build, other, taken = other, build, now
         lib.unload(other.handle)
+    return _limited(lib, text, build, taken) if limitable(text) else build
+
+
+def _limited(lib: Driver, text: str, build: WovenBuild, free: Taken) -> WovenBuild:
+    """The module with a limit for the kernels that take too many registers, apart from those that it makes spill."""
+    if all(taken["registers"] <= HARMLESS for taken in free.values()):
+        return build
+    unmarked = replace(build, handle=lib.load(text.encode() + b"\0"))
+    plain = {name: taken["registers"] for name, taken in _taken(lib, unmarked).items()}
+    lib.unload(unmarked.handle)
+    build = replace(build, plain=plain)
+    limits = {name: max(count + MORE, HARMLESS) for name, count in plain.items()}
+    limits = {name: most for name, most in limits.items() if free[name]["registers"] > most}
+    while limits:
+        other = replace(build, handle=lib.load(limited(build.woven.text, limits).encode() + b"\0"))
+        now = _taken(lib, other)
+        fine = {name: most for name, most in limits.items() if now[name]["local_bytes"] <= free[name]["local_bytes"]}
+        lib.unload((build if fine == limits else other).handle)
+        if fine == limits:
+            return other
+        limits = fine
     return build
 
 
-def _local_bytes(lib: Driver, build: WovenBuild) -> int:
-    functions = [lib.function(build.handle, entry) for entry in build.woven.entries]
-    return sum(lib.resources(function)["local_bytes"] for function in functions if function is not None)
+def _taken(lib: Driver, build: WovenBuild) -> Taken:
+    """What each woven kernel of a module takes."""
+    functions = {entry: lib.function(build.handle, entry) for entry in build.woven.entries}
+    return {name: lib.resources(function) for name, function in functions.items() if function is not None}
+
+
+def _spilled(taken: Taken) -> int:
+    return sum(resources["local_bytes"] for resources in taken.values())
 
 
 def _load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
@@ -119,6 +151,7 @@ def lend(profile: Profile, build: WovenBuild, how: Weaving, kernel: Loaded, shap
         cost=calibrations.get((device.name, store, how.full), {}) if how.clock == "32" else {},
         resources={
             "registers": kernel.taken["registers"],
+            **({"registers_plain": build.plain[kernel.symbol]} if kernel.symbol in build.plain else {}),
             "shared_bytes_kernel": kernel.taken["shared_bytes"] + shape.shared,
         },
     )  # fmt: skip

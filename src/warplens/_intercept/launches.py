@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from warplens import session
@@ -17,6 +18,8 @@ from warplens.launch.recording import weaving
 from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel
 from warplens.session import Profile
+from warplens.weave.options import Weaving
+from warplens.weave.registers import HARMLESS, MORE
 from warplens.weave.symbols import plain_name
 
 REGISTERS = 1 << 16
@@ -102,20 +105,32 @@ class Launches(Buffers):
         return chosen
 
     def _choose(self, kernel: Kernel, threads: int, shared: int) -> Twin:
-        """The first weaving that takes no more room than the plain kernel does; each one takes less than the last."""
+        """The first weaving that takes no more room than the plain kernel does; each one takes less than the last.
+        In few more registers than the plain kernel, where that does not make it spill."""
         lib, auto = driver(), self.profile.options.marks
         blocks = lib.active_blocks(kernel.function, threads, shared)
         lean = replace(self._how, keep=0, store="late" if self._how.store == "auto" else self._how.store)
         room = REGISTERS // max(blocks * -(-threads // 32) * 32, 1) // 8 * 8
         refused: Harmful | None = None
-        for how, registers in ((self._how, 0), (lean, 0), (lean, min(room, 255))):
+
+        def make(how: Weaving, registers: int) -> Twin:
             twin = twin_of(self._text(kernel), kernel.symbol, auto, how, lib.device_index(), registers)
             lib.copy_settings(kernel.function, twin.function)
+            self._check(kernel, twin, threads, shared, blocks)
+            return twin
+
+        for how, registers in ((self._how, 0), (lean, 0), (lean, min(room, 255))):
             try:
-                self._check(kernel, twin, threads, shared, blocks)
-                return twin
+                twin = make(how, registers)
             except Harmful as reason:
                 refused = refused or reason
+                continue
+            most = max(lib.resources(kernel.function)["registers"] + MORE, HARMLESS)
+            if lib.resources(twin.function)["registers"] <= most or registers:
+                return twin
+            with suppress(Unavailable):
+                return make(how, most)
+            return twin
         assert refused is not None
         raise refused
 

@@ -12,6 +12,7 @@ from warplens.weave.auto import Marked, mark_ptx
 from warplens.weave.calls import with_parameter
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.ptx import Declaration, Module, parse
+from warplens.weave.registers import limit, limitable
 from warplens.weave.rules import Auto
 from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import Woven, weave
@@ -75,8 +76,8 @@ def marked_text(
         raise Unavailable(f"its PTX has no kernel {symbol}")
     constants = constants_of(module)
     function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
-    if registers and not {"maxnreg", "minnctapersm", "maxnctapersm"}.intersection(function.performance):
-        function.header = f"{function.header.rstrip()}\n.maxnreg {registers}\n"
+    if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
+        limit(function, registers)
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
     if symbol not in marked.sites:
         raise Unavailable("no rule finds anything to mark in it")

@@ -99,9 +99,9 @@ class CompileHook:
 
 @functools.cache
 def _weaver_digest() -> str:
-    """The weaver's own source: a changed weaver must not be served what an older one made."""
-    folder = Path(weave.__code__.co_filename).parent
-    return _content_of(sorted(folder.rglob("*.py")))
+    """The source of what makes a woven kernel: a changed weaver must not be served what an older one made."""
+    weaver, here = Path(weave.__code__.co_filename).parent, Path(__file__).parent
+    return _content_of(sorted([*weaver.rglob("*.py"), *here.glob("*.py")]))
 
 
 def _content(folder: str | None) -> str:

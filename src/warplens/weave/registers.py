@@ -18,6 +18,8 @@ MORE = 4
 """Registers that marks may add to a kernel."""
 STEP, FEWEST = 8, 24
 """An SM hands registers out in steps of 8 per thread, and ptxas takes no limit below 24."""
+HARMLESS = 32
+"""Registers that an SM has for each of its 2,048 threads: up to that, a kernel's number of them costs it no block."""
 
 T = TypeVar("T")
 
