@@ -28,7 +28,7 @@ from warplens.weave.weaver import Woven, weave
 SLOWDOWN, CROWDED = "slowdown", "record_crowded_cycles"
 """Keys of a launch's cost: the estimate, and the cycles in which a full SM takes one record."""
 WORTH_SAYING = 1.05
-MOST = 0.6
+MOST = 0.5
 """The share of a launch's time that its records are believed to have taken; past it, some of them were hidden."""
 CROWD = 32
 """Warps that share an SM when a crowded record is measured."""
