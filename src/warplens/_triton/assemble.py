@@ -46,11 +46,11 @@ def assemble(stage: Stage, ptx: str, metadata: dict[str, Any]) -> Assembled:
 class Fitting:
     """One kernel on its way to machine code: begin it with the plain text, then give it the woven one."""
 
-    def __init__(self, stage: Stage, plain: str, metadata: dict[str, Any]) -> None:
+    def __init__(self, stage: Stage, plain: str, metadata: dict[str, Any], *, limit: bool = True) -> None:
         self._stage, self._text, self._metadata = stage, plain, dict(metadata)
         self._measured: Future[Assembled] | None = None
-        self._known = cached.looked_up()
-        if self._known is None and limitable(plain):
+        self._limit, self._known = limit and limitable(plain), cached.looked_up()
+        if self._limit and self._known is None:
             pool = ThreadPoolExecutor(1, "warplens-ptxas")
             self._measured = pool.submit(assemble, stage, plain, self._metadata)
             pool.shutdown(wait=False)
@@ -76,7 +76,7 @@ class Fitting:
 
     def _plain(self) -> Resources | None:
         """What the plain kernel takes; None where that is not known or must not be looked at."""
-        if not limitable(self._text):
+        if not self._limit:
             return None
         try:
             return self._measured.result().resources if self._measured else self._known

@@ -93,7 +93,7 @@ class Compilation:
         text = self._ptx(source, metadata)
         if PREFIX not in text or not self.recipe.wants(str(metadata["name"])):
             return str(text)
-        fitting = Fitting(self._cubin, text, metadata)
+        fitting = Fitting(self._cubin, text, metadata, limit=self.recipe.how.limit)
         woven = self._woven(text, metadata, self.recipe.how)
         if METADATA not in metadata:
             return woven
