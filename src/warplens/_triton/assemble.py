@@ -55,9 +55,9 @@ class Fitting:
             self._measured = pool.submit(assemble, stage, plain, self._metadata)
             pool.shutdown(wait=False)
 
-    def finish(self, ptx: str, shared: int) -> Assembled:
-        """Assemble the woven text, with a limit where it takes too many registers without. `shared` is the bytes of
-        shared memory that the kernel takes."""
+    def finish(self, ptx: str, lean: Callable[[], str], shared: int) -> Assembled:
+        """Assemble the woven text, with a limit where it takes too many registers without; what `lean` gives is the
+        kernel woven for fewer of them. `shared` is the bytes of shared memory that it takes."""
         free = assemble(self._stage, ptx, self._metadata)
         plain = self._plain()
         if plain is None:
@@ -66,10 +66,16 @@ class Fitting:
         guard = Guard(lambda: plain, threads_of(self._text, about), shared, about["target"].arch)
 
         def make(registers: int) -> Made[Assembled] | None:
-            try:
-                return _made(assemble(self._stage, limited(ptx, {about["name"]: registers}), about))
-            except ptxas_error():
-                return None
+            made = None
+            for leaner in (False, True):
+                text = limited(lean() if leaner else ptx, {about["name"]: registers})
+                try:
+                    made = _made(assemble(self._stage, text, about))
+                except ptxas_error():
+                    continue
+                if made.spills <= plain.spills:
+                    break
+            return made
 
         chosen = fit(_made(free), Made(None, plain.registers, plain.spills), make, guard.limit).build
         return replace(chosen, plain=plain, harm=_harm(plain, chosen.resources, guard))
