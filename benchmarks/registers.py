@@ -1,10 +1,13 @@
 """Registers of marked kernels, as ptxas counts them: no GPU is needed.
 
     python benchmarks/registers.py [sm_80 sm_90a sm_100a] [--include FOLDER]
+    PYTHONPATH=src python benchmarks/registers.py --triton [sm_80 sm_90a sm_100a]
 
 Every CUDA kernel with direct marks is compiled without them (-DWARPLENS=0), with them, and with a ring. Prints one JSON
 document: registers, and for each loop with marks its instructions and how many of them store a record.
 `--include` measures another version of the headers. Needs nvcc, and cuobjdump and nvdisasm beside it or in the path.
+`--triton` prints the table of the Triton examples instead: plain, as ptxas takes the woven kernel without a limit, as a
+profile has it made, how many registers that adds, and bytes spilled. Needs triton, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import argparse
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -71,11 +75,36 @@ def measure(arch: str, include: Path, source: tuple[Path | str, ...], options: t
     }
 
 
+def triton_rows(arch: str) -> list[str]:
+    """The examples for one architecture, as rows of a Markdown table."""
+    from triton_examples import jobs
+
+    from warplens._triton.extra import triton_version
+    from warplens.weave.options import Weaving
+
+    capability, rows = int(arch.strip("sma_")), []
+    for job in jobs(capability):
+        if capability >= 100 and triton_version() < (3, 7) and job.name not in ("vector_add", "softmax"):
+            continue  # Triton 3.6 refuses marks in the loops it pipelines for Blackwell
+        plain, made = job.woven(capability, Weaving())
+        _, free = job.woven(capability, Weaving(limit=False))
+        before, after = plain.registers, made.resources
+        cells = before, free.resources.registers, after.registers, f"{after.registers - before:+}", after.spills
+        rows.append(f"| {arch} {job.name} | " + " | ".join(map(str, cells)) + " |")
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("arch", nargs="*", default=["sm_80", "sm_90a", "sm_100a"])
+    parser.add_argument("--triton", action="store_true", help="the Triton examples")
     parser.add_argument("--include", type=Path, default=ROOT / "src" / "warplens" / "include")
     chosen = parser.parse_args()
+    if chosen.triton:
+        sys.path.insert(0, str(ROOT / "tests" / "unit"))
+        print("| kernel | plain | woven, no limit | woven | added | spilled bytes |\n|---|---|---|---|---|---|")
+        print("\n".join(row for arch in chosen.arch for row in triton_rows(arch)))
+        return
     table = {
         arch: {
             kernel: {mode: measure(arch, chosen.include, source, options) for mode, options in MODES.items()}

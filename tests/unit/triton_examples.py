@@ -72,7 +72,7 @@ class Job:
         woven = weave(text, how=how)
         assert woven.entries == {self.name: text.count("// @warplens ")}
         lean = functools.cache(lambda: weave(text, how=replace(how, lean=True)).text)
-        made = Fitting(stage, text, metadata).finish(woven.text, lean, metadata["shared"])
+        made = Fitting(stage, text, metadata, limit=how.limit).finish(woven.text, lean, metadata["shared"])
         return made.plain or assembled(stage, text, metadata).resources, made
 
 

@@ -18,7 +18,7 @@ _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}
 )  # fmt: skip
 _FLOAT = re.compile(r"b?f\d+(x2)?|cc")
-_REGISTER = re.compile(r"%[a-zA-Z_][\w$]*")
+REGISTER = re.compile(r"%[a-zA-Z_][\w$]*")
 _CHANGING = re.compile(r"%(clock|globaltimer|pm\d|smid|warpid)")
 
 
@@ -31,9 +31,9 @@ def make_early(marks: list[Place]) -> None:
     behind = _up_to_jump(holder[last + 1 :])
     wanted = _leads_to(behind)
     written: set[str] = set()
-    read = {register for mark in marks for register in _REGISTER.findall(mark.node.raw)}
+    read = {register for mark in marks for register in REGISTER.findall(mark.node.raw)}
     for node in behind:
-        makes, needs = (set().union(*(part(i) for i in _instructions(node))) for part in (_written, _read))
+        makes, needs = (set().union(*(part(i) for i in _instructions(node))) for part in (written_by, read_by))
         if any(node is other for other in wanted) and not makes & (written | read) and not needs & written:
             Place(holder, node).remove()
             holder.insert(front, node)
@@ -61,9 +61,9 @@ def _leads_to(nodes: list[Node]) -> list[Node]:
     needed = {jump.predicate} if isinstance(jump, Instruction) else set()
     found: list[Node] = []
     for node in reversed(nodes[:-1]):
-        if isinstance(node, Instruction) and _is_arithmetic(node) and _written(node) & needed:
+        if isinstance(node, Instruction) and _is_arithmetic(node) and written_by(node) & needed:
             found.append(node)
-            needed |= _read(node)
+            needed |= read_by(node)
     return found
 
 
@@ -78,11 +78,11 @@ def _instructions(node: Node) -> Iterable[Instruction]:
     return [node] if isinstance(node, Instruction) else []
 
 
-def _written(instruction: Instruction) -> set[str]:
+def written_by(instruction: Instruction) -> set[str]:
     first = instruction.operands[0] if instruction.operands else ""
-    return set() if first.startswith("[") else set(_REGISTER.findall(first))
+    return set() if first.startswith("[") else set(REGISTER.findall(first))
 
 
-def _read(instruction: Instruction) -> set[str]:
+def read_by(instruction: Instruction) -> set[str]:
     """The registers it reads, and those it may leave as they were."""
-    return {*_REGISTER.findall(instruction.arguments), *([instruction.predicate] if instruction.predicate else [])}
+    return {*REGISTER.findall(instruction.arguments), *([instruction.predicate] if instruction.predicate else [])}

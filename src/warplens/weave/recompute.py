@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 
 from warplens.weave.blocks import BRANCHES
-from warplens.weave.conditions import _REGISTER, _read, _written
+from warplens.weave.conditions import REGISTER, read_by, written_by
 from warplens.weave.flow import Flow, Piece
 from warplens.weave.labels import jump_targets
 from warplens.weave.ptx import Declaration, Function, Instruction, Label, Scope
@@ -55,7 +55,7 @@ class Values:
     def __init__(self, function: Function) -> None:
         self.makers: dict[str, list[Instruction]] = {}
         for instruction in function.instructions():
-            for name in _written(instruction):
+            for name in written_by(instruction):
                 self.makers.setdefault(name, []).append(instruction)
         self.fixed = self._fixed(function)
 
@@ -67,7 +67,7 @@ class Values:
             if id(node) in targets or (isinstance(node, Instruction) and node.opcode in BRANCHES):
                 break
             if isinstance(node, Instruction) and not node.predicate:
-                found.update(name for name in _written(node) if len(self.makers[name]) == 1)
+                found.update(name for name in written_by(node) if len(self.makers[name]) == 1)
         return found
 
     def rebuilt(self) -> list[str]:
@@ -112,9 +112,9 @@ def _heads(flow: Flow) -> list[int]:
 def _needs(piece: Piece, name: str) -> bool:
     """Whether the piece uses what is in the register when it is entered."""
     for instruction in piece.instructions:
-        makes = name in _written(instruction) and not instruction.predicate
-        if makes and name not in _REGISTER.findall(" ".join(instruction.operands[1:])):
+        makes = name in written_by(instruction) and not instruction.predicate
+        if makes and name not in REGISTER.findall(" ".join(instruction.operands[1:])):
             return False
-        if name in _read(instruction):
+        if name in read_by(instruction):
             return True
     return False
