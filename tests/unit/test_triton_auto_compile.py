@@ -173,13 +173,14 @@ def test_marks_leave_the_pipeline_as_it_is() -> None:
 
 @pytest.mark.parametrize("name", ["add", "triton_poi_fused_add_gelu_0", "gemm", "flash_forward"])
 def test_no_code_is_left_between_the_tracks_clocks_and_the_first_and_last_line(name: str) -> None:
-    """In SASS: beside reading the global timer, nothing."""
+    """In SASS: the track's first and last clock read, all 64 bits of it, are those of the first and the last region."""
     job = next(job for job in plain_jobs() if job.name == name)
     made = assemble(compiled(job, auto=Auto.of("all"), least_occupancy=0.0).asm["ptx"], CAPABILITY, disassemble=True)
     lines = [line for line in made.sass.splitlines() if re.match(r"\s*/\*[0-9a-f]{4,}\*/\s", line)]
     clocks = [number for number, line in enumerate(lines) if "SR_CLOCKLO" in line]
-    assert [line for line in lines[clocks[0] + 1 : clocks[1]] if "GLOBALTIMER" not in line] == []
-    assert clocks[-1] == clocks[-2] + 1
+    assert clocks[1] > clocks[0] + 2, "behind the first are the global timer and the kernel's own code"
+    assert clocks[-1] > clocks[-2] + 1, "between the last two is the kernel's own code"
+    assert ".32" not in lines[clocks[-1]]
 
 
 def test_warps_of_a_specialised_kernel_are_in_a_region_wherever_they_wait() -> None:
@@ -278,7 +279,10 @@ def assert_same_order(ptx: str) -> None:
     """Loads, copies and matrix products stand between the same marks in SASS as in PTX."""
     made = assemble(ptx, CAPABILITY, disassemble=True)
     wanted, got = _steps(ptx, _PTX), _steps(made.sass, _SASS)
-    # A clock is read at each end of the track too.
+    # A clock is read at each end of the track too; where a mark stands there, one read is both.
+    shared = re.findall(r"cvt\.u32\.u64 %wl_\w+, %wl_(b|ec);", ptx)
+    got = got.replace(".", "..", 1) if "b" in shared else got
+    got = got[: got.rindex(".")] + "." + got[got.rindex(".") :] if "ec" in shared else got
     assert got.count(".") == wanted.count(".") + 2
     parts = _runs(got[got.index(".") + 1 : got.rindex(".")]), _runs(wanted)
     # Blocks that do not follow each other (partitions of a specialised kernel, a branch) may change places.

@@ -86,7 +86,8 @@ class FunctionWeaver:
             make_early([site.place for site in self._groups(block)[-1]])
         # The exit is timed before what its block still has to store: that is warplens's work, not the kernel's.
         for place in self.sketch.exits:
-            if self._ends_track(place) and not _guarded(place):
+            shared = any(block.end.node is place.node and self._ends_at_exit(block) for block in self.alone)
+            if self._timed(place) and not shared:
                 place.before(Raw.of(self.track.exit_clock()))
         for block in self.alone:
             self._block(block)
@@ -216,6 +217,10 @@ class FunctionWeaver:
             if group[0].mark.wide:
                 full = self._new("%wl_v6")
                 at_mark[-1] = [f"\tmov.u64 {full}, %clock64; cvt.u32.u64 {clock}, {full};"]
+            elif group[0] is self.first:
+                at_mark[-1] = [f"\tcvt.u32.u64 {clock}, %wl_b;"]
+            elif last and self._ends_at_exit(block):
+                at_mark[-1] = [self.track.exit_clock(), f"\tcvt.u32.u64 {clock}, %wl_ec;"]
             at_mark[-1] += self._started(group[0])
             for site in group:
                 word, text = self._word_register(site.mark)
@@ -355,6 +360,20 @@ class FunctionWeaver:
             if _is_code(node) and not (isinstance(node, Instruction) and is_placeholder(node, following)):
                 break
         return None
+
+    def _ends_at_exit(self, block: Block) -> bool:
+        """Whether the block's last mark is the last of the kernel's own code: one clock read then times both. A second
+        one may have to wait until a store has let go of the registers it writes, and that would be time in no region.
+        """
+        mark = self._groups(block)[-1][0]
+        return not (block.tail or mark.mark.wide or mark is self.first) and any(
+            place.node is block.end.node and place.holder is mark.place.holder and self._timed(place)
+            for place in self.sketch.exits
+        )
+
+    def _timed(self, place: Place) -> bool:
+        """Whether an exit's time is taken where the block before it ends."""
+        return self._ends_track(place) and not _guarded(place)
 
     def _started(self, site: MarkSite) -> list[str]:
         return [self.track.started()] if site is self.first else []
