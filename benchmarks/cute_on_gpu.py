@@ -44,10 +44,10 @@ class Keep(Profile):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.kept: list[Any] = []
+        self.pending_launches: list[Any] = []
 
     def add(self, pending: Any) -> None:
-        self.kept.append(pending)
+        self.pending_launches.append(pending)
         super().add(pending)
 
 
@@ -122,7 +122,7 @@ def profiled(name: str, out: Path) -> dict[str, Any]:
         torch.cuda.synchronize()
         result[label]["bit_identical_outside"] = bool(torch.equal(arrays[2], expected))
         if label == "small":
-            launch = profile.kept[0].collect()
+            launch = profile.pending_launches[0].collect()
             where = {ident: str(Path(place).relative_to(HERE.parent)) for ident, place in launch.locations.items()}
             capture = Capture([replace(launch, locations=where)], device=profile.device)
             result[label]["capture_bytes"] = write_capture(capture, out / f"cute_{name}.wlcap").stat().st_size

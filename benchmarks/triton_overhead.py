@@ -148,6 +148,7 @@ def variants(ablation: bool, stores: list[str]) -> dict[str, Weaving]:
             "pin off": Weaving(pin=False),
             "pair off": Weaving(pair=False),
             "fuse off": Weaving(fuse=False),
+            "limit off": Weaving(limit=False),
             "ring": Weaving(full="ring"),
         }
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import cute_gpu  # noqa: F401  (skips where the DSL is missing, and names the architecture)
 import cutlass
-from cutlass import Float32, Int32, Int64, cute
+from cutlass import Float16, Float32, Int8, Int32, Int64, Uint8, Uint32, cute
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 import warplens.cute as wlc
@@ -106,6 +106,27 @@ def run_add(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, marks: cutlass.Const
         plain_add(x, y, z, marks, prof).launch(grid=[BLOCKS, 1, 1], block=[THREADS, 1, 1])
     else:
         marked_add(x, y, z, marks, prof).launch(grid=[BLOCKS, 1, 1], block=[THREADS, 1, 1])
+
+
+@cute.kernel
+def values(x: cute.Tensor, n: Int32, prof: wlc.Buffer):
+    """A number of each kind: 32 bits and fewer are widened by the mark itself."""
+    wlc.kernel(prof)
+    wlc.value("negative", -n)
+    wlc.value("unsigned", Uint32(-n))
+    wlc.value("byte", Int8(-n))
+    wlc.value("unsigned byte", Uint8(-n))
+    wlc.value("wide", Int64(-n) * 1_000_000_000)
+    wlc.value("condition", n > 2)
+    wlc.value("half", Float16(n) / Float16(2))
+    wlc.value("constant", 7)
+    wlc.value("fraction", 0.25)
+    x[0] = Float32(n)
+
+
+@cute.jit
+def run_values(x: cute.Tensor, n: Int32, prof: wlc.Buffer):
+    values(x, n, prof).launch(grid=[1, 1, 1], block=[32, 1, 1])
 
 
 @cute.kernel

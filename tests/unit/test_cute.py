@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cute_gpu import Gpu, compile_cute, install
-from cute_kernels import BLOCKS, THREADS, N, Scale, fake, run_add, run_counted, run_everything
+from cute_kernels import BLOCKS, THREADS, N, Scale, fake, run_add, run_counted, run_everything, run_values
 from cutlass import Int32, Int64, cute
 
 import warplens as wl
 import warplens.cute as wlc
+from warplens._cute import ptx as cute_ptx
 from warplens.errors import UsageError, WarplensError
 from warplens.weave import ptx, simulate
 
@@ -63,6 +64,18 @@ def test_a_kernel_leaves_the_records_its_marks_ask_for_in_order(gpu: Gpu) -> Non
         (8, 1, 1),
         (128, 1, 1),
     )
+
+
+def test_values_of_every_kind_arrive_as_they_are(gpu: Gpu) -> None:
+    prof = wlc.buffer()
+    compiled = compile_cute(run_values, fake(), Int32(5), prof)
+    gpu.attach(compiled, 1, 32, [gpu.array(np.zeros(N, np.float32)), 5])
+    with wl.profile() as profile:
+        compiled(fake(), Int32(5), prof)
+    assert {row["region"]: row["value"] for row in profile.trace.spans.to_pylist()} == {
+        "negative": -5, "unsigned": 2**32 - 5, "byte": -5, "unsigned byte": 251, "wide": -5_000_000_000, "condition": 1,
+        "half": 2.5, "constant": 7, "fraction": 0.25,
+    }  # fmt: skip
 
 
 def test_names_come_with_the_line_they_were_marked_at(gpu: Gpu) -> None:
@@ -159,6 +172,20 @@ def test_a_full_track_keeps_what_fits_and_counts_the_rest(gpu: Gpu, full: str, r
     kinds = profile.trace.spans.column("kind").to_pylist()
     assert set(kinds) <= {"span", "value"}
     assert not losses.torn_payloads or full == "ring"
+
+
+def test_a_count_of_losses_ends_instead_of_wrapping_into_room(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after 2^31 records of one warp, with a count that ends after eight."""
+    monkeypatch.setattr(cute_ptx, "_FULL", 8)
+    prof = wlc.buffer((2, 3), (32, 4), records_per_warp=7)
+    compiled = compile_cute(run_counted, fake(), {}, prof)
+    gpu.attach(compiled, (2, 3), (32, 4), [gpu.array(np.zeros(N, np.float32))])
+    with wl.profile() as profile:
+        compiled(fake(), prof)
+    losses = profile.trace.meta.losses
+    assert losses.records_written == 6 * 4 * (7 + 8)
+    assert losses.tracks_without_exit == 0
+    assert profile.trace.stats()["step"].count == 6 * 4 * 2
 
 
 def test_two_kernels_on_one_buffer_are_an_error_not_a_mixture(gpu: Gpu, capsys: Any) -> None:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cute_gpu import compile_cute
 from cute_kernels import fake, run_add, run_chain, run_everything
 from cutlass import Float16, Int32
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+from fake_driver import fake_driver
 from test_cuda_compile import needs_sass, sass, usage
 
+import warplens as wl
 import warplens.cute as wlc
+from warplens._cuda.arguments import Shape
+from warplens._intercept.launches import Kernel, Launches
 from warplens.record.layout import Kind, word0
 from warplens.record.names import region_id
+from warplens.weave.ptx import parse
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cute"
 LEAST = 24
@@ -133,3 +141,43 @@ def test_an_anchor_reads_both_clocks_before_it_stores_either(tmp_path: Path) -> 
     reads = steps(sass(compiled.__cubin__, tmp_path), {}, r"SR_GLOBALTIMERLO|STG")
     # The start's and the exit's are wide clock reads; the anchor's is between them.
     assert [reads[at + 1] for at, step in enumerate(reads) if step == "SR_GLOBALTIMERLO"][1] == "c"
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
+def test_a_twin_that_spills_with_every_way_of_single_stores_spreads_them(
+    vector_adds: dict[bool, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """ptxas makes the words of single stores ahead of the loop and would rather spill than make them where they are
+    stored."""
+    gpu = fake_driver(monkeypatch)
+    text = vector_adds[False].__ptx__.partition("\0")[0]
+    (symbol,) = (entry.name for entry in parse(text).entries)
+    tried = []
+
+    def resources(function: int) -> dict[str, int]:
+        (tmp_path / "twin.ptx").write_text(gpu.kernels[function][0])
+        subprocess.run(["ptxas", "-arch=sm_90a", "twin.ptx", "-o", "twin.cubin"], cwd=tmp_path, check=True)
+        need = usage((tmp_path / "twin.cubin").read_bytes(), tmp_path)
+        if gpu.woven(function):
+            tried.append(need["STACK"])
+        return {"registers": need["REG"], "local_bytes": need["STACK"], "shared_bytes": 0}
+
+    monkeypatch.setattr(gpu, "resources", resources)
+    gpu.blocks = {False: 8, True: 8}
+    x, y = np.arange(2048, dtype=np.float32), np.ones(2048, np.float32)
+    places = [gpu.space.alloc(x), gpu.space.alloc(y), gpu.space.alloc(np.zeros(2048, np.float32))]
+    shape = Shape((1, 1, 1), (256, 1, 1), 0, 0)
+    with wl.profile(auto="all", records_per_warp=256) as profile:
+        found = Launches(profile).twin(Kernel(symbol, gpu.plain(text, symbol), lambda: text), shape)
+        assert found is not None, profile.notes
+        twin, buffer = found
+        gpu.launch(twin.function, shape.grid, shape.block, [*places, 0, 0, buffer], 0, 0)
+    assert tried[0] > 0
+    assert tried[-1] == 0
+    assert twin.woven.stores[symbol] == "spread"
+    assert np.array_equal(gpu.space.read(places[2], np.float32, 2048), x + y)
+    (launch,) = profile.trace.meta.launches
+    assert launch.covered["least"] >= 0.9
+    counts = {row.region.split()[0]: row.count for row in profile.trace.stats()}
+    assert (counts["load"], counts["store"]) == (64, 64)
+    assert not profile.trace.meta.losses.records_lost

@@ -137,6 +137,19 @@ def test_a_wait_at_a_barrier_is_as_long_as_the_other_warp_was_late() -> None:
         assert (3900 < row["dur_cycles"] < 4200) if row["warp"] == 0 else row["dur_cycles"] < 100, row
 
 
+def test_blocks_of_a_cluster_wait_for_the_later_one_of_each_pair() -> None:
+    """Eight blocks in clusters of two; the odd one of each comes 6000 cycles late to the cluster's barrier."""
+    _, trace = golden("exchange_stop_200")
+    assert trace.meta.losses.clean
+    rows = spans(trace)
+    assert [(row["block"], row["warp"], row["region"]) for row in rows] == [
+        (block, warp, region) for block in range(8) for warp in range(2) for region in ("meet", "read")
+    ]
+    for row in rows:
+        if row["region"] == "meet":
+            assert (5500 < row["dur_cycles"] < 7000) if row["block"] % 2 == 0 else row["dur_cycles"] < 1000, row
+
+
 def test_async_copies_and_loop_indices_with_anchors() -> None:
     _, trace = golden("async_copy_stop_200")
     assert trace.meta.losses.clean

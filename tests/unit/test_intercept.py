@@ -57,7 +57,8 @@ def attached() -> Iterator[Callable[[Any], None]]:
             one.attach()
 
     yield attach
-    session.hooks[:], _ = before
+    # Those of other front ends stay: they attach once per process.
+    session.hooks[:] = [hook for hook in session.hooks if hook in before[0] or hook.__module__ != frontend.__name__]
     frontend._attached.clear()
     frontend._attached.update(before[1])
 

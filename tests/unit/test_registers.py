@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warplens.weave import simulate
 from warplens.weave.ptx import parse
+from warplens.weave.recompute import recompute
 from warplens.weave.registers import FEWEST, MORE, Made, fit, limitable, limited
 
 HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -80,3 +84,99 @@ def test_the_limit_goes_to_the_kernels_named() -> None:
 @pytest.mark.parametrize("text", [".maxnreg 80", "setmaxnreg.dec.sync.aligned.u32 40;"])
 def test_kernels_whose_registers_are_spoken_for_are_not_limited(text: str) -> None:
     assert not limitable(text)
+
+
+LOOP = (
+    HEADER
+    + """\
+.visible .entry work(.param .u64 out, .param .u32 turns)
+{
+	.reg .pred %p<3>;
+	.reg .b32 %r<12>;
+	.reg .b64 %rd<4>;
+$begin:
+	ld.param.u64 %rd1, [out];
+	ld.param.u32 %r1, [turns];
+	mov.u32 %r2, %tid.x;
+	mov.u32 %r9, 0;
+	setp.eq.u32 %p1, %r1, 0;
+	@%p1 bra $none;
+	shr.u32 %r3, %r2, 1;
+	and.b32 %r4, %r3, 48;
+	shl.b32 %r5, %r2, 8;
+$loop:
+	add.u32 %r9, %r9, 3;
+	sub.u32 %r1, %r1, 1;
+	setp.ne.u32 %p2, %r1, 0;
+	@%p2 bra $loop;
+	bra.uni $join;
+$none:
+	shr.u32 %r6, %r2, 1;
+	and.b32 %r4, %r6, 48;
+	shl.b32 %r5, %r2, 8;
+$join:
+	add.u32 %r7, %r4, %r9;
+	add.u32 %r7, %r7, %r5;
+	mul.wide.u32 %rd2, %r2, 4;
+	add.s64 %rd3, %rd1, %rd2;
+	st.global.u32 [%rd3], %r7;
+	ret;
+}
+"""
+)
+"""%r4 and %r5 are made on both ways to $join and live through the loop; %r9 changes in it."""
+
+
+def test_values_that_only_wait_through_a_loop_are_made_behind_it() -> None:
+    module = parse(LOOP)
+    assert recompute(module.entries[0]) == 2
+    text = module.text()
+    join = text[text.index("$join:") : text.index("add.u32 %r7, %r4")]
+    assert [line.strip() for line in join.splitlines()[1:] if line.strip()] == [
+        "shr.u32 %r3, %r2, 1;", "and.b32 %r4, %r3, 48;", "shl.b32 %r5, %r2, 8;"
+    ]  # fmt: skip
+    for turns in (0, 5):
+        results = []
+        for one in (LOOP, text):
+            memory = simulate.Memory()
+            out = memory.alloc(4 * 64)
+            simulate.run(one, "work", 1, 64, [out, turns], memory=memory)
+            results.append(memory.read(out, np.int32, 64).tolist())
+        assert results[0] == results[1]
+        assert len(set(results[0])) == 64
+
+
+@pytest.mark.parametrize(
+    ("change", "left", "why"),
+    [
+        (("shr.u32 %r6, %r2, 1;", "shr.u32 %r6, %r2, 2;"), 1, "the ways do not agree"),
+        (("$loop:\n", "$loop:\n\tadd.u32 %r9, %r9, %r4;\n"), 1, "the loop needs it anyway"),
+        (("$none:\n\tshr.u32 %r6", "$none:\n\t@%p1 shr.u32 %r6"), 1, "it may not be made"),
+        (("add.u32 %r9, %r9, 3;", "add.u32 %r9, %r9, 3;\n\tadd.u32 %r2, %r2, 1;"), 0, "what it is made of changes"),
+        (("$loop:\n", "$loop:\n\t{\n\t.reg .b32 %r4;\n\tmov.u32 %r4, 1;\n\t}\n"), 0, "a name means two registers"),
+        (("shl.b32 %r5, %r2, 8;\n$loop", "ld.global.u32 %r5, [%rd1];\n$loop"), 1, "memory may change"),
+        (("$begin:\n", "$begin:\n\tbra.uni $on;\n$on:\n"), 0, "the first branch ends what is fixed"),
+    ],
+)
+def test_values_that_may_differ_or_are_needed_in_the_loop_are_kept(
+    change: tuple[str, str], left: int, why: str
+) -> None:
+    text = LOOP.replace(*change)
+    assert text != LOOP
+    assert recompute(parse(text).entries[0]) == left, why
+
+
+@pytest.mark.parametrize("version", ["triton", "triton39"])
+def test_a_matmul_computes_the_same_with_values_made_again(version: str) -> None:
+    text = (Path(__file__).parents[1] / "golden" / "ptx" / f"{version}_matmul_sm80.ptx").read_text()
+    module = parse(text)
+    recompute(module.entries[0])
+    a, b = (np.random.default_rng(0).normal(size=(32, 32)).astype(np.float16) for _ in range(2))
+    results = []
+    for one in (text, module.text()):
+        memory = simulate.Memory()
+        args = [memory.alloc(a), memory.alloc(b), memory.alloc(4 * 32 * 32)]
+        simulate.run(one, "matmul", (1, 1), 128, [*args, 32, 32, 32, 0, 0], memory=memory, shared=8192)
+        results.append(memory.read(args[2], np.uint32, 32 * 32))
+    np.testing.assert_array_equal(*results)
+    assert results[0].any()

@@ -24,8 +24,6 @@ from warplens.weave.options import Selection, Weaving  # noqa: E402
 from warplens.weave.weaver import weave  # noqa: E402
 
 CAPABILITIES = (80, 90, 100)
-MORE = {(3, 6, 80, "matmul"): 16}
-"""A mark stands between the loads of all of a tile's operands and their use, which ptxas else interleaves."""
 PIPELINE = ("async_copy_global_to_local", "async_wait", "warp_group_dot", "tc_gen5_mma", "tt.dot", "local_load")
 
 
@@ -56,8 +54,7 @@ def test_ptxas_takes_the_woven_kernel_in_4_more_registers_without_spills_or_new_
         assert taken.spills <= plain.spills
         assert taken.warnings == plain.warnings
         assert taken.serialized == plain.serialized
-        assert taken.registers <= plain.registers + MORE.get((*triton_version(), capability, job.name), 4)
-        assert (".maxnreg" in made.ptx) >= (taken.registers > plain.registers + 4)
+        assert taken.registers <= plain.registers + 4
 
 
 @pytest.mark.parametrize("before", [False, True])

@@ -170,7 +170,7 @@ def expected(block: int, warp: int, steps: int, early: bool) -> list[tuple[Any, 
 def test_every_policy_leaves_the_same_records(
     full: str, store: str, keep: int, pin: bool, pair: bool, fuse: bool
 ) -> None:
-    how = Weaving(full=full, store=store, keep=keep, pin=pin, pair=pair, fuse=fuse)
+    how = Weaving(full=full, store=store, keep=keep, pin=pin, pair=pair, fuse=fuse, lean=not fuse)
     woven = weave(KERNEL, how=how)
     plain = simulate.Memory()
     result = plain.alloc(3 * 64 * 4)
@@ -342,9 +342,10 @@ def test_a_partial_warp_or_an_unknown_block_size_is_not_spread() -> None:
 
 
 @pytest.mark.parametrize("store", POLICIES)
+@pytest.mark.parametrize("lean", [False, True])
 @pytest.mark.parametrize("steps", [1, 7, 8, 9, 60])
-def test_a_full_track_keeps_the_first_counts_the_rest_and_stays_inside(store: str, steps: int) -> None:
-    woven = weave(KERNEL, how=Weaving(store=store))
+def test_a_full_track_keeps_the_first_counts_the_rest_and_stays_inside(store: str, steps: int, lean: bool) -> None:
+    woven = weave(KERNEL, how=Weaving(store=store, lean=lean))
     tracks, _, _ = launch(woven, "work", 2, 32, ["OUT", steps, 0, "BUFFER"], slots=8, out=64)
     shift = shift_for(8, "stop", woven.slack)
     for number, (header, records) in enumerate(tracks):
@@ -465,8 +466,9 @@ def test_three_dimensional_grids_and_blocks() -> None:
         (Selection(blocks=(10, 99, 1), warps=(1,)), (10, 11), (1,)),
     ],
 )
-def test_selected_tracks_only(select: Selection, blocks: Any, warps: Any) -> None:
-    woven = weave(CUBES, how=Weaving(select=select))
+@pytest.mark.parametrize("lean", [False, True])
+def test_selected_tracks_only(select: Selection, blocks: Any, warps: Any, lean: bool) -> None:
+    woven = weave(CUBES, how=Weaving(select=select, lean=lean))
     tracks, _, _ = launch(woven, "cubes", (2, 3, 2), (8, 3, 4), ["BUFFER"], select=select)
     assert [(int(h["block"]), int(h["warp"])) for h, _ in tracks] == list(itertools.product(blocks, warps))
     assert all(len(records) == 2 for _, records in tracks)
@@ -537,7 +539,7 @@ FUNCTIONS = HEAD + """\
 @pytest.mark.parametrize("store", POLICIES)
 @pytest.mark.parametrize("slots", [256, 4])
 def test_marks_in_functions_that_are_not_inlined(store: str, slots: int) -> None:
-    woven = weave(FUNCTIONS, buffer=SymbolBuffer(), how=Weaving(store=store))
+    woven = weave(FUNCTIONS, buffer=SymbolBuffer(), how=Weaving(store=store, lean=store == "now"))
     assert woven.entries == {"caller": 6}
     tracks, out, _ = launch(woven, "caller", 2, 64, ["OUT"], out=64, slots=slots)
     assert (out == 205).all()

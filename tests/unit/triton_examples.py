@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,8 @@ class Job:
         metadata, text = kernel.metadata._asdict(), kernel.asm["ptx"]
         woven = weave(text, how=how)
         assert woven.entries == {self.name: text.count("// @warplens ")}
-        made = Fitting(stage, text, metadata).finish(woven.text, metadata["shared"])
+        lean = functools.cache(lambda: weave(text, how=replace(how, lean=True)).text)
+        made = Fitting(stage, text, metadata).finish(woven.text, lean, metadata["shared"])
         return made.plain or assembled(stage, text, metadata).resources, made
 
 

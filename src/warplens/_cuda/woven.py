@@ -74,7 +74,7 @@ def load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
         if _spilled(now := _taken(lib, other)) < _spilled(taken):
             build, other, taken = other, build, now
         lib.unload(other.handle)
-    return _limited(lib, text, build, taken) if limitable(text) else build
+    return _limited(lib, text, build, taken) if how.limit and limitable(text) else build
 
 
 def _limited(lib: Driver, text: str, build: WovenBuild, free: Taken) -> WovenBuild:

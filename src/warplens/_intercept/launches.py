@@ -42,7 +42,7 @@ class Launches(Buffers):
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile, DriverMemory())
         self._texts: dict[int, str | Unavailable] = {}
-        self._chosen: dict[tuple[int, int, int], Twin | Unavailable] = {}
+        self._chosen: dict[tuple[int, int, bool, int], Twin | Unavailable] = {}
         self._how = weaving(profile.options)
         self.timings = Timings.of(profile)
 
@@ -92,7 +92,7 @@ class Launches(Buffers):
         lib = driver()
         if lib.is_capturing(shape.stream):
             raise Unavailable(CAPTURED)
-        key = (kernel.function, math.prod(shape.block), shape.shared)
+        key = (kernel.function, math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared)
         if key not in self._chosen:
             try:
                 self._chosen[key] = self._choose(kernel, *key[1:])
@@ -104,13 +104,18 @@ class Launches(Buffers):
         lib.copy_settings(kernel.function, chosen.function)
         return chosen
 
-    def _choose(self, kernel: Kernel, threads: int, shared: int) -> Twin:
+    def _choose(self, kernel: Kernel, threads: int, aligned: bool, shared: int) -> Twin:
         """The first weaving that takes no more room than the plain kernel does; each one takes less than the last.
         In few more registers than the plain kernel, where that does not make it spill."""
         lib, auto = driver(), self.profile.options.marks
         blocks = lib.active_blocks(kernel.function, threads, shared)
         lean = replace(self._how, keep=0, store="late" if self._how.store == "auto" else self._how.store)
-        room = REGISTERS // max(blocks * -(-threads // 32) * 32, 1) // 8 * 8
+        room = min(REGISTERS // max(blocks * -(-threads // 32) * 32, 1) // 8 * 8, 255)
+        ways = [(self._how, 0), (lean, 0), (lean, room)]
+        if self._how.store == "auto":
+            # One word and one clock for all marks; those of single stores wait in registers through a loop, two each.
+            spread = replace(lean, store="spread", aligned=aligned)
+            ways += [(spread, 0), (spread, room)]
         refused: Harmful | None = None
 
         def make(how: Weaving, registers: int) -> Twin:
@@ -119,7 +124,7 @@ class Launches(Buffers):
             self._check(kernel, twin, threads, shared, blocks)
             return twin
 
-        for how, registers in ((self._how, 0), (lean, 0), (lean, min(room, 255))):
+        for how, registers in ways:
             try:
                 twin = make(how, registers)
             except Harmful as reason:

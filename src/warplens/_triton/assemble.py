@@ -46,18 +46,18 @@ def assemble(stage: Stage, ptx: str, metadata: dict[str, Any]) -> Assembled:
 class Fitting:
     """One kernel on its way to machine code: begin it with the plain text, then give it the woven one."""
 
-    def __init__(self, stage: Stage, plain: str, metadata: dict[str, Any]) -> None:
+    def __init__(self, stage: Stage, plain: str, metadata: dict[str, Any], *, limit: bool = True) -> None:
         self._stage, self._text, self._metadata = stage, plain, dict(metadata)
         self._measured: Future[Assembled] | None = None
-        self._known = cached.looked_up()
-        if self._known is None and limitable(plain):
+        self._limit, self._known = limit and limitable(plain), cached.looked_up()
+        if self._limit and self._known is None:
             pool = ThreadPoolExecutor(1, "warplens-ptxas")
             self._measured = pool.submit(assemble, stage, plain, self._metadata)
             pool.shutdown(wait=False)
 
-    def finish(self, ptx: str, shared: int) -> Assembled:
-        """Assemble the woven text, with a limit where it takes too many registers without. `shared` is the bytes of
-        shared memory that the kernel takes."""
+    def finish(self, ptx: str, lean: Callable[[], str], shared: int) -> Assembled:
+        """Assemble the woven text, with a limit where it takes too many registers without; what `lean` gives is the
+        kernel woven for fewer of them. `shared` is the bytes of shared memory that it takes."""
         free = assemble(self._stage, ptx, self._metadata)
         plain = self._plain()
         if plain is None:
@@ -66,17 +66,23 @@ class Fitting:
         guard = Guard(lambda: plain, threads_of(self._text, about), shared, about["target"].arch)
 
         def make(registers: int) -> Made[Assembled] | None:
-            try:
-                return _made(assemble(self._stage, limited(ptx, {about["name"]: registers}), about))
-            except ptxas_error():
-                return None
+            made = None
+            for leaner in (False, True):
+                text = limited(lean() if leaner else ptx, {about["name"]: registers})
+                try:
+                    made = _made(assemble(self._stage, text, about))
+                except ptxas_error():
+                    continue
+                if made.spills <= plain.spills:
+                    break
+            return made
 
         chosen = fit(_made(free), Made(None, plain.registers, plain.spills), make, guard.limit).build
         return replace(chosen, plain=plain, harm=_harm(plain, chosen.resources, guard))
 
     def _plain(self) -> Resources | None:
         """What the plain kernel takes; None where that is not known or must not be looked at."""
-        if not limitable(self._text):
+        if not self._limit:
             return None
         try:
             return self._measured.result().resources if self._measured else self._known

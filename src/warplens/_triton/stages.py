@@ -93,11 +93,13 @@ class Compilation:
         text = self._ptx(source, metadata)
         if PREFIX not in text or not self.recipe.wants(str(metadata["name"])):
             return str(text)
-        fitting = Fitting(self._cubin, text, metadata)
-        woven = self._woven(text, metadata, self.recipe.how)
+        how, before = self.recipe.how, dict(metadata)
+        fitting = Fitting(self._cubin, text, before, limit=how.limit)
+        woven = self._woven(text, metadata, how)
         if METADATA not in metadata:
             return woven
-        made = fitting.finish(woven, metadata["shared"])
+        lean = functools.cache(lambda: self._woven(text, before, replace(how, lean=True)))
+        made = fitting.finish(woven, lean, metadata["shared"])
         if made.harm:
             metadata.setdefault(REMARKS, {"notes": []})["notes"].append(made.harm)
         metadata[METADATA]["resources"] = made.describe()

@@ -15,7 +15,7 @@ from warplens.weave.held import LAST, Held
 from warplens.weave.marks import PAYLOAD, Mark
 from warplens.weave.ptx import Function, Instruction, Label, Node, Raw, Scope
 from warplens.weave.shared import SharedRing, SharedTrack
-from warplens.weave.tracks import AWAITED, ZERO, RingTrack, Track
+from warplens.weave.tracks import AWAITED, ZERO, LeanTrack, RingTrack, Track
 
 if TYPE_CHECKING:
     from warplens.weave.weaver import Weaver
@@ -56,6 +56,8 @@ class FunctionWeaver:
         kind: type[Track] = kinds[weaver.how.full == "ring"]
         if self.whole is not None:
             kind = spread.SpreadTrack
+        elif kind is Track and weaver.how.lean and not weaver.calls.has_stateful_functions:
+            kind = LeanTrack
         self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
         self.opcodes = {node.opcode for node in function.instructions()}
         self.registers: list[str] = []

@@ -100,7 +100,8 @@ class Weaving:
     the pointer's words in one place, which spares a copy per block and may cost a register; `constants` builds what a
     region's fmas multiply by before the region begins (see constants.py); `aligned` promises that the kernel is only
     launched with blocks whose x size is a multiple of 32; `join` lets blocks that are always passed in turn share a
-    spread store."""
+    spread store; `limit` has the woven kernel assembled in few more registers than the plain one (see registers.py);
+    `lean` weaves for the fewest registers, at the cost of instructions."""
 
     full: str = "stop"
     clock: str = "32"
@@ -112,6 +113,8 @@ class Weaving:
     constants: bool = True
     aligned: bool = False
     join: bool = True
+    limit: bool = True
+    lean: bool = False
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
 

@@ -37,6 +37,8 @@ class Track:
     leader = "%wl_p"
     """True in the lane that writes for its warp, once `_lead` has said which."""
     awaited = AWAITED
+    keep_recording, was_recording = "selp.b32 %wl_lim, %wl_lim, 0, %wl_p;", "setp.ne.u32 %wl_q, %wl_lim, 0;"
+    """Remember whether this thread records at all, and put that into %wl_q."""
 
     def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, how: Weaving, slack: int) -> None:
         self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack
@@ -185,7 +187,7 @@ class Track:
         """The state the marks use, from the track's address in %wl_lo and log2(stride) in %wl_s."""
         return [
             "mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s; add.u32 %wl_lim, %wl_lo, %wl_t;",
-            f"sub.u32 %wl_lim, %wl_lim, {self.slack * SLOT_BYTES}; selp.b32 %wl_lim, %wl_lim, 0, %wl_p;",
+            f"sub.u32 %wl_lim, %wl_lim, {self.slack * SLOT_BYTES}; {self.keep_recording}",
             f"add.u32 %wl_lo, %wl_lo, {HEADER_BYTES};",
             *self._pinned(),
             *[".reg .b64 %wl_at; mov.b64 %wl_at, {%wl_lo, %wl_hi};"] * self.joined,
@@ -230,7 +232,7 @@ class Track:
             high = f"add.u32 %wl_u, %wl_hi, {ZERO};"
         return [
             find,
-            "setp.ne.u32 %wl_q, %wl_lim, 0;",
+            self.was_recording,
             *self._lead("%wl_q"),
             "mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; and.b32 %wl_t, %wl_lim, %wl_t;",
             f"{high} mov.b64 %wl_a, {{%wl_t, %wl_u}};",
@@ -243,6 +245,14 @@ class Track:
             f"@%wl_q st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
             f"@%wl_q st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
         ]
+
+
+class LeanTrack(Track):
+    """A track whose `lim` all threads of a warp have, so that ptxas keeps it in a register of the warp. Who records is
+    in a predicate of its own then."""
+
+    declarations = DECLARATIONS + "\n\t.reg .pred %wl_r;"
+    keep_recording, was_recording = "mov.pred %wl_r, %wl_p;", "mov.pred %wl_q, %wl_r;"
 
 
 class RingTrack(Track):

@@ -36,6 +36,7 @@ from warplens.weave.labels import end_with_return
 from warplens.weave.marks import WOVEN
 from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Comment, Function, Module, Raw, parse
+from warplens.weave.recompute import recompute
 from warplens.weave.shared import smallest
 from warplens.weave.spread import LANES
 from warplens.weave.stretches import stretches
@@ -114,6 +115,8 @@ class Weaver:
         files = module.files
         for function in module.functions:
             end_with_return(function)
+            if how.lean and function.is_entry and function.body:
+                recompute(function)
         self.outlines = {f.name: outline(f, files) for f in module.functions if f.body is not None}
         self.calls = Calls(module, self.outlines)
         self.ids: dict[str, int] = {}
