@@ -401,7 +401,7 @@ def test_sass_keeps_what_each_region_holds(auto: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(NVDISASM is None or shutil.which("ptxas") is None, reason="needs ptxas and nvdisasm")
-@pytest.mark.parametrize("store", ["now", "late", "spread"])
+@pytest.mark.parametrize("store", ["now", "late", "end", "defer", "spread"])
 def test_a_load_ends_when_its_value_is_there_wherever_its_record_waits(store: str, tmp_path: Path) -> None:
     text = mark_ptx(
         kernel_of("ld.global.u32 %r4, [%rd1];\nadd.u32 %r5, %r4, %r4;\nst.global.u32 [%rd1], %r5;"), Auto.of("loads")

@@ -141,6 +141,9 @@ def test_dependent_fmas_stand_4_cycles_each_between_their_clock_reads(length: in
         begin, end = max(i for i in clocks if i < first), min(i for i in clocks if i > first)
         assert sum("FFMA" in text for text, _ in issued[begin:end]) == length
         cycles[constants] = sum(stall for _, stall in issued[begin:end])
+        # Beside the fmas: a clock read, the loop's own step and test, the pointer's, a store and a copied clock.
+        others = [text for text, _ in issued[begin:end] if "FFMA" not in text]
+        assert len(others) <= 7 + (not constants), others
     assert 4 * length <= cycles[True] <= 4 * length + 3
     assert cycles[False] > cycles[True], "left to ptxas, the constant is built inside the region"
 

@@ -188,6 +188,61 @@ def test_every_policy_leaves_the_same_records(
         assert header["start_ns"] <= header["exit_ns"]
 
 
+# Every block leaves an even number of records; the last two differ from block to block, share a clock or have a tag.
+EVEN = (
+    HEAD
+    + """\
+.visible .entry even(.param .u32 steps, .param .u64 scratch)
+{
+	.reg .pred %p<2>; .reg .b32 %r<6>;
+	ld.param.u32 %r1, [steps];
+	mov.u32 %r2, 0;
+	// @warplens B all
+	add.u32 %r3, %r1, 1;
+	// @warplens I first
+	setp.eq.u32 %p1, %r1, 0;
+	@%p1 bra $done;
+$loop:
+	// @warplens B load
+	mad.lo.s32 %r3, %r2, 3, %r3;
+	// @warplens E load
+	// @warplens B dot
+	and.b32 %r4, %r2, 3;
+	// @warplens A copy %r4
+	// @warplens Z copy 1
+	add.s32 %r2, %r2, 1;
+	// @warplens E dot
+	setp.lt.u32 %p1, %r2, %r1;
+	@%p1 bra $loop;
+$done:
+	// @warplens E all
+	// @warplens I last
+	ret;
+}
+"""
+)
+
+
+@pytest.mark.parametrize("store", ["now", "end", "defer"])
+@pytest.mark.parametrize("lead", range(4))
+def test_two_records_that_wait_together_are_kept_or_lost_together(store: str, lead: int) -> None:
+    """Also at the end of a full track, wherever in a block that is."""
+    more = "\t// @warplens I a\n\t// @warplens I b\n" * lead
+    woven = weave(EVEN.replace("\t// @warplens B all\n", f"{more}\t// @warplens B all\n"), how=Weaving(store=store))
+    assert ("%wl_pb, %wl_pw, %wl_pc}" in woven.text) == (store == "defer"), "one store of both"
+    for steps in (0, 1, 2, *range(4, 10)):
+        names = ["a", "b"] * lead + ["all", "first"] + ["load", "load", "dot", "copy", "copy", "dot"] * steps
+        ((header, records),) = launch(woven, "even", 1, 32, [steps, "BUFFER"], slots=8)[0]
+        assert header["written"] == len(names) + 2
+        capacity = capacity_of(shift_for(8, "stop", woven.slack), "stop", woven.slack)
+        assert [record[1] for record in records] == [*names, "all", "last"][:capacity]
+        tags = [record[2] for record in records if record[0] is Kind.ASYNC_BEGIN]
+        assert tags == [step & 3 for step in range(len(tags))]
+        clocks = [(record[4] - int(header["start_clock"])) % 2**32 for record in records]
+        assert clocks == sorted(clocks)
+        assert not records or clocks[-1] <= int(header["exit_clock"]) - int(header["start_clock"])
+
+
 # Whole warps leave early, and every value a mark reads is the same in all lanes: all of its blocks can be spread.
 UNIFORM = KERNEL.replace("setp.lt.u32 %p1, %r6, %r2", "setp.lt.u32 %p1, %r4, %r2").replace("s32 %r3\n", "s32 %r4\n")
 

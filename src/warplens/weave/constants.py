@@ -3,7 +3,8 @@
 An fma with two immediates needs one of them in a register. ptxas builds it in front of the first such fma of a basic
 block, and a clock read keeps it from moving further up: after a begin mark that is inside the region. Which pipe
 builds it ptxas decides by counting the kernel's instructions, so the same region reads 5, 7 or 11 cycles too long.
-Here the weaver builds it, in front of the clock read, from a zero that changes with the loop so that it stays there.
+Here the weaver builds it, in front of the clock read, from a zero that changes with the loop so that it stays there:
+built once for all turns, the first fma would follow the clock read at once, and by the stall counts 64 would read 254.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ MOST = 4
 _F32 = re.compile(r"0[fF]([0-9A-Fa-f]{8})")
 
 
-def build_constants(block: Block, register: str) -> tuple[list[str], list[str]]:
-    """Rewrite the block's fmas; the text that builds their constants and the registers it names."""
+def build_constants(block: Block, register: str, changing: str) -> tuple[list[str], list[str]]:
+    """Rewrite the block's fmas; the text that builds their constants and the registers it names. `changing` is a
+    register that each turn of the loop changes."""
     names: dict[str, str] = {}
     for instruction in block.inside if block.in_loop else []:
         bits = _constant(instruction)
@@ -29,7 +31,7 @@ def build_constants(block: Block, register: str) -> tuple[list[str], list[str]]:
         name = names.setdefault(bits, f"{register}_{len(names)}")
         head, arguments = instruction.raw.split(None, 1)
         instruction.raw = f"{head} " + re.sub(rf"0[fF]{bits}", name, arguments, count=1, flags=re.IGNORECASE)
-    return [f"\tmad.lo.u32 {name}, {ZERO}, %wl_lo, 0x{bits};" for bits, name in names.items()], list(names.values())
+    return [f"\tmad.lo.u32 {name}, {ZERO}, {changing}, 0x{bits};" for bits, name in names.items()], list(names.values())
 
 
 def _constant(instruction: Instruction) -> str | None:

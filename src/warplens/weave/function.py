@@ -11,6 +11,7 @@ from warplens.weave import spread
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, is_placeholder
 from warplens.weave.conditions import make_early
 from warplens.weave.constants import build_constants
+from warplens.weave.held import LAST, Held
 from warplens.weave.marks import PAYLOAD, Mark
 from warplens.weave.ptx import Function, Instruction, Label, Node, Raw, Scope
 from warplens.weave.shared import SharedRing, SharedTrack
@@ -58,7 +59,6 @@ class FunctionWeaver:
         elif kind is Track and weaver.how.lean and not weaver.calls.has_stateful_functions:
             kind = LeanTrack
         self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
-        self.defer = self.store == "defer"
         self.opcodes = {node.opcode for node in function.instructions()}
         self.registers: list[str] = []
         self.kept: dict[int, str] = {}
@@ -71,11 +71,10 @@ class FunctionWeaver:
         reads = [slot for run in loops for _, _, slot in self._reads(run)]
         self.lanes = spread.Lanes([*reads, *(sum(block.slots for block in run) for run in loops)])
         self._keep_words()
-        last = {self._word(block.sites[-1].mark) for block in sketch.blocks}
-        dynamic = any(block.sites[-1].mark.operand.startswith("%") for block in sketch.blocks)
-        # Where every block ends in the same record, its word needs no register of its own.
-        word = last.pop() if len(last) == 1 and not dynamic else None
-        self.pending_word = "%wl_pw" if word is None else self.kept.get(word, str(word))
+        self.held = Held(sketch.blocks, weaver.pair, self._word, self.kept) if self.store == "defer" else None
+        self.track.loops = any(block.in_loop for block in sketch.blocks)
+        if self.held and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
+            self.track.join()
         self.first = None if self.whole is not None else self._first_mark()
 
     def weave(self) -> None:
@@ -108,8 +107,7 @@ class FunctionWeaver:
                 if run[0].order in self.spread_words:
                     words = [self._word(site.mark) for block in run for site in block.sites]
                     opening += self.lanes.words(self.spread_words[run[0].order], words)
-            if self.defer:
-                opening.append("\tmov.b32 %wl_pw, 0; mov.b32 %wl_pc, 0;")
+            opening += self.held.opening() if self.held else []
             opening.append(self.weaver.calls.open(self.function, self.weaver.how.full == "ring"))
             opening.append(self.track.start_clock())
             if self.first is None:
@@ -208,10 +206,10 @@ class FunctionWeaver:
         left = block.slots
         for number, group in enumerate(groups):
             last = number == len(groups) - 1
-            clock = "%wl_pc" if self.defer and last and number > 0 else self._new("%wl_c")
+            clock = LAST if self.held and last and number > 0 else self._new("%wl_c")
             # Under register pressure ptxas would read a clock that waits long through the slower uniform path; a
             # predicate that differs between lanes keeps it on the fast one.
-            guard = "@%wl_p " if clock == "%wl_pc" else ""
+            guard = "@%wl_p " if clock == LAST else ""
             at_mark.append([f"\t{guard}mov.u32 {clock}, %clock;"])
             full = ""
             if group[0].mark.wide:
@@ -247,7 +245,8 @@ class FunctionWeaver:
         """What the block's regions would otherwise build inside; see constants.py."""
         if not (self.weaver.how.constants and self.function.is_entry):
             return []
-        built, registers = build_constants(block, f"%wl_i{block.order}")
+        # Not the pointer, if there is a choice: what else reads it makes ptxas copy it.
+        built, registers = build_constants(block, f"%wl_i{block.order}", LAST if self.held else "%wl_lo")
         self.registers += registers
         return built
 
@@ -270,18 +269,24 @@ class FunctionWeaver:
         elif policy == "end":
             tail = [step, self._stores(records)]
         else:
-            pending = self.track.store(block.slots + 1, f"{{{self.pending_word}, %wl_pc}}")
-            early = [record for record in records[:-1] if record.group < final]
-            late = [record for record in records[:-1] if record.group == final]
+            assert self.held is not None
+            waits = records[-self.held.count :]
+            stored = records[: -self.held.count]
+            pending = self.track.store(block.slots + self.held.count, self.held.value)
+            early = [record for record in stored if record.group < final]
+            late = [record for record in stored if record.group == final]
             last = records[-1]
             payload = [self.track.store(last.back, last.payload)] if last.payload else []
-            note = [f"\tmov.b32 %wl_pw, {last.word};"] if self.pending_word == "%wl_pw" else []
+            note = self.held.note([record.word for record in waits])
+            pairs = zip(self.held.clocks, waits, strict=True)
+            copies = [f"\tmov.b32 {clock}, {record.clock};" for clock, record in pairs]
             if final:
                 before[final] = [step, pending, self._stores(early)]
+                (before if waits[0].group < final else at_mark)[final] += copies[:-1]
                 at_mark[final] += note
                 tail = [self._stores(late), *payload]
             else:
-                tail = [step, pending, self._stores(late), *payload, f"\tmov.b32 %wl_pc, {last.clock};", *note]
+                tail = [step, pending, self._stores(late), *payload, *copies, *note]
         return [[text for text in part if text] for part in before], [text for text in tail if text]
 
     def _policy(self, block: Block) -> str:
@@ -385,7 +390,7 @@ class FunctionWeaver:
         instruction = place.node
         assert isinstance(instruction, Instruction)
         if self._ends_track(place):
-            text = self.track.epilogue(f"{{{self.pending_word}, %wl_pc}}" if self.defer else "")
+            text = self.track.epilogue(self.held.value if self.held else "")
             if _guarded(place):
                 text = f"{self.track.exit_clock()}\n{text}"
         else:

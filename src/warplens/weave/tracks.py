@@ -20,7 +20,7 @@ FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ig
 
 DECLARATIONS = """\
 	.reg .b64 %wl_a, %wl_b, %wl_d, %wl_h, %wl_ec, %wl_en;
-	.reg .b32 %wl_lo, %wl_hi, %wl_lim, %wl_pw, %wl_pc, %wl_mask, %wl_s, %wl_t, %wl_u, %wl_v, %wl_w, %wl_x, %wl_z;
+	.reg .b32 %wl_lo, %wl_hi, %wl_lim, %wl_mask, %wl_s, %wl_t, %wl_u, %wl_v, %wl_w, %wl_x, %wl_z;
 	.reg .pred %wl_p, %wl_q;"""
 
 ZERO = "%wl_z"
@@ -43,6 +43,14 @@ class Track:
     def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, how: Weaving, slack: int) -> None:
         self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack
         self.pin = how.pin
+        self.joined = False
+        self.loops = False
+        """Whether there are marks in loops."""
+
+    def join(self) -> None:
+        """Keep the pointer in one 64-bit register. In a small loop that spares a copy of it per turn; where registers
+        are scarce ptxas does better with its halves."""
+        self.joined, self.awaited = True, "%wl_lim"  # each step takes the high word from there anew
 
     def prologue(self) -> str:
         """Find the track, decide whether this thread records, name it in the header."""
@@ -182,6 +190,7 @@ class Track:
             f"sub.u32 %wl_lim, %wl_lim, {self.slack * SLOT_BYTES}; {self.keep_recording}",
             f"add.u32 %wl_lo, %wl_lo, {HEADER_BYTES};",
             *self._pinned(),
+            *[".reg .b64 %wl_at; mov.b64 %wl_at, {%wl_lo, %wl_hi};"] * self.joined,
         ]
 
     def _pinned(self) -> list[str]:
@@ -190,10 +199,13 @@ class Track:
 
     def step(self, slots: int) -> str:
         """Claim `slots` slots; `store` then counts back from the new end."""
+        joined = self.joined
         return text_of([
+            *["mov.b64 {%wl_lo, %wl_hi}, %wl_at;"] * joined,
             "setp.le.and.u32 %wl_p, %wl_lo, %wl_lim, %wl_p;",
             f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};",
-            "mov.b64 %wl_a, {%wl_lo, %wl_hi};",
+            *["mov.b64 %wl_at, {%wl_lo, %wl_hi}; mov.b64 %wl_a, %wl_at;"] * joined,
+            *["mov.b64 %wl_a, {%wl_lo, %wl_hi};"] * (not joined),
             *self._lead(),
         ])  # fmt: skip
 
@@ -206,18 +218,24 @@ class Track:
         return text_of(["mov.u64 %wl_ec, %clock64; mov.u64 %wl_en, %globaltimer;"])
 
     def epilogue(self, pending: str) -> str:
-        """Store the deferred record, if there is one, then the header's exit half."""
-        lines = [self.step(0), self.store(1, pending)] if pending else []
+        """Store the deferred records, if there are any, then the header's exit half."""
+        lines = [self.step(0), self.store(slots_of(pending), pending)] if pending else []
         return "\n".join([*lines, text_of([*self._exit_header(), *self._exit_fields()])])
 
     def _exit_header(self) -> list[str]:
         """%wl_a: the header; %wl_s: slots written."""
+        find, high = "ld.local.b32 %wl_s, [%wl_f+16];", "mov.b32 %wl_u, %wl_hi;"
+        if self.function.is_entry:
+            find = self._pointer()
+        if self.function.is_entry and self.loops:
+            # A high word of its own: else ptxas keeps the records' apart in the loop, to join it to this low word here.
+            high = f"add.u32 %wl_u, %wl_hi, {ZERO};"
         return [
-            self._pointer() if self.function.is_entry else "ld.local.b32 %wl_s, [%wl_f+16];",
+            find,
             self.was_recording,
             *self._lead("%wl_q"),
             "mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; and.b32 %wl_t, %wl_lim, %wl_t;",
-            "mov.b64 %wl_a, {%wl_t, %wl_hi};",
+            f"{high} mov.b64 %wl_a, {{%wl_t, %wl_u}};",
             f"sub.u32 %wl_s, %wl_lo, %wl_t; sub.u32 %wl_s, %wl_s, {HEADER_BYTES}; shr.u32 %wl_s, %wl_s, 3;",
         ]
 
@@ -268,6 +286,11 @@ class RingTrack(Track):
 def vector_of(value: str) -> str:
     """The type of a store of `value`."""
     return f"v{value.count(',') + 1}.b32" if value.startswith("{") else "b64"
+
+
+def slots_of(value: str) -> int:
+    """Slots that `value` fills."""
+    return (value.count(",") + 1) // 2 if value.startswith("{") else 1
 
 
 def text_of(lines: list[str]) -> str:

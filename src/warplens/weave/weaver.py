@@ -6,9 +6,9 @@ store's text stands decides what the region between two marks pays. `store` pick
     now     right after the clock read
     late    just before the next mark's clock read; the block's last record before the block ends
     end     all of a block's records before the block ends
-    defer   all but the block's last record before the last clock read; the last one waits in registers for the next
-            marked block, or for the exit. Nothing but the clock read is left between the end of a loop body and the
-            begin of the next.
+    defer   all but the block's last record, or last two, before the last clock read; those wait in registers for the
+            next marked block, or for the exit (see held.py). Nothing but the clock read is left between the end of a
+            loop body and the begin of the next.
     spread  lane i of the warp keeps the i-th record and one store writes all of them, at the end of a block or of
             several that are always passed in turn (see stretches.py), if the warp is certainly whole at every mark (see
             whole.py, spread.py); else as with auto
@@ -131,14 +131,16 @@ class Weaver:
         self.runs = {name: self._runs(name) for name, store in self.stores.items() if store == "spread"}
         """Blocks that share a spread store, of the functions that have some."""
         together = [sum(block.slots for block in run) for runs in self.runs.values() for run in runs]
-        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + LANES * bool(self.runs)
-        self._check_shared()
         self.pair = (
             self.how.pair
             and self.how.full == "stop"
             and not self.how.shared
             and all(block.slots % 2 == 0 for block in blocks)
         )
+        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + LANES * bool(self.runs)
+        if self.pair:
+            self.slack += self.slack % 2  # two records that wait are both inside the capacity, or both outside
+        self._check_shared()
 
     def weave(self) -> Woven:
         entries: dict[str, int] = {}
