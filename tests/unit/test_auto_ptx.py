@@ -395,7 +395,7 @@ def test_sass_keeps_what_each_region_holds(auto: str, tmp_path: Path) -> None:
             meant += "A" if instruction.opcode == "cp" and instruction.modifiers[1] in ("ca", "cg") else ""
             meant += "M" if instruction.opcode == "mma" else ""
     values = marked.text.count("// @warplens V")
-    ends = 0 if auto == "all" else 2  # where the first and the last region reach them, the track's ends share their reads
+    ends = 0 if auto == "all" else 2  # the ends share the reads of regions that reach them
     assert made.count("c") == meant.count("c") + values + ends
     assert re.findall("[AM]+", made) == re.findall("[AM]+", meant)
 
