@@ -24,6 +24,7 @@ from warplens._cuda.woven import FLAGS, WovenBuild, load
 from warplens.record.buffer import plan
 from warplens.record.layout import HEADER, HEADER_BYTES
 from warplens.weave.options import Weaving, shift_for
+from warplens.weave.weaver import Woven
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
 
@@ -32,22 +33,31 @@ def arch() -> str:
     return "sm_" + driver().device().capability.replace(".", "") + "a"
 
 
+def includes() -> list[str]:
+    return [f"--include-path={KERNELS}", *cuda_includes()]
+
+
+def marked_ptx(file: str, arch: str, *definitions: str) -> str:
+    """The PTX of a source whose marks are still comments."""
+    return compile_ptx((KERNELS / file).read_text(), file, arch, [*includes(), *definitions, *FLAGS])
+
+
 class Program:
     """One kernel of one source with one set of definitions; with `how`, its marks are woven into its PTX."""
 
     def __init__(self, file: str, kernel: str, *definitions: str, how: Weaving | None = None) -> None:
-        source = (KERNELS / file).read_text()
-        paths = [f"--include-path={KERNELS}", *cuda_includes()]
-        self.build: WovenBuild | None = None
         if how is not None:
-            self.build = load(driver(), compile_ptx(source, file, arch(), [*paths, *definitions, *FLAGS]), how)
-            self._module = self.build.handle
+            build = load(driver(), marked_ptx(file, arch(), *definitions), how)
+            self._open(build.handle, kernel, build)
         else:
-            self._module = driver().load(compile_cubin(source, file, arch(), [*paths, *definitions]))
-        handle = driver().function(self._module, kernel)
+            source = (KERNELS / file).read_text()
+            self._open(driver().load(compile_cubin(source, file, arch(), [*includes(), *definitions])), kernel)
+
+    def _open(self, module: int, kernel: str, build: WovenBuild | None = None) -> None:
+        handle = driver().function(module, kernel)
         if handle is None:
-            raise SystemExit(f"{file} has no kernel {kernel}")
-        self.handle, self._kernel = handle, kernel
+            raise SystemExit(f"the module has no kernel {kernel}")
+        self._module, self.handle, self._kernel, self.build = module, handle, kernel, build
         self._sizes = driver().parameter_sizes(handle)
 
     @property
@@ -68,6 +78,14 @@ class Program:
             driver().allow_shared(self.handle, shared)
         packed = pack(self._kernel, arguments, self._sizes)
         driver().launch(self.handle, dim3(grid, "grid"), dim3(block, "block"), packed, shared, 0)
+
+
+class Loaded(Program):
+    """A kernel of a cubin that was woven and assembled elsewhere."""
+
+    def __init__(self, cubin: bytes, kernel: str, woven: Woven) -> None:
+        module = driver().load(cubin)
+        self._open(module, kernel, WovenBuild(module, woven, {}, {}))
 
 
 class Memory:
