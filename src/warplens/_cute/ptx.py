@@ -1,8 +1,8 @@
 """The PTX a kernel of the CuTe DSL records with: text only, so that it can be read and tested without the DSL.
 
 The write position lives in PTX registers that `DECLARE` puts into the kernel's entry block; inline asm of the same
-function sees them by name, so that nothing is threaded through user code. They are three, and what is live beside them
-at a mark are the two words of its record: marks shall not cost a kernel registers, however many there are in a loop.
+function sees them by name, so that nothing is threaded through user code. They are four, and what is live beside them
+at a mark is the first word of its record: marks shall not cost a kernel registers, however many there are in a loop.
 
 Unlike in `include/warplens_ptx.h`, the sizes of the buffer are kernel parameters, so that the prologue waits for no
 load, and one number says both how much room is left and how much was lost: a full track stores nothing.
@@ -27,9 +27,10 @@ from warplens.record.layout import (
 )
 from warplens.record.names import NAMES_BYTES
 
-DECLARE = ".reg .b32 wl_at, wl_high, wl_left, wl_mask; .reg .pred wl_lead;"
+DECLARE = ".reg .b32 wl_at, wl_high, wl_left, wl_mask, wl_clock; .reg .pred wl_lead;"
 """wl_at, wl_high: the address of the next slot (no track crosses a 4 GiB boundary); wl_left: `_FULL` and the slots that
-are left. In a ring wl_at stays at the first slot, wl_left counts bytes from 0, and wl_mask wraps them."""
+are left. In a ring wl_at stays at the first slot, wl_left counts bytes from 0, and wl_mask wraps them. wl_clock: the
+last mark's clock."""
 
 _FULL = 0x7DFFFFFF
 """Where wl_left stands in a full track. It goes on from there to 0 and stays: what is lost is counted up to 2^31, and
@@ -61,7 +62,8 @@ def records(words: Sequence[str | int], full: str) -> str:
     opens = all(isinstance(word, int) and split_word0(word)[0] in (Kind.BEGIN, Kind.ASYNC_BEGIN) for word in words)
     ready = " ".join(_word(at, word, full) for at, word in enumerate(words))
     stores = " ".join(
-        f"{_slot(at, full)} @f{at} st.global.cs.v2.b32 [{_place(at, full)}], {{w{at}, c}};" for at in range(len(words))
+        f"{_slot(at, full)} @f{at} st.global.cs.v2.b32 [{_place(at, full)}], {{w{at}, wl_clock}};"
+        for at in range(len(words))
     )
     return _mark(ready, stores, len(words), full, ahead=opens)
 
@@ -69,18 +71,19 @@ def records(words: Sequence[str | int], full: str) -> str:
 def payload(word: str | int, value: str, full: str) -> str:
     """Payload, then record. Where only one slot is left it stays empty: a lone payload could be read as a record."""
     stores = f"""{_slot(0, full)} @f1 st.global.cs.b64 [{_place(0, full)}], {value};
-    {_slot(1, full)} @f1 st.global.cs.v2.b32 [{_place(1, full)}], {{w1, c}};"""
+    {_slot(1, full)} @f1 st.global.cs.v2.b32 [{_place(1, full)}], {{w1, wl_clock}};"""
     return _mark(f"{_room(0, full)} {_word(1, word, full)}", stores, 2, full)
 
 
 def _mark(ready: str, stores: str, slots: int, full: str, *, ahead: bool = False) -> str:
     """The clock is read ahead of every store, which it would wait for; at a begin also behind all that can be `ready`.
 
-    An end, and an anchor beside its timer, read it at once.
+    An end, and an anchor beside its timer, read it at once. It has a register to itself, since threads that do not lead
+    keep what they have in it: in one of a store before the mark, which reads its own late, the clock would wait for it.
     """
-    clock = "mov.u32 c, %clock;"
+    clock = "@wl_lead mov.u32 wl_clock, %clock;"
     return f"""{{
-    .reg .b32 c, o, {", ".join(f"w{at}" for at in range(slots))}; .reg .b64 a;
+    .reg .b32 o, {", ".join(f"w{at}" for at in range(slots))}; .reg .b64 a;
     .reg .pred {", ".join(f"f{at}" for at in range(slots))};
     {f"{ready} {clock}" if ahead else f"{clock} {ready}"}
     {stores}
@@ -165,6 +168,7 @@ def prologue(leader: Leader, full: str, *, sized: bool) -> str:
     @q st.global.v2.b64 [a+{_TRACK["start_clock"]}], {{d, e}};
     add.s64 a, a, {HEADER_BYTES}; mov.b64 {{wl_at, wl_high}}, a;
     shl.b32 t, c, 3; add.u32 t, t, wl_at; setp.ge.and.u32 wl_lead, t, wl_at, q;
+    mov.b32 wl_clock, 0;
     {_ring_start() if full == "ring" else f"add.u32 wl_left, c, {_FULL}; selp.b32 wl_left, wl_left, 0, wl_lead;"}
 }}"""
 
