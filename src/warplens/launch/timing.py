@@ -1,12 +1,12 @@
 """How long launches took with marks and without, side by side in one run: by the driver's events around them.
 
 Once as many launches of a kernel are recorded as were asked for, the others run as they are. A few of either kind are
-timed. Before each the GPU is kept busy for a moment, else the time would hold the host's way to the launch.
+timed, and the quickest counts: whatever else comes between the events makes a launch look longer, never shorter. Before
+each the GPU is kept busy for a moment, else the time would hold the host's way to the launch.
 """
 
 from __future__ import annotations
 
-import statistics
 import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,8 @@ MEASURED = "slowdown_measured"
 """Key of a launch's cost: how much longer marked launches of its kernel took than unmarked ones of the same shape."""
 MOST, LEAST = 8, 2
 """Launches of each kind that are timed, and that make a number; the first ones load code and do not count."""
-BUSY_NS = 20_000
+BUSY_NS = 300_000
+"""Longer than the host takes from the first event to the launch: what the GPU waits for in between would count."""
 
 Span = tuple[int, int]
 """The events around a launch."""
@@ -109,7 +110,7 @@ class Timings:
             lib.synchronize()
             nothing = sum(lib.elapsed_ns(*span) for span in self._nothing)
             for (kernel, _), shape in self._shapes.items():
-                both = [self._median(lib, spans, nothing) for spans in (shape.marked, shape.plain)]
+                both = [self._quickest(lib, spans, nothing) for spans in (shape.marked, shape.plain)]
                 if all(both):
                     before = sums.get(kernel, (0.0, 0.0))
                     sums[kernel] = before[0] + both[0], before[1] + both[1]
@@ -118,10 +119,10 @@ class Timings:
         return {kernel: marked / plain for kernel, (marked, plain) in sums.items()}
 
     @staticmethod
-    def _median(lib: Driver, spans: list[Span], nothing: float) -> float:
-        """0 where too few were timed."""
-        times = [lib.elapsed_ns(*span) for span in spans]
-        return max(statistics.median(times[1:]) - nothing, 0.0) if len(times) > LEAST else 0.0
+    def _quickest(lib: Driver, spans: list[Span], nothing: float) -> float:
+        """0 where too few were timed, or they hardly took longer than two events with nothing between them."""
+        times = [lib.elapsed_ns(*span) - nothing for span in spans][1:]
+        return min(times) if len(times) >= LEAST and min(times) > nothing else 0.0
 
 
 _WAIT = f"""\
