@@ -72,8 +72,10 @@ class FunctionWeaver:
         self.lanes = spread.Lanes([*reads, *(sum(block.slots for block in run) for run in loops)])
         self._keep_words()
         self.held = Held(sketch.blocks, weaver.pair, self._word, self.kept) if self.store == "defer" else None
-        self.track.loops = any(block.in_loop for block in sketch.blocks)
-        if self.held and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
+        # Next to a matrix product, shorter loops turned out slower: ptxas schedules its loads and products otherwise.
+        multiplies = bool(self.opcodes & {"mma", "wgmma", "tcgen05"})
+        self.track.loops = not multiplies and any(block.in_loop for block in sketch.blocks)
+        if self.held and not multiplies:
             self.track.join()
         self.first = None if self.whole is not None else self._first_mark()
 
