@@ -72,7 +72,6 @@ class FunctionWeaver:
         self.lanes = spread.Lanes([*reads, *(sum(block.slots for block in run) for run in loops)])
         self._keep_words()
         self.held = Held(sketch.blocks, weaver.pair, self._word, self.kept) if self.store == "defer" else None
-        self.track.loops = any(block.in_loop for block in sketch.blocks)
         if self.held and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
             self.track.join()
         self.first = None if self.whole is not None else self._first_mark()
@@ -282,8 +281,8 @@ class FunctionWeaver:
             copies = [f"\tmov.b32 {clock}, {record.clock};" for clock, record in pairs]
             if final:
                 before[final] = [step, pending, self._stores(early)]
-                (before if waits[0].group < final else at_mark)[final] += copies[:-1]
-                at_mark[final] += note
+                # Behind the read: the store in front of it may still have to take the clock that is replaced.
+                at_mark[final] += [*copies[:-1], *note]
                 tail = [self._stores(late), *payload]
             else:
                 tail = [step, pending, self._stores(late), *payload, *copies, *note]
