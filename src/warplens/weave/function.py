@@ -73,9 +73,7 @@ class FunctionWeaver:
         self._keep_words()
         self.held = Held(sketch.blocks, weaver.pair, self._word, self.kept) if self.store == "defer" else None
         # Next to a matrix product, shorter loops turned out slower: ptxas schedules its loads and products otherwise.
-        multiplies = bool(self.opcodes & {"mma", "wgmma", "tcgen05"})
-        self.track.loops = not multiplies and any(block.in_loop for block in sketch.blocks)
-        if self.held and not multiplies:
+        if self.held and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
             self.track.join()
         self.first = None if self.whole is not None else self._first_mark()
 
@@ -284,8 +282,8 @@ class FunctionWeaver:
             copies = [f"\tmov.b32 {clock}, {record.clock};" for clock, record in pairs]
             if final:
                 before[final] = [step, pending, self._stores(early)]
-                (before if waits[0].group < final else at_mark)[final] += copies[:-1]
-                at_mark[final] += note
+                # Behind the read: the store in front of it may still have to take the clock that is replaced.
+                at_mark[final] += [*copies[:-1], *note]
                 tail = [self._stores(late), *payload]
             else:
                 tail = [step, pending, self._stores(late), *payload, *copies, *note]

@@ -44,12 +44,10 @@ class Track:
         self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack
         self.pin = how.pin
         self.joined = False
-        self.loops = False
-        """Whether there are marks in loops."""
 
     def join(self) -> None:
-        """Keep the pointer in one 64-bit register. In a small loop that spares a copy of it per turn; where registers
-        are scarce ptxas does better with its halves."""
+        """Keep the pointer in one 64-bit register, %wl_a. In a small loop that spares a copy of it per turn; where
+        registers are scarce ptxas does better with its halves."""
         self.joined, self.awaited = True, "%wl_lim"  # each step takes the high word from there anew
 
     def prologue(self) -> str:
@@ -190,7 +188,7 @@ class Track:
             f"sub.u32 %wl_lim, %wl_lim, {self.slack * SLOT_BYTES}; {self.keep_recording}",
             f"add.u32 %wl_lo, %wl_lo, {HEADER_BYTES};",
             *self._pinned(),
-            *[".reg .b64 %wl_at; mov.b64 %wl_at, {%wl_lo, %wl_hi};"] * self.joined,
+            *["mov.b64 %wl_a, {%wl_lo, %wl_hi};"] * self.joined,
         ]
 
     def _pinned(self) -> list[str]:
@@ -199,13 +197,11 @@ class Track:
 
     def step(self, slots: int) -> str:
         """Claim `slots` slots; `store` then counts back from the new end."""
-        joined = self.joined
         return text_of([
-            *["mov.b64 {%wl_lo, %wl_hi}, %wl_at;"] * joined,
+            *["mov.b64 {%wl_lo, %wl_hi}, %wl_a;"] * self.joined,
             "setp.le.and.u32 %wl_p, %wl_lo, %wl_lim, %wl_p;",
             f"add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};",
-            *["mov.b64 %wl_at, {%wl_lo, %wl_hi}; mov.b64 %wl_a, %wl_at;"] * joined,
-            *["mov.b64 %wl_a, {%wl_lo, %wl_hi};"] * (not joined),
+            "mov.b64 %wl_a, {%wl_lo, %wl_hi};",
             *self._lead(),
         ])  # fmt: skip
 
@@ -224,18 +220,12 @@ class Track:
 
     def _exit_header(self) -> list[str]:
         """%wl_a: the header; %wl_s: slots written."""
-        find, high = "ld.local.b32 %wl_s, [%wl_f+16];", "mov.b32 %wl_u, %wl_hi;"
-        if self.function.is_entry:
-            find = self._pointer()
-        if self.function.is_entry and self.loops:
-            # A high word of its own: else ptxas keeps the records' apart in the loop, to join it to this low word here.
-            high = f"add.u32 %wl_u, %wl_hi, {ZERO};"
         return [
-            find,
+            self._pointer() if self.function.is_entry else "ld.local.b32 %wl_s, [%wl_f+16];",
             self.was_recording,
             *self._lead("%wl_q"),
             "mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; and.b32 %wl_t, %wl_lim, %wl_t;",
-            f"{high} mov.b64 %wl_a, {{%wl_t, %wl_u}};",
+            "mov.b64 %wl_a, {%wl_t, %wl_hi};",
             f"sub.u32 %wl_s, %wl_lo, %wl_t; sub.u32 %wl_s, %wl_s, {HEADER_BYTES}; shr.u32 %wl_s, %wl_s, 3;",
         ]
 
