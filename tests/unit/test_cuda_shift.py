@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import WarplensError
-from warplens.launch.calibration import LONG, SHORT, WARM_UP, solve
+from warplens.launch.calibration import LONG, SHORT, WARM_UP, Calibration, solve
 from warplens.record.layout import HEADER, HEADER_BYTES, RECORD, TRACK_MAGIC, Kind, TrackState, track_stride, word0
 from warplens.trace.model import Trace
 
@@ -72,22 +72,52 @@ def test_without_a_calibration_nothing_is_assumed() -> None:
         Trace(bare.spans, replace(bare.meta, launches=())).time_shift()
 
 
-def test_the_calibration_finds_the_constants_of_a_device() -> None:
+def solved(region: int, record: int, **odd: int) -> Calibration:
+    """From a device with these constants whose fma takes 4 cycles; `odd` cycles more in the regions of those names."""
     names = {1: "short", 2: "long", 3: "outer", 4: "inner", 5: "empty"}
+    fma = 4
+    lengths = {
+        "short": fma * SHORT + region,
+        "long": fma * LONG + region,
+        "outer": 3 * fma * SHORT + region + 2 * record,
+        "empty": 16,
+    }
+    lengths = {name: length + odd.get(name, 0) for name, length in lengths.items()}
     records: list[tuple[Kind, int, int]] = []
     now = 0
     for _ in range(WARM_UP + 30):
-        for region, length in ((1, 4 * SHORT + 11), (2, 4 * LONG + 11)):
-            records += span(region, now, length)
-            now += length + 20
-        inner = 4 * SHORT + 11
-        outer = 3 * 4 * SHORT + 11 + 2 * 7
-        records += [(Kind.BEGIN, 3, now), (Kind.BEGIN, 4, now + 130), (Kind.END, 4, now + 130 + inner)]
-        records += [(Kind.END, 3, now + outer)]
-        now += outer + 60
+        for number in (1, 2):
+            records += span(number, now, lengths[names[number]])
+            now += lengths[names[number]] + 20
+        records += [
+            (Kind.BEGIN, 3, now),
+            *span(4, now + 130, fma * SHORT + region),
+            (Kind.END, 3, now + lengths["outer"]),
+        ]
+        now += lengths["outer"] + 60
     for _ in range(WARM_UP + 30):
-        records += span(5, now, 16)
+        records += span(5, now, lengths["empty"])
         now += 45
-    found = solve(trace(records, names, {}), "made up")
+    return solve(trace(records, names, {}), "made up")
+
+
+def test_the_calibration_finds_the_constants_of_a_device() -> None:
+    found = solved(region=11, record=7)
     assert (found.region, found.record, found.empty, found.alone) == (11, 7, 16, 22.5)
     assert found.cost == {"region_cycles": 11, "record_cycles": 7, "empty_cycles": 16, "record_alone_cycles": 22.5}
+
+
+@pytest.mark.parametrize("name", ["short", "long", "outer", "empty"])
+@pytest.mark.parametrize("cycle", [-1, 1])
+def test_an_odd_cycle_in_one_median_moves_no_constant_by_more_than_itself(name: str, cycle: int) -> None:
+    """Chains of 64 and 128 fmas tell how long one takes: shared among them, an odd cycle must not count 64 times."""
+    right, found = solved(region=-2, record=3), solved(region=-2, record=3, **{name: cycle})
+    moved = [abs(found.cost[key] - right.cost[key]) for key in right.cost]
+    assert max(moved) <= 1
+    assert name != "long" or max(moved) == 0
+
+
+def test_a_record_never_takes_less_than_nothing() -> None:
+    """A record that hides in the chain it interrupts reads 0, and an odd cycle below that is noise, not a gain."""
+    assert solved(region=-2, record=0, outer=-1).record == 0
+    assert solved(region=-2, record=0, short=1).record == 0

@@ -49,9 +49,10 @@ def solve(trace: Trace, device: str) -> Calibration:
         name: float(np.median(trace.numpy("dur_cycles")[codes == names.index(name)][WARM_UP:]))
         for name in ("short", "long", "outer", "empty")
     }
-    unit = (raw["long"] - raw["short"]) / (LONG - SHORT)
+    # An fma takes whole cycles. A cycle more or less in one of the medians would else count 64 times over.
+    unit = round((raw["long"] - raw["short"]) / (LONG - SHORT))
     region = raw["short"] - SHORT * unit
-    record = (raw["outer"] - 3 * SHORT * unit - region) / 2
+    record = max((raw["outer"] - 3 * SHORT * unit - region) / 2, 0.0)
     # Half of what a round of the empty region takes, which is two records and the loop around them.
     begins = trace.numpy("start_cycle")[codes == names.index("empty")]
     alone = float(np.median(np.diff(begins[WARM_UP:]))) / 2
