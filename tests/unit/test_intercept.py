@@ -259,10 +259,13 @@ def test_a_launch_function_that_outlives_the_profile_launches_the_plain_kernel(
     assert prof.seen == {"vector_add": 1}
 
 
-def test_a_dense_twin_is_woven_leaner_before_it_is_given_up(gpu: FakeDriver, cupy_kernel: Any) -> None:
+@pytest.mark.parametrize("least", [1.0, 0.5])
+def test_a_dense_twin_is_woven_leaner_before_it_or_a_block_is_given_up(
+    gpu: FakeDriver, cupy_kernel: Any, least: float
+) -> None:
     data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
     gpu.blocks, gpu.squeezes = {False: 4, True: 3}, True
-    with wl.profile(auto="all") as prof:
+    with wl.profile(auto="all", least_occupancy=least) as prof:
         kernel(GRID, BLOCK, data.arguments)
         data.result()
     assert [woven for _, woven, _ in gpu.fired] == [True]

@@ -106,7 +106,8 @@ class Launches(Buffers):
 
     def _choose(self, kernel: Kernel, threads: int, aligned: bool, shared: int) -> Twin:
         """The first weaving that takes no more room than the plain kernel does; each one takes less than the last.
-        In few more registers than the plain kernel, where that does not make it spill."""
+        In few more registers than the plain kernel, where that does not make it spill. Fewer blocks on an SM, which
+        `least_occupancy` may allow, only where none of them does without."""
         lib, auto = driver(), self.profile.options.marks
         blocks = lib.active_blocks(kernel.function, threads, shared)
         lean = replace(self._how, keep=0, store="late" if self._how.store == "auto" else self._how.store)
@@ -117,11 +118,19 @@ class Launches(Buffers):
             spread = replace(lean, store="spread", aligned=aligned)
             ways += [(spread, 0), (spread, room)]
         refused: Harmful | None = None
+        smaller: tuple[Weaving, Twin] | None = None
 
         def make(how: Weaving, registers: int) -> Twin:
             twin = twin_of(self._text(kernel), kernel.symbol, auto, how, lib.device_index(), registers)
             lib.copy_settings(kernel.function, twin.function)
             self._check(kernel, twin, threads, shared, blocks)
+            return twin
+
+        def tightened(how: Weaving, twin: Twin) -> Twin:
+            most = max(lib.resources(kernel.function)["registers"] + MORE, HARMLESS)
+            if lib.resources(twin.function)["registers"] > most:
+                with suppress(Unavailable):
+                    return make(how, most)
             return twin
 
         for how, registers in ways:
@@ -130,12 +139,11 @@ class Launches(Buffers):
             except Harmful as reason:
                 refused = refused or reason
                 continue
-            most = max(lib.resources(kernel.function)["registers"] + MORE, HARMLESS)
-            if lib.resources(twin.function)["registers"] <= most or registers:
-                return twin
-            with suppress(Unavailable):
-                return make(how, most)
-            return twin
+            if lib.active_blocks(twin.function, threads, shared) >= blocks:
+                return twin if registers else tightened(how, twin)
+            smaller = smaller or (how, twin)
+        if smaller is not None:
+            return tightened(*smaller)
         assert refused is not None
         raise refused
 
