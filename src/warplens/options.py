@@ -89,6 +89,12 @@ class Options:
         if not 0 <= self.least_occupancy <= 1:
             raise UsageError(f"least_occupancy={self.least_occupancy}: a share within 0..1; 1 keeps all blocks")
         _ = self.marks
+        if self.override is not None and not os.path.isdir(self.override):
+            raise UsageError(
+                f"override={os.fspath(self.override)!r}: there is no such folder; dump_ir= (--dump-ir) writes one"
+            )
+        if self.dump_ir is not None and os.path.exists(self.dump_ir) and not os.path.isdir(self.dump_ir):
+            raise UsageError(f"dump_ir={os.fspath(self.dump_ir)!r}: is a file; name the folder to write to")
         for name in ("warps", "blocks", "sms"):
             chosen = getattr(self, name)
             if name == "blocks" and isinstance(chosen, int | slice):

@@ -294,6 +294,8 @@ def _trace_path(path: str | os.PathLike[str]) -> Path:
     from warplens.export import FORMATS
 
     target = check_writable(path, force=True)
+    if target.is_dir():
+        raise UsageError(f"{target}: is a folder; name the file to write, such as {target / 'kernel.warplens'}")
     if any(target.name.lower().endswith(suffix) for suffix in FORMATS if suffix != ".parquet"):
         raise UsageError(
             f"{target}: a profile writes a trace, such as {target.stem}.warplens; `warplens export` makes other formats"
@@ -318,8 +320,8 @@ def _why_nothing(options: Options, seen: Mapping[str, int], notes: Mapping[str, 
     """What to say when no kernel was recorded: what ran, and what would have been."""
     if not seen:
         return (
-            "no kernel was profiled: none with marks was launched inside the block; "
-            "check that the kernel has marks (or auto=...), that kernels= matches it and that it ran inside the block"
+            "no kernel was profiled: none that warplens can record was launched; check that the program gets to its "
+            "kernels, and that they have marks or auto= (--auto) is given; `warplens run --list-kernels` lists those"
         )
     ran = _listed(seen)
     if options.kernels is not None and not any(options.wants_kernel(kernel) for kernel in seen):

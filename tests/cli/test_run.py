@@ -282,6 +282,10 @@ def test_automatic_marks_need_nothing_of_the_program_and_stay_out_of_plain_runs(
         (["--fulll", "stop", "{py}"], 2, "no such option"),
         (["-o", "no/such/t.warplens", "{py}"], 1, "does not exist; create it first"),
         (["-o", "t.json.gz", "{py}"], 2, "a profile writes a trace"),
+        (["-o", ".", "--force", "{py}"], 2, "is a folder; name the file to write"),
+        (["old.warplens"], 2, "old.warplens: is a trace, not a program; look at it with `warplens stats old.warplens`"),
+        (["--override", "nowhere", "{py}"], 2, "override='nowhere': there is no such folder"),
+        (["--dump-ir", "prog.py", "{py}"], 2, "dump_ir='prog.py': is a file; name the folder"),
         (["-o", "prog.py", "--every", "0", "{py}"], 2, "every=0"),
     ],
 )
@@ -290,6 +294,7 @@ def test_mistakes_are_told_before_anything_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     program(tmp_path, "raise AssertionError('ran')")
+    (tmp_path / "old.warplens").write_bytes(b"PAR1 and more")
     assert main(["run", *(word.format(py="prog.py") for word in words)]) == code
     captured = capsys.readouterr()
     assert message in captured.err

@@ -18,7 +18,6 @@ from warplens._triton import cached
 from warplens._triton.extra import set_knob, triton_version
 from warplens._triton.override import SUFFIX
 from warplens._triton.stages import Compilation
-from warplens.errors import UsageError
 from warplens.record.layout import LAYOUT_VERSION
 from warplens.weave.options import Weaving
 from warplens.weave.rules import Auto
@@ -108,8 +107,6 @@ def _content(folder: str | None) -> str:
     """The files of an override: edited ones must not be served from what was in them before."""
     if folder is None:
         return ""
-    if not Path(folder).is_dir():
-        raise UsageError(f"override={folder!r}: there is no such folder; dump_ir= (--dump-ir) writes one")
     return _content_of(sorted(Path(folder).glob(f"*{SUFFIX}")))
 
 

@@ -91,7 +91,9 @@ def peak_of(name: str) -> Peak:
     found = find_peak(name)
     if found is None:
         known = did_you_mean(name, (peak.name for peak in PEAKS))
-        raise UsageError(f"device {name!r} is not listed{known}; name another, or give ceilings measured on it")
+        raise UsageError(
+            f"device {name!r} is not listed{known}; name another (--device), or give --ceilings measured on it"
+        )
     return found
 
 

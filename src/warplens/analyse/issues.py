@@ -73,7 +73,7 @@ def memory_issue(
     if point is None or point.bandwidth is None:
         if ncu is not None and ncu.load_efficiency is not None and ncu.load_efficiency < _USED:
             return Issue(name, FOUND, coalesced.strip(), _COALESCE, evidence)
-        missing = "the bytes that it must move (--bytes) or the peak of its device's memory (--ceilings) are not known."
+        missing = "needs the bytes that it must move (--bytes) and the peak of its device's memory (--ceilings)."
         return Issue(name, UNKNOWN, missing)
     roof = point.ceilings
     share = point.bandwidth / roof.bandwidth

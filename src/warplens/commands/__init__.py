@@ -87,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _show(error: click.ClickException) -> None:
     """Click's complaints in one line, as ours are; `warplens` alone still shows its verbs."""
     ctx, message = getattr(error, "ctx", None), error.format_message().rstrip(".")
+    message = message.replace("not a valid integer range", "not a whole number").replace("valid float range", "number")
     if "\n" in message:
         error.show()
         return

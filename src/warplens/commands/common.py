@@ -19,14 +19,20 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program with code 1; `warplens stats t.warplens | head` is no failure, as `main` knows."""
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
     """Results. Rich drops colour by itself when NO_COLOR is set or this is not a terminal."""
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+    return _Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def stderr() -> Console:
     """Narration and progress."""
-    return Console(file=sys.stderr, highlight=False, stderr=True, width=None if sys.stderr.isatty() else 160)
+    return _Console(file=sys.stderr, highlight=False, stderr=True, width=None if sys.stderr.isatty() else 160)
 
 
 def print_json(document: Any) -> None:

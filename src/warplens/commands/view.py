@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from warplens.analyse.finding import numbers
 from warplens.analyse.trust import warnings_of
 from warplens.commands.common import read_trace, stderr, stdout, working
 from warplens.errors import UsageError, WarplensError
@@ -58,7 +59,9 @@ def _in_terminal(
     part = trace.select(region=list(regions) or None, sm=sm, block=block)
     if not len(part):
         where = " and ".join(f"{name} {value}" for name, value in (("SM", sm), ("block", block)) if value is not None)
-        raise WarplensError(f"nothing was recorded on {where or 'any warp'}; `warplens info` says what the trace holds")
+        there = trace.select(region=list(regions) or None)
+        have = " and ".join(f"{word} {numbers(there.numpy(name))}" for name, word in (("sm", "SM"), ("block", "block")))
+        raise WarplensError(f"nothing was recorded on {where or 'any warp'}; there is {have}")
     console = stdout()
     columns = width or min(console.width, 200)
     console.width = columns

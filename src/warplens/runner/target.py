@@ -9,9 +9,12 @@ import shutil
 import sys
 from pathlib import Path
 
+from warplens.capture import MAGIC
 from warplens.errors import UsageError, did_you_mean
 
 _INTERPRETERS = ("python", "python3", "python.exe")
+_TRACES = (b"PAR1", MAGIC)
+"""How a trace, which is a Parquet file, and a capture begin."""
 
 
 def check_script(target: str) -> None:
@@ -24,11 +27,14 @@ def check_script(target: str) -> None:
     if not path.exists():
         raise UsageError(_missing(target))
     with path.open("rb") as file:
-        if file.read(4) == b"\x7fELF":
-            raise UsageError(
-                f"{target}: is a compiled program, not Python; mark its kernels with warplens.cuh "
-                "(warplens info --include-dir)"
-            )
+        start = file.read(len(MAGIC))
+    if start.startswith(b"\x7fELF"):
+        raise UsageError(
+            f"{target}: is a compiled program, not Python; mark its kernels with warplens.cuh "
+            "(warplens info --include-dir)"
+        )
+    if start.startswith(_TRACES):
+        raise UsageError(f"{target}: is a trace, not a program; look at it with `warplens stats {target}`")
 
 
 def check_module(name: str) -> None:

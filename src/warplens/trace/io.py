@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warplens.capture import is_capture, read_capture
-from warplens.errors import CaptureError, WarplensError
+from warplens.errors import CaptureError, WarplensError, did_you_mean
 from warplens.files import atomic_write, check_writable
 from warplens.trace.columns import ParquetColumns
 from warplens.trace.merge import merge
@@ -33,7 +33,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
     if source.is_dir():
         return _load_folder(source)
     if not source.exists():
-        raise CaptureError(source, "file", "does not exist", "check the path")
+        raise CaptureError(source, "file", "does not exist", f"check the path{_nearby(source)}")
     if is_capture(source):
         from warplens.decode import decode
 
@@ -65,8 +65,17 @@ def _write(table: pa.Table, meta: Meta, out: Any) -> None:
     )
 
 
+def _nearby(missing: Path) -> str:
+    """The traces where one was looked for, as a hint."""
+    names = (f"*{suffix}" for suffix in (SUFFIX, ".wlcap"))
+    there = [str(found) for name in names for found in missing.parent.glob(name)]
+    return did_you_mean(str(missing), there) if there else ""
+
+
 def _load_file(path: Path) -> Trace:
     again = "copy or make it again"
+    if path.stat().st_size == 0:
+        raise CaptureError(path, "file", "is empty (0 bytes)", again)
     try:
         schema = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as error:
