@@ -133,6 +133,9 @@ def test_doctor_reports_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None
         (["stats", "{c}", "--sort", "p9"], 2, "did you mean"),
         (["stats", "{c}", "--region", "lod"], 2, "did you mean 'load'"),
         (["stats", "nothing.warplens"], 1, "nothing.warplens: file: does not exist"),
+        (["stats", "{c}p"], 1, "does not exist; check the path (did you mean '{c}'?)"),
+        (["stats", "{empty}"], 1, "is empty (0 bytes); copy or make it again"),
+        (["stats", "{c}", "--tree", "--depth", "some"], 2, "'some' is not a whole number"),
         (["info", "{py}"], 1, "not a readable Parquet file"),
         (["info", "{torch}"], 1, "name the .warplens file that it was exported from"),
         (["info"], 2, "name a trace"),
@@ -151,12 +154,14 @@ def test_doctor_reports_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None
     ],
 )
 def test_mistakes_get_one_clear_line(
-    capture: str, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+    capture: str, arguments: list[str], code: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled = [argument.format(c=capture, py=__file__, torch=EXPORTED) for argument in arguments]
-    assert main(filled) == code
+    empty = tmp_path / "t.warplens"
+    empty.touch()
+    words = {"c": capture, "py": __file__, "torch": EXPORTED, "empty": empty}
+    assert main([argument.format(**words) for argument in arguments]) == code
     captured = capsys.readouterr()
-    assert message in captured.err
+    assert message.format(**words) in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
 
@@ -165,6 +170,16 @@ def test_python_m_warplens_passes_the_exit_code_through() -> None:
     done = subprocess.run([sys.executable, "-m", "warplens", "stats", "nothing"], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
+
+
+def test_a_pipe_that_is_closed_early_is_no_failure(capture: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "warplens", "stats", capture], stdout=closed, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_no_color_is_obeyed(capture: str) -> None:
@@ -193,7 +208,8 @@ def test_the_demo_runs_says_where_and_leaves_its_files(tmp_path: Path, capsys: p
     assert out.startswith(("no GPU here: running woven PTX in the interpreter", "running woven PTX on the GPU"))
     for word in ("tiles", "load", "multiply", "nothing was lost", "next", "warplens stats"):
         assert word in out
-    assert sorted(path.name for path in folder.iterdir()) == ["demo.html", "demo.pftrace", "demo.warplens"]
+    assert sorted(path.name for path in folder.iterdir()) == ["demo.html", "demo.pftrace", "demo.warplens", "matmul.cu"]
+    assert "for (int k = 0; k &lt; n; k += TILE)" in (folder / "demo.html").read_text()
     trace = wl.load(folder / "demo.warplens")
     assert trace.meta.losses.clean
     assert trace.stats()["multiply"].count == trace.stats()["load"].count

@@ -29,7 +29,7 @@ def command(output: str, force: bool, as_json: bool) -> None:
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise WarplensError(f"{folder}: is a file; name a folder with --output")
-    targets = [folder / f"demo{suffix}" for suffix in (".warplens", ".pftrace", ".html")]
+    targets = [folder / name for name in ("demo.warplens", "demo.pftrace", "demo.html", samples.SOURCE.name)]
     for target in targets:
         if target.exists() and not force:
             check_writable(target)
@@ -38,8 +38,10 @@ def command(output: str, force: bool, as_json: bool) -> None:
         raise WarplensError(f"the demo's product is off by {run.error:.3g} (allowed {_TOLERANCE}); please report this")
     trace = decode(run.capture)
     folder.mkdir(parents=True, exist_ok=True)
+    # The source beside the trace, where reports look for the lines that its regions name.
+    targets[3].write_text(samples.SOURCE.read_text())
     trace.save(targets[0])
-    for target in targets[1:]:
+    for target in targets[1:3]:
         trace.export(target)
     if as_json:
         files = [str(target) for target in targets]

@@ -18,6 +18,7 @@ from warplens.weave.options import ParamBuffer, capacity_of, shift_for
 from warplens.weave.weaver import Woven, weave
 
 KERNEL = "matmul"
+SOURCE = files(__package__).joinpath(f"{KERNEL}.cu")
 TILE = 16
 _CLOCK = simulate.Clock(sms=16, blocks_per_sm=2)
 _RECORDS_PER_WARP = 240

@@ -136,8 +136,8 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
 def write(
     trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None, options: Options | None = None
 ) -> None:
-    """The exporter of `.html`."""
-    save([trace], path, options, force=force)
+    """The exporter of `.html`. Unless told otherwise it reads source from where the user stands and beside the file."""
+    save([trace], path, options or Options(sources=[Path.cwd(), path.resolve().parent]), force=force)
 
 
 def save(
