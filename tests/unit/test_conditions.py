@@ -27,6 +27,7 @@ CASES = {
                         [TEST, MARK, "fma.rn.f32 %r8, %r8, %r8, %r8;", JUMP]),
     "made in two steps": ([MARK, "and.b32 %r5, %r4, 3;", "setp.eq.u32 %p1, %r5, 0;", "@!%p1 bra $x;"],
                           ["and.b32 %r5, %r4, 3;", "setp.eq.u32 %p1, %r5, 0;", MARK, "@!%p1 bra $x;"]),
+    "behind a copy": (["mov.u32 %r4, %r5;", MARK, TEST, JUMP], ["mov.u32 %r4, %r5;", TEST, MARK, JUMP]),
     "a counter that is still read": ([MARK, "st.global.u32 [%rd1], %r4;", STEP, TEST, JUMP], None),
     "a counter that the mark tells": (["// @warplens V a u32 %r4", STEP, TEST, JUMP], None),
     "a value from memory": ([MARK, "ld.global.u32 %r4, [%rd1];", TEST, JUMP], None),
@@ -54,11 +55,12 @@ def test_what_a_jump_depends_on_moves_in_front_of_the_mark(case: str) -> None:
 OPCODES = st.sampled_from(["add.u32", "sub.u32", "xor.b32", "mul.lo.u32", "min.u32"])
 WORK = st.one_of(
     st.tuples(OPCODES, *[st.integers(4, 9)] * 3).map(lambda i: f"{i[0]} %r{i[1]}, %r{i[2]}, %r{i[3]};"),
+    st.tuples(st.integers(4, 9), st.integers(4, 9)).map(lambda i: f"mov.u32 %r{i[0]}, %r{i[1]};"),
     st.tuples(st.integers(4, 9), st.integers(0, 7)).map(lambda i: f"red.global.add.u32 [%rd1+{4 * i[1]}], %r{i[0]};"),
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(before=st.lists(WORK, max_size=3), work=st.lists(WORK, min_size=1, max_size=8), tested=st.integers(4, 9))
 def test_a_kernel_computes_what_it_computes_without_marks(before: list[str], work: list[str], tested: int) -> None:
     lines = [

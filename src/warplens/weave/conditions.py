@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from warplens.weave.blocks import BRANCHES, Place, is_placeholder
+from warplens.weave.blocks import BRANCHES, Place
 from warplens.weave.marks import PREFIX
 from warplens.weave.ptx import Comment, Instruction, Label, Node, Scope
 
@@ -26,8 +26,6 @@ def make_early(marks: list[Place]) -> None:
     """Move what the jump behind marks that share a clock read depends on to before them, as far as it can be moved."""
     holder = marks[0].holder
     front, last = (next(i for i, node in enumerate(holder) if node is marks[end].node) for end in (0, -1))
-    before = holder[front - 1] if front else None
-    front -= isinstance(before, Instruction) and is_placeholder(before, holder[front])
     behind = _up_to_jump(holder[last + 1 :])
     wanted = _leads_to(behind)
     written: set[str] = set()
