@@ -321,7 +321,7 @@ def _why_nothing(options: Options, seen: Mapping[str, int], notes: Mapping[str, 
     if not seen:
         return (
             "no kernel was profiled: none that warplens can record was launched; check that the program gets to its "
-            "kernels, and that they have marks or auto= (--auto) is given; `warplens run --list-kernels` lists those"
+            "kernels, and that they have marks or auto= (--auto) is given; `warplens run --list-kernels` lists them"
         )
     ran = _listed(seen)
     if options.kernels is not None and not any(options.wants_kernel(kernel) for kernel in seen):
