@@ -156,6 +156,12 @@ def test_values_that_only_wait_through_a_loop_are_made_behind_it() -> None:
         (("$loop:\n", "$loop:\n\t{\n\t.reg .b32 %r4;\n\tmov.u32 %r4, 1;\n\t}\n"), 0, "a name means two registers"),
         (("shl.b32 %r5, %r2, 8;\n$loop", "ld.global.u32 %r5, [%rd1];\n$loop"), 1, "memory may change"),
         (("$begin:\n", "$begin:\n\tbra.uni $on;\n$on:\n"), 0, "the first branch ends what is fixed"),
+        (("$join:\n", "$join:\n$L__tmp1:\n"), 2, "a place may have two names"),
+        (
+            ("mov.u32 %r9, 0;\n", "shl.b32 %r5, %r2, 8;\n\tbar.sync 0;\n\tadd.u32 %r9, %r5, 1;\n"),
+            2,
+            "where the kernel begins, before its declarations, there is nothing to make it of",
+        ),
     ],
 )
 def test_values_that_may_differ_or_are_needed_in_the_loop_are_kept(

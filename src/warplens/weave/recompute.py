@@ -7,6 +7,7 @@ tell, so it keeps the register. Here the block makes the value itself, in kernel
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -37,10 +38,10 @@ def recompute(function: Function) -> int:
     for name in values.rebuilt():
         places = {heads[number] for number, piece in enumerate(flow.pieces) if _needs(piece, name)}
         if not any(number in flow.ways(flow.pieces[number].follow, 0) for number in places):
-            for number in sorted(places):
+            for number in sorted(places - {0}):  # where the kernel begins nothing has waited yet
                 found.setdefault(number, []).append(name)
     for number, names in found.items():
-        nodes = flow.pieces[number].nodes
+        nodes = itertools.chain.from_iterable(piece.nodes for piece in flow.pieces[number:])
         first = next(node for node in nodes if not isinstance(node, Label))
         at = next((index for index, node in enumerate(body) if node is first), None)
         if at is not None:
