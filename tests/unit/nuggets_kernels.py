@@ -133,7 +133,20 @@ def each_thread(out: cute.Tensor, prof: cute.Tensor, n: Int32):
 def region_of_a_warp(out: cute.Tensor, prof: cute.Tensor, n: Int32):
     _, _, i = _here()
     with profile_region(prof, n, 1, i, target_warp=1):
-        out[i] = out[i] + (read_globaltimer() * 0).to(cutlass.Float32)
+        out[i] = out[i] + 1.0
+
+
+@cute.kernel
+def timed(out: cute.Tensor, prof: cute.Tensor, n: Int32):
+    """What the global timer says of a loop, and a region right around both readings."""
+    block, _, i = _here()
+    with profile_region(prof, n, 1, block):
+        start = read_globaltimer()
+        total = out[i]
+        for _ in cutlass.range(64, unroll=1):
+            total = total * 0.5 + out[i]
+        out[i] = total
+        out[i] = (read_globaltimer() - start).to(cutlass.Float32)
 
 
 KERNELS = {

@@ -17,7 +17,7 @@ from cutlass.base_dsl.jit_executor import JitExecutor
 from cutlass.cute.runtime import make_fake_compact_tensor
 from hypothesis import example, given
 from hypothesis import strategies as st
-from nuggets_kernels import KERNELS, SCOPES
+from nuggets_kernels import KERNELS, SCOPES, timed
 
 from warplens.compat import nuggets
 from warplens.errors import UsageError, WarplensError
@@ -71,6 +71,17 @@ def test_each_function_records_from_the_threads_it_names(gpu: Gpu, name: str) ->
     assert {event.tag_name for event in events} == {"b"}
 
 
+def test_the_global_timer_counts_the_nanoseconds_that_a_region_around_it_takes(gpu: Gpu) -> None:
+    out, buffer = run(gpu, timed)
+    events, _ = nuggets.decode_events(buffer, TAGS)
+    assert {event.tid for event in events} == {0, 1}
+    for event in events:
+        read = out[96 * event.tid]
+        # Either may fall short of the other by a step of the timer, which is 32 ns.
+        assert 0 < read <= event.dur_ns + 32
+        assert event.dur_ns < 2 * read + 128
+
+
 @pytest.mark.parametrize("said", [None, 10**6])
 def test_what_does_not_fit_is_counted_and_written_nowhere(gpu: Gpu, said: int | None) -> None:
     kernel, tids = KERNELS["profile"]
@@ -113,6 +124,43 @@ def test_the_seeds_own_example_runs(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, t
     assert len(slices) == 20
     assert min(row["ts"] for row in slices) == 0
     assert {row["args"]["start_ns"] for row in slices} == {event.start_ns for event in events}
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """As much of torch as a session asks for; `words` is the buffer, `waited` what was waited for."""
+    made = SimpleNamespace(words=np.zeros(0, np.int64), waited=[])
+
+    def zeros(size: int, dtype: Any, device: str) -> Any:
+        made.words = np.zeros(size, dtype)
+        return SimpleNamespace(cpu=lambda: SimpleNamespace(numpy=lambda: made.words))
+
+    torch = ModuleType("torch")
+    torch.int64, torch.zeros = np.int64, zeros  # type: ignore[attr-defined]
+    torch.cuda = SimpleNamespace(synchronize=lambda: made.waited.append("device"))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return made
+
+
+def test_a_session_waits_decodes_tells_of_losses_and_writes_the_trace(
+    memory: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.json"
+    with nuggets.profile_session(2, ["a", "b"], trace_path=path, pid=3) as (prof, tags):
+        assert (prof.max_events, tags.id("b"), len(memory.words)) == (2, 1, 9)
+        memory.words[:] = [3, 1000, 50, 1, 7, 1010, 20, 0, 7]
+        assert not memory.waited
+        assert not path.exists()
+    assert memory.waited == ["device"]
+    assert "1 events were lost; max_events=3 keeps all of them" in capsys.readouterr().err
+    rows = [row for row in json.loads(path.read_text())["traceEvents"] if row["ph"] == "X"]
+    assert [(row["name"], row["pid"], row["tid"]) for row in rows] == [("b", 3, 7), ("a", 3, 7)]
+
+
+def test_a_session_that_fails_writes_nothing_and_hides_no_error(memory: SimpleNamespace, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), nuggets.profile_session(2, ["a"], trace_path=tmp_path / "t.json"):
+        1 / 0  # noqa: B018
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_buffer_written_elsewhere_decodes() -> None:
