@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -212,6 +212,8 @@ def test_once_enough_is_recorded_the_plain_kernel_is_back_and_both_are_timed(
         elapsed_ns=lambda first, second: times.pop(second) - times.pop(first),
         load=lambda image: 1,
         function=lambda module, name: None,
+        context=lambda: 1,
+        inside=lambda context: nullcontext(),
         synchronize=lambda: None,
     )
     monkeypatch.setattr(timing, "driver", lambda: lib)

@@ -38,19 +38,21 @@ class _Shape:
 class Timings:
     """Times of one profile. Where the driver cannot be had there are none, and nothing else changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, launches: int | None) -> None:
+        """`launches` is how many of each kernel are recorded: where all are, or too few, nothing can be compared."""
         self._shapes: dict[tuple[str, Hashable], _Shape] = {}
         self._nothing: list[Span] = []
-        self._wait: int | None = None
+        self._wait: dict[int, int | None] = {}
+        """The kernel that keeps the GPU busy, in each context."""
         self._open = threading.local()
-        self._off = False
+        self._off = launches is None or launches <= LEAST
         self._ratios: dict[str, float] | None = None
 
     @staticmethod
     def of(profile: Profile) -> Timings:
         found: Timings | None = profile.kept.get("timings")
         if found is None:
-            found = profile.kept["timings"] = Timings()
+            found = profile.kept["timings"] = Timings(profile.options.launches)
             profile.amend.append(found.amend)
         return found
 
@@ -88,13 +90,18 @@ class Timings:
         self._open.launch = self._open.first = None
         if expected is not None and first is not None:
             spans, stream = expected
-            spans.append((first, driver().event(stream)))
+            try:
+                spans.append((first, driver().event(stream)))
+            except WarplensError:
+                self._off = True  # the launch failed, which is for the program to find
 
     def _keep_busy(self, lib: Driver, stream: int) -> None:
-        if self._wait is None:
-            self._wait = lib.function(lib.load(_WAIT.encode() + b"\0"), "warplens_wait")
-        if self._wait is not None:
-            lib.launch(self._wait, (1, 1, 1), (1, 1, 1), [], 0, stream)
+        context = lib.context()
+        if context not in self._wait:
+            self._wait[context] = lib.function(lib.load(_WAIT.encode() + b"\0"), "warplens_wait")
+        wait = self._wait[context]
+        if wait is not None:
+            lib.launch(wait, (1, 1, 1), (1, 1, 1), [], 0, stream)
 
     def amend(self, launch: Launch) -> Launch:
         """A launch with what its kernel's marks cost, where that could be measured."""
@@ -107,8 +114,10 @@ class Timings:
         sums: dict[str, tuple[float, float]] = {}
         try:
             lib = driver()
-            lib.synchronize()
-            nothing = sum(lib.elapsed_ns(*span) for span in self._nothing)
+            for context in self._wait:
+                with lib.inside(context):
+                    lib.synchronize()
+            nothing = min((lib.elapsed_ns(*span) for span in self._nothing), default=0.0)
             for (kernel, _), shape in self._shapes.items():
                 both = [self._quickest(lib, spans, nothing) for spans in (shape.marked, shape.plain)]
                 if all(both):
