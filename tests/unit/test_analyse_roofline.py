@@ -175,6 +175,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["bound"] == "compute"
     assert main(["roofline", "--time-ns", "1e6", "--device", "H200", "--bytes", "4.2G"]) == 0
     assert "memory bound" in capsys.readouterr().out
+    assert main(["roofline", "--time-ns", "1", "--device", "H200", "--bytes", "4.2G"]) == 0
+    assert "as fast" not in capsys.readouterr().out, "what is above the roof has no room left"
     assert main(["roofline", "--list", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["devices"]) == len(PEAKS)
     assert main(["roofline", "--flops", "many", "--time-ns", "5", "--device", "H200"]) == 2

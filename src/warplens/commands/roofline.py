@@ -127,7 +127,8 @@ def _print(one: Roofline) -> None:
         console.print(f"  {one.bandwidth:,.0f} of {roof.bandwidth:,.0f} GB/s ({share})")
     if one.intensity is not None:
         console.print(f"  {one.intensity:,.1f} FLOP/byte; the ridge is at {roof.ridge:,.1f}")
-    console.print(f"  {percent(one.of_roof)} of the roof: it could be {one.times:.2f} times as fast")
+    room = f": it could be {one.times:.2f} times as fast" if one.of_roof <= 1 else ""
+    console.print(f"  {percent(one.of_roof)} of the roof{room}")
     console.print(f"  {escape(roof.device)} ({escape(origin)})")
     console.print(f"[cyan]{escape(one.advice)}[/]", soft_wrap=True)
 
