@@ -130,6 +130,32 @@ def run_values(x: cute.Tensor, n: Int32, prof: wlc.Buffer):
 
 
 @cute.kernel
+def roles(x: cute.Tensor, y: cute.Tensor, steps: Int32, prof: wlc.Buffer):
+    """Warp 0 copies what the others then add up: each warp has the marks of its role alone."""
+    wlc.kernel(prof)
+    thread, _, _ = cute.arch.thread_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    if warp == 0:
+        for k in cutlass.range(steps, unroll=1):
+            with wlc.region("produce"):
+                y[k * 32 + thread] = x[k * 32 + thread]
+    cute.arch.sync_threads()
+    if warp > 0:
+        total = Float32(0)
+        token = wlc.async_begin("sum", warp)
+        for k in cutlass.range(steps, unroll=1):
+            with wlc.region("consume"):
+                total = total + y[k * 32 + thread % 32]
+        wlc.async_end(token)
+        y[512 + thread] = total
+
+
+@cute.jit
+def run_roles(x: cute.Tensor, y: cute.Tensor, steps: Int32, prof: wlc.Buffer):
+    roles(x, y, steps, prof).launch(grid=[1, 1, 1], block=[THREADS, 1, 1])
+
+
+@cute.kernel
 def chain(x: cute.Tensor, n: Int32, marked: cutlass.Constexpr, prof: wlc.Buffer):
     """Twelve steps in a loop, of which so many are marked."""
     wlc.kernel(prof, enabled=marked > 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cute_gpu import Gpu, compile_cute, install
-from cute_kernels import BLOCKS, THREADS, N, Scale, fake, run_add, run_counted, run_everything, run_values
+from cute_kernels import BLOCKS, THREADS, N, Scale, fake, run_add, run_counted, run_everything, run_roles, run_values
 from cutlass import Int32, Int64, cute
 
 import warplens as wl
@@ -64,6 +65,23 @@ def test_a_kernel_leaves_the_records_its_marks_ask_for_in_order(gpu: Gpu) -> Non
         (8, 1, 1),
         (128, 1, 1),
     )
+
+
+def test_each_warp_of_a_specialised_kernel_records_its_own_role(gpu: Gpu) -> None:
+    prof, steps, x = wlc.buffer(), 4, np.arange(N, dtype=np.float32)
+    compiled = compile_cute(run_roles, fake(), fake(), Int32(steps), prof)
+    y = gpu.array(np.zeros(N, np.float32))
+    gpu.attach(compiled, 1, THREADS, [gpu.array(x), y, steps])
+    with wl.profile() as profile:
+        compiled(fake(), fake(), Int32(steps), prof)
+    sums = x[: 32 * steps].reshape(steps, 32).sum(axis=0)
+    np.testing.assert_array_equal(gpu.read(y, np.float32, N)[512 + 32 : 512 + THREADS], np.tile(sums, 3))
+    seen = Counter((row["warp"], row["region"]) for row in profile.trace.spans.to_pylist())
+    assert seen == {(0, "produce"): steps} | {
+        (warp, name): count for warp in (1, 2, 3) for name, count in (("consume", steps), ("sum", 1))
+    }
+    losses = profile.trace.meta.losses
+    assert losses.records_lost == losses.open_spans == losses.orphan_ends == losses.tracks_without_exit == 0
 
 
 def test_values_of_every_kind_arrive_as_they_are(gpu: Gpu) -> None:
