@@ -538,3 +538,24 @@ def test_cuda_bindings_follow_a_kernel_from_its_source(
         assert len([text for text in prof.notes["vector_add"] if "PTX" in text]) == 2
         assert any(b"-lineinfo" in given for given in nvrtc.options.values())
         assert (drv.cuLaunchKernel, nvrtc.nvrtcCompileProgram) == original
+
+
+def test_a_handle_that_the_driver_gives_out_again_is_another_kernel(
+    gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch, attached: Any
+) -> None:  # fmt: skip
+    """A module that is unloaded leaves its handles to the next one, which may hold other code by the same name."""
+    parts, handle = fake_bindings(gpu), gpu.plain(PTX, "vector_add")
+    parts["cuda__bindings__driver"]["cuModuleGetFunction"] = lambda module, name: (0, Handle(handle))
+    with modules(monkeypatch, **parts) as made:
+        drv, data = made["cuda.bindings.driver"], Data(gpu)
+        attached(bindings)
+        values = ((*data.places, 100), (ctypes.c_void_p,) * 3 + (ctypes.c_int,))
+        with wl.profile(auto="all"):
+            for opcode, expected in (("add", data.a + data.b), ("sub", data.b - data.a)):
+                text = PTX.replace("add.f32", f"{opcode}.f32")
+                gpu.kernels[handle] = text, "vector_add"
+                function = drv.cuModuleGetFunction(drv.cuModuleLoadData(text.encode())[1], b"vector_add")[1]
+                drv.cuLaunchKernel(function, 4, 1, 1, 32, 1, 1, 0, 3, values, 0)
+                left = gpu.space.read(data.places[2], np.float32, 100)
+                np.testing.assert_array_equal(np.abs(left), np.abs(expected))
+    assert [woven for _, woven, _ in gpu.fired] == [True, True]

@@ -104,7 +104,7 @@ class Bindings:
                 raise Unavailable("its arguments are packed in one buffer")
             return source_name(_ptx(image), f"{plain_name(symbol)}.cu")
 
-        found = self.launches.twin(Kernel(symbol, function, text), shape)
+        found = self.launches.twin(Kernel(symbol, function, text, image), shape)
         if found is None:
             return None
         twin, buffer = found

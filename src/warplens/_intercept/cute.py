@@ -176,7 +176,7 @@ class Cute:
             symbol, function, shape = lib.name_of(kernel, "Kernel"), lib.kernel_function(kernel), shape_of(config)
             found = None
             if text is None or not _has_hand_marks(text, symbol):
-                known = Kernel(symbol, function, functools.partial(_ptx, text))
+                known = Kernel(symbol, function, functools.partial(_ptx, text), text)
                 found = self.launches.twin(known, shape)
             status = 0
             if found is None:

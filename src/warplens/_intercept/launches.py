@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -34,6 +34,8 @@ class Kernel:
     symbol: str
     function: int
     text: Callable[[], str]
+    code: Hashable = None
+    """What it was loaded from, where its module may go before the profile ends: handles are given out again then."""
 
 
 class Launches(Buffers):
@@ -41,8 +43,8 @@ class Launches(Buffers):
 
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile, DriverMemory())
-        self._texts: dict[int, str | Unavailable] = {}
-        self._chosen: dict[tuple[int, int, bool, int], Twin | Unavailable] = {}
+        self._texts: dict[tuple[int, Hashable], str | Unavailable] = {}
+        self._chosen: dict[Hashable, Twin | Unavailable] = {}
         self._how = weaving(profile.options)
         self.timings = Timings.of(profile)
 
@@ -92,15 +94,16 @@ class Launches(Buffers):
         lib = driver()
         if lib.is_capturing(shape.stream):
             raise Unavailable(CAPTURED)
-        key = (kernel.function, math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared)
+        form = (math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared)
+        key = (kernel.function, kernel.code, form)
         if key not in self._chosen:
             try:
-                self._chosen[key] = self._choose(kernel, *key[1:])
+                self._chosen[key] = self._choose(kernel, *form)
             except Unavailable as reason:
                 self._chosen[key] = reason
         chosen = self._chosen[key]
         if isinstance(chosen, Unavailable):
-            raise chosen
+            raise chosen.with_traceback(None)  # raised again and again, it would gather one from each launch
         lib.copy_settings(kernel.function, chosen.function)
         return chosen
 
@@ -164,13 +167,14 @@ class Launches(Buffers):
 
     def _text(self, kernel: Kernel) -> str:
         """The PTX, asked for once: a library may compile anew to give it."""
-        known = self._texts.get(kernel.function)
+        key = (kernel.function, kernel.code)
+        known = self._texts.get(key)
         if known is None:
             try:
                 known = kernel.text()
             except Unavailable as reason:
                 known = reason
-            self._texts[kernel.function] = known
+            self._texts[key] = known
         if isinstance(known, Unavailable):
             raise known
         return known
