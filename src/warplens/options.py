@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any
 
 from warplens.errors import UsageError, did_you_mean
@@ -20,6 +21,39 @@ _CHOICES = {
     "granularity": ("warp", "warpgroup", "block"),
     "store": ("auto", "now"),
 }
+
+
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda given: isinstance(given, kinds)
+
+
+def _numbers(given: Any) -> bool:
+    return isinstance(given, Collection) and all(isinstance(number, Integral) for number in given)
+
+
+_WHOLE = (_is(Integral), "a whole number")
+_SEVERAL = (_numbers, "numbers, such as [0, 4] or range(4)")
+_FOLDER = (_is(str, os.PathLike), "a folder")
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "records_per_warp": _WHOLE,
+    "bytes_per_block": _WHOLE,
+    "every": _WHOLE,
+    "launches": (_is(Integral), "a whole number; None records all"),
+    "most_marks": _WHOLE,
+    "least_occupancy": (_is(Real), "a share within 0..1"),
+    "warps": _SEVERAL,
+    "blocks": (lambda given: isinstance(given, Integral | slice) or _numbers(given), "a count, a slice or numbers"),
+    "sms": _SEVERAL,
+    "kernels": (_is(str, re.Pattern), "a regular expression, such as 'attn.*'"),
+    "auto": (_is(bool, str, Iterable), "True, or classes of operations such as 'loads,mma'"),
+    "regions": (
+        lambda given: isinstance(given, Iterable) and not isinstance(given, str),
+        "lines by name, such as {'softmax': 'attn.py:120-134'}",
+    ),
+    "dump_ir": _FOLDER,
+    "override": _FOLDER,
+}
+"""What each option takes besides None, and how that is said to someone who gave something else."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +105,10 @@ class Options:
     torch: bool | Mapping[str, Any] = False
 
     def __post_init__(self) -> None:
+        for name, (fits, expected) in _KINDS.items():
+            given = getattr(self, name)
+            if given is not None and not fits(given):
+                raise UsageError(f"{name}={given!r}: expected {expected}")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{name}={getattr(self, name)!r}: allowed are {' and '.join(map(repr, allowed))}")

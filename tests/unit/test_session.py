@@ -197,6 +197,15 @@ def test_the_environment_switches_everything_off(monkeypatch: pytest.MonkeyPatch
         ({"every": 0}, "at least 1"),
         ({"kernels": "["}, "not a regular expression"),
         ({"warps": []}, "name at least one"),
+        ({"records_per_warp": "many"}, r"records_per_warp='many': expected a whole number"),
+        ({"launches": "all"}, r"launches='all': expected a whole number; None records all"),
+        ({"warps": 3}, r"warps=3: expected numbers, such as \[0, 4\] or range\(4\)"),
+        ({"warps": "0"}, "expected numbers"),
+        ({"blocks": "8"}, "expected a count, a slice or numbers"),
+        ({"least_occupancy": "all"}, "expected a share within 0..1"),
+        ({"auto": 7}, "auto=7: expected True, or classes of operations"),
+        ({"regions": "softmax=attn.py:1-9"}, "expected lines by name"),
+        ({"kernels": ["a", "b"]}, "expected a regular expression"),
     ],
 )
 def test_wrong_options_are_refused_at_once(options: dict, message: str) -> None:
