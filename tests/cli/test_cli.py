@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,32 @@ def test_info_says_what_is_there_and_how_far_to_trust_it(capture: str, capsys: p
     assert document["regions"] == ["outer", "load", "mma", "inner"]
 
 
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_info_shows_how_long_each_buffer_took_to_copy_out(
+    count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make_capture(400, blocks=2)
+    times = [1000.0 * (10 + i) for i in range(count)]
+    launches = [replace(made.launches[0], cost={"finalize_ns": time}) for time in reversed(times)]
+    path = str(decode(replace(made, launches=launches)).save(tmp_path / "t.warplens"))
+    assert main(["info", path]) == 0
+    out = capsys.readouterr().out
+    (header,) = [line for line in out.splitlines() if line.startswith("kernel ")]
+    assert "finalize" in header, "one column of the table, also in 80 characters"
+    end = header.index("finalize") + len("finalize")
+    rows = [line[:end].rsplit("  ", 1)[1] for line in out.splitlines() if line.startswith(launches[0].kernel + " ")]
+    assert rows == [f"{time / 1000:.2f} µs" for time in reversed(times)][:12]
+    (summary,) = [line for line in out.splitlines() if line.startswith("finalize ")]
+    if count == 1:
+        assert summary.endswith("took 10.00 µs")
+    else:
+        middle = 10 + (count - 1) / 2
+        assert f"10.00 µs (min), {middle:.2f} µs (median), {9 + count:.2f} µs (max)" in summary
+    assert main(["info", path, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["meta"]["launches"]
+    assert [one["cost"]["finalize_ns"] for one in found] == times[::-1]
+
+
 def test_info_json_of_several_things_is_one_document(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--torch", EXPORTED, "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
@@ -83,8 +110,6 @@ def test_losses_are_shown_with_their_remedy(tmp_path: Path, capsys: pytest.Captu
     raw = made.launches[0].raw.copy()
     header = raw.reshape(made.launches[0].tracks, -1)[:, 16:20].view("<u4")
     header += 500
-    from dataclasses import replace
-
     path = write_capture(replace(made, launches=[replace(made.launches[0], raw=raw)]), tmp_path / "c.wlcap")
     assert main(["stats", str(path)]) == 0
     out = capsys.readouterr().out
@@ -189,8 +214,6 @@ def test_no_color_is_obeyed(capture: str) -> None:
 
 
 def test_names_are_text_not_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from dataclasses import replace
-
     made = make_capture(800, blocks=8)
     launch = replace(made.launches[0], kernel="k[red]x[/]", regions={1: "[bold]a", 2: "b[/]", 3: "c", 4: "d"})
     path = decode(replace(made, launches=[launch])).save(tmp_path / "t.warplens")

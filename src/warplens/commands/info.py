@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from statistics import median
 
 import click
 from rich.markup import escape
@@ -96,7 +97,21 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
         ("regions", ", ".join(shown) + more),
         ("clock", clock_line(trace)),
         *([("cost", cost)] if cost else []),
+        *([("finalize", _finalize_line(trace))] if _finalize_times(trace) else []),
     ]
+
+
+def _finalize_times(trace: Trace) -> list[float]:
+    """How long each launch's buffer took to copy out, in ns; a launch made by hand or simulated has none."""
+    return [info.cost["finalize_ns"] for info in trace.meta.launches if "finalize_ns" in info.cost]
+
+
+def _finalize_line(trace: Trace) -> str:
+    times = _finalize_times(trace)
+    if len(times) == 1:
+        return f"copying the buffer out took {time_ns(times[0])}"
+    least, middle, most = time_ns(min(times)), time_ns(median(times)), time_ns(max(times))
+    return f"copying a buffer out took {least} (min), {middle} (median), {most} (max) over {len(times):,} launches"
 
 
 def _launch_table(trace: Trace) -> object:
@@ -113,4 +128,8 @@ def _launch_table(trace: Trace) -> object:
         ("duration", lambda info: time_ns(info.end_ns - info.begin_ns)),
         ("clock", lambda info: info.clock),
     ]
-    return table(title, columns, infos[:_MOST_LAUNCHES])
+    if _finalize_times(trace):
+        columns.insert(
+            -1, ("finalize", lambda info: time_ns(t) if (t := info.cost.get("finalize_ns")) is not None else "-")
+        )
+    return table(title, columns, infos[:_MOST_LAUNCHES], spare=("clock", "rank"))
