@@ -24,6 +24,7 @@ class Fired:
     stream: int
     scratch: int
     ptx: str
+    cooperative: bool
 
 
 class SimulatedBuffer(memory.Buffer):
@@ -115,7 +116,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
             if meta.profile_scratch_size:
                 allocate = _allocation._profile_allocator.get()
                 pointer = allocate(x * y * z * meta.profile_scratch_size, meta.profile_scratch_align, stream)
-            gpu.fired.append(Fired(function[0], (x, y, z), stream, int(pointer or 0), function[1]))
+            together = bool(meta.launch_cooperative_grid)
+            gpu.fired.append(Fired(function[0], (x, y, z), stream, int(pointer or 0), function[1], together))
             if not gpu.execute:
                 return
             given = arguments[len(arguments) - len(self.signature) :]

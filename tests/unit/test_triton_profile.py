@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +369,68 @@ def test_of_an_autotuner_only_the_launch_that_was_asked_for_is_recorded(gpu: Fak
     with wl.profile() as again:
         marked[(1,)](source, data, 2)
     assert len(again.trace) == len(profile.trace)
+
+
+@triton.jit
+def passed_on(source, target, arrived, BLOCK: tl.constexpr):
+    """Each block writes its part, waits until all have, and adds what the next one wrote."""
+    block, blocks = tl.program_id(0), tl.num_programs(0)
+    offsets = tl.arange(0, BLOCK)
+    with wlt.region("write"):
+        tl.store(target + block * BLOCK + offsets, tl.load(source + block * BLOCK + offsets))
+        tl.debug_barrier()
+    with wlt.region("meet"):
+        tl.atomic_add(arrived, 1)
+        while tl.atomic_add(arrived, 0) < blocks:
+            wlt.instant("wait")
+    with wlt.region("read"):
+        following = (block + 1) % blocks
+        x = tl.load(target + following * BLOCK + offsets, volatile=True)
+    tl.store(target + (blocks + block) * BLOCK + offsets, x + 1)
+
+
+def test_blocks_of_a_cooperative_launch_still_meet(gpu: FakeGpu) -> None:
+    blocks, block = 3, 128
+    values = np.arange(blocks * block, dtype=np.float32)
+    for profiled in (True, False, True):
+        target = gpu.tensor(np.zeros(2 * values.size, np.float32))
+        arguments = gpu.tensor(values), target, gpu.tensor(np.zeros(1, np.int32))
+        with wl.profile() if profiled else nullcontext() as profile:
+            passed_on[(blocks,)](*arguments, BLOCK=block, num_warps=2, launch_cooperative_grid=True)
+        np.testing.assert_array_equal(target.numpy()[values.size :], np.roll(values, -block) + 1)
+        fired = gpu.fired[-1]
+        assert fired.cooperative, "a plain launch may never bring all blocks together"
+        assert ("@woven" in fired.ptx, bool(fired.scratch)) == (profiled, profiled)
+        if profiled:
+            found = [(row["region"], row["block"], row["warp"]) for row in rows(profile.trace) if row["kind"] == "span"]
+            parts = ("write", "meet", "read")
+            assert sorted(found) == sorted((name, b, w) for name in parts for b in range(blocks) for w in range(2))
+    passed_on.device_caches.clear()
+
+
+def test_heuristics_choose_the_same_values_and_every_launch_is_recorded(gpu: FakeGpu) -> None:
+    chosen = []
+
+    def block_of(arguments: dict[str, Any]) -> int:
+        chosen.append(64 * arguments["steps"])
+        return chosen[-1]
+
+    guided = triton.heuristics({"BLOCK": block_of})(stepped)
+    for profiled in (True, False, True):
+        for steps in (1, 2):
+            source = gpu.tensor(np.arange(128, dtype=np.float32))
+            target = gpu.tensor(np.zeros(128, np.float32))
+            with wl.profile() if profiled else nullcontext() as profile:
+                guided[lambda meta: (128 // meta["BLOCK"],)](source, target, steps, num_warps=2)
+            np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + steps - 1)
+            fired = gpu.fired[-1]
+            assert (chosen[-1], fired.grid) == (64 * steps, (2 // steps, 1, 1))
+            assert ("@woven" in fired.ptx, bool(fired.scratch)) == (profiled, profiled)
+            if profiled:
+                loads = [(row["block"], row["warp"]) for row in rows(profile.trace) if row["region"] == "load"]
+                assert sorted(loads) == sorted(
+                    (b, w) for b in range(2 // steps) for w in range(2) for _ in range(steps)
+                )
 
 
 def test_store_now_is_for_kernels_that_may_die(gpu: FakeGpu) -> None:

@@ -102,7 +102,7 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
 
 
 def _finalize_times(trace: Trace) -> list[float]:
-    """How long each launch's buffer took to copy out, in ns; a launch made by hand or simulated has none."""
+    """How long each launch's buffer took to copy out, in ns; a capture that was made by hand has none."""
     return [info.cost["finalize_ns"] for info in trace.meta.launches if "finalize_ns" in info.cost]
 
 
