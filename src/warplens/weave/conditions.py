@@ -12,13 +12,13 @@ from collections.abc import Iterable
 
 from warplens.weave.blocks import BRANCHES, Place
 from warplens.weave.marks import PREFIX
+from warplens.weave.operands import names, read_by, written_by
 from warplens.weave.ptx import Comment, Instruction, Label, Node, Scope
 
 _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}
 )  # fmt: skip
 _FLOAT = re.compile(r"b?f\d+(x2)?|cc")
-REGISTER = re.compile(r"%[a-zA-Z_][\w$]*")
 _CHANGING = re.compile(r"%(clock|globaltimer|pm\d|smid|warpid)")
 
 
@@ -29,7 +29,7 @@ def make_early(marks: list[Place]) -> None:
     behind = _up_to_jump(holder[last + 1 :])
     wanted = _leads_to(behind)
     written: set[str] = set()
-    read = {register for mark in marks for register in REGISTER.findall(mark.node.raw)}
+    read = {name for mark in marks for name in names(mark.node.raw)}
     for node in behind:
         makes, needs = (set().union(*(part(i) for i in _instructions(node))) for part in (written_by, read_by))
         if any(node is other for other in wanted) and not makes & (written | read) and not needs & written:
@@ -74,13 +74,3 @@ def _instructions(node: Node) -> Iterable[Instruction]:
     if isinstance(node, Scope):
         return [instruction for inner in node.body for instruction in _instructions(inner)]
     return [node] if isinstance(node, Instruction) else []
-
-
-def written_by(instruction: Instruction) -> set[str]:
-    first = instruction.operands[0] if instruction.operands else ""
-    return set() if first.startswith("[") else set(REGISTER.findall(first))
-
-
-def read_by(instruction: Instruction) -> set[str]:
-    """The registers it reads, and those it may leave as they were."""
-    return {*REGISTER.findall(instruction.arguments), *([instruction.predicate] if instruction.predicate else [])}

@@ -12,9 +12,9 @@ import re
 from dataclasses import replace
 
 from warplens.weave.blocks import BRANCHES
-from warplens.weave.conditions import REGISTER, read_by, written_by
 from warplens.weave.flow import Flow, Piece
 from warplens.weave.labels import jump_targets
+from warplens.weave.operands import names, read_by, written_by
 from warplens.weave.ptx import Declaration, Function, Instruction, Label, Scope
 
 _PURE = frozenset({"and", "or", "xor", "not", "shl", "shr", "bfe", "add", "sub"})
@@ -40,12 +40,12 @@ def recompute(function: Function) -> int:
         if not any(number in flow.ways(flow.pieces[number].follow, 0) for number in places):
             for number in sorted(places - {0}):  # where the kernel begins nothing has waited yet
                 found.setdefault(number, []).append(name)
-    for number, names in found.items():
+    for number, wanted in found.items():
         nodes = itertools.chain.from_iterable(piece.nodes for piece in flow.pieces[number:])
         first = next(node for node in nodes if not isinstance(node, Label))
         at = next((index for index, node in enumerate(body) if node is first), None)
         if at is not None:
-            makers = [maker for name in names for maker in values.chain(name)]
+            makers = [maker for name in wanted for maker in values.chain(name)]
             body[at:at] = [replace(maker, lead="\n\t") for maker in {id(maker): maker for maker in makers}.values()]
     return sum(map(len, found.values()))
 
@@ -114,7 +114,7 @@ def _needs(piece: Piece, name: str) -> bool:
     """Whether the piece uses what is in the register when it is entered."""
     for instruction in piece.instructions:
         makes = name in written_by(instruction) and not instruction.predicate
-        if makes and name not in REGISTER.findall(" ".join(instruction.operands[1:])):
+        if makes and name not in names(" ".join(instruction.operands[1:])):
             return False
         if name in read_by(instruction):
             return True

@@ -14,10 +14,9 @@ import math
 import re
 
 from warplens.weave.flow import Flow, Piece, is_barrier
+from warplens.weave.operands import names, written_by
 from warplens.weave.ptx import Function, Instruction, Node
 
-_NAME = re.compile(r"[A-Za-z_$%][\w$]*")
-"""Registers, and whatever else is written like one: inline asm names its own without a %."""
 _BY_LANE = re.compile(r"%(?:tid|laneid|lanemask|clock|globaltimer|pm\d|envreg|reg_)")
 _SAME = frozenset({"vote", "redux"})
 """Their result is the same in every lane that takes part."""
@@ -81,9 +80,9 @@ class Wholeness:
             for number, piece in enumerate(self._pieces):
                 for instruction in piece.instructions:
                     if number in self._split or self._own(instruction):
-                        self.differs.update(_written(instruction))
+                        self.differs.update(written_by(instruction))
                     if number in told or self._hears(instruction):
-                        self._heard.update(_written(instruction))
+                        self._heard.update(written_by(instruction))
             for number, piece in enumerate(self._pieces):
                 if len(piece.follow) > 1 and piece.predicate in self.differs:
                     parted = self.flow.ways(piece.follow, after[number])
@@ -99,8 +98,8 @@ class Wholeness:
         """Whether what it writes can depend on what other threads write meanwhile."""
         if hears(instruction):
             return True
-        names = set(_NAME.findall(" ".join(instruction.operands[1:])))
-        return instruction.predicate in self._heard or bool(self._heard & names)
+        read = names(" ".join(instruction.operands[1:]))
+        return instruction.predicate in self._heard or bool(self._heard & read)
 
     def _own(self, instruction: Instruction) -> bool:
         """Whether what it writes can differ between lanes."""
@@ -117,15 +116,15 @@ class Wholeness:
         return not self._by_warp(instruction) and self._differ(operands[1:])
 
     def _differ(self, operands: tuple[str, ...]) -> bool:
-        return any(_BY_LANE.search(text) or self.differs & set(_NAME.findall(text)) for text in operands)
+        return any(_BY_LANE.search(text) or self.differs & names(text) for text in operands)
 
     def _constant_load(self, instruction: Instruction) -> bool:
         """A load of the kernel's parameters or constants from an address that is the same in every lane."""
         if instruction.opcode != "ld" or not {"param", "const"} & set(instruction.modifiers):
             return False
-        names = set(re.findall(r"[\w$%]+", instruction.operands[1]))
-        own = "param" not in instruction.modifiers or bool(names & self._params)
-        return own and not names & self.differs
+        address = names(instruction.operands[1])
+        own = "param" not in instruction.modifiers or bool(address & self._params)
+        return own and not address & self.differs
 
     def _by_warp(self, instruction: Instruction) -> bool:
         """Arithmetic on threadIdx.x whose result is the same for 32 neighbours."""
@@ -146,12 +145,6 @@ def _settles(piece: Piece) -> bool:
     return bool(piece.nodes) and is_barrier(piece.nodes[0])
 
 
-def _written(instruction: Instruction) -> list[str]:
-    """Registers an instruction may write: those of its first operand that are not part of an address."""
-    operands = instruction.operands
-    return _NAME.findall(re.sub(r"\[[^\]]*\]", "", operands[0])) if operands else []
-
-
 def _thread_registers(pieces: list[Piece]) -> set[str]:
     """Registers that hold threadIdx.x and never anything else."""
     holds: set[str] = set()
@@ -159,5 +152,5 @@ def _thread_registers(pieces: list[Piece]) -> set[str]:
     for piece in pieces:
         for instruction in piece.instructions:
             is_thread = instruction.opcode == "mov" and instruction.operands[1:] == ("%tid.x",)
-            (holds if is_thread and not instruction.predicate else other).update(_written(instruction))
+            (holds if is_thread and not instruction.predicate else other).update(written_by(instruction))
     return holds - other
