@@ -33,6 +33,8 @@ CASES = {
     "a value from memory": ([MARK, "ld.global.u32 %r4, [%rd1];", TEST, JUMP], None),
     "a value made of other work": ([MARK, "popc.b32 %r4, %r5;", TEST, JUMP], None),
     "a value in a register without a %": ([MARK, "popc.b32 n, %r5;", "setp.lt.u32 %p1, n, %r1;", JUMP], None),
+    "a register that is declared behind it": (
+        [MARK, ".reg .pred q;", "setp.eq.u32 q, %r4, 1;", "@q bra $x;"], None),
     "a condition on the clock": ([MARK, "mov.u32 %r4, %clock;", TEST, JUMP], None),
     "a floating-point condition": ([MARK, "setp.lt.f32 %p1, %r4, %r5;", JUMP], None),
     "a place that is jumped to": ([MARK, "$y:", TEST, JUMP], None),

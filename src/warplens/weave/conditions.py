@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from warplens.weave.blocks import BRANCHES, Place
 from warplens.weave.marks import PREFIX
 from warplens.weave.operands import names, read_by, written_by
-from warplens.weave.ptx import Comment, Instruction, Label, Node, Scope
+from warplens.weave.ptx import Comment, Declaration, Instruction, Label, Node, Scope
 
 _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}
@@ -42,11 +42,12 @@ def make_early(marks: list[Place]) -> None:
 
 
 def _up_to_jump(nodes: list[Node]) -> list[Node]:
-    """The nodes up to the first conditional jump, itself included; none if a mark or a label comes before it."""
+    """The nodes up to the first conditional jump, itself included; none if a mark, a label or the declaration of what
+    might move comes before it."""
     for number, node in enumerate(nodes):
         if isinstance(node, Instruction) and node.opcode in BRANCHES:
             return nodes[: number + 1] if node.opcode == "bra" and node.predicate else []
-        if isinstance(node, Label) or (isinstance(node, Comment) and node.content.startswith(PREFIX)):
+        if isinstance(node, Label | Declaration) or (isinstance(node, Comment) and node.content.startswith(PREFIX)):
             return []
         if isinstance(node, Scope) and any(i.opcode in BRANCHES for i in _instructions(node)):
             return []
