@@ -209,6 +209,15 @@ def test_a_kernel_that_marks_would_harm_is_compiled_as_it_is() -> None:
     assert allowed.metadata.warplens["auto"] > 0
 
 
+def test_a_kernel_that_fills_an_sm_keeps_its_marks_where_they_fit_when_woven_lean() -> None:
+    """With 32 registers, which this kernel takes itself, the marks of its load fit only so."""
+    job = next(job for job in plain_jobs() if job.name == "triton_poi_fused_add_gelu_0")
+    kernel = compiled(job, auto=Auto.of(True))
+    assert kernel.metadata.warplens_remarks["notes"] == []
+    assert kernel.metadata.warplens["auto"] == 2
+    assert kernel.metadata.warplens["resources"] == {"registers": 32, "spills": 0, "serialized": 0}
+
+
 def ttgir(job: Job) -> str:
     return str(job.compile(CAPABILITY).asm["ttgir"])
 

@@ -154,7 +154,9 @@ class Compilation:
             return built, ""
         light, limit = _light(self.recipe.how), 0 if ".maxnreg" in ptx else guard.limit
         tries = [(built.resources, problem)]
-        for how, most in ((light, 0), (self.recipe.how, limit), (light, limit)):
+        ways = dict.fromkeys([(light, 0), (self.recipe.how, limit), (light, limit), (replace(light, lean=True), limit)])
+        ways.pop((self.recipe.how, 0), None)
+        for how, most in ways:
             other = self._finish(llir, ptx, trial, how, most)
             problem = guard.problem(other.resources)
             if not problem:
