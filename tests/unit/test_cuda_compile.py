@@ -102,7 +102,9 @@ def _libraries() -> dict[str, Path]:
     return {path.name: path for folder in folders for path in folder.glob("nvidia/*/lib/libnvrtc.so.1[23]")}
 
 
-def _compile(library: Path, arch: str, options: Sequence[str], source: str = KERNELS) -> tuple[str, bytes]:
+def _compile(
+    library: Path, arch: str, options: Sequence[str], source: str = KERNELS, kind: str = "CUBIN"
+) -> tuple[str, bytes]:
     """What NVRTC says of the source (nothing, when all is well) and what it makes of it."""
     nvrtc = ctypes.CDLL(str(library))
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
@@ -114,13 +116,13 @@ def _compile(library: Path, arch: str, options: Sequence[str], source: str = KER
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetProgramLog(program, log)
-    cubin = ctypes.create_string_buffer(0)
+    made = ctypes.create_string_buffer(0)
     if not status:
-        nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
-        cubin = ctypes.create_string_buffer(size.value)
-        nvrtc.nvrtcGetCUBIN(program, cubin)
+        getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
+        made = ctypes.create_string_buffer(size.value)
+        getattr(nvrtc, f"nvrtcGet{kind}")(program, made)
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return (f"error {status}: " if status else "") + log.value.decode(), cubin.raw
+    return (f"error {status}: " if status else "") + log.value.decode(), made.raw
 
 
 @pytest.mark.skipif(not _libraries(), reason="needs nvidia-cuda-nvrtc or nvidia-cuda-nvrtc-cu12")

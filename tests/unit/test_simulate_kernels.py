@@ -12,7 +12,9 @@ from warplens.weave import ptx, simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 TRITON = ["triton", "triton39"]
-NVCC = ["nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug"]
+EVERY_TRITON = ["triton", "triton37", "triton38", "triton39"]
+NVCC = ["nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug", "nvcc12_kernels"]
+NVCC += ["nvrtc12_kernels", "nvrtc13_kernels"]
 
 
 @cache
@@ -26,7 +28,7 @@ def normal(*shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "per_block", "threads", "extra"),
-    [(name, 256, 256, []) for name in NVCC] + [(f"{name}_vector_add", 1024, 128, [0, 0]) for name in TRITON],
+    [(name, 256, 256, []) for name in NVCC] + [(f"{name}_vector_add", 1024, 128, [0, 0]) for name in EVERY_TRITON],
 )
 def test_vector_add(name: str, per_block: int, threads: int, extra: list[int]) -> None:
     n = 5003
@@ -85,7 +87,7 @@ def test_tiled_matmul_in_cuda(name: str) -> None:
     np.testing.assert_allclose(memory.read(args[2], np.float32, n * n).reshape(n, n), a @ b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("version", TRITON)
+@pytest.mark.parametrize("version", EVERY_TRITON)
 def test_tiled_matmul_in_triton_uses_tensor_cores(version: str) -> None:
     m, n, k = 96, 64, 160
     a, b = normal(m, k).astype(np.float16), normal(k, n).astype(np.float16)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from warplens.record.layout import HEADER, HEADER_BYTES, Kind
+from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
 from warplens.weave import ptx, simulate
-from warplens.weave.options import SymbolBuffer, Weaving, capacity_of, shift_for
+from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving, capacity_of, shift_for
 from warplens.weave.weaver import Woven, weave
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
-NVCC = ("nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug")
+NVCC = ("nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug", "nvcc12_kernels", "nvrtc12_kernels",
+        "nvrtc13_kernels")  # fmt: skip
 GRID, SLOTS = 5, 4000
 
 
@@ -130,6 +132,30 @@ def test_nvcc_kernels_compute_the_same_and_record_alike_under_every_policy(name:
         seen.append([_records(row, capacity_of(shift, "stop", woven.slack)) for row in raw])
     assert all(records == seen[0] for records in seen[1:])
     assert all(seen[0]), "every warp recorded"
+
+
+@pytest.mark.parametrize("version", ["triton", "triton37", "triton38", "triton39"])
+def test_a_matmul_of_every_triton_computes_the_same_and_records_each_step(version: str) -> None:
+    """Its own marks, not sprinkled ones, and the buffer in the parameter that Triton has for it."""
+    m, n, k, warps = 64, 32, 96, 4
+    text = (GOLDEN / f"{version}_matmul_sm80.ptx").read_text()
+    woven = weave(text, buffer=ParamBuffer(), how=Weaving(aligned=True))
+    a, b = (np.sin(np.arange(rows * columns)).astype(np.float16) for rows, columns in ((m, k), (k, n)))
+    shift = shift_for(64, "stop", woven.slack)
+    results = []
+    for source in (text, woven.text):
+        memory = simulate.Memory()
+        buffer = memory.alloc((m // 32) * warps << shift, align=1 << shift)
+        arguments = [memory.alloc(a), memory.alloc(b), memory.alloc(4 * m * n), m, n, k, 0, buffer | shift]
+        simulate.run(source, "matmul", (m // 32, n // 32), 32 * warps, arguments, memory=memory, shared=8192)
+        results.append(memory.read(arguments[2], np.uint32, m * n))
+    np.testing.assert_array_equal(*results)
+    raw = memory.read(buffer, np.uint8, (m // 32) * warps << shift).reshape((m // 32) * warps, -1)
+    tracks = [[split_word0(word) for word in _records(row, 64)] for row in raw]
+    marks = [(kind, woven.regions[region]) for kind, region, _ in tracks[0]]
+    # The compiler's pipelining may move a load's marks past a product's, but never drops or repeats one.
+    assert Counter(marks) == {(kind, name): k // 32 for kind in (Kind.BEGIN, Kind.END) for name in ("load", "dot")}
+    assert tracks.count(tracks[0]) == len(tracks) == (m // 32) * warps
 
 
 def _records(row: np.ndarray, capacity: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Regenerate the PTX samples: `python tests/golden/ptx/make.py` with nvcc on the path and triton 3.6.0 installed.
 
-With another triton, only that version's samples are written, under its own prefix (`triton39_...`).
+With another triton, only its own samples are written, under its prefix (`triton39_...`); two of those before 3.9.
 """
 
 from __future__ import annotations
@@ -101,6 +101,10 @@ def attention(q, k, v, out, scale, T, D: tl.constexpr, BM: tl.constexpr, BN: tl.
     tl.store(out + base + rows[:, None] * D + wide[None, :], total / weight[:, None])
 
 
+VERSION = "".join(triton.__version__.split(".")[:2])
+BETWEEN = ("vector_add", "matmul_sm80")
+
+
 def write(name, ptx):
     """Without the folders of the machine that made it; headers stay recognisable as such."""
     ptx = re.sub(r'"/[^"\n]*/include/', '"include/', ptx)
@@ -108,6 +112,8 @@ def write(name, ptx):
 
 
 def compile_triton(name, kernel, signature, constants, sm=80, warps=4, stages=3, aligned=True):
+    if VERSION not in ("36", "39") and name not in BETWEEN:
+        return
     signature = {**signature, **dict.fromkeys(constants, "constexpr")}
     names = list(signature)
     constexprs = {(names.index(key),): value for key, value in constants.items()}
@@ -118,8 +124,13 @@ def compile_triton(name, kernel, signature, constants, sm=80, warps=4, stages=3,
     compiled = triton.compile(
         source, target=GPUTarget("cuda", sm, 32), options={"num_warps": warps, "num_stages": stages}
     )
-    version = "".join(triton.__version__.split(".")[:2])
-    write(f"triton{'' if version == '36' else version}_{name}.ptx", compiled.asm["ptx"])
+    write(f"triton{'' if VERSION == '36' else VERSION}_{name}.ptx", compiled.asm["ptx"])
+
+
+def compile_nvcc(name, source, arch, *flags):
+    out = HERE / f"{name}.ptx"
+    subprocess.run(["nvcc", "-ptx", f"-arch={arch}", *flags, source, "-o", out.name], cwd=HERE, check=True)
+    write(out.name, out.read_text())
 
 
 def main():
@@ -138,17 +149,10 @@ def main():
     compile_triton("attention_sm80", attention, heads, {"D": 32, "BM": 32, "BN": 32}, warps=2)
     if triton.__version__ != "3.6.0":
         return
-    for suffix, arch, flags in (
-        ("", "sm_80", []),
-        ("_debug", "sm_90a", ["-G", "-DSMALL"]),
-        ("_lineinfo", "sm_75", ["-lineinfo"]),
-    ):
-        out = HERE / f"nvcc_kernels{suffix}.ptx"
-        subprocess.run(["nvcc", "-ptx", f"-arch={arch}", *flags, "kernels.cu", "-o", out.name], cwd=HERE, check=True)
-        write(out.name, out.read_text())
-    out = HERE / "nvcc_gemm_lineinfo.ptx"
-    subprocess.run(["nvcc", "-ptx", "-arch=sm_90a", "-lineinfo", "gemm.cu", "-o", out.name], cwd=HERE, check=True)
-    write(out.name, out.read_text())
+    compile_nvcc("nvcc_kernels", "kernels.cu", "sm_80")
+    compile_nvcc("nvcc_kernels_debug", "kernels.cu", "sm_90a", "-G", "-DSMALL")
+    compile_nvcc("nvcc_kernels_lineinfo", "kernels.cu", "sm_75", "-lineinfo")
+    compile_nvcc("nvcc_gemm_lineinfo", "gemm.cu", "sm_90a", "-lineinfo")
 
 
 if __name__ == "__main__":
