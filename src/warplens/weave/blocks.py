@@ -64,6 +64,17 @@ class Block:
     def slots(self) -> int:
         return sum(site.mark.slots for site in self.sites)
 
+    def groups(self, fuse: bool) -> list[list[MarkSite]]:
+        """The marks in groups that share a clock read, each mark for itself without `fuse`."""
+        groups: list[list[MarkSite]] = []
+        for site in self.sites:
+            same_list = bool(groups) and groups[-1][0].place.holder is site.place.holder
+            if groups and site.fused and same_list and fuse and site.mark.shares_clock:
+                groups[-1].append(site)
+            else:
+                groups.append([site])
+        return groups
+
 
 @dataclass
 class Outline:

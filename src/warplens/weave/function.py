@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warplens.record.layout import WIDE_KINDS, Kind, ValueType, word0
-from warplens.weave import spread
+from warplens.record.layout import WIDE_KINDS, Kind, word0
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, is_placeholder
 from warplens.weave.conditions import make_early
 from warplens.weave.constants import build_constants
 from warplens.weave.held import LAST, Held
-from warplens.weave.marks import PAYLOAD, Mark
+from warplens.weave.marks import PAYLOAD
 from warplens.weave.ptx import Function, Instruction, Label, Node, Raw, Scope
+from warplens.weave.runs import Runs
 from warplens.weave.shared import SharedRing, SharedTrack
+from warplens.weave.spread import SpreadTrack
 from warplens.weave.tracks import AWAITED, ZERO, LeanTrack, RingTrack, Track
+from warplens.weave.words import LONG, Words
 
 if TYPE_CHECKING:
     from warplens.weave.weaver import Weaver
 
 HELD = 8
 """Clocks a block may hold in registers until its end."""
-
-_TO_64 = {"s32": "cvt.s64.s32", "u32": "cvt.u64.u32", "s64": "mov.b64", "u64": "mov.b64", "f64": "mov.b64"}
-_VALUE_TAG = {
-    "s32": ValueType.I64, "s64": ValueType.I64, "u32": ValueType.U64, "u64": ValueType.U64,
-    "f32": ValueType.F64, "f64": ValueType.F64,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,23 +50,20 @@ class FunctionWeaver:
         kinds = (SharedTrack, SharedRing) if weaver.how.shared else (Track, RingTrack)
         kind: type[Track] = kinds[weaver.how.full == "ring"]
         if self.whole is not None:
-            kind = spread.SpreadTrack
+            kind = SpreadTrack
         elif kind is Track and weaver.how.lean and not weaver.calls.has_stateful_functions:
             kind = LeanTrack
         self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
         self.opcodes = {node.opcode for node in function.instructions()}
-        self.registers: list[str] = []
-        self.kept: dict[int, str] = {}
-        self.spread_words: dict[int, str] = {}
-        self.runs = weaver.runs[function.name] if self.whole is not None else []
-        """Blocks that share a store, spread over the lanes."""
-        together = {block.order for run in self.runs for block in run}
-        self.alone = [block for block in sketch.blocks if block.order not in together]
-        loops = [run for run in self.runs if run[0].in_loop]
-        reads = [slot for run in loops for _, _, slot in self._reads(run)]
-        self.lanes = spread.Lanes([*reads, *(sum(block.slots for block in run) for run in loops)])
+        self.words = Words(weaver.ids)
+        self.runs: Runs | None = None
+        if self.whole is not None:
+            self.runs = Runs(weaver.runs[function.name], self.whole, self.words, weaver.how, self.opcodes)
+        self.alone = [block for block in sketch.blocks if self.runs is None or not self.runs.holds(block)]
         self._keep_words()
-        self.held = Held(sketch.blocks, weaver.pair, self._word, self.kept) if self.store == "defer" else None
+        self.held = None
+        if self.store == "defer":
+            self.held = Held(sketch.blocks, weaver.pair, self.words.word, self.words.kept)
         # Next to a matrix product, shorter loops turned out slower: ptxas schedules its loads and products otherwise.
         if self.held and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
             self.track.join()
@@ -82,7 +74,7 @@ class FunctionWeaver:
             for instruction in self.function.instructions():
                 instruction.raw = instruction.raw.replace(AWAITED, self.track.awaited)
         for block in self.sketch.blocks if self.whole is not None else []:
-            make_early([site.place for site in self._groups(block)[-1]])
+            make_early([site.place for site in block.groups(self.weaver.how.fuse)[-1]])
         # The exit is timed before what its block still has to store: that is warplens's work, not the kernel's.
         for place in self.sketch.exits:
             shared = any(block.end.node is place.node and self._ends_at_exit(block) for block in self.alone)
@@ -90,9 +82,9 @@ class FunctionWeaver:
                 place.before(Raw.of(self.track.exit_clock()))
         for block in self.alone:
             self._block(block)
-        for run in self.runs:
-            assert isinstance(self.track, spread.SpreadTrack)
-            self._spread(run, self.track)
+        if self.runs is not None:
+            assert isinstance(self.track, SpreadTrack)
+            self.runs.weave(self.track, self._constants)
         for place in self.sketch.barriers:
             self._settle(place)
         for place in self.sketch.calls:
@@ -101,12 +93,8 @@ class FunctionWeaver:
             self._exit(number, place)
         if self.function.is_entry:
             opening = [self.track.prologue()]
-            opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.kept.items()]
-            opening += self.lanes.opening() if self.runs else []
-            for run in self.runs:
-                if run[0].order in self.spread_words:
-                    words = [self._word(site.mark) for block in run for site in block.sites]
-                    opening += self.lanes.words(self.spread_words[run[0].order], words)
+            opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.words.kept.items()]
+            opening += self.runs.opening() if self.runs else []
             opening += self.held.opening() if self.held else []
             opening.append(self.weaver.calls.open(self.function, self.weaver.how.full == "ring"))
             opening.append(self.track.start_clock())
@@ -114,106 +102,36 @@ class FunctionWeaver:
                 opening.append(self.track.started())
         else:
             opening = [self.weaver.calls.open(self.function, self.weaver.how.full == "ring")]
-            opening += [f"\tmov.b32 {register}, {word};" for word, register in self.kept.items()]
-        declared = [self.track.declarations] + [
-            f"\t.reg .b32 {name};" for name in self.registers if not name.startswith("%wl_v6")
-        ]
-        declared += [f"\t.reg .b64 {name};" for name in self.registers if name.startswith("%wl_v6")]
+            opening += [f"\tmov.b32 {register}, {word};" for word, register in self.words.kept.items()]
+        declared = [self.track.declarations, *self.words.declarations()]
         self._insert_opening("\n".join(text for text in declared + opening if text))
 
     def _keep_words(self) -> None:
         """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
         # Accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant costs nothing.
-        full = "mma" in self.opcodes
-        for run in self.runs:
-            plain = all(site.mark.slots == 1 and not site.mark.operand for block in run for site in block.sites)
-            if run[0].in_loop and plain and len(self.spread_words) < self.weaver.how.keep:
-                self.spread_words[run[0].order] = self._new("%wl_k")
+        full, kept = "mma" in self.opcodes, self.words.kept
         for block in self.alone:
             for site in block.sites if block.in_loop and not full else []:
-                word = self._word(site.mark)
-                if word not in self.kept and len(self.kept) < self.weaver.how.keep:
-                    self.kept[word] = self._new("%wl_k")
-
-    def _new(self, stem: str) -> str:
-        name = f"{stem}{len(self.registers)}"
-        self.registers.append(name)
-        return name
-
-    def _word(self, mark: Mark) -> int:
-        if mark.wide and mark.kind in WIDE_KINDS:
-            return word0(Kind.ANCHOR, self.weaver.ids[mark.name], mark.kind)
-        if mark.kind is Kind.ANCHOR:
-            return word0(Kind.ANCHOR)
-        tag = int(_VALUE_TAG[mark.type]) if mark.kind is Kind.VALUE else 0
-        if mark.operand.isdigit() and mark.kind in (Kind.ASYNC_BEGIN, Kind.ASYNC_END):
-            tag = int(mark.operand)
-        return word0(mark.kind, self.weaver.ids[mark.name], tag)
-
-    def _spread(self, run: list[Block], track: spread.SpreadTrack) -> None:
-        """Every lane from a mark's slot on reads the clock there; one store behind the last mark writes all records."""
-        kept = self.spread_words.get(run[0].order)
-        slots = sum(block.slots for block in run)
-        reads, opened = self._reads(run), None
-        made, beyond = self.lanes.beyond(slots)
-        # A matrix product's accumulators fill the registers, and it takes longer than the store's reads.
-        apart = kept is not None and len(reads) > 1 and not self.opcodes & {"mma", "wgmma"}
-        for block, group, slot in reads:
-            before: list[str] = []
-            if block is not opened:
-                before += self._constants(block)
-                if self.whole is not None and self.whole.out_of_step(group[0].place.node):
-                    before.append(spread.IN_STEP)
-                opened = block
-            text = self._spread_group(group, slot, kept)
-            if apart and group is reads[0][1]:
-                text = self.lanes.first(reads[1][2])
-            if group is reads[-1][1]:
-                before += [*made, track.claim(slots)] if kept else [track.claim(slots)]
-                text = self.lanes.last(slot) if apart else text
-            group[0].place.after(Raw.of("\n".join(before + text)))
-        store = track.write(slots, beyond, kept or spread.WORD, spread.STORED if apart else spread.CLOCK)
-        run[-1].end.before(Raw.of("\n".join([store] if kept else [*made, store])))
-
-    def _reads(self, run: list[Block]) -> list[tuple[Block, list[MarkSite], int]]:
-        """The marks of a run that share a clock read, and the first slot of each."""
-        groups = [(block, group) for block in run for group in self._groups(block)]
-        slots = itertools.accumulate((sum(site.mark.slots for site in group) for _, group in groups), initial=0)
-        return [(block, group, slot) for (block, group), slot in zip(groups, slots, strict=False)]
-
-    def _spread_group(self, group: list[MarkSite], slot: int, kept: str | None) -> list[str]:
-        """The clock read that the group's marks share, and what else of their records is not known before."""
-        lanes = self.lanes
-        text = [] if group[0].mark.kind in PAYLOAD else lanes.read(slot)
-        for site in group:
-            if site.mark.kind in PAYLOAD:
-                payload, made = self._payload(site.mark)
-                text += [*made, f"\tmov.b64 {{%wl_u, %wl_v}}, {payload};"]
-                text += [*lanes.put(slot, spread.WORD, "%wl_u"), *lanes.put(slot, spread.CLOCK, "%wl_v")]
-                slot += 1
-                text += lanes.read(slot)
-            if kept is None:
-                word, made = self._word_register(site.mark)
-                text += [*made, *lanes.put(slot, spread.WORD, word)]
-            slot += 1
-        return text
+                word = self.words.word(site.mark)
+                if word not in kept and len(kept) < self.weaver.how.keep:
+                    kept[word] = self.words.new("%wl_k")
 
     def _block(self, block: Block) -> None:
         """Clock reads at the marks, stores where the policy puts them."""
-        groups = self._groups(block)
+        groups = block.groups(self.weaver.how.fuse)
         at_mark: list[list[str]] = []
         records: list[_Record] = []
         left = block.slots
         for number, group in enumerate(groups):
             last = number == len(groups) - 1
-            clock = LAST if self.held and last and number > 0 else self._new("%wl_c")
+            clock = LAST if self.held and last and number > 0 else self.words.new("%wl_c")
             # Under register pressure ptxas would read a clock that waits long through the slower uniform path; a
             # predicate that differs between lanes keeps it on the fast one.
             guard = "@%wl_p " if clock == LAST else ""
             at_mark.append([f"\t{guard}mov.u32 {clock}, %clock;"])
             full = ""
             if group[0].mark.wide:
-                full = self._new("%wl_v6")
+                full = self.words.new(LONG)
                 at_mark[-1] = [f"\tmov.u64 {full}, %clock64; cvt.u32.u64 {clock}, {full};"]
             elif group[0] is self.first:
                 at_mark[-1] = [f"\tcvt.u32.u64 {clock}, %wl_b;"]
@@ -221,7 +139,7 @@ class FunctionWeaver:
                 at_mark[-1] = [self.track.exit_clock(), f"\tcvt.u32.u64 {clock}, %wl_ec;"]
             at_mark[-1] += self._started(group[0])
             for site in group:
-                word, text = self._word_register(site.mark)
+                word, text = self.words.operand(site.mark)
                 at_mark[-1] += text
                 payload = ""
                 if full and site.mark.kind in WIDE_KINDS:
@@ -230,7 +148,7 @@ class FunctionWeaver:
                     records.append(_Record(left, str(word0(Kind.ANCHOR, tag=Kind.ANCHOR)), clock, number, full))
                     left -= 2
                 if site.mark.kind in PAYLOAD:
-                    payload, text = self._payload(site.mark)
+                    payload, text = self.words.payload(site.mark)
                     at_mark[-1] += text
                 records.append(_Record(left, word, clock, number, payload))
                 left -= 2 if payload else 1
@@ -247,7 +165,7 @@ class FunctionWeaver:
             return []
         # Not the pointer, if there is a choice: what else reads it makes ptxas copy it.
         built, registers = build_constants(block, f"%wl_i{block.order}", LAST if self.held else "%wl_lo")
-        self.registers += registers
+        self.words.registers += registers
         return built
 
     def _place(
@@ -313,32 +231,6 @@ class FunctionWeaver:
             index += 1
         return "\n".join(lines)
 
-    def _groups(self, block: Block) -> list[list[MarkSite]]:
-        groups: list[list[MarkSite]] = []
-        for site in block.sites:
-            same_list = bool(groups) and groups[-1][0].place.holder is site.place.holder
-            if groups and site.fused and same_list and self.weaver.how.fuse and site.mark.shares_clock:
-                groups[-1].append(site)
-            else:
-                groups.append([site])
-        return groups
-
-    def _word_register(self, mark: Mark) -> tuple[str, list[str]]:
-        """The operand that holds the record's first word, and the text that computes it at the mark."""
-        word = self._word(mark)
-        if mark.kind in (Kind.ASYNC_BEGIN, Kind.ASYNC_END) and mark.operand.startswith("%"):
-            register = self._new("%wl_g")
-            return register, [f"\tshl.b32 {register}, {mark.operand}, 27; or.b32 {register}, {register}, {word};"]
-        return self.kept.get(word, str(word)), []
-
-    def _payload(self, mark: Mark) -> tuple[str, list[str]]:
-        register = self._new("%wl_v6")
-        if mark.kind is Kind.ANCHOR:
-            return register, [f"\tmov.u64 {register}, %globaltimer;"]
-        if mark.type == "f32":
-            return register, [f"\t{{ .reg .f64 %wl_f; cvt.f64.f32 %wl_f, {mark.operand}; mov.b64 {register}, %wl_f; }}"]
-        return register, [f"\t{_TO_64[mark.type]} {register}, {mark.operand};"]
-
     def _settle(self, place: Place) -> None:
         """Hold the warp at a block barrier: the GPU issues what needs no memory, clock reads too, before the barrier
         takes effect. A warp that is whole passes a warp barrier for nothing; measured by benchmarks/barrier_clock.py.
@@ -349,7 +241,7 @@ class FunctionWeaver:
         if barrier.opcode == "bar" or "aligned" in barrier.modifiers:
             place.after(Raw.of(f"\t{guard}bar.warp.sync 0xffffffff;"))
         else:
-            mask = self._new("%wl_m")
+            mask = self.words.new("%wl_m")
             place.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
 
     def _first_mark(self) -> MarkSite | None:
@@ -370,7 +262,7 @@ class FunctionWeaver:
         """Whether the block's last mark is the last of the kernel's own code: one clock read then times both. A second
         one may have to wait until a store has let go of the registers it writes, and that would be time in no region.
         """
-        mark = self._groups(block)[-1][0]
+        mark = block.groups(self.weaver.how.fuse)[-1][0]
         return not (block.tail or mark.mark.wide or mark is self.first) and any(
             place.node is block.end.node and place.holder is mark.place.holder and self._timed(place)
             for place in self.sketch.exits
