@@ -264,6 +264,32 @@ def test_automatic_marks_need_nothing_of_the_program_and_stay_out_of_plain_runs(
     assert "add" in listed.stdout
 
 
+def test_ir_by_hand_is_marked_and_what_is_wrong_with_it_is_one_line(tmp_path: Path) -> None:
+    program(tmp_path, PLAIN)
+    assert "next" in run(tmp_path, "--dump-ir", "ir", "prog.py").stderr
+    (path,) = (tmp_path / "ir").iterdir()
+    text = path.read_text()
+    store = next(line for line in text.splitlines() if "tt.store" in line)
+    for marks, code, said in (
+        ('proton.record start "s"\n{}\nproton.record end "s"', 0, "add: s "),
+        ('warplens.begn "s"\n{}', 2, "did you mean 'warplens.begin'"),
+        ("{}x", 1, f"{path.name}:"),
+    ):
+        path.write_text(text.replace(store, marks.format(store)))
+        done = run(tmp_path, "--override", "ir", "--force", "prog.py")
+        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+        assert "Traceback" not in done.stderr
+        if code:
+            assert done.stderr.startswith("warplens: ir/")
+            assert done.stderr.count("warplens: ") == 1
+    assert wl.load(tmp_path / "prog.warplens").regions == ["s"]
+    program(tmp_path, PLAIN.replace("BLOCK=128", "BLOCK=64").replace("(2,)", "(4,)"))
+    done = run(tmp_path, "--override", "ir", "--strict", "--force", "prog.py")
+    assert done.returncode == 1
+    assert "was dumped from other code than this kernel's" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -195,7 +195,8 @@ def _run(program: Program, profile: Profile, companions: Sequence[Companion]) ->
                 stack.enter_context(one.around())
             outcome = execute(program)
     except WarplensError as error:
-        return outcome, error
+        # That nothing was recorded needs no second reason.
+        return outcome, None if isinstance(outcome.error, WarplensError) else error
     return outcome, None
 
 

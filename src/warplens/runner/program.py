@@ -19,6 +19,8 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
+from warplens.errors import WarplensError
+
 _SIGNALS = ("SIGTERM", "SIGHUP")
 
 
@@ -61,7 +63,8 @@ class Terminated(SystemExit):
 
 
 def execute(program: Program) -> Outcome:
-    """Run the program in this process; its exception or exit is printed as Python prints it and given back."""
+    """Run the program in this process; its exception or exit is printed as Python prints it and given back. What is
+    warplens's own, such as a file of marks that it cannot read, is one line: it is no fault of the program's."""
     parent = os.getpid()
     try:
         with _ending_on_signals():
@@ -162,6 +165,9 @@ def _ending_on_signals() -> Iterator[None]:
 def _outcome(error: BaseException) -> Outcome:
     if isinstance(error, SystemExit):
         return Outcome(_exit_code(error.code), error)
+    if isinstance(error, WarplensError):
+        print(f"warplens: {error}", file=sys.stderr)
+        return Outcome(error.exit_code, error)
     error.__traceback__ = own_frames(error.__traceback__)
     sys.excepthook(type(error), error, error.__traceback__)
     return Outcome(130 if isinstance(error, KeyboardInterrupt) else 1, error)
