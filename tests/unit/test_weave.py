@@ -15,11 +15,14 @@ from warplens.errors import UsageError, WarplensError
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
 from warplens.weave import simulate
 from warplens.weave.auto import mark_ptx
+from warplens.weave.auto.arrival import arrived
 from warplens.weave.calls import with_parameter
+from warplens.weave.operands import written_by
 from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
 from warplens.weave.ptx import Label, parse
 from warplens.weave.rules import Auto
 from warplens.weave.syntax import WeaveError
+from warplens.weave.tracks import ZERO
 from warplens.weave.weaver import Woven, weave
 
 POLICIES = ("now", "late", "end", "defer", "spread", "auto")
@@ -543,13 +546,26 @@ def test_marks_in_functions_that_are_not_inlined(store: str, slots: int) -> None
     assert woven.entries == {"caller": 6}
     tracks, out, _ = launch(woven, "caller", 2, 64, ["OUT"], out=64, slots=slots)
     assert (out == 205).all()
-    names = [("B", "outer"), ("B", "leaf"), ("E", "leaf"), ("I", "between"), ("B", "leaf"), ("E", "leaf"),
+    marks = [("B", "outer"), ("B", "leaf"), ("E", "leaf"), ("I", "between"), ("B", "leaf"), ("E", "leaf"),
              ("I", "small"), ("E", "outer")]  # fmt: skip
     for header, records in tracks:
-        assert header["written"] == len(names)
+        assert header["written"] == len(marks)
         found = [(record[0].name[0], record[1]) for record in records]
-        assert found == names[: len(found)]
-        assert len(found) >= min(slots, len(names))
+        assert found == marks[: len(found)]
+        assert len(found) >= min(slots, len(marks))
+
+
+@pytest.mark.parametrize("full", ["stop", "ring"])
+def test_a_mark_that_waits_for_a_value_may_stand_in_a_function(full: str) -> None:
+    """It adds the value times zero to the records' pointer: a zero that nobody has set would lead the store astray."""
+    text = FUNCTIONS.replace("// @warplens E leaf", f"{arrived('%r1', 4)}\n\t// @warplens E leaf")
+    woven = weave(text, buffer=SymbolBuffer(), how=Weaving(full=full))
+    for function in parse(woven.text).functions:
+        uses = [instruction for instruction in function.instructions() if ZERO in instruction.arguments]
+        assert not uses or ZERO in written_by(uses[0]), function.name
+    tracks, out, _ = launch(woven, "caller", 2, 64, ["OUT"], out=64)
+    assert (out == 205).all()
+    assert [len(records) for _, records in tracks] == [8] * 4
 
 
 @pytest.mark.parametrize("buffer", [SymbolBuffer(), ParamBuffer(1)])

@@ -103,6 +103,8 @@ class FunctionWeaver:
         else:
             opening = [self.weaver.calls.open(self.function, self.weaver.how.full == "ring")]
             opening += [f"\tmov.b32 {register}, {word};" for word, register in self.words.kept.items()]
+            if any(ZERO in instruction.raw for instruction in self.function.instructions()):
+                opening.append(f"\tshr.u32 {ZERO}, %wl_hi, 31;")
         declared = [self.track.declarations, *self.words.declarations()]
         self._insert_opening("\n".join(text for text in declared + opening if text))
 
