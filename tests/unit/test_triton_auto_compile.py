@@ -309,11 +309,15 @@ def _runs(steps: str) -> list[str]:
     return ["".join(sorted(set(part))) for part in steps.split(".")]
 
 
-@pytest.mark.parametrize(("auto", "left"), [(True, "loads"), ("all", "lines and loads and loops")])
+@pytest.mark.parametrize(("auto", "left"), [(True, "loads"), ("all", "lines and loads")])
 def test_a_kernel_that_cannot_have_all_of_its_marks_has_some(auto: str | bool, left: str) -> None:
-    """Regions of its loads hold more values at once than fit beside 12 blocks on an SM; the others do no harm."""
+    """Regions of its loads hold more values at once than fit beside 12 blocks on an SM; the others do no harm, but for
+    the counters of its loops as Triton 3.6 compiles them."""
     job = next(job for job in plain_jobs() if job.name == "layer_norm")
     kernel = compiled(job, auto=Auto.of(auto))
     (note,) = kernel.metadata.warplens_remarks["notes"]
-    assert note.startswith(f"its {left} are not marked: with marks it would need")
-    assert {name.split()[0] for name in kernel.metadata.warplens["regions"].values()} == {"reduce", "store"}
+    said = re.match(rf"its {left}( and loops)? are not marked: with marks it would need", note)
+    assert said is not None, note
+    loops = {"loop"} if auto == "all" and not said[1] else set()
+    found = {name.split()[0] for name in kernel.metadata.warplens["regions"].values()}
+    assert found == {"reduce", "store"} | loops
