@@ -61,12 +61,12 @@ def test_ptxas_takes_the_woven_kernel_in_4_more_registers_without_spills_or_new_
 def test_the_plain_kernel_is_assembled_for_its_registers_unless_it_was_before(
     before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     job, hook = next(job for job in jobs(90) if job.name == "softmax"), CompileHook(Recipe(Weaving()))
     plain = in_cubin(job.compile(90).asm["cubin"])
     assert plain is not None
     if not before:
-        monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path / "other"))
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "other"))
     texts: list[str] = []
 
     def watched(stage: Any, ptx: str, metadata: Any) -> Assembled:
@@ -183,3 +183,41 @@ def _without_marks(job: Job, folder: Path) -> Job:
 def _stages(ttgir: str) -> list[str]:
     """The shared buffers of the pipelined loop: their first dimension is the number of stages."""
     return sorted(re.findall(r"local_alloc[^\n]*-> (!ttg\.memdesc<\d+x\d+x\d+xf16)", ttgir))
+
+
+@triton.jit
+def specialised(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, K, BK, warp_specialize=True):
+        with wlt.region("both loads"):
+            x, y = a.load([row, k]), b.load([k, column])
+        with wlt.region("dot"):
+            acc = tl.dot(x, y, acc)
+    with wlt.region("store"):
+        offsets = (row + tl.arange(0, BM))[:, None] * N + (column + tl.arange(0, BN))[None, :]
+        tl.store(c + offsets, acc.to(tl.float16))
+
+
+def test_marks_in_a_loop_that_triton_specialises_are_woven_or_the_profile_says_they_are_gone() -> None:
+    """3.6 drops them for Hopper and refuses them for Blackwell; from 3.7 on every partition of Blackwell's has them."""
+    old = triton_version() == (3, 6)
+    signature = {"a": "tensordesc<fp16[128, 64]>", "b": "tensordesc<fp16[64, 128]>", "c": "*fp16"}
+    sizes = {"BM": 128, "BN": 128, "BK": 64}
+    job = Job(specialised, signature | {"N": "i32", "K": "i32"}, sizes, {"num_warps": 4, "num_stages": 3})
+    hook = CompileHook(Recipe(Weaving()))
+    hook.install()
+    try:
+        kernel = job.compile(90 if old else 100)
+    finally:
+        hook.remove()
+    assert kernel.metadata.num_warps > 4, "it is specialised"
+    assert "@woven" in kernel.asm["ptx"]
+    recorded = set(kernel.metadata.warplens["regions"].values())
+    if old:
+        assert recorded == {"store"}
+        (note,) = kernel.metadata.warplens_remarks["notes"]
+        assert note.startswith("'both loads', 'dot' left no mark: this Triton drops marks from a loop with")
+    else:
+        assert recorded == {"both loads", "dot", "store"}
+        assert not hasattr(kernel.metadata, "warplens_remarks")

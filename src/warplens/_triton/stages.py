@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from warplens._triton import override
 from warplens._triton.assemble import Fitting, assemble
@@ -39,6 +40,8 @@ METADATA, REMARKS = "warplens", "warplens_remarks"
 
 _SPECIALISED, _LINE = re.compile(r"\b(?:branchtargets|setmaxnreg|barrier\.sync)\b"), "// " + PREFIX + "B line%20"
 """What hands the warps of a specialised kernel their parts comes from no operation of its TTGIR."""
+_SPLIT, _NAMED = "tt.warp_specialize", re.compile(PREFIX + r"[A-Z] ([^\s\"]+)")
+"""What a loop that Triton is to split among its warps carries in TTIR, and how a mark names its region there."""
 
 Metadata = dict[str, Any]
 Stage = Callable[[Any, Metadata], Any]
@@ -62,13 +65,26 @@ class Compilation:
         self.recipe = recipe
         self._llir, self._ptx, self._cubin = stages["llir"], stages["ptx"], stages["cubin"]
         self._built: Built | None = None
+        if "ttir" in stages:
+            self._ttgir, stages["ttgir"] = stages["ttgir"], self.ttgir
         stages.update(llir=self.llir, ptx=self.ptx, cubin=self.cubin)
+
+    def ttgir(self, module: Any, metadata: Metadata) -> Any:
+        """Triton 3.6 splits loops for Hopper without the marks in them, which belong to no partition it knows."""
+        name, text = str(module.get_entry_func_name()), str(module)
+        made = self._ttgir(module, metadata)
+        if _SPLIT in text and PREFIX in text and self.recipe.wants(name):
+            left = set(_NAMED.findall(str(made)))
+            lost = [unquote(region) for region in dict.fromkeys(_NAMED.findall(text)) if region not in left]
+            if lost:
+                metadata[REMARKS] = {"notes": [_unsplit(lost)]}
+        return made
 
     def llir(self, module: Any, metadata: Metadata) -> str:
         name, recipe = str(module.get_entry_func_name()), self.recipe
         if not recipe.wants(name) or not (recipe.auto or recipe.always):
             return str(self._llir(module, metadata))
-        text, remarks = str(module), {"notes": list[str]()}
+        text, remarks = str(module), metadata.get(REMARKS, {"notes": list[str]()})
         if recipe.dump_ir is not None:
             override.dump(recipe.dump_ir, name, text)
         if recipe.override is not None:
@@ -235,6 +251,13 @@ def _dropped(marked: MarkedIR, most: int) -> str:
     return (
         f"{total} places could be marked, {most} may be: left out {left}; "
         f"most_marks={total} (--most-marks {total}) marks all, fewer classes mark less"
+    )
+
+
+def _unsplit(lost: list[str]) -> str:
+    return (
+        f"{', '.join(map(repr, lost))} left no mark: this Triton drops marks from a loop with warp_specialize=True; "
+        "automatic marks (auto=, regions=) go in behind that, or use a newer Triton"
     )
 
 
