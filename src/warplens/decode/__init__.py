@@ -83,7 +83,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         start_ns, zero = start_ns - earlier, zero + earlier
 
     meta = Meta(
-        launches=_launch_infos(capture, views, lines, zero, coverage(views, plans, rows)),
+        launches=_launch_infos(capture, views, lines, zero, coverage(views, plans, rows, decoder)),
         devices={str(device.index): asdict(device) for device in (capture.device, *ran_on)},
         clock=_clock_summary(lines),
         losses=collect_losses(views, rows, [describe(*e) for e in zip(capture.launches, views, details, strict=True)]),

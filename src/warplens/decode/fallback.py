@@ -117,6 +117,20 @@ class NumpyDecoder:
                 out[of] = _on_line(edge, at, clocks, ns, slopes)
         return start_ns, end_ns - start_ns
 
+    def inside(self, plan: Plan, start_clock: Int64, lived: Int64, rows: Rows) -> Int64:
+        first, last = int(plan.row_start[0]), int(plan.row_start[-1])
+        outer = (rows.parent[first:last] < 0) & (rows.kind[first:last] == SPAN)
+        at = np.flatnonzero(outer) + first
+        track = np.searchsorted(plan.row_start, at, side="right") - 1
+        begin = np.clip(rows.start[at] - start_clock[track], 0, lived[track])
+        end = np.clip(begin + rows.duration[at], 0, lived[track])
+        # Tracks laid end to end, so that one running maximum tells where each one's earlier spans end.
+        place = np.cumsum(lived) - lived
+        begin, end = begin + place[track], end + place[track]
+        before = np.concatenate([[0], np.maximum.accumulate(end)[:-1]]) if len(end) else end
+        new = np.maximum(end - np.maximum(begin, before), 0)
+        return np.bincount(track, new, minlength=len(lived)).astype(np.int64)  # sums that double holds exactly
+
 
 def _chunks(windows: Windows) -> Iterator[slice]:
     """Ranges of tracks whose records fit a processor's cache: several times faster than all of them at once."""

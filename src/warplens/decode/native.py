@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.capture import Launch
-from warplens.decode.rows import MAX_DETAILS, Counter, Detail, Plan, RegionTable, Rows
+from warplens.decode.rows import MAX_DETAILS, SPAN, Counter, Detail, Plan, RegionTable, Rows
 from warplens.decode.windows import Windows
 from warplens.native import pointer
 
@@ -47,7 +47,8 @@ class NativeDecoder:
     """The C implementation of the decoder."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._count, self._decode, self._place = library.wl_count, library.wl_decode, library.wl_place
+        self._count, self._decode = library.wl_count, library.wl_decode
+        self._place, self._inside = library.wl_place, library.wl_inside
 
     def count(self, launch: Launch, windows: Windows, row: int, anchor: int) -> Plan:
         """Where the rows of each track go when the launch's first is row number `row`."""
@@ -113,6 +114,22 @@ class NativeDecoder:
 
         _in_parallel(work, np.diff(row_start))
         return start_ns, duration_ns
+
+    def inside(
+        self, plan: Plan, start_clock: npt.NDArray[np.int64], lived: npt.NDArray[np.int64], rows: Rows
+    ) -> npt.NDArray[np.int64]:
+        """Cycles of each track's life that lie in at least one region."""
+        out = np.empty(len(lived), np.int64)
+
+        def work(begin: int, end: int) -> None:
+            self._inside(
+                pointer(plan.row_start), _I(begin), _I(end), pointer(rows.parent), pointer(rows.kind),
+                _I(SPAN), pointer(rows.start), pointer(rows.duration), pointer(start_clock),
+                pointer(lived), pointer(out),
+            )  # fmt: skip
+
+        _in_parallel(work, np.diff(plan.row_start))
+        return out
 
 
 def _in_parallel(work: Callable[[int, int], None], weight: npt.NDArray[np.int64]) -> None:

@@ -363,6 +363,26 @@ int wl_decode(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int6
     return failed ? -1 : 0;
 }
 
+static inline int64_t within(int64_t value, int64_t most) { return value < 0 ? 0 : value > most ? most : value; }
+
+/* Cycles of each track's life that lie in at least one outermost row of kind `span`: asynchronous ones may overlap. */
+void wl_inside(const int64_t *row_start, int64_t begin, int64_t end, const int32_t *parent, const int8_t *kind,
+               int64_t span, const int64_t *start, const int64_t *duration, const int64_t *start_clock,
+               const int64_t *lived, int64_t *inside) {
+    for (int64_t t = begin; t < end; t++) {
+        int64_t sum = 0, before = 0;
+        for (int64_t i = row_start[t]; i < row_start[t + 1]; i++) {
+            if (parent[i] >= 0 || kind[i] != span) continue;
+            int64_t from = within(start[i] - start_clock[t], lived[t]), to = within(from + duration[i], lived[t]);
+            if (to > before) {
+                sum += to - (from > before ? from : before);
+                before = to;
+            }
+        }
+        inside[t] = sum;
+    }
+}
+
 /* floor() without a call into libm. */
 static inline int64_t whole_ns(double ns) {
     int64_t whole = (int64_t)ns;
