@@ -25,7 +25,7 @@ from warplens.record.names import Names, scan
 from warplens.session import Profile
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.ptx import Comment, Declaration, Module, Node, parse
-from warplens.weave.registers import HARMLESS, MORE, limitable, limited
+from warplens.weave.registers import HARMLESS, allowance, limitable, limited
 from warplens.weave.weaver import Woven, marked_kernels, weave
 
 FLAGS = ("-DWARPLENS=1", "-DWARPLENS_WOVEN=1")
@@ -85,8 +85,7 @@ def _limited(lib: Driver, text: str, build: WovenBuild, free: Taken) -> WovenBui
     plain = {name: taken["registers"] for name, taken in _taken(lib, unmarked).items()}
     lib.unload(unmarked.handle)
     build = replace(build, plain=plain)
-    limits = {name: max(count + MORE, HARMLESS) for name, count in plain.items()}
-    limits = {name: most for name, most in limits.items() if free[name]["registers"] > most}
+    limits = {name: allowance(count) for name, count in plain.items() if free[name]["registers"] > allowance(count)}
     while limits:
         other = replace(build, handle=lib.load(limited(build.woven.text, limits).encode() + b"\0"))
         now = _taken(lib, other)

@@ -19,7 +19,7 @@ from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel
 from warplens.session import Profile
 from warplens.weave.options import Weaving
-from warplens.weave.registers import HARMLESS, MORE
+from warplens.weave.registers import allowance
 from warplens.weave.symbols import plain_name
 
 REGISTERS = 1 << 16
@@ -130,7 +130,7 @@ class Launches(Buffers):
             return twin
 
         def tightened(how: Weaving, twin: Twin) -> Twin:
-            most = max(lib.resources(kernel.function)["registers"] + MORE, HARMLESS)
+            most = allowance(lib.resources(kernel.function)["registers"])
             if lib.resources(twin.function)["registers"] > most:
                 with suppress(Unavailable):
                     return make(how, most)

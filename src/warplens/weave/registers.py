@@ -34,6 +34,11 @@ class Made(Generic[T]):
     warnings: int = 0
 
 
+def allowance(plain: int) -> int:
+    """Registers that a kernel of `plain` ones may take with its marks before a limit is worth trying."""
+    return max(plain + MORE, HARMLESS)
+
+
 def limitable(text: str) -> bool:
     """Whether the registers of a module's kernels may be limited: not where their author did so, nor where warps trade
     them, since `setmaxnreg` counts on the number that the kernel was compiled for."""
