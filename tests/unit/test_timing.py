@@ -10,7 +10,8 @@ from tests.unit.contexts import Contexts
 from warplens.capture import Launch
 from warplens.errors import WarplensError
 from warplens.launch import timing
-from warplens.launch.timing import MEASURED, Timings
+from warplens.launch.timing import Timings
+from warplens.trace.shift import MEASURED
 
 
 class Device(Contexts):

@@ -20,7 +20,7 @@ from warplens.analyse.result import PerKernel
 from warplens.analyse.waits import wait_findings, waits
 from warplens.analyse.waves import wave_findings, waves
 from warplens.trace.model import Trace
-from warplens.trace.shift import ALONE_CYCLES, RECORD_CYCLES
+from warplens.trace.shift import ALONE_CYCLES, MEASURED, RECORD_CYCLES, SLOWDOWN
 
 _LEAST = 0.005
 
@@ -96,7 +96,7 @@ def own_cost(trace: Trace, kernel: str) -> float | None:
     """
     infos = [info for info in trace.meta.launches if info.kernel == kernel]
     costs = [*(info.cost for info in infos), trace.meta.cost]
-    keys = ("slowdown_measured", "slowdown")
+    keys = (MEASURED, SLOWDOWN)
     measured = next((found for key in keys if (found := [float(cost[key]) for cost in costs if key in cost])), None)
     if measured:
         return max(1 - 1 / max(*measured, 1.0), 0.0)

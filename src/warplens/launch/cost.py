@@ -20,13 +20,13 @@ from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
-from warplens.trace.shift import ALONE_CYCLES
+from warplens.trace.shift import ALONE_CYCLES, SLOWDOWN
 from warplens.weave.marks import mark_text
 from warplens.weave.options import ParamBuffer, shift_for
 from warplens.weave.weaver import Woven, weave
 
-SLOWDOWN, CROWDED = "slowdown", "record_crowded_cycles"
-"""Keys of a launch's cost: the estimate, and the cycles in which a full SM takes one record."""
+CROWDED = "record_crowded_cycles"
+"""Key of a launch's cost: the cycles in which a full SM takes one record."""
 WORTH_SAYING = 1.05
 MOST = 0.5
 """The share of a launch's time that its records are believed to have taken; past it, some of them were hidden."""

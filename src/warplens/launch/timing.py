@@ -15,9 +15,8 @@ from warplens._cuda.driver import Driver, driver
 from warplens.capture import Launch
 from warplens.errors import WarplensError
 from warplens.session import Profile
+from warplens.trace.shift import MEASURED
 
-MEASURED = "slowdown_measured"
-"""Key of a launch's cost: how much longer marked launches of its kernel took than unmarked ones of the same shape."""
 MOST, LEAST = 8, 2
 """Launches of each kind that are timed, and that make a number; the first ones load code and do not count."""
 BUSY_NS = 300_000

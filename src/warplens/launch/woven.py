@@ -13,6 +13,7 @@ from warplens.capture import Device, Dim3, Launch
 from warplens.launch import cost
 from warplens.launch.memory import Buffer
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
+from warplens.trace.shift import SLOWDOWN
 from warplens.weave.options import Selection, capacity_of
 
 
@@ -112,6 +113,6 @@ class WovenLaunch:
             spent["flush_cycles"] = float(headers["flush"].mean())
         if self.kernel.auto:
             spent |= cost.estimate(headers)
-            if self.tell is not None and spent.get(cost.SLOWDOWN, 1.0) > cost.WORTH_SAYING:
+            if self.tell is not None and spent.get(SLOWDOWN, 1.0) > cost.WORTH_SAYING:
                 self.tell(cost.describe(spent, headers))
         return spent

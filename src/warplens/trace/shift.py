@@ -17,6 +17,8 @@ REGION_CYCLES, RECORD_CYCLES, EMPTY_CYCLES = "region_cycles", "record_cycles", "
 region without work measures."""
 ALONE_CYCLES = "record_alone_cycles"
 """Another: what a record takes where nothing hides it."""
+SLOWDOWN, MEASURED = "slowdown", "slowdown_measured"
+"""More: how much longer the kernel takes for its marks, estimated, and in this run with and without them."""
 
 
 def time_shift(trace: Trace) -> npt.NDArray[np.float64]:
