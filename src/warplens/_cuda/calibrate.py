@@ -43,6 +43,14 @@ extern "C" __global__ void calibrate(float* out, int rounds, wl::Buffer prof) {
   }
 #pragma unroll 1
   for (int i = 0; i < rounds; ++i) { WL_REGION("empty"); }
+#pragma unroll 1
+  for (int i = 0; i < rounds; ++i) {
+    WL_REGION("packed");
+    { WL_REGION("packed"); { WL_REGION("packed"); } }
+    { WL_REGION("packed"); }
+  }
+#pragma unroll 1
+  for (int i = 0; i < rounds; ++i) { WL_REGION("noted"); WL_VALUE("noted", i); }
   out[threadIdx.x] = v;
 }
 """

@@ -7,18 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.trace.model import Trace
-from warplens.trace.shift import ALONE_CYCLES, EMPTY_CYCLES, RECORD_CYCLES, REGION_CYCLES
+from warplens.trace.shift import ALONE_CYCLES, BEHIND_CYCLES, EMPTY_CYCLES, NOTED_CYCLES, RECORD_CYCLES, REGION_CYCLES
 
 SHORT, LONG, ROUNDS, WARM_UP = 64, 128, 120, 20
 """Dependent fmas in the short and the long regions, how often each runs, and how many of those warm up."""
-SLOTS = 10
-"""Records of one round."""
+PACKED = 8
+"""Records of one round of the region "packed". It has nothing but three more in it, two in each other and one beside,
+so that begins and ends lie right behind begins and right behind ends."""
+SLOTS = 10 + PACKED + 4
+"""Slots that one round of all regions takes."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     """Cycles on one GPU: `region` is what a region measures beyond its work, `record` what each record inside a region
-    adds to it, `empty` what a region without work measures, `alone` what a record takes where nothing hides it.
+    adds to it, `empty` what a region without work measures, `alone` what a record takes where nothing hides it,
+    `behind` the most that lies between two records with nothing between them, `noted` the same behind a value.
 
     The work is a chain of instructions that wait for each other. A region ends when its last instruction is issued, not
     when its result is there, so `region` is negative where the marks themselves add less than that. `record` is 0 where
@@ -30,6 +34,8 @@ class Calibration:
     record: float
     empty: float
     alone: float
+    behind: float
+    noted: float
 
     @property
     def cost(self) -> dict[str, float]:
@@ -39,21 +45,25 @@ class Calibration:
             RECORD_CYCLES: self.record,
             EMPTY_CYCLES: self.empty,
             ALONE_CYCLES: self.alone,
+            BEHIND_CYCLES: self.behind,
+            NOTED_CYCLES: self.noted,
         }
 
 
 def solve(trace: Trace, device: str) -> Calibration:
     """The constants that explain the medians of the calibration's regions."""
     codes, names = trace.codes("region")
-    raw = {
-        name: float(np.median(trace.numpy("dur_cycles")[codes == names.index(name)][WARM_UP:]))
-        for name in ("short", "long", "outer", "empty")
-    }
+    spans, begin = trace.of_kind("span"), trace.numpy("start_cycle")
+    end = begin + trace.numpy("dur_cycles")
+    of = {name: codes == names.index(name) for name in ("short", "long", "outer", "empty", "packed", "noted")}
+    raw = {name: float(np.median((end - begin)[of[name]][WARM_UP:])) for name in ("short", "long", "outer", "empty")}
     # An fma takes whole cycles. A cycle more or less in one of the medians would else count 64 times over.
     unit = round((raw["long"] - raw["short"]) / (LONG - SHORT))
     region = raw["short"] - SHORT * unit
     record = max((raw["outer"] - 3 * SHORT * unit - region) / 2, 0.0)
     # Half of what a round of the empty region takes, which is two records and the loop around them.
-    begins = trace.numpy("start_cycle")[codes == names.index("empty")]
-    alone = float(np.median(np.diff(begins[WARM_UP:]))) / 2
-    return Calibration(device, region, record, raw["empty"], alone)
+    alone = float(np.median(np.diff(begin[of["empty"]][WARM_UP:]))) / 2
+    moments = np.sort(np.concatenate((begin[of["packed"]], end[of["packed"]]))).reshape(-1, PACKED)
+    behind = float(np.median(np.diff(moments[WARM_UP:]), axis=0).max())
+    noted = float(np.median((end[of["noted"] & spans] - begin[of["noted"] & ~spans])[WARM_UP:]))
+    return Calibration(device, region, record, raw["empty"], alone, behind, noted)

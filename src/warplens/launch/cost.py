@@ -124,11 +124,11 @@ def _launch(woven: Woven, track: bytes) -> Launch:
     return Launch(_KERNEL, (1, 1, 1), (32, 1, 1), woven.regions, written, raw)
 
 
-def source(regions: Sequence[str] = ("short", "long", "outer", "empty")) -> str:
+def source(regions: Sequence[str] = ("short", "long", "outer", "empty", "packed", "noted")) -> str:
     """Chains of dependent fmas of known length in regions, as PTX with marks."""
 
-    def mark(letter: str, name: str) -> str:
-        return f"\t// {mark_text(letter, name)}"
+    def mark(letter: str, name: str, *operands: str) -> str:
+        return f"\t// {mark_text(letter, name, *operands)}"
 
     def work(count: int) -> list[str]:
         return ["\tfma.rn.f32 %f1, %f1, %f1, 0f3F000000;"] * count
@@ -141,6 +141,8 @@ def source(regions: Sequence[str] = ("short", "long", "outer", "empty")) -> str:
             mark("E", "outer"),
         ],
         "empty": [mark("B", "empty"), mark("E", "empty")],
+        "packed": [mark(letter, "packed") for letter in "BBBEEBEE"],
+        "noted": [mark("B", "noted"), mark("V", "noted", "u32", "%r1"), mark("E", "noted")],
     }  # fmt: skip
     lines = []
     for name in regions:

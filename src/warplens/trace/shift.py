@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from warplens.errors import WarplensError
+from warplens.trace.arrays import run_starts
 
 if TYPE_CHECKING:
     from warplens.trace.model import Trace
@@ -15,41 +17,106 @@ if TYPE_CHECKING:
 REGION_CYCLES, RECORD_CYCLES, EMPTY_CYCLES = "region_cycles", "record_cycles", "empty_cycles"
 """Keys of a launch's cost: what a region measures beyond the work in it, what each record inside adds to it, and what a
 region without work measures."""
+BEHIND_CYCLES, NOTED_CYCLES = "behind_cycles", "behind_value_cycles"
+"""More: the most that lies between a record and one right behind it, and between a value and a record behind that."""
 ALONE_CYCLES = "record_alone_cycles"
 """Another: what a record takes where nothing hides it."""
 SLOWDOWN, MEASURED = "slowdown", "slowdown_measured"
 """More: how much longer the kernel takes for its marks, estimated, and in this run with and without them."""
+SLACK = 1.125
+"""How much more than in the calibration may lie between two records with nothing between them: from a clock read to its
+store, compilers take a cycle or two more or less."""
+ROWS = 1 << 16
+"""Rows that are corrected at a time: what fits the cache is sorted several times faster."""
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
-def time_shift(trace: Trace) -> npt.NDArray[np.float64]:
-    """Cycles of every row less the constant of a region and that of each record inside; never below zero, and zero
-    where the region measures no more than an empty one.
+def time_shift(trace: Trace) -> Floats:
+    """Cycles of every row less what the marks took; never below zero, nor below those of the spans inside it together.
 
-    The trace keeps its raw durations. Launches without a calibration are refused: nothing is assumed.
+    A record makes the next one wait, until its store has read its registers, but work between them hides that. So what
+    lies between two records of a track counts as nothing where it is no longer than with nothing between them, and in
+    full, less the constant of a record, where it is longer. A span is what is left between its ends, less the constant
+    of a region. The trace keeps its raw durations. Launches without a calibration are refused: nothing is assumed.
     """
-    fixed, each, empty = _constants(trace)
-    launch = trace.numpy("launch")
-    spans = trace.of_kind("span")
-    raw = trace.numpy("dur_cycles").astype(np.float64)
-    alone = raw - each[launch] * records_inside(trace)
+    known = _constants(trace)
+    launch, spans = trace.numpy("launch"), trace.of_kind("span")
+    raw = trace.numpy("dur_cycles")
+    end = trace.numpy("start_cycle") + raw
+    work, pieces = _work(trace, spans, end, known)
     # The constant is that of regions with work in them, and may be negative: nothing comes of nothing.
-    corrected = np.where(alone <= empty[launch], 0.0, np.maximum(alone - fixed[launch], 0.0))
+    once = (known.region - known.record)[launch]
+    corrected = np.where(pieces > 0, np.maximum(work - once, 0.0), 0.0)
+    if (once < 0).any():
+        _hold(trace, spans, end, corrected)
     return np.where(spans, corrected, raw)
 
 
-def records_inside(trace: Trace) -> npt.NDArray[np.int64]:
-    """How many records each row's span encloses: two per span, one per instant or value, at any depth below it."""
-    depth, parent = trace.numpy("depth"), trace.numpy("parent").astype(np.int64)
-    own = np.where(trace.of_kind("span"), 2 - trace.numpy("open").astype(np.int64), 1)
-    inside = np.zeros(len(trace), np.int64)
-    for level in range(int(depth.max(initial=0)), 0, -1):
-        rows = np.flatnonzero((depth == level) & (parent >= 0))
-        np.add.at(inside, parent[rows], own[rows] + inside[rows])
-    return inside
+class _Constants(NamedTuple):
+    """By launch."""
+
+    region: Floats
+    record: Floats
+    behind: Floats
+    noted: Floats
 
 
-def _constants(trace: Trace) -> npt.NDArray[np.float64]:
-    """What a region, each record inside and an empty region measure, by launch."""
+def _work(trace: Trace, spans: Mask, end: Ints, known: _Constants) -> tuple[Floats, Ints]:
+    """Of every row: cycles in which the track did more than record, and into how many pieces records cut them."""
+    start, launch, values = trace.numpy("start_cycle"), trace.numpy("launch"), trace.of_kind("value")
+    columns: tuple[npt.NDArray[Any], ...] = trace.numpy("track"), start, end, spans, values, launch
+    heads = run_starts(columns[0])
+    work, pieces = np.zeros(len(end)), np.zeros(len(end), np.int64)
+    cuts = np.unique(np.searchsorted(heads, np.arange(0, len(end), ROWS)))
+    for first, last in pairwise((*heads[cuts[cuts < len(heads)]].tolist(), len(end))):
+        rows = slice(first, last)
+        work[rows], pieces[rows] = _between(known, *(column[rows] for column in columns))
+    return work, pieces
+
+
+def _between(
+    known: _Constants, track: Ints, start: Ints, end: Ints, spans: Mask, values: Mask, launch: Ints
+) -> tuple[Floats, Ints]:
+    """The same of some whole tracks."""
+    heads = run_starts(track)
+    # One behind the other on one line, so that one sort puts the records of each in order.
+    first, last = np.minimum.reduceat(start, heads), np.maximum.reduceat(end, heads)
+    offset = np.cumsum(np.append(0, (last - first + 1)[:-1])) - first
+    line = np.repeat(offset, np.diff(np.append(heads, len(start))))
+    begins, ends = start + line, end + line
+    moments = np.sort(np.concatenate((begins, ends[spans])))
+    of_track, records = launch[heads], np.add.reduceat(1 + spans.astype(np.int64), heads)
+    limit, each = np.repeat(known.behind[of_track], records), np.repeat(known.record[of_track], records)
+    limit[np.searchsorted(moments, begins[values], "right") - 1] = known.noted[launch[values]]
+    gap = np.diff(moments)
+    worked = gap > limit[:-1]
+    cycles = np.append(0.0, np.cumsum(np.where(worked, np.maximum(gap - each[:-1], 0.0), 0.0)))
+    pieces = np.append(0, np.cumsum(worked))
+    at, to = np.searchsorted(moments, begins), np.searchsorted(moments, ends)
+    return cycles[to] - cycles[at], pieces[to] - pieces[at]
+
+
+def _hold(trace: Trace, spans: Mask, end: Ints, corrected: Floats) -> None:
+    """Make every span as long as those directly inside it together: each of them had its constant given back."""
+    depth, parent, start = trace.numpy("depth"), trace.numpy("parent").astype(np.int64), trace.numpy("start_cycle")
+    track = trace.numpy("track")
+    inside = spans & (parent >= 0) & (end <= end[parent])
+    # What goes on after the next has begun beside it is asynchronous: such spans do not add up.
+    inside[:-1] &= (start[1:] >= end[:-1]) | (depth[1:] > depth[:-1]) | (track[1:] != track[:-1])
+    rows = np.flatnonzero(inside)
+    rows = rows[np.argsort(depth[rows], kind="stable")]
+    sums = np.zeros(len(corrected))
+    for level in reversed(np.split(rows, run_starts(depth[rows])[1:])):
+        around = parent[level]
+        np.add.at(sums, around, corrected[level])
+        corrected[around] = np.maximum(corrected[around], sums[around])
+
+
+def _constants(trace: Trace) -> _Constants:
+    """What the calibrations of the launches say; an empty region stands in where they do not know `behind`."""
     infos = trace.meta.launches
     missing = [info.kernel for info in infos if REGION_CYCLES not in info.cost or RECORD_CYCLES not in info.cost]
     if missing or not infos:
@@ -57,8 +124,10 @@ def _constants(trace: Trace) -> npt.NDArray[np.float64]:
             f"{missing[0] if missing else 'this trace'} has no calibration, so its durations cannot be corrected; call "
             "warplens.cuda.calibrate() before profiling, on the same GPU and with the profile's full="
         )
-    constants = np.zeros((3, max(info.launch for info in infos) + 1))
+    constants = np.zeros((4, max(info.launch for info in infos) + 1))
     for info in infos:
         cost = info.cost
-        constants[:, info.launch] = cost[REGION_CYCLES], cost[RECORD_CYCLES], cost.get(EMPTY_CYCLES, 0.0)
-    return constants
+        behind = max(cost.get(BEHIND_CYCLES, 0.0), cost.get(EMPTY_CYCLES, 0.0)) * SLACK
+        noted = max(cost.get(NOTED_CYCLES, 0.0) * SLACK, behind)
+        constants[:, info.launch] = cost[REGION_CYCLES], cost[RECORD_CYCLES], behind, noted
+    return _Constants(*constants)
