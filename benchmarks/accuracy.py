@@ -1,6 +1,6 @@
 """How right the numbers are on this GPU: regions of known length, empty and nested ones, and placement across SMs.
 
-    python benchmarks/accuracy.py [--marks woven] [--lengths] [--json FILE]
+    python benchmarks/accuracy.py [--marks woven] [--lengths] [--json FILE] [--raw FOLDER]
 
 Both forms of marks: woven, as `warplens.cuda.compile` does it, and direct, as the compiler sees it in other programs.
 Expected is the work's length from the issue of its first instruction to the issue of one that needs its last result.
@@ -12,12 +12,15 @@ without a use inside, a load's latency lies outside. A sleep differs from call t
 before and after it said, and what two more reads take with nothing between them. `bare` is what the two reads around
 the work once said: `added`, raw less bare, is what the marks add (not known of a sleep, which no two calls take alike).
 Corrected durations are `Trace.time_shift()` with the constants that `warplens.cuda.calibrate()` measured just before.
+`gaps` are what lies between one record and the next. With --raw the trace of every run stays, and that of the
+calibration's own kernel, so that other constants can be tried on the same records.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,8 @@ from placement import BAR_NS, measure
 
 import warplens as wl
 import warplens.cuda as wlcu
+from warplens._cuda.calibrate import SOURCE
+from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS
 
 REPEATS, WARM_UP = 200, 20
 WORK = {"fma": 0, "shared": 1, "l2": 2, "sleep": 3, "nested": 4}
@@ -55,6 +60,9 @@ class Run:
     """One warp doing `work`: raw and corrected cycles of each region, what two bare clock reads around the work say,
     and its length."""
 
+    folder: Path | None = None
+    """Where the traces stay."""
+
     def __init__(self, work: str, amount: int, chase: Chase, woven: bool, each: int = 0) -> None:
         definitions = [f"-DWORK={WORK[work]}", f"-DAMOUNT={amount}", f"-DEACH={each}"]
         kernel = wlcu.compile(KERNELS / "accuracy.cu", options=definitions, woven=woven)["accuracy"]
@@ -64,8 +72,20 @@ class Run:
             with wl.profile(records_per_warp=16 * REPEATS) as profile:
                 kernel.launch(1, 32, np.uint64(samples.address), np.uint64(start), np.int32(REPEATS))
             self.trace = profile.trace
+        self.keep(self.trace, f"{work}-{amount}-{each}", woven)
         once, twice = np.median(samples.read(np.uint64).astype(np.float64).reshape(2, -1)[:, WARM_UP:], axis=1)
         self.bare, self.length = float(once), float(twice - once)
+
+    @classmethod
+    def keep(cls, trace: wl.Trace, name: str, woven: bool) -> None:
+        if cls.folder is not None:
+            trace.save(cls.folder / f"{FORMS[not woven]}-{name}.warplens")
+
+    def gaps(self) -> list[float]:
+        """Cycles between the records of one repetition, in their order."""
+        spans, begin = self.trace.of_kind("span"), self.trace.numpy("start_cycle")
+        moments = np.sort(np.concatenate((begin, (begin + self.trace.numpy("dur_cycles"))[spans])))
+        return [mid(column) for column in np.diff(moments.reshape(REPEATS, -1))[WARM_UP:].T]
 
     def cycles(self, region: str) -> tuple[Any, Any]:
         codes, names = self.trace.codes("region")
@@ -122,6 +142,7 @@ def nesting(chase: Chase, woven: bool, each: int, fma: float) -> dict[str, Any]:
             raw, corrected = run.cycles(name)
             row[name] = {"expected": round(fma * each * inside, 1), "raw": mid(raw), "corrected": mid(corrected)}
         result[f"depth {depth}"] = row
+        result["gaps"] = {**result.get("gaps", {}), f"depth {depth}": run.gaps()}
     outermost = [result[f"depth {depth}"]["work"]["raw"] - fma * each * depth for depth in (1, 2, 3, 4)]
     result["added per level"] = round(float(np.polyfit(range(1, 5), outermost, 1)[0]), 2)
     errors = [abs(row["corrected"] - row["expected"]) for d in (1, 2, 3, 4) for row in result[f"depth {d}"].values()]
@@ -160,6 +181,11 @@ def regions(chase: Chase, form: str) -> dict[str, Any]:
 
 def constants(chase: Chase, woven: bool) -> dict[str, float]:
     """What the calibration says of these marks, as a launch with them carries it."""
+    kernel = wlcu.compile(SOURCE, options=[f"-DSHORT={SHORT}", f"-DLONG={LONG}"], woven=woven)["calibrate"]
+    out = Memory(128)
+    with wl.profile(records_per_warp=2 * SLOTS * ROUNDS) as profile:
+        kernel.launch(1, 32, np.uint64(out.address), np.int32(ROUNDS))
+    Run.keep(profile.trace, "calibrate", woven)
     launch = Run("fma", 64, chase, woven).trace.meta.launches[0]
     return {name: cost for name, cost in launch.cost.items() if name.endswith("_cycles")}
 
@@ -180,8 +206,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", help="write the result here too")
     parser.add_argument("--marks", nargs="+", choices=FORMS, default=FORMS, help="woven, direct or both")
+    parser.add_argument("--raw", type=Path, metavar="FOLDER", help="save the trace of every run there")
     parser.add_argument("--lengths", action="store_true", help="leave placement out")
     options = parser.parse_args()
+    if options.raw:
+        options.raw.mkdir(parents=True, exist_ok=True)
+        Run.folder = options.raw
     wlcu.calibrate()
     chase = Chase()
     result: dict[str, Any] = {"context": context("python benchmarks/accuracy.py"), "bars": {}}

@@ -316,6 +316,8 @@ def test_calibrated_durations_are_those_of_the_work() -> None:
     assert 0 <= calibration.record < 60
     assert -4 <= calibration.region < 60, "a region ends when its last fma is issued, 4 cycles before its result"
     assert calibration.empty < 60
+    assert 0 <= calibration.behind <= 4, "records of one block lie in one store, so none waits for another's"
+    assert calibration.noted < 60
     assert 0 < calibration.alone < 60, "where nothing hides it, a record takes cycles"
     repeats = 200
     samples = Ints(2 * 2 * repeats)
@@ -327,6 +329,24 @@ def test_calibrated_durations_are_those_of_the_work() -> None:
     length = np.median(twice) - np.median(once)
     assert length == pytest.approx(4 * 256, rel=0.005), "a dependent fma takes 4 cycles"
     assert abs(float(np.median(corrected)) - length) <= 2
+
+
+@pytest.mark.parametrize("woven", [True, False])
+@pytest.mark.parametrize("each", [0, 64])
+def test_calibrated_regions_inside_each_other_lose_what_their_marks_took(woven: bool, each: int) -> None:
+    """Five regions in each other, `each` fmas of 4 cycles in all but the outermost."""
+    options = ["-DWORK=4", "-DAMOUNT=4", f"-DEACH={each}"]
+    nested = wlcu.compile(BENCHMARKS / "accuracy.cu", options=options, woven=woven)["accuracy"]
+    wlcu.calibrate()
+    repeats = 100
+    samples = Ints(2 * 2 * repeats)
+    with wl.profile(records_per_warp=16 * repeats) as prof:
+        nested.launch(1, 32, samples, np.uint64(0), repeats)
+    depth, corrected = prof.trace.numpy("depth"), prof.trace.time_shift()
+    found = [float(np.median(corrected[depth == level][20:])) for level in range(5)]
+    errors = [abs(cycles - 4 * each * fmas) for cycles, fmas in zip(found, (4, 4, 3, 2, 1), strict=True)]
+    assert float(np.median(errors)) <= 2, found
+    assert max(errors) <= 12, found
 
 
 def test_a_module_runs_in_every_context() -> None:
