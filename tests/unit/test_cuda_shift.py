@@ -17,8 +17,8 @@ from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, SHORT, WARM_UP, Calibration, solve
 from warplens.record.layout import HEADER, HEADER_BYTES, RECORD, TRACK_MAGIC, Kind, TrackState, track_stride, word0
+from warplens.trace import shift
 from warplens.trace.model import Trace
-from warplens.trace.shift import SLACK
 
 Record = tuple[Kind, int, int]
 """Kind, region and clock."""
@@ -105,8 +105,8 @@ def test_work_too_short_to_show_is_all_that_is_lost(program: Program, behind: in
     found = program.trace(program.clocks(behind, behind, 0), costs(0, 0, behind, behind)).time_shift().tolist()
     for (begin, end), cycles in zip(program.rows(), found, strict=True):
         inside = program.work[begin + 1 : end + 1]
-        assert sum(work for work in inside if work > behind * SLACK) <= cycles <= sum(inside)
-        assert cycles == sum(work for work in inside if work > behind * SLACK)
+        assert sum(work for work in inside if work > behind * shift.SLACK) <= cycles <= sum(inside)
+        assert cycles == sum(work for work in inside if work > behind * shift.SLACK)
 
 
 @given(
@@ -147,6 +147,13 @@ def test_nested_regions_of_an_h200_lose_what_their_ends_took() -> None:
     assert result.time_shift().tolist() == [1032, 1032, 770, 514, 258]
 
 
+def test_two_regions_beside_each_other_are_as_long_as_the_one_around_them() -> None:
+    """Each ends before its last result is there, and the wait for it passes while the next begins."""
+    clocks = [0, *accumulate([22, 255, 22, 255, 22])]
+    program = Program([Kind.BEGIN, Kind.BEGIN, Kind.END, Kind.BEGIN, Kind.END, Kind.END], [])
+    assert program.trace(clocks, costs(-1, 1, 22, 32)).time_shift().tolist() == [512, 256, 256]
+
+
 def test_spans_in_flight_do_not_add_up() -> None:
     """Copies that overlap each other, within a region that is shorter than both together."""
     records = [
@@ -157,10 +164,12 @@ def test_spans_in_flight_do_not_add_up() -> None:
     assert found.tolist() == [1102, 802, 802]
 
 
-def test_tracks_and_launches_keep_their_own_records_and_constants() -> None:
+@pytest.mark.parametrize("rows", [1, 5, 100])
+def test_tracks_and_launches_keep_their_own_records_and_constants(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shift, "ROWS", rows)
     records = [(Kind.BEGIN, 1, 0), *span(1, 20, 20), (Kind.END, 1, 60)]
-    launches = [launch(records, {1: "r"}, costs(0, 0, behind, behind)) for behind in (20, 0)]
-    assert decode(Capture(launches)).time_shift().tolist() == [0, 0, 60, 20]
+    launches = [launch(records, {1: "r"}, costs(0, 0, behind, behind)) for behind in (20, 0, 20)]
+    assert decode(Capture(launches)).time_shift().tolist() == [0, 0, 60, 20, 0, 0]
 
 
 def test_a_region_shorter_than_its_marks_is_zero_and_instants_count_once() -> None:
@@ -170,10 +179,10 @@ def test_a_region_shorter_than_its_marks_is_zero_and_instants_count_once() -> No
 
 
 def test_a_region_that_ends_before_its_result_gets_those_cycles_back_but_an_empty_one_stays_empty() -> None:
-    cost = {"region_cycles": -2, "record_cycles": 0, "empty_cycles": 1}
-    lengths = {254: 256, 0: 0, 1: 0, 2: 4}
-    records = [line for i, length in enumerate(lengths) for line in span(1, 300 * i, length)]
-    assert trace(records, {1: "r"}, cost).time_shift().tolist() == list(lengths.values())
+    records = [line for i, length in enumerate((254, 0, 1, 2)) for line in span(1, 300 * i, length)]
+    for empty, shortest in ((1, 0), (0, 3)):
+        cost = {"region_cycles": -2, "record_cycles": 0, "empty_cycles": empty}
+        assert trace(records, {1: "r"}, cost).time_shift().tolist() == [256, 0, shortest, 4]
 
 
 def test_without_a_calibration_nothing_is_assumed() -> None:
