@@ -138,13 +138,14 @@ def test_marks_that_make_none_wait_lose_a_constant_alone(program: Program, regio
 
 
 def test_nested_regions_of_an_h200_lose_what_their_ends_took() -> None:
-    """Direct marks around 64 fmas in each of four levels, 256 cycles: the medians that were measured, 9 to 108 more."""
-    gaps = [10, 263, 257, 257, 257, 22, 22, 22, 22]
+    """Direct marks around 64 fmas of 4 cycles in each of four levels. The durations were measured; what lies between
+    the records follows from them and the machine code."""
+    gaps = [10, 264, 257, 257, 257, 22, 22, 21, 22]
     clocks = [0, *accumulate(gaps)]
     program = Program([Kind.BEGIN] * 5 + [Kind.END] * 5, [])
     result = program.trace(clocks, costs(-1, 1, 22, 32))
     assert result.numpy("dur_cycles").tolist() == [1132, 1100, 815, 536, 257]
-    assert result.time_shift().tolist() == [1032, 1032, 770, 514, 258]
+    assert result.time_shift().tolist() == [1033, 1033, 770, 514, 258]
 
 
 def test_two_regions_beside_each_other_are_as_long_as_the_one_around_them() -> None:
