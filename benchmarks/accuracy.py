@@ -12,6 +12,8 @@ without a use inside, a load's latency lies outside. A sleep differs from call t
 before and after it said, and what two more reads take with nothing between them. `bare` is what the two reads around
 the work once said: `added`, raw less bare, is what the marks add (not known of a sleep, which no two calls take alike).
 Corrected durations are `Trace.time_shift()` with the constants that `warplens.cuda.calibrate()` measured just before.
+`short` are regions of a few fmas, down to less than what direct records wait for each other: what the correction takes
+for nothing is wrong there, and no other region here would show it. They are judged apart from the rest.
 `gaps` are what lies between one record and the next. With --raw the trace of every run stays, and that of the
 calibration's own kernel, so that other constants can be tried on the same records.
 """
@@ -38,6 +40,7 @@ FORMS = ("woven", "direct")
 PLACED = ("lines", "timer")
 """Of the ways to release a barrier in placement.py: the quickest of those whose release travels, and one that lets all
 SMs go at one moment."""
+SHORT_AMOUNTS = (1, 2, 3, 4, 5, 6, 8, 12)
 AMOUNTS = {"fma": (16, 64, 256, 1024, 4096), "shared": (16, 64, 256, 1024), "l2": (16, 64, 256), "sleep": (1000, 10000)}
 
 
@@ -132,6 +135,21 @@ def lengths(chase: Chase, woven: bool) -> dict[str, Any]:
     return result
 
 
+def short(chase: Chase, woven: bool, fma: float) -> dict[str, Any]:
+    """Regions of a few fmas of `fma` cycles."""
+    rows = []
+    for amount in SHORT_AMOUNTS:
+        raw, corrected = Run("fma", amount, chase, woven).cycles("work")
+        expected = fma * amount
+        rows.append(
+            {
+                "amount": amount, "expected": expected, "raw": mid(raw), "corrected": mid(corrected),
+                "error": mid(corrected - expected),
+            }
+        )  # fmt: skip
+    return {"rows": rows, "median error": mid([abs(row["error"]) for row in rows])}
+
+
 def nesting(chase: Chase, woven: bool, each: int, fma: float) -> dict[str, Any]:
     """Regions inside each other with `each` fmas of `fma` cycles in every one but the outermost, by depth."""
     result: dict[str, Any] = {"fmas in each": each}
@@ -171,6 +189,7 @@ def regions(chase: Chase, form: str) -> dict[str, Any]:
     result: dict[str, Any] = {"calibration": constants(chase, woven), "lengths": lengths(chase, woven)}
     for key, each in (("empty regions", 0), ("nested regions", 64)):
         result[key] = nesting(chase, woven, each, result["lengths"]["fma"]["each"])
+    result["short"] = short(chase, woven, result["lengths"]["fma"]["each"])
     known = [abs(row["error"]) for kind in result["lengths"].values() for row in kind["rows"]]
     nested = [error for key in ("empty regions", "nested regions") for error in result[key]["errors"]]
     result["remaining error"] = {
@@ -198,6 +217,7 @@ def met(form: str, result: dict[str, Any]) -> dict[str, bool]:
         "remaining error at most 2 cycles at the median": result["remaining error"]["all"] <= 2,
         "of known lengths alone": result["remaining error"]["known lengths"] <= 2,
         "of nested regions alone": result["nested regions"]["median error"] <= 2,
+        "of regions of 1 to 12 fmas": result["short"]["median error"] <= 2,
     }
     return {f"{form}: {bar}": holds for bar, holds in bars.items()}
 
