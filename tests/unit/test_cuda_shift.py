@@ -138,8 +138,8 @@ def test_marks_that_make_none_wait_lose_a_constant_alone(program: Program, regio
 
 
 def test_nested_regions_of_an_h200_lose_what_their_ends_took() -> None:
-    """Direct marks around 64 fmas of 4 cycles in each of four levels, as measured; the 264 are work that waits for a store
-    of the marks before it, which nothing in the trace tells from work."""
+    """Direct marks around 64 fmas of 4 cycles in each of four levels, as measured. The 264 are work that waits for a
+    store of the marks before it: nothing in the trace tells that from work."""
     gaps = [10, 264, 257, 257, 257, 22, 22, 21, 22]
     clocks = [0, *accumulate(gaps)]
     program = Program([Kind.BEGIN] * 5 + [Kind.END] * 5, [])
