@@ -5,22 +5,24 @@
 Each kernel is woven, assembled by the toolkit's ptxas and changed in place: all else keeps its registers and schedule.
 
     off       the marks are comments
+    clocks    clock reads in their place, each used once, and nothing else: the floor of whatever reads the clock there
     woven     as it is
     no wait   nothing waits for the store to have read its registers. A race by construction: the records are wrong
     no store  NOPs instead of the record stores
     nothing   NOPs instead of all that was woven into the loop: what is left is what marks did to ptxas's schedule
 
-A NOP takes the issue slot of what it replaces, stalls for as long and waits for the same. Printed, off and woven: the
-kernel's registers, the instructions of its hot loop, and the cycles for which they stall a warp (inner loops counted
-once). On the GPU also cycles per mark of loops of nothing but marks (ptxas leaves no loop without them), and the
-slowdown of GEMMs against `off`, with its quartiles and whether the product has the same bits. `--static` needs no GPU.
-Needs ptxas, and nvdisasm, which tells the line of PTX that an instruction comes from.
+A NOP takes the issue slot of what it replaces, stalls for as long and waits for the same. Printed of the first three:
+registers, the instructions of its hot loop, and the cycles for which they stall a warp (inner loops counted
+once). On the GPU also cycles per mark of loops of nothing but marks (ptxas leaves no loop without them; their floor is
+in cuda_overhead.py), and the slowdown of GEMMs against `off`, with its quartiles and whether the product has the same
+bits. `--static` needs no GPU. Needs ptxas, and nvdisasm, which tells the line of PTX that an instruction comes from.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,13 +62,27 @@ def variants(what: Gemm | int) -> Variants:
     if not stores:
         raise SystemExit("no instruction comes from a woven store: is nvdisasm as new as ptxas?")
     waits = [(one, store.reads) for store in stores for one in waits_for(store, loop)]
-    cubins = {"off": off.cubin, "woven": on.cubin} | {
+    clocks = assemble(clocks_alone(plain), ARCH)
+    cubins = {"off": off.cubin, "clocks": clocks.cubin, "woven": on.cubin} | {
         "no wait": on.changed([one.unwaiting(barrier) for one, barrier in waits]),
         "no store": on.changed([one.taken_out() for one in stores]),
         "nothing": on.changed([one.taken_out() for one in added]),
     }
-    code = {"off": off.static(), "woven": on.static(), "woven in": [one.text for one in added]}
+    code = {"off": off.static(), "clocks": clocks.static(), "woven": on.static()}
+    code |= {"woven in": [one.text for one in added]}
     return Variants(woven, cubins, code | {"waits for the store": [one.text for one, _ in waits]})
+
+
+def clocks_alone(plain: str) -> str:
+    """A clock read instead of each mark, one for marks side by side, as the weaver reads it."""
+    marks = r"// @warplens [BEI] #\d+\n(?:\s*// (?:end|begin) inline asm\n|\s*// @warplens [BEI] #\d+\n)*"
+    read = "mov.u32 %floor_c, %clock; xor.b32 %floor_s, %floor_s, %floor_c;\n"
+    declared = "{\n\t.reg .b32 %floor_c, %floor_s;\n\t.reg .pred %floor_p;\n\tmov.b32 %floor_s, 0;\n"
+    text, reads = re.subn(marks, read, plain)
+    if not reads:
+        raise SystemExit("no mark in the PTX")
+    text = re.sub(r"(?m)^\{\n", lambda _: declared, text, count=1)
+    return re.sub(r"(?m)^\s*ret;", "\tsetp.eq.u32 %floor_p, %floor_s, 0x9e3779b9;\n\t@%floor_p trap;\n\tret;", text)
 
 
 def waits_for(store: Instruction, loop: list[Instruction]) -> list[Instruction]:
@@ -81,7 +97,8 @@ def waits_for(store: Instruction, loop: list[Instruction]) -> list[Instruction]:
 
 
 def time_marks(which: Variants, pairs: int) -> dict[str, Any]:
-    programs = {name: Loaded(cubin, "micro", which.woven) for name, cubin in which.cubins.items() if name != "off"}
+    timed = {name: cubin for name, cubin in which.cubins.items() if name not in ("off", "clocks")}
+    programs = {name: Loaded(cubin, "micro", which.woven) for name, cubin in timed.items()}
     rows = {name: per_mark(one, pairs, 7, counting=name == "woven") for name, one in programs.items()}
     return {name: {shape: row[shape] for shape in SHAPES} for name, row in rows.items()}
 

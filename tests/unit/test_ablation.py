@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,17 @@ def test_nops_stand_for_what_was_woven_in_and_nothing_else_changes(loop: Variant
     assert sum("SR_CLOCK" in one.text for one in body) == sum("SR_CLOCK" in text for text in said) > 1
     assert not any("SR_CLOCK" in text or "STG" in text for text in left), left
     assert sum("MMA" in text for text in left) == sum("MMA" in one.text for one in body)
+
+
+@needs_nvrtc
+@ready
+def test_the_floor_reads_the_clock_where_marks_do_and_stores_nothing() -> None:
+    gemm = variants(LOOPS["gemm"])
+    plain, floor, woven = (sass.hot_loop(read(gemm.cubins[name])) for name in ("off", "clocks", "woven"))
+    assert sum("SR_CLOCK" in one.text for one in floor) == sum("SR_CLOCK" in one.text for one in woven) == 6
+    assert not any("STG" in one.text for one in floor)
+    kinds = [Counter(one.text.split()[0] for one in loop if "MMA" in one.text) for loop in (plain, floor)]
+    assert kinds[0] == kinds[1]
 
 
 @needs_nvrtc
