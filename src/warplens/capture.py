@@ -151,11 +151,8 @@ def write_capture(capture: Capture, path: str | os.PathLike[str], *, force: bool
 
 def is_capture(path: str | os.PathLike[str]) -> bool:
     """Whether the file starts like a capture."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def read_capture(path: str | os.PathLike[str]) -> Capture:

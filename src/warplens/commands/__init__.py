@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from warplens import __version__
+from warplens.commands.plain import make_plain
 from warplens.errors import WarplensError, did_you_mean
 
 _VERBS = {
@@ -67,20 +68,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show(error)
         return error.exit_code
     except WarplensError as error:
-        click.echo(f"warplens: {error}", err=True)
+        _complain(f"warplens: {error}")
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("warplens: interrupted", err=True)
+        _complain("warplens: interrupted")
         return 130
     except BrokenPipeError:
         # A closed pager is not a failure; point stdout elsewhere so that its flush at exit stays silent.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        click.echo(f"warplens: {error.filename or 'file'}: {error.strerror or error}", err=True)
+        _complain(f"warplens: {error.filename or 'file'}: {error.strerror or error}")
         return 1
     except MemoryError:
-        click.echo("warplens: out of memory; select part of the trace, or use a machine with more", err=True)
+        _complain("warplens: out of memory; select part of the trace, or use a machine with more")
         return 1
 
 
@@ -92,7 +93,11 @@ def _show(error: click.ClickException) -> None:
         error.show()
         return
     command = "warplens" if ctx is None else ctx.command_path
-    click.echo(f"{command}: {message[:1].lower()}{message[1:]}; see {command} --help", err=True)
+    _complain(f"{command}: {message[:1].lower()}{message[1:]}; see {command} --help")
+
+
+def _complain(line: str) -> None:
+    click.echo(line, make_plain(sys.stderr))
 
 
 def entry() -> None:

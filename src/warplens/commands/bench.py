@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from warplens.bench.results import BROKEN, Results, Row
 from warplens.bench.store import SUFFIXES, load_results
 from warplens.bench.text import columns, heading, how, remarks, where
 from warplens.commands.common import force_option, json_option, print_json, stderr, stdout, table, time_ns
+from warplens.commands.plain import make_plain
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable
 from warplens.view.fitting import Fitting
@@ -159,9 +161,9 @@ def _show(results: Results, given: dict[str, Any]) -> None:
     if given["as_json"]:
         print_json(results.to_json())
     elif given["as_csv"]:
-        click.echo(results.to_csv(), nl=False)
+        click.echo(results.to_csv(), make_plain(sys.stdout), nl=False)
     elif given["as_markdown"]:
-        click.echo(results.to_markdown(), nl=False)
+        click.echo(results.to_markdown(), make_plain(sys.stdout), nl=False)
     else:
         console = stdout()
         for (name, others), rows in results.groups().items():

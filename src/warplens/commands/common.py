@@ -6,11 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
 
+from warplens.commands.plain import make_plain
 from warplens.trace.io import load
 from warplens.trace.model import Trace
 from warplens.view.fitting import Fitting
@@ -27,12 +28,16 @@ class _Console(Console):
 
 def stdout() -> Console:
     """Results. Rich drops colour by itself when NO_COLOR is set or this is not a terminal."""
-    return _Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+    return _console(sys.stdout)
 
 
 def stderr() -> Console:
     """Narration and progress."""
-    return _Console(file=sys.stderr, highlight=False, stderr=True, width=None if sys.stderr.isatty() else 160)
+    return _console(sys.stderr)
+
+
+def _console(stream: TextIO) -> Console:
+    return _Console(file=make_plain(stream), highlight=False, width=None if stream.isatty() else 160)
 
 
 def print_json(document: Any) -> None:

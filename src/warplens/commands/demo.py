@@ -39,7 +39,7 @@ def command(output: str, force: bool, as_json: bool) -> None:
     trace = decode(run.capture)
     folder.mkdir(parents=True, exist_ok=True)
     # The source beside the trace, where reports look for the lines that its regions name.
-    targets[3].write_text(samples.SOURCE.read_text())
+    targets[3].write_bytes(samples.SOURCE.read_bytes())
     trace.save(targets[0])
     for target in targets[1:3]:
         trace.export(target)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 
 import click
+from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.roofline import roofline
@@ -57,7 +59,7 @@ def command(
         limit=html.LIMIT if limit is None else limit,
         roofs=roofs,
         sources=[*folders, Path.cwd(), *(Path(path).resolve().parent for path in traces)],
-        labels=[Path(path).name for path in traces],  # a report is passed on; folders are nobody's business
+        labels=[_label(path) for path in traces],
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
     )
     with working(f"writing {target}"):
@@ -66,4 +68,9 @@ def command(
     if as_json:
         print_json({"file": str(target), "bytes": size, "spans": [len(trace) for trace in loaded]})
     else:
-        stderr().print(f"wrote {target} ({size / 1e6:,.1f} MB); open it in any browser, no server needed")
+        stderr().print(f"wrote {escape(str(target))} ({size / 1e6:,.1f} MB); open it in any browser, no server needed")
+
+
+def _label(path: str) -> str:
+    """The file's name alone: a report is passed on, and folders are nobody's business."""
+    return os.fsencode(Path(path).name).decode(errors="replace")

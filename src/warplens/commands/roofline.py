@@ -104,7 +104,7 @@ def amount(text: str | None, option: str) -> float | None:
 def read_ceilings(path: str) -> tuple[str, dict[str, float]]:
     """The device and its rates, as `--measure --json` printed them."""
     try:
-        document = json.loads(Path(path).read_text())
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
         rates = {str(name): float(value) for name, value in document["measured"].items()}
         if wrong := [name for name, value in rates.items() if not 0 < value < math.inf]:
             raise ValueError(f"{wrong[0]} is {rates[wrong[0]]:g}")

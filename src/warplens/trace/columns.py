@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,6 +57,13 @@ class LazyColumns:
         return self._makers[name]()
 
 
+@contextmanager
+def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file by its name in bytes: Arrow would refuse a name that is not UTF-8."""
+    with pa.OSFile(os.fsencode(path)) as file:
+        yield pq.ParquetFile(file)
+
+
 class ParquetColumns:
     """The columns of one Parquet file; `fixed` ones are constants that its folder's name holds."""
 
@@ -70,7 +79,8 @@ class ParquetColumns:
         """Several columns in one pass over the file."""
         stored = [name for name in names if name not in self._fixed]
         try:
-            table = pq.ParquetFile(self._path).read(stored)
+            with open_parquet(self._path) as file:
+                table = file.read(stored)
             found = {name: combined(table.column(name).cast(COLUMNS[name])) for name in stored}
         except (pa.ArrowException, OSError) as error:
             problem = f"cannot be read ({str(error).splitlines()[0][:120]})"

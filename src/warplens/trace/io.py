@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from warplens.capture import is_capture, read_capture
 from warplens.errors import CaptureError, WarplensError, did_you_mean
 from warplens.files import atomic_write, check_writable
-from warplens.trace.columns import ParquetColumns
+from warplens.trace.columns import ParquetColumns, open_parquet
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
 from warplens.trace.schema import COLUMNS, SCHEMA_VERSION, Losses, Meta
@@ -34,7 +34,13 @@ def load(path: str | os.PathLike[str]) -> Trace:
         return _load_folder(source)
     if not source.exists():
         raise CaptureError(source, "file", "does not exist", f"check the path{_nearby(source)}")
-    if is_capture(source):
+    try:
+        captured = is_capture(source)
+    except OSError as error:
+        raise CaptureError(
+            source, "file", f"cannot be read ({error.strerror or error})", "check its permissions"
+        ) from None
+    if captured:
         from warplens.decode import decode
 
         return decode(read_capture(source))
@@ -77,8 +83,11 @@ def _load_file(path: Path) -> Trace:
     if path.stat().st_size == 0:
         raise CaptureError(path, "file", "is empty (0 bytes)", again)
     try:
-        schema = pq.read_metadata(path)
+        with open_parquet(path) as file:
+            schema = file.metadata
     except (pa.ArrowException, OSError) as error:
+        if _starts_as_parquet(path):
+            raise CaptureError(path, "file", "is cut short: its last bytes are not there", again) from None
         what = str(error).split(".")[0][:120]
         remedy = f"expected a {SUFFIX} trace or a capture; {again}"
         if path.suffix in _EXPORTED:
@@ -107,6 +116,11 @@ def _load_file(path: Path) -> Trace:
     if missing:
         raise CaptureError(path, "columns", f"{', '.join(missing)} missing", again)
     return Trace(ParquetColumns(path, schema.num_rows, {n: v for n, v in fixed.items() if n not in names}), meta)
+
+
+def _starts_as_parquet(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4) == b"PAR1"
 
 
 def _load_folder(folder: Path) -> Trace:
