@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -241,3 +242,27 @@ def test_the_demo_runs_says_where_and_leaves_its_files(tmp_path: Path, capsys: p
     assert "already exists" in capsys.readouterr().err
     assert main(["demo", "-o", str(folder), "--force", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["spans"] == len(trace)
+
+
+def test_a_report_of_a_device_that_is_not_listed_takes_another_roof(
+    capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = ["report", capture, "--flops", "1e9", "--bytes", "1MiB", "-o", str(tmp_path / "r.html"), "--force"]
+    assert main(work) == 2
+    options = set(re.findall(r"--[a-z]+", capsys.readouterr().err))
+    assert options == {"--device", "--ceilings"}
+    measured = tmp_path / "roof.json"
+    measured.write_text('{"device": "this one", "measured": {"bandwidth": 1000, "fp16": 100}}')
+    for option, value, name in (("--device", "H100", b"H100 SXM5"), ("--ceilings", str(measured), b"this one")):
+        assert main([*work, option, value]) == 0
+        assert name in (tmp_path / "r.html").read_bytes()
+
+
+def test_shared_memory_may_be_given_in_kib(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for shared in ("36864", "36KiB", "36*1024"):
+        assert main(["occupancy", "--threads", "128", "--shared", shared]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1] == answers[2]
+    assert main(["occupancy", "--threads", "128", "--shared", "some"]) == 2
+    assert "--shared 'some': expected a number" in capsys.readouterr().err

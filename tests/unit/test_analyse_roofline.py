@@ -41,6 +41,8 @@ def test_memory_bound_and_neither() -> None:
     slow = wl.roofline(time_ns=1e6, bytes=0.5e9, flops=1e9, device="H200", dtype="fp32")
     assert slow.bound == "neither"
     assert "left of the ridge" in slow.advice
+    dense = wl.roofline(time_ns=1e6, bytes=1e6, flops=1.2e9, device="H200")
+    assert "at 1,200 FLOP/byte" in dense.advice
     impossible = wl.roofline(time_ns=1e6, bytes=9e9, device="H200")
     assert "Above the roof" in impossible.advice
 
@@ -91,7 +93,8 @@ def test_every_listed_device_has_a_source_and_limits() -> None:
         assert peak.capability in LIMITS
         assert peak.bandwidth > 0
         assert all(rate > 0 for rate in peak.tflops.values())
-    assert find_peak("Some other card") is None
+    for other in ("Some other card", "NVIDIA RTX A1000", "H2000", "NVIDIA B2000"):
+        assert find_peak(other) is None
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,13 @@ def test_low_memory_throughput_is_an_issue_only_where_memory_is_the_roof(
     assert verdicts(trace(busy()), bytes=moved, flops=flops)[MEMORY] == verdict
 
 
+def test_only_what_was_not_given_is_asked_for() -> None:
+    trace = make_trace([Span("load", 0, 100)])
+    said = {moved: diagnose(trace, given=Given(bytes=moved)).issues[0].what for moved in (None, 1e6)}
+    assert ("(--bytes)" in said[None], "(--ceilings)" in said[None]) == (True, True)
+    assert ("(--bytes)" in said[1e6], "(--ceilings)" in said[1e6]) == (False, True)
+
+
 def test_scattered_loads_are_named_by_nsight_compute_with_or_without_bytes() -> None:
     ncu = NcuKernel("kernel", sectors=31.9, load_efficiency=0.06)
     for given in ({}, {"bytes": 48e6}):

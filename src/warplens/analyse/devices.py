@@ -83,7 +83,8 @@ PEAKS = (
 
 def find_peak(name: str) -> Peak | None:
     """The listed peaks of a device by the name its driver gives it."""
-    return next((peak for peak in PEAKS if re.search(peak.pattern, name, re.IGNORECASE)), None)
+    # A name goes on with letters (V100S), never with digits: an RTX A1000 is no A100.
+    return next((peak for peak in PEAKS if re.search(rf"(?:{peak.pattern})(?!\d)", name, re.IGNORECASE)), None)
 
 
 def peak_of(name: str) -> Peak:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from warplens.analyse.devices import find_peak
-from warplens.analyse.finding import percent
+from warplens.analyse.finding import digits, percent
 from warplens.analyse.issues import (
     FOUND,
     Checked,
@@ -129,7 +129,9 @@ def diagnose(trace: Trace, *, kernel: str | None = None, given: Given | None = N
         device or "an unknown device",
     )
     few = occupancy_issue(filled, point)
-    slow = memory_issue(point, regions, extra.ncu, (late, few))
+    missing = ["the bytes that it must move (--bytes)"] * (not extra.bytes)
+    missing += ["the peak of its device's memory (--ceilings)"] * (not (extra.measured or find_peak(device)))
+    slow = memory_issue(point, regions, extra.ncu, (late, few), missing)
     return Diagnosis(
         kernel=name,
         device=device,
@@ -180,8 +182,8 @@ def _moves(point: Roofline | None) -> str:
     where = f"{percent(point.of_roof)} of the roof, {side} of the ridge"
     if point.intensity is not None:
         where = (
-            f"{percent(point.of_roof)} of the roof at {point.intensity:,.3g} FLOP/byte ({side} of the ridge, "
-            f"{roof.ridge:,.3g})"
+            f"{percent(point.of_roof)} of the roof at {digits(point.intensity)} FLOP/byte ({side} of the ridge, "
+            f"{digits(roof.ridge)})"
         )
     if point.bound == "memory":
         return f"{where}: on the memory roof. Only moving right helps: more reuse per byte, fusion, smaller types."

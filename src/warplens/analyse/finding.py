@@ -60,11 +60,16 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
 
 
+def digits(value: float) -> str:
+    """Three digits, and never fewer than a whole number needs."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+
+
 def duration(ns: float) -> str:
     """A time in the unit that reads best."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if abs(ns) >= size:
-            return f"{ns / size:.3g} {unit}"
+            return f"{digits(ns / size)} {unit}"
     return f"{ns:.0f} ns"
 
 

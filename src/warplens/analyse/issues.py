@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,17 +64,21 @@ def rate(value: float) -> str:
 
 
 def memory_issue(
-    point: Roofline | None, regions: Iterable[tuple[str, float]], ncu: NcuKernel | None, others: Iterable[Issue] = ()
+    point: Roofline | None,
+    regions: Iterable[tuple[str, float]],
+    ncu: NcuKernel | None,
+    others: Iterable[Issue] = (),
+    missing: Sequence[str] = (),
 ) -> Issue:
     """Far below the memory's peak although memory is the roof. `regions` are names with shares, largest first; `others`
-    are issues that would explain it: what is waited for or not resident moves no bytes."""
+    are issues that would explain it: what is waited for or not resident moves no bytes; `missing` is what else it takes
+    to tell, in words."""
     name = NAMES[0]
     coalesced, evidence = _coalescing(ncu)
     if point is None or point.bandwidth is None:
         if ncu is not None and ncu.load_efficiency is not None and ncu.load_efficiency < _USED:
             return Issue(name, FOUND, coalesced.strip(), _COALESCE, evidence)
-        missing = "needs the bytes that it must move (--bytes) and the peak of its device's memory (--ceilings)."
-        return Issue(name, UNKNOWN, missing)
+        return Issue(name, UNKNOWN, f"needs {' and '.join(missing)}.")
     roof = point.ceilings
     share = point.bandwidth / roof.bandwidth
     evidence |= {"GB/s": point.bandwidth, "of_peak": share}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from warplens.analyse.devices import DTYPES, find_peak, peak_of
-from warplens.analyse.finding import percent
+from warplens.analyse.finding import digits, percent
 from warplens.analyse.intervals import length, union
 from warplens.analyse.lives import Lives
 from warplens.errors import UsageError, WarplensError, did_you_mean
@@ -153,7 +153,7 @@ def _advice(bound: str, over: str, reached: float, intensity: float | None, roof
     where = f"its roof there is {over}"
     if intensity is not None:
         side = "left" if intensity < roof.ridge else "right"
-        where = f"at {intensity:.3g} FLOP/byte, {side} of the ridge at {roof.ridge:.3g}, its roof is {over}"
+        where = f"at {digits(intensity)} FLOP/byte, {side} of the ridge at {digits(roof.ridge)}, its roof is {over}"
     return (
         f"Neither: at {percent(reached)} of the roof ({where}) it is latency, waiting, imbalance or too few warps that "
         f"limits; see `warplens stats --findings`."

@@ -12,7 +12,7 @@ from rich.markup import escape
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.roofline import roofline
 from warplens.commands.common import force_option, json_option, print_json, read_trace, stderr, working
-from warplens.commands.roofline import amount
+from warplens.commands.roofline import amount, read_ceilings
 from warplens.errors import UsageError
 from warplens.files import check_writable
 
@@ -25,6 +25,10 @@ from warplens.files import check_writable
 @click.option("--flops", default=None, metavar="N", help="FLOPs per launch, for a roofline: 137e9 or 2*4096*4096*4096.")
 @click.option("--bytes", "moved", default=None, metavar="N", help="Bytes to and from memory per launch.")
 @click.option("--dtype", default="fp16", type=click.Choice(DTYPES), show_default=True, help="Which compute roof.")
+@click.option("--device", default=None, help="For the roofline, this device's listed peaks, for example H100.")
+@click.option(
+    "--ceilings", default=None, metavar="FILE", help="A measured roof: what `roofline --measure --json` wrote."
+)
 @force_option
 @json_option
 def command(
@@ -35,6 +39,8 @@ def command(
     flops: str | None,
     moved: str | None,
     dtype: str,
+    device: str | None,
+    ceilings: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -52,9 +58,15 @@ def command(
     from warplens.view import html
 
     work, traffic = amount(flops, "--flops"), amount(moved, "--bytes")
+    if (device or ceilings) and not (work or traffic):
+        raise UsageError("--device and --ceilings go with --flops and --bytes, which place the kernel")
+    name, measured = read_ceilings(ceilings) if ceilings else (None, None)
     loaded = [read_trace(path) for path in traces]
     placed = loaded if work or traffic else []
-    roofs = [roofline(trace, flops=work, bytes=traffic, dtype=dtype) for trace in placed]
+    roofs = [
+        roofline(trace, flops=work, bytes=traffic, dtype=dtype, device=device or name, measured=measured)
+        for trace in placed
+    ]
     options = html.Options(
         limit=html.LIMIT if limit is None else limit,
         roofs=roofs,

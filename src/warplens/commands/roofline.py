@@ -17,7 +17,7 @@ from warplens.analyse.roofline import Roofline, roofline
 from warplens.commands.common import json_option, percent, print_json, read_trace, stderr, stdout, table, time_ns
 from warplens.errors import UsageError, WarplensError
 
-_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
 @click.command("roofline")
@@ -92,7 +92,7 @@ def amount(text: str | None, option: str) -> float | None:
         return None
     total = 1.0
     for part in text.replace("_", "").replace(",", "").split("*"):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*([kmgtp]?)\s*", part.lower())
+        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*([kmgtp]?|[kmg]ib)\s*", part.lower())
         if not found:
             raise UsageError(f"{option} {text!r}: expected a number such as 137e9, 137G or 2*4096*4096*4096")
         total *= float(found[1]) * _SUFFIXES[found[2]]
@@ -118,7 +118,8 @@ def _print(one: Roofline) -> None:
     console = stdout()
     roof = one.ceilings
     origin = "measured" if roof.measured else f"listed: {roof.source}"
-    console.print(f"[bold]{escape(one.what)}[/] in {time_ns(one.time_ns)}: [bold]{one.bound}[/] bound", highlight=False)
+    bound = "neither memory nor compute" if one.bound == "neither" else one.bound
+    console.print(f"[bold]{escape(one.what)}[/] in {time_ns(one.time_ns)}: [bold]{bound}[/] bound")
     if one.tflops is not None:
         share = percent(one.tflops / roof.tflops)
         console.print(f"  {one.tflops:,.1f} of {roof.tflops:,.1f} TFLOP/s {roof.dtype} ({share})")

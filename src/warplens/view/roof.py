@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from warplens.analyse.finding import digits
 from warplens.analyse.roofline import Roofline
 
 WIDTH, HEIGHT, MARGIN = 420.0, 240.0, 44.0
@@ -30,7 +31,7 @@ def _roof(one: Roofline, letter: str) -> dict[str, Any]:
         ("memory", f"{one.bandwidth:,.0f} of {one.ceilings.bandwidth:,.0f} GB/s" if one.bandwidth else "not given"),
         (
             "intensity",
-            f"{one.intensity:,.3g} FLOP/byte, ridge at {one.ceilings.ridge:,.3g}" if one.intensity else "unknown",
+            f"{digits(one.intensity)} FLOP/byte, ridge at {digits(one.ceilings.ridge)}" if one.intensity else "unknown",
         ),
     ]
     return {
