@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from scene import gemm
 from warplens.analyse.critical import critical_path
 from warplens.analyse.heatmap import over_time
 from warplens.analyse.timeline import strips
+from warplens.trace.io import load
 from warplens.trace.model import Trace
 
 if TYPE_CHECKING:
@@ -386,6 +388,26 @@ def test_a_phone_sized_window_has_no_sideways_scroll(show: Show, trace: Trace) -
     page = show(trace, width=390, height=800)
     assert page.run("document.documentElement.scrollWidth") <= 390
     assert page.run("warplens.timelines[0].width") > 300
+
+
+@pytest.mark.parametrize("width", [390, 1500])
+def test_times_below_a_heat_map_have_room(show: Show, width: int) -> None:
+    late = Path(__file__).parents[1] / "golden" / "captures" / "triton_matmul.wlcap"  # 517.14 µs and on: long labels
+    page = show(load(late), width=width)
+    script = """(() => {
+      const seen = [], draw = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        const wide = this.measureText(text).width, left = { left: 0, center: wide / 2, right: wide }[this.textAlign];
+        if (this.canvas.closest(".heat-map") && / [nµm]?s$/.test(text)) seen.push([x - left, x - left + wide]);
+        draw.call(this, text, x, y);
+      };
+      document.getElementById("theme").click();
+      CanvasRenderingContext2D.prototype.fillText = draw;
+      return seen;
+    })()"""
+    labels = page.run(script)
+    assert len(labels) >= 2
+    assert all(before[1] < after[0] or after[0] < before[0] for before, after in pairwise(labels))
 
 
 @pytest.mark.slow

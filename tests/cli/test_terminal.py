@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from benchmarks.synthetic import make_capture
+from tests.builders import Span, make_trace
+from warplens.analyse.findings import findings
 from warplens.commands import main
+from warplens.commands.tables import print_findings
 from warplens.decode import decode
+from warplens.trace.io import load
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -70,3 +79,62 @@ def test_a_trace_cut_short_says_so(trace: str, tmp_path: Path, capsys: pytest.Ca
     part.write_bytes(Path(trace).read_bytes()[:-100])
     assert main(["stats", str(part)]) == 1
     assert "is cut short" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [60, 90])
+def test_paragraphs_are_blocks_of_whole_words_in_a_terminal_and_lines_in_a_pipe(width: int) -> None:
+    found = findings(load(GOLDEN / "findings" / "serial.warplens"))
+    shown, piped = io.StringIO(), io.StringIO()
+    print_findings(Console(file=shown, force_terminal=True, width=width, color_system=None), found)
+    print_findings(Console(file=piped, width=width), found)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()).splitlines()
+    assert max(map(len, plain)) <= width
+    assert all(line.startswith("   ") for line in plain if not line[0].isdigit())
+    assert " ".join(" ".join(plain).split()) == " ".join(piped.getvalue().split())
+    assert len(piped.getvalue().splitlines()) == 3 * len(list(found))
+
+
+def test_commands_to_go_on_with_work_from_any_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "my [bold] runs"
+    assert main(["demo", "-o", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert f"  {folder / 'demo.warplens'} (" in out
+    line = next(line for line in out.splitlines() if line.endswith("--findings"))
+    assert shlex.split(line)[-2] == str(folder / "demo.warplens")
+
+
+@pytest.mark.parametrize(("given", "meant"), [("--json", ""), ("--widht", " (did you mean '--width'?)")])
+def test_only_a_likely_option_is_suggested(given: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", given, "t.warplens"]) == 2
+    assert capsys.readouterr().err == f"warplens view: no such option '{given}'{meant}; see warplens view --help\n"
+
+
+def test_a_full_disk_is_not_called_a_file(trace: str) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no /dev/full here")
+    with full.open("wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "warplens", "stats", trace], stdout=out, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (1, "warplens: standard output: No space left on device\n")
+
+
+def test_names_are_sorted_from_a_to_z(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", trace, "--sort", "region", "--json"]) == 0
+    names = [row["region"] for row in json.loads(capsys.readouterr().out)["rows"]]
+    assert names == sorted(names)
+
+
+def test_regions_with_one_instance_have_no_later_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    once = make_trace([Span("once", 0, 100, block) for block in range(4)]).save(tmp_path / "t.warplens")
+    assert main(["stats", str(once), "--show", "modes"]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("once"))
+    assert row.split()[4:6] == ["200", "-"]
+
+
+def test_a_comparison_across_devices_says_so(capsys: pytest.CaptureFixture[str], trace: str) -> None:
+    other = str(GOLDEN / "findings" / "serial.warplens")
+    for pair, told in (((other, other), False), ((trace, other), True)):
+        assert main(["diff", *pair]) == 0
+        assert ("not the same device: " in capsys.readouterr().out) is told

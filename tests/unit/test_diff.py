@@ -148,7 +148,9 @@ def test_a_threshold_is_not_crossed_by_noise() -> None:
     assert "noise" in crossing.note
 
 
-@pytest.mark.parametrize("text", ["load", "load.p50", "load.p50:5%", "load.p51:+5%", "load.p50:+x%", ".p50:+5%"])
+@pytest.mark.parametrize(
+    "text", ["load", "load.p50", "load.p50:5%", "load.p51:+5%", "load.p50:+x%", ".p50:+5%", "load.region:+5%"]
+)
 def test_malformed_thresholds_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         Threshold.parse(text)
@@ -158,10 +160,17 @@ def test_thresholds_on_regions_that_are_not_there() -> None:
     found = diff(blocks(load=1000, gone=10), blocks(load=1000))
     with pytest.raises(UsageError, match="did you mean 'load'"):
         check(found, [Threshold.parse("laod.p50:+5%")])
-    with pytest.raises(WarplensError, match="not in B"):
+    with pytest.raises(WarplensError, match="not in AFTER"):
         check(found, [Threshold.parse("gone.p50:+5%")])
 
 
 def test_region_names_with_dots_and_colons() -> None:
     one = Threshold.parse("load attn.py:57.p95_ns:+2.5%")
     assert (one.region, one.metric, one.number, one.relative) == ("load attn.py:57", "p95_ns", 2.5, True)
+
+
+def test_what_a_threshold_says_is_readable_and_names_the_side_that_is_allowed() -> None:
+    found = diff(blocks(load=12_345), blocks(load=12_345))
+    more, less = check(found, [Threshold.parse("load.p50:+5%"), Threshold.parse("load.p50:-5%")])
+    assert more.text == "load.p50:+5%: 24,692 -> 24,692 (allowed: at most 25,927)"
+    assert less.text == "load.p50:-5%: 24,692 -> 24,692 (allowed: at least 23,457)"

@@ -70,6 +70,8 @@ class Row:
 
 
 METRICS = tuple(field.name for field in fields(Row))
+NAMES = ("group", "region")
+"""Those of them that are words."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +96,13 @@ class Statistics:
                 return row
         raise UsageError(f"no region named {region!r}{did_you_mean(region, (row.region for row in self.rows))}")
 
-    def sorted(self, metric: str, *, descending: bool = True) -> Statistics:
-        """The same rows in another order."""
+    def sorted(self, metric: str, *, descending: bool | None = None) -> Statistics:
+        """The same rows in another order; unless told, numbers with the largest first and names from A to Z."""
         name = metric.removesuffix("_cycles")
         if name not in METRICS:
             raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
-        rows = tuple(sorted(self.rows, key=lambda row: getattr(row, name), reverse=descending))
+        down = name not in NAMES if descending is None else descending
+        rows = tuple(sorted(self.rows, key=lambda row: getattr(row, name), reverse=down))
         return Statistics(self.by, rows, self.busy_cycles, self.busy_ns)
 
     def to_json(self) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import re
 from dataclasses import dataclass
 
 from warplens.analyse.diff import Difference
-from warplens.analyse.statistics import METRICS
+from warplens.analyse.statistics import METRICS, NAMES
 from warplens.errors import UsageError, WarplensError, did_you_mean
 
 _FORM = re.compile(r"^(?P<region>.+)\.(?P<metric>\w+):(?P<sign>[+-]?)(?P<number>\d+(?:\.\d+)?)(?P<unit>%?)$")
+_NUMBERS = tuple(name for name in METRICS if name not in NAMES)
 _KERNEL = "kernel"
 _TIMES = ("time", "time_ns", "mean_ns")
 
@@ -33,8 +34,8 @@ class Threshold:
             raise UsageError(f"--fail-on {text!r}: expected REGION.METRIC:LIMIT, such as load.p50:+5% or load.p95:900")
         metric = found["metric"].removesuffix("_cycles")
         region, relative = found["region"], bool(found["unit"])
-        if metric not in METRICS and not (region == _KERNEL and metric in _TIMES):
-            raise UsageError(f"--fail-on {text!r}: no metric {found['metric']!r}{did_you_mean(metric, METRICS)}")
+        if metric not in _NUMBERS and not (region == _KERNEL and metric in _TIMES):
+            raise UsageError(f"--fail-on {text!r}: no metric {found['metric']!r}{did_you_mean(metric, _NUMBERS)}")
         sign = {"+": 1, "-": -1, "": 0}[found["sign"]]
         if relative and not sign:
             raise UsageError(f"--fail-on {text!r}: write +{found['number']}% or -{found['number']}%")
@@ -59,7 +60,13 @@ class Crossing:
 
     @property
     def text(self) -> str:
-        return f"{self.threshold.text}: {self.before:,.4g} -> {self.after:,.4g} (limit {self.limit:,.4g}){self.note}"
+        bound = "at least" if self.threshold.sign < 0 else "at most"
+        change = f"{_number(self.before)} -> {_number(self.after)}"
+        return f"{self.threshold.text}: {change} (allowed: {bound} {_number(self.limit)}){self.note}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def check(difference: Difference, thresholds: list[Threshold]) -> tuple[Crossing, ...]:
@@ -77,10 +84,10 @@ def _check(difference: Difference, one: Threshold) -> Crossing:
         names = [*known, _KERNEL]
         raise UsageError(f"--fail-on {one.text!r}: no region named {one.region!r}{did_you_mean(one.region, names)}")
     if one.metric in ("time", "time_ns"):
-        raise UsageError(f"--fail-on {one.text!r}: no metric {one.metric!r}{did_you_mean(one.metric, METRICS)}")
+        raise UsageError(f"--fail-on {one.text!r}: no metric {one.metric!r}{did_you_mean(one.metric, _NUMBERS)}")
     change = known[one.region]
     if change.before is None or change.after is None:
-        where = "B" if change.after is None else "A"
+        where = "AFTER" if change.after is None else "BEFORE"
         raise WarplensError(f"--fail-on {one.text!r}: region {one.region!r} is not in {where}: nothing to compare")
     before, after = float(change.before[one.metric]), float(change.after[one.metric])
     found = change.changes.get(one.metric)

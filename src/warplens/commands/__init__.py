@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -78,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        _complain(f"warplens: {error.filename or 'file'}: {error.strerror or error}")
+        # Without a name it is a stream: what is printed has nowhere to go.
+        _complain(f"warplens: {error.filename or 'standard output'}: {error.strerror or error}")
         return 1
     except MemoryError:
         _complain("warplens: out of memory; select part of the trace, or use a machine with more")
@@ -92,8 +94,17 @@ def _show(error: click.ClickException) -> None:
     if "\n" in message:
         error.show()
         return
+    if isinstance(error, click.NoSuchOption):
+        message = f"no such option {error.option_name!r}{_meant(error.option_name, ctx)}"
     command = "warplens" if ctx is None else ctx.command_path
     _complain(f"{command}: {message[:1].lower()}{message[1:]}; see {command} --help")
+
+
+def _meant(option: str, ctx: click.Context | None) -> str:
+    """Click compares with the dashes, which all options share: --sm would be what --json meant."""
+    names = [name for one in ctx.command.params for name in one.opts if name.startswith("--")] if ctx else []
+    close = difflib.get_close_matches(option.lstrip("-"), [name[2:] for name in names], n=1, cutoff=0.6)
+    return f" (did you mean '--{close[0]}'?)" if close else ""
 
 
 def _complain(line: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from warplens.commands.plain import make_plain
 from warplens.trace.io import load
@@ -38,6 +39,19 @@ def stderr() -> Console:
 
 def _console(stream: TextIO) -> Console:
     return _Console(file=make_plain(stream), highlight=False, width=None if stream.isatty() else 160)
+
+
+def print_hanging(console: Console, head: str, text: str) -> None:
+    """`head` and a paragraph beside it, both markup. A terminal shows whole words in a block behind the head; a pipe
+    gets one line, which is what grep wants."""
+    if not console.is_terminal:
+        console.print(f"{head}{text}", soft_wrap=True)
+        return
+    indent = Text.from_markup(head).cell_len
+    for line in Text.from_markup(text).wrap(console, max(console.width - indent, 20)):
+        line.rstrip()
+        console.print(Text.from_markup(head) + line, soft_wrap=True)
+        head = " " * indent
 
 
 def print_json(document: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -69,11 +70,14 @@ def _print(where: str, trace: Trace, targets: list[Path]) -> None:
         console.print(escape(line))
     console.print("\n[bold]files[/]")
     for target in targets:
-        console.print(f"  {target} ({target.stat().st_size:,} bytes)")
+        console.print(f"  {escape(str(target))} ({target.stat().st_size:,} bytes)")
     console.print("\n[bold]next[/]")
-    trace_file = targets[0]
-    program = again.program()
-    console.print(f"  open {targets[2]} in a browser, or {targets[1]} at https://ui.perfetto.dev")
-    console.print(f"  {program} stats {trace_file} --findings")
-    console.print(f"  {program} view {trace_file} --terminal")
-    console.print(f"  {program} export {trace_file} -o {trace_file.with_suffix('.json.gz')}")
+    program, file = again.program(), shlex.quote(str(targets[0]))
+    out = shlex.quote(str(targets[0].with_suffix(".json.gz")))
+    for line in (
+        f"open {targets[2]} in a browser, or {targets[1]} at https://ui.perfetto.dev",
+        f"{program} stats {file} --findings",
+        f"{program} view {file} --terminal",
+        f"{program} export {file} -o {out}",
+    ):
+        console.print(f"  {escape(line)}", soft_wrap=True)

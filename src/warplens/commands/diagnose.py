@@ -19,6 +19,7 @@ from warplens.commands.common import (
     force_option,
     json_option,
     percent,
+    print_hanging,
     print_json,
     read_trace,
     stderr,
@@ -81,7 +82,9 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
     if given["as_json"]:
         print_json({"diagnoses": [{"of": label} | one.to_json() for label, one in found]})
     else:
-        for label, one in found:
+        for at, (label, one) in enumerate(found):
+            if at:
+                stdout().print()
             _print(stdout(), label, one)
     troubled = [(label, one) for label, one in found if one.found]
     if given["fail"] and troubled:
@@ -180,20 +183,19 @@ def _print(console: Console, label: str, one: Diagnosis) -> None:
     console.print(f"[bold]{escape(name)}[/], {duration(one.time_ns)} on {escape(one.device or 'an unknown device')}")
     bound = {"neither": "neither memory nor compute bound", "unknown": "bound not known"}
     words = bound.get(one.bound, f"{one.bound} bound")
-    console.print(f"  [bold]{words}[/]: {escape(one.why)}", soft_wrap=True)
+    print_hanging(console, "  ", f"[bold]{words}[/]: {escape(one.why)}")
     if one.moves:
-        console.print(f"  roofline    {escape(one.moves)}", soft_wrap=True)
+        print_hanging(console, "  roofline    ", escape(one.moves))
     filled = one.occupancy
     if filled is not None and filled.share is not None:
         limit = filled.theoretical
         could = f", {percent(limit.share)} could be (limit: {' and '.join(limit.limiters)})" if limit else ""
-        console.print(f"  occupancy   {percent(filled.share)} of the warp slots{could}", soft_wrap=True)
+        print_hanging(console, "  occupancy   ", f"{percent(filled.share)} of the warp slots{could}")
     origin = "Nsight Compute" if one.stalls_from == "ncu" else "waiting regions"
     listed = ", ".join(f"{escape(name)} {percent(share)}" for name, share in list(one.stalls.items())[:4] if share)
-    console.print(f"  stalls      {listed or 'none marked'} ({origin})", soft_wrap=True)
+    print_hanging(console, "  stalls      ", f"{listed or 'none marked'} ({origin})")
     for issue in one.issues:
         style = _STYLES.get(issue.verdict, "yellow")
-        console.print(f"  [{style}]{issue.verdict:<8}[/]{issue.name}: {escape(issue.what)}", soft_wrap=True)
+        print_hanging(console, f"  [{style}]{issue.verdict:<8}[/]", f"{issue.name}: {escape(issue.what)}")
         if issue.advice:
-            console.print(f"          [cyan]{escape(issue.advice)}[/]", soft_wrap=True)
-    console.print()
+            print_hanging(console, " " * 10, f"[cyan]{escape(issue.advice)}[/]")

@@ -23,6 +23,7 @@ from warplens.commands.common import (
     working,
 )
 from warplens.errors import ThresholdCrossed
+from warplens.trace.model import Trace
 
 _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow", "NEW": "cyan", "GONE": "cyan"}
 
@@ -60,14 +61,22 @@ def command(before: str, after: str, fail_on: tuple[str, ...], margin: float, co
         document = result.to_json() | {
             "before": before,
             "after": after,
+            "devices": [_devices(old), _devices(new)],
             "thresholds": [_crossing(one) for one in crossings],
             "crossed": bool(crossed),
         }
         print_json(document)
     else:
         _print(result, crossings)
+        if _devices(old) != _devices(new):
+            ran = " -> ".join(" and ".join(_devices(one)) or "unknown" for one in (old, new))
+            stdout().print(f"[yellow]not the same device: {escape(ran)}[/]", soft_wrap=True)
     if crossed:
         raise ThresholdCrossed("; ".join(one.text for one in crossed))
+
+
+def _devices(trace: Trace) -> list[str]:
+    return sorted({str(device.get("name", "")) for device in trace.meta.devices.values()})
 
 
 def _crossing(one: Crossing) -> dict[str, object]:

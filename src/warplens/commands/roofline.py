@@ -14,7 +14,17 @@ from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES, PEAKS, Peak
 from warplens.analyse.roofline import Roofline, roofline
-from warplens.commands.common import json_option, percent, print_json, read_trace, stderr, stdout, table, time_ns
+from warplens.commands.common import (
+    json_option,
+    percent,
+    print_hanging,
+    print_json,
+    read_trace,
+    stderr,
+    stdout,
+    table,
+    time_ns,
+)
 from warplens.errors import UsageError, WarplensError
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -131,7 +141,7 @@ def _print(one: Roofline) -> None:
     room = f": it could be {one.times:.2f} times as fast" if one.of_roof <= 1 else ""
     console.print(f"  {percent(one.of_roof)} of the roof{room}")
     console.print(f"  {escape(roof.device)} ({escape(origin)})")
-    console.print(f"[cyan]{escape(one.advice)}[/]", soft_wrap=True)
+    print_hanging(console, "", f"[cyan]{escape(one.advice)}[/]")
 
 
 def _print_ceilings(device: str, measured: dict[str, float], as_json: bool) -> None:

@@ -13,7 +13,7 @@ from rich.tree import Tree
 from warplens.analyse.finding import Finding
 from warplens.analyse.tree import Node
 from warplens.analyse.trust import plural
-from warplens.commands.common import cycles, percent, table, time_ns
+from warplens.commands.common import cycles, percent, print_hanging, table, time_ns
 
 
 def print_findings(console: Console, found: Iterable[Finding]) -> None:
@@ -27,11 +27,11 @@ def print_findings(console: Console, found: Iterable[Finding]) -> None:
         gain = f"up to {percent(one.gain)} ({time_ns(one.gain_ns)} per launch)" if one.gain else "no gain by itself"
         kernel = f" [dim]in {escape(one.kernel)}[/]" if several else ""
         console.print(f"[bold]{number}. {escape(one.kind)}[/]{kernel}: [green]{gain}[/]", soft_wrap=True)
-        console.print(f"   {escape(one.what)}", soft_wrap=True)
-        console.print(f"   [cyan]try:[/] {escape(one.advice)}", soft_wrap=True)
+        print_hanging(console, "   ", escape(one.what))
+        print_hanging(console, "   [cyan]try:[/] ", escape(one.advice))
     for one in listed:
         if one.withheld:
-            console.print(f"[dim]withheld ({escape(one.kind)}): {escape(one.withheld)}[/]", soft_wrap=True)
+            print_hanging(console, "", f"[dim]withheld ({escape(one.kind)}): {escape(one.withheld)}[/]")
 
 
 def tree_view(roots: Iterable[Node]) -> Tree:
@@ -124,7 +124,7 @@ def modes_table(kernel: str, one: Any) -> object:
         ("p50", lambda row: cycles(row.p50)),
         ("two speeds", _two_speeds),
         ("first", lambda row: cycles(row.first)),
-        ("later", lambda row: cycles(row.later)),
+        ("later", lambda row: cycles(row.later) if row.later else "-"),
         ("drift", lambda row: percent(row.drift)),
         ("outliers", lambda row: f"{row.outliers:,}"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -104,6 +105,10 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
                 webbrowser.open(server.ui_url)
             console.print("waiting for the Perfetto UI to fetch it; Ctrl-C ends", markup=False)
             if not server.wait(timeout):
-                instead = f"`warplens report {trace}` needs no server" if made else "drop the file on ui.perfetto.dev"
+                instead = (
+                    f"`warplens report {shlex.quote(trace)}` needs no server"
+                    if made
+                    else "drop the file on ui.perfetto.dev"
+                )
                 raise WarplensError(f"nobody fetched it within {timeout:g} s; {instead}")
             console.print("fetched; the trace is in your browser now", markup=False)

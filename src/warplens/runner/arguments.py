@@ -46,7 +46,8 @@ def _rules(rest: list[str]) -> str:
     known = [*CLASSES, ALL]
     if all(part in known for part in parts):
         return rest.pop(0)
-    if not Path(word).exists() and not word.endswith(".py") and any(_meant(part, known) for part in parts):
+    meant = len(parts) > 1 or any(_meant(part, known) for part in parts)
+    if meant and not Path(word).exists() and not word.endswith(".py"):
         Auto.of(word)
     return default
 

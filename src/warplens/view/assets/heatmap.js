@@ -114,10 +114,12 @@ export class OverTimeMap {
     const each = (height - BOTTOM) / labels.length;
     const step = Math.max(1, Math.ceil(14 / each));
     for (let row = 0; row < labels.length; row += step) context.fillText(labels[row].slice(-10), 4, Math.max((row + 0.5) * each, 6));
-    for (let at = 0; at <= 4; at++) {
-      const x = LEFT + ((width - LEFT) * at) / 4;
-      context.textAlign = at === 4 ? "right" : at ? "center" : "left";
-      context.fillText(timeNs(begin + ((end - begin) * at) / 4, 2), x, height - BOTTOM / 2);
+    const wide = context.measureText(timeNs(end, 2)).width + 12;
+    const parts = [4, 2].find((parts) => 1.5 * parts * wide <= width - LEFT) || 1; // the outer ones stand inside their ticks
+    for (let at = 0; at <= parts; at++) {
+      const x = LEFT + ((width - LEFT) * at) / parts;
+      context.textAlign = at === parts ? "right" : at ? "center" : "left";
+      context.fillText(timeNs(begin + ((end - begin) * at) / parts, 2), x, height - BOTTOM / 2);
     }
     context.textAlign = "left";
     if (this.mode !== "") drawRamp(context, width, this.largest(Number(this.mode)), "warps", theme);
