@@ -18,6 +18,7 @@ from benchmarks.synthetic import make_capture
 from tests.builders import Span, make_trace
 from warplens.analyse.findings import findings
 from warplens.commands import main
+from warplens.commands.doctor import Check, _table
 from warplens.commands.tables import print_findings
 from warplens.decode import decode
 from warplens.trace.io import load
@@ -138,3 +139,38 @@ def test_a_comparison_across_devices_says_so(capsys: pytest.CaptureFixture[str],
     for pair, told in (((other, other), False), ((trace, other), True)):
         assert main(["diff", *pair]) == 0
         assert ("not the same device: " in capsys.readouterr().out) is told
+
+
+def test_a_pipe_gets_every_column_and_whole_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "load " + "a_long_folder/" * 20 + "attn.py:57"
+    made = make_trace([Span(name, 0, 10_000_000_000)]).save(tmp_path / "t.warplens")
+    assert main(["stats", str(made)]) == 0
+    out = capsys.readouterr().out
+    assert name in out
+    assert "left out here" not in out
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_remedies_can_be_pasted_from_a_narrow_terminal(width: int) -> None:
+    remedy = "pip install 'warplens[cute]'"
+    checks = [Check("nvidia-cutlass-dsl", "missing", "not installed", "CuTe DSL kernels", remedy)]
+    shown = io.StringIO()
+    Console(file=shown, width=width).print(_table(checks))
+    assert "nvidia-cutlass-dsl" in shown.getvalue()
+    assert remedy in shown.getvalue()
+
+
+def test_an_empty_trace_is_said_to_be_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = str(make_trace([]).save(tmp_path / "t.warplens"))
+    for arguments in (["view", empty, "--terminal"], ["diff", empty, empty]):
+        assert main(arguments) == 1
+        assert "holds no spans" in capsys.readouterr().err
+
+
+def test_printed_statistics_are_an_aligned_table() -> None:
+    made = make_trace([Span("load", 0, 100), Span("a longer name", 100, 60_000)])
+    head, *rows = repr(made.stats()).splitlines()
+    assert [row[:13].strip() for row in rows] == ["a longer name", "load"]
+    assert head.split()[:4] == ["region", "count", "share", "mean"]
+    assert len({len(line) for line in (head, *rows)}) == 1
+    assert repr(made.stats(by="sm")).startswith("sm  region")

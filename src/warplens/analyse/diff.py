@@ -121,7 +121,7 @@ def _pairs(before: Trace, after: Trace) -> list[tuple[str, str]]:
     """Kernels of the same name; two traces of one kernel each are compared whatever their names."""
     old, new = list(Lives.of(before).kernels), list(Lives.of(after).kernels)
     if not old or not new:
-        raise WarplensError(f"{'A' if not old else 'B'} holds no spans: there is nothing to compare")
+        raise WarplensError(f"{'BEFORE' if not old else 'AFTER'} holds no spans: there is nothing to compare")
     if len(old) == len(new) == 1:
         return [(old[0], new[0])]
     common = [(name, name) for name in old if name in new]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GROUPS = ("region", "kernel", "sm", "warp", "block", "launch", "rank")
 _PERCENTILES = (50, 95, 99)
+_SHOWN = ("mean", "p50", "p95", "p99", "min", "max", "total")
 
 Int = npt.NDArray[Any]
 Float = npt.NDArray[np.float64]
@@ -74,9 +75,9 @@ NAMES = ("group", "region")
 """Those of them that are words."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Statistics:
-    """The rows, largest total first, and what the shares are of."""
+    """The rows, largest total first, and what the shares are of. Printed, it is a table of cycles."""
 
     by: str
     rows: Sequence[Row]
@@ -88,6 +89,18 @@ class Statistics:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        grouped = self.by != "region"
+        lines = [(*[self.by] * grouped, "region", "count", "share", *_SHOWN)]
+        for row in self.rows:
+            numbers = (f"{row[name]:,.0f}" for name in _SHOWN)
+            lines.append((*[row.group] * grouped, row.region, f"{row.count:,}", f"{100 * row.share:.1f} %", *numbers))
+        columns = []
+        for at, cells in enumerate(zip(*lines, strict=True)):
+            wide = max(map(len, cells))
+            columns.append([cell.ljust(wide) if at < 1 + grouped else cell.rjust(wide) for cell in cells])
+        return "\n".join("  ".join(line) for line in zip(*columns, strict=True))
 
     def __getitem__(self, region: str) -> Row:
         """The row of a region (the first group's, when grouped)."""

@@ -21,6 +21,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
 
 
+_PIPE = 10_000
+"""Columns of a pipe or a file: what reads it wants every column and every name, whole."""
+
+
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Rich would end the program with code 1; `warplens stats t.warplens | head` is no failure, as `main` knows."""
@@ -38,7 +42,7 @@ def stderr() -> Console:
 
 
 def _console(stream: TextIO) -> Console:
-    return _Console(file=make_plain(stream), highlight=False, width=None if stream.isatty() else 160)
+    return _Console(file=make_plain(stream), highlight=False, width=None if stream.isatty() else _PIPE)
 
 
 def print_hanging(console: Console, head: str, text: str) -> None:

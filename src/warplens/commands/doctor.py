@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 
 import click
 from rich.markup import escape
-from rich.table import Table
 
 from warplens import __version__, native
 from warplens._cuda.driver import gpu_names
 from warplens.commands.common import json_option, print_json, stdout
+from warplens.view.fitting import Fitting
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")
 _EXTRAS = {
@@ -65,10 +65,11 @@ def command(as_json: bool) -> int:
     return 1 if broken else 0
 
 
-def _table(checks: list[Check]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def _table(checks: list[Check]) -> Fitting:
+    """Remedies stay whole, to be pasted."""
+    table = Fitting(spare=("for", "found"))
     for name in ("", "what", "found", "for", "to get it"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, no_wrap=True)
     marks = {"ok": "[green]ok[/]", "missing": "[yellow]--[/]", "broken": "[red]!![/]"}
     for check in checks:
         table.add_row(

@@ -57,6 +57,8 @@ def _in_terminal(
 ) -> None:
     from warplens.view import terminal
 
+    if not len(trace):
+        raise WarplensError("the trace holds no spans: there is nothing to draw")
     part = trace.select(region=list(regions) or None, sm=sm, block=block)
     if not len(part):
         where = " and ".join(f"{name} {value}" for name, value in (("SM", sm), ("block", block)) if value is not None)
@@ -64,7 +66,7 @@ def _in_terminal(
         have = " and ".join(f"{word} {numbers(there.numpy(name))}" for name, word in (("sm", "SM"), ("block", "block")))
         raise WarplensError(f"nothing was recorded on {where or 'any warp'}; there is {have}")
     console = stdout()
-    columns = width or min(console.width, 200)
+    columns = width or (min(console.width, 200) if console.is_terminal else 160)
     console.width = columns
     by = "sm" if sm is None and block is None else "warp"
     console.print(terminal.timeline(part, by=by, width=columns, most=rows))
