@@ -158,6 +158,16 @@ def test_however_the_program_ends_its_trace_is_written(tail: str, code: int, sai
     assert len(wl.load(tmp_path / "t.warplens")) == 8
 
 
+def test_a_program_that_fails_before_its_first_kernel_gets_no_advice_on_marks(tmp_path: Path) -> None:
+    program(tmp_path, "import no_such_module")
+    done = run(tmp_path, "prog.py")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "ModuleNotFoundError: No module named 'no_such_module'",
+        "warplens: nothing was recorded: ModuleNotFoundError ended the program before its first kernel",
+    ]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_program_and_keeps_the_trace(number: int, code: int, tmp_path: Path) -> None:
     program(tmp_path, MARKED + "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
@@ -295,6 +305,7 @@ def test_ir_by_hand_is_marked_and_what_is_wrong_with_it_is_one_line(tmp_path: Pa
     [
         ([], 2, "name the program"),
         (["--auto", "load", "{py}"], 2, "no rule 'load' (did you mean 'loads'?)"),
+        (["--auto", "foo,bar", "{py}"], 2, "no rule 'foo'"),
         (["--auto=mmma", "{py}"], 2, "did you mean 'mma'"),
         (["--auto", "loads,wait", "{py}"], 2, "did you mean 'waits'"),
         (["--auto", "prgo.py"], 2, "prgo.py: no such script (did you mean 'prog.py'?)"),

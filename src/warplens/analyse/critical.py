@@ -247,7 +247,7 @@ def path_findings(answer: PerKernel[CriticalPath]) -> list[Finding]:
                 kind="critical path",
                 what=f"The kernel's end depends most on `{top.region}`: {percent(top.share)} of the critical path. "
                 f"Making it 10 % faster would make the kernel about {percent(top.gain[0.1])} faster.",
-                advice=f"Spend effort on `{top.region}` first; regions with slack (see --json) gain nothing.",
+                advice=f"Spend effort on `{top.region}` first; regions with slack (`stats --show path`) gain nothing.",
                 gain=top.gain[0.1],
                 kernel=kernel,
                 region=top.region,

@@ -196,7 +196,12 @@ def _run(program: Program, profile: Profile, companions: Sequence[Companion]) ->
             outcome = execute(program)
     except WarplensError as error:
         # That nothing was recorded needs no second reason.
-        return outcome, None if isinstance(outcome.error, WarplensError) else error
+        if isinstance(outcome.error, WarplensError):
+            return outcome, None
+        if outcome.cut_short and not profile.seen:
+            ended = type(outcome.error).__name__
+            return outcome, WarplensError(f"nothing was recorded: {ended} ended the program before its first kernel")
+        return outcome, error
     return outcome, None
 
 
