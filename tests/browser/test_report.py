@@ -14,9 +14,11 @@ import pytest
 from builders import Span, make_trace
 from scene import gemm
 
+from warplens import samples
 from warplens.analyse.critical import critical_path
 from warplens.analyse.heatmap import over_time
 from warplens.analyse.timeline import strips
+from warplens.decode import decode
 from warplens.trace.io import load
 from warplens.trace.model import Trace
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from chromium import Page
 
 Show = Callable[..., "Page"]
+LATE = Path(__file__).parents[1] / "golden" / "captures" / "triton_matmul.wlcap"
+"""Its longest launch begins at 517.14 µs: wide labels."""
 
 
 @pytest.fixture(scope="module")
@@ -390,10 +394,16 @@ def test_a_phone_sized_window_has_no_sideways_scroll(show: Show, trace: Trace) -
     assert page.run("warplens.timelines[0].width") > 300
 
 
+def test_a_cycle_count_is_not_broken_in_the_details(show: Show) -> None:
+    page = show(decode(samples.simulated().capture), width=1100)  # its clock has 15 digits
+    page.run("warplens.panels[0].choose(4)")
+    tall = page.run("[...document.querySelectorAll('.details dd')].map((d) => d.getBoundingClientRect().height)")
+    assert min(tall) == max(tall)
+
+
 @pytest.mark.parametrize("width", [390, 1500])
 def test_times_below_a_heat_map_have_room(show: Show, width: int) -> None:
-    late = Path(__file__).parents[1] / "golden" / "captures" / "triton_matmul.wlcap"  # 517.14 µs and on: long labels
-    page = show(load(late), width=width)
+    page = show(load(LATE), width=width)
     script = """(() => {
       const seen = [], draw = CanvasRenderingContext2D.prototype.fillText;
       CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
