@@ -28,7 +28,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(decode(make_capture(800, blocks=8)).save(tmp_path_factory.mktemp("terminal") / "t.warplens"))
+    return str(decode(make_capture(800, blocks=12)).save(tmp_path_factory.mktemp("terminal") / "t.warplens"))
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,9 @@ def test_names_are_sorted_from_a_to_z(trace: str, capsys: pytest.CaptureFixture[
     assert main(["stats", trace, "--sort", "region", "--json"]) == 0
     names = [row["region"] for row in json.loads(capsys.readouterr().out)["rows"]]
     assert names == sorted(names)
+    assert main(["stats", trace, "--by", "block", "--sort", "group", "--json"]) == 0
+    groups = [int(row["group"]) for row in json.loads(capsys.readouterr().out)["rows"]]
+    assert groups == sorted(groups)
 
 
 def test_regions_with_one_instance_have_no_later_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +76,11 @@ NAMES = ("group", "region")
 """Those of them that are words."""
 
 
+def _by_group(row: Row) -> tuple[int, str, int]:
+    """Groups that are numbers in the order of these."""
+    return int(row.group) if row.group.isdigit() else 0, row.group, -row.total
+
+
 @dataclass(frozen=True, repr=False)
 class Statistics:
     """The rows, largest total first, and what the shares are of. Printed, it is a table of cycles."""
@@ -115,8 +121,9 @@ class Statistics:
         if name not in METRICS:
             raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
         down = name not in NAMES if descending is None else descending
-        rows = tuple(sorted(self.rows, key=lambda row: getattr(row, name), reverse=down))
-        return Statistics(self.by, rows, self.busy_cycles, self.busy_ns)
+        key = _by_group if name == "group" else attrgetter(name)
+        rows = sorted(self.rows, key=key, reverse=down)
+        return Statistics(self.by, tuple(rows), self.busy_cycles, self.busy_ns)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -182,7 +189,7 @@ def statistics(trace: Trace, by: str = "region") -> Statistics:
         rows = list(pool.map(row, range(len(keys))))
     never = set(np.flatnonzero(unended).tolist()) - set(keys.tolist())
     rows += [_never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
-    rows.sort(key=lambda row: (int(row.group) if row.group.isdigit() else 0, row.group, -row.total))
+    rows.sort(key=_by_group)
     return Statistics(by, tuple(rows), int(busy_cycles), int(busy_ns))
 
 

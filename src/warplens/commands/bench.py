@@ -38,14 +38,25 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
 @click.command("bench", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="FILE [PARAMETERS]")
 @click.option(
-    "-o", "--output", "outputs", multiple=True, help="Write results (.json, .csv, .md), or plots into a folder."
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FILE|FOLDER",
+    help="Write results (.json, .csv, .md), or plots into a folder.",
 )
 @click.option("--plot", "plotted", default=None, metavar="RESULTS", help="Plot results into the folder of -o.")
-@click.option("--format", "form", default="svg", show_default=True, help="Of the plots: svg, png or pdf.")
+@click.option("--format", "form", default="svg", show_default=True, metavar="svg|png|pdf", help="Of the plots.")
 @click.option(
     "--compare", "compared", nargs=2, default=None, metavar="OLD NEW", help="Verdicts; exit 3 if any is worse."
 )
-@click.option("--threshold", default=f"{100 * THRESHOLD:g}%", show_default=True, help="The change that matters.")
+@click.option(
+    "--threshold",
+    default=f"{100 * THRESHOLD:g}%",
+    show_default=True,
+    metavar="PERCENT",
+    help="The change that matters.",
+)
 @click.option("--only", multiple=True, metavar="NAME", help="Only this benchmark of the file (repeatable).")
 @click.option("--list", "listed", is_flag=True, help="List the benchmarks of FILE with their parameters.")
 @click.option("--device", default=None, metavar="cuda|cpu", help="Where to run; what the file says, usually cuda.")
