@@ -67,6 +67,8 @@ WL_BOTH_ constexpr auto number(T v) {
   else if constexpr (__is_enum(T)) return static_cast<long long>(v);
   else return v;
 }
+template <class T>
+WL_BOTH_ unsigned long long number(T* v) { return reinterpret_cast<unsigned long long>(v); }
 }  // namespace detail
 
 // Which lanes record. Whatever is chosen, every warp leaves its track header, so its lifetime is known.
@@ -113,16 +115,27 @@ struct Link {};
 struct Callee {
   WL_DEVICE_ explicit Callee(Link&) {}
 };
+namespace detail {
+template <class T>
+WL_BOTH_ constexpr void unused(const T&) {}
+}  // namespace detail
 }  // namespace wl
 #undef WL_DEVICE_
-#define WL_REGION(name) static_assert(sizeof("" name) > 1, "a region needs a name")
-#define WL_BEGIN(name) ((void)sizeof("" name))
-#define WL_END(name) ((void)sizeof("" name))
-#define WL_INSTANT(name) ((void)sizeof("" name))
-#define WL_VALUE(name, value) ((void)sizeof("" name), (void)sizeof(value))
-#define WL_ITERATION(name, index) ((void)sizeof("" name), (void)sizeof(index))
-#define WL_ASYNC_BEGIN(name, tag) ((void)sizeof("" name), (void)sizeof(tag))
-#define WL_ASYNC_END(name, tag) ((void)sizeof("" name), (void)sizeof(tag))
+// What a mark is given is never evaluated, but counts as used: a variable that only marks read brings no warning.
+#define WL_NAMED_(name) static_assert(sizeof("" name) > 1, "a region needs a name")
+#define WL_NOTHING_(name, ...)                                   \
+  do {                                                           \
+    WL_NAMED_(name);                                             \
+    if constexpr (false) ::wl::detail::unused(__VA_ARGS__);      \
+  } while (0)
+#define WL_REGION(name) WL_NAMED_(name)
+#define WL_BEGIN(name) WL_NOTHING_(name, 0)
+#define WL_END(name) WL_NOTHING_(name, 0)
+#define WL_INSTANT(name) WL_NOTHING_(name, 0)
+#define WL_VALUE(name, ...) WL_NOTHING_(name, __VA_ARGS__)
+#define WL_ITERATION(name, ...) WL_NOTHING_(name, __VA_ARGS__)
+#define WL_ASYNC_BEGIN(name, ...) WL_NOTHING_(name, __VA_ARGS__)
+#define WL_ASYNC_END(name, ...) WL_NOTHING_(name, __VA_ARGS__)
 #define WL_ANCHOR() ((void)0)
 #define WL_SETTLE() ((void)0)
 #endif
