@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.test_cuda_compile import OFF, ON, _nvccs, needs_nvrtc, needs_sass, sass
 from warplens._cuda.nvrtc import compile_cubin, cuda_includes
+from warplens._cuda.woven import _names as woven_names
 from warplens.cuda import compile as compile_cuda
 from warplens.errors import WarplensError
 from warplens.record.header import PATH
@@ -105,3 +106,17 @@ def test_sm_profiler_goes_with_nvrtcs_own_integers(own: str) -> None:
         body = "sm_profiler_event_start((uint64_t*)x, 31, sm_profiler_get_lane_id() == 0);"
         source = kernel(body, head)
         assert compile_cubin(source, "k.cu", "sm_90", (*ON, *cuda_includes()))
+
+
+@needs_nvrtc
+def test_sources_in_any_encoding_and_with_neighbours_compile(tmp_path: Path) -> None:
+    """Names are C strings; what is not UTF-8 is read as Latin-1."""
+    (tmp_path / "near.h").write_text('#define NEAR WL_INSTANT("near");')
+    source = kernel('NEAR WL_INSTANT("größe"); WL_INSTANT("cut\\0off");', '#include "near.h"')
+    for encoding in ("utf-8", "utf-8-sig", "latin-1"):
+        path = tmp_path / "k.cu"
+        path.write_bytes(source.encode(encoding))
+        module = compile_cuda(path, arch="sm_90")
+        assert set(module.regions().values()) == {"near", "größe", "cut"}
+        assert module.ptx is not None
+        assert set(woven_names(module.ptx).regions.values()) == {"near", "größe", "cut"}

@@ -33,7 +33,7 @@ def compile_ptx(source: str, name: str, arch: str, options: Sequence[str]) -> st
 
 def _compile(source: str, name: str, arch: str, options: Sequence[str], kind: str) -> bytes:
     nvrtc = _bindings()
-    status, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
+    status, program = nvrtc.nvrtcCreateProgram(source.encode(errors="surrogateescape"), name.encode(), 0, [], [])
     _check(nvrtc, status)
     flags = [f"--gpu-architecture={arch}", "--std=c++17", f"--include-path={INCLUDE}", *options]
     try:
