@@ -10,10 +10,10 @@ import pytest
 
 from tests.unit.test_cuda_compile import OFF, ON, _nvccs, needs_nvrtc, needs_sass, sass
 from warplens._cuda.nvrtc import compile_cubin, cuda_includes
-from warplens._cuda.woven import _names as woven_names
 from warplens.cuda import compile as compile_cuda
 from warplens.errors import WarplensError
 from warplens.record.header import PATH
+from warplens.record.names import scan
 
 VALUES = r"""
 #include <warplens.cuh>
@@ -117,6 +117,12 @@ def test_sources_in_any_encoding_and_with_neighbours_compile(tmp_path: Path) -> 
         path = tmp_path / "k.cu"
         path.write_bytes(source.encode(encoding))
         module = compile_cuda(path, arch="sm_90")
-        assert set(module.regions().values()) == {"near", "größe", "cut"}
         assert module.ptx is not None
-        assert set(woven_names(module.ptx).regions.values()) == {"near", "größe", "cut"}
+        assert set(module.regions().values()) == {"near", "größe", "cut"}
+        assert scan(module.cubin()).regions == module.regions(), "a cubin says the same"
+
+
+@needs_nvrtc
+def test_the_regions_of_functions_that_only_the_weaver_reaches_are_known() -> None:
+    function = '__noinline__ __device__ int f(int v) { WL_REGION("apart"); return v + 1; }'
+    assert set(compile_cuda(kernel("x[0] = f(x[1]);", function), arch="sm_90").regions().values()) == {"apart"}
