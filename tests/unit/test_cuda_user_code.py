@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from warplens._cuda.nvrtc import compile_cubin, cuda_includes
 from warplens.cuda import compile as compile_cuda
 from warplens.errors import WarplensError
 from warplens.record.header import PATH
-from warplens.record.names import scan
+from warplens.record.names import NAME_MAGIC, scan
 
 VALUES = r"""
 #include <warplens.cuh>
@@ -126,3 +127,14 @@ def test_sources_in_any_encoding_and_with_neighbours_compile(tmp_path: Path) -> 
 def test_the_regions_of_functions_that_only_the_weaver_reaches_are_known() -> None:
     function = '__noinline__ __device__ int f(int v) { WL_REGION("apart"); return v + 1; }'
     assert set(compile_cuda(kernel("x[0] = f(x[1]);", function), arch="sm_90").regions().values()) == {"apart"}
+
+
+@needs_nvrtc
+def test_instances_of_a_template_share_the_names_of_their_marks() -> None:
+    """Constant memory has 64 KiB: with an object for each instance, 50 instances of 20 marks did not compile."""
+    marks = "\n".join(f'{{ WL_REGION("part {i}"); x[{i}] += N; }}' for i in range(20))
+    template = f"template <int N> __global__ void many(int* x, wl::Buffer p) {{ wl::Kernel k(p);\n{marks}\n}}\n"
+    instances = "".join(f"template __global__ void many<{n}>(int*, wl::Buffer);\n" for n in range(4))
+    cubin = compile_cubin(kernel("", template + instances), "k.cu", "sm_90", ON)
+    assert len(scan(cubin).regions) == 20
+    assert cubin.count(struct.pack("<Q", NAME_MAGIC)) == 20 + 1, "and the one that marks their end"

@@ -17,6 +17,39 @@ struct Name {
   char file[FileSize];
 };
 
+// The letters of a mark's name and file as types: all instances of a template then share one object, where a variable of
+// the function would be one for each, and constant memory is small.
+template <char... Letters>
+struct Text {};
+template <unsigned... I>
+struct Numbers {};
+template <class A, class B>
+struct Joined;
+template <unsigned... A, unsigned... B>
+struct Joined<Numbers<A...>, Numbers<B...>> {
+  using type = Numbers<A..., (sizeof...(A) + B)...>;
+};
+template <unsigned N>
+struct Count : Joined<typename Count<N / 2>::type, typename Count<N - N / 2>::type> {};
+template <>
+struct Count<1> {
+  using type = Numbers<0>;
+};
+template <class Mark, unsigned... I>
+__device__ Text<Mark::name()[I]...> name_of(Numbers<I...>);
+template <class Mark, unsigned... I>
+__device__ Text<Mark::file()[I]...> file_of(Numbers<I...>);
+
+template <unsigned Id, unsigned Line, class NameText, class FileText>
+struct Named;
+template <unsigned Id, unsigned Line, char... N, char... F>
+struct Named<Id, Line, Text<N...>, Text<F...>> {
+  static __device__ __forceinline__ void keep() {
+    static __constant__ __attribute__((used)) const Name<sizeof...(N), sizeof...(F)> object = {
+        WL_NAME_MAGIC, Id, Line, sizeof...(N), sizeof...(F), {N...}, {F...}};
+  }
+};
+
 template <unsigned Id>
 struct Region {
   __device__ __forceinline__ Region() { record<word0(WL_KIND_BEGIN, Id)>(); }
@@ -30,9 +63,15 @@ struct Region {
 
 #define WL_CAT2_(a, b) a##b
 #define WL_CAT_(a, b) WL_CAT2_(a, b)
-#define WL_NAME_(text, symbol)                                                                                  \
-  static __constant__ __attribute__((used)) const ::wl::detail::Name<sizeof("" text), sizeof(__FILE__)> symbol = { \
-      WL_NAME_MAGIC, ::wl::region_id(text), __LINE__, sizeof("" text), sizeof(__FILE__), text, __FILE__}
+#define WL_NAME_(text, symbol)                                                              \
+  struct symbol {                                                                           \
+    static __host__ __device__ constexpr const char* name() { return "" text; }             \
+    static __host__ __device__ constexpr const char* file() { return __FILE__; }            \
+  };                                                                                        \
+  ::wl::detail::Named<::wl::region_id(text), __LINE__,                                      \
+                      decltype(::wl::detail::name_of<symbol>(WL_NUMBERS_(sizeof("" text)))), \
+                      decltype(::wl::detail::file_of<symbol>(WL_NUMBERS_(sizeof(__FILE__))))>::keep()
+#define WL_NUMBERS_(count) typename ::wl::detail::Count<count>::type()
 #define WL_MARK_(kind, text, ...)                                        \
   do {                                                                   \
     WL_NAME_(text, wl_name_);                                            \
