@@ -146,7 +146,7 @@ class Module:
         from warplens._cuda import woven
 
         # Not of the cubin where it need not compile: the weaver finds its way into functions without a wl::Link.
-        return dict((scan(self.cubin()) if self.ptx is None else woven.names_in(self.ptx)).regions)
+        return dict((scan(self.cubin()) if self.ptx is None else woven._names(self.ptx)).regions)
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels.setdefault(name, Kernel(self, name))

@@ -109,7 +109,7 @@ def _spilled(taken: Taken) -> int:
 
 def _load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
     woven = weave(text, buffer=ParamBuffer(-1), how=how)
-    names = names_in(text)
+    names = _names(text)
     ids = {number: int(name.lstrip("#")) for number, name in woven.regions.items()}
     return WovenBuild(
         lib.load(woven.text.encode() + b"\0"),
@@ -167,7 +167,7 @@ def _opens(nodes: Iterable[Node]) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def names_in(text: str) -> Names:
+def _names(text: str) -> Names:
     """The names of the marks, which lie in the module's constants as bytes."""
     return scan(b"".join(_constants(parse(text))))
 
