@@ -116,26 +116,26 @@ struct Callee {
   WL_DEVICE_ explicit Callee(Link&) {}
 };
 namespace detail {
+template <unsigned Size>
+struct Spoken {
+  static_assert(Size > 1, "a region needs a name");
+};
 template <class T>
-WL_BOTH_ constexpr void unused(const T&) {}
+WL_BOTH_ constexpr bool unused(const T&) { return false; }
 }  // namespace detail
 }  // namespace wl
 #undef WL_DEVICE_
 // What a mark is given is never evaluated, but counts as used: a variable that only marks read brings no warning.
-#define WL_NAMED_(name) static_assert(sizeof("" name) > 1, "a region needs a name")
-#define WL_NOTHING_(name, ...)                                   \
-  do {                                                           \
-    WL_NAMED_(name);                                             \
-    if constexpr (false) ::wl::detail::unused(__VA_ARGS__);      \
-  } while (0)
-#define WL_REGION(name) WL_NAMED_(name)
-#define WL_BEGIN(name) WL_NOTHING_(name, 0)
-#define WL_END(name) WL_NOTHING_(name, 0)
-#define WL_INSTANT(name) WL_NOTHING_(name, 0)
-#define WL_VALUE(name, ...) WL_NOTHING_(name, __VA_ARGS__)
-#define WL_ITERATION(name, ...) WL_NOTHING_(name, __VA_ARGS__)
-#define WL_ASYNC_BEGIN(name, ...) WL_NOTHING_(name, __VA_ARGS__)
-#define WL_ASYNC_END(name, ...) WL_NOTHING_(name, __VA_ARGS__)
+#define WL_NOTHING_(name) ((void)sizeof(::wl::detail::Spoken<sizeof("" name)>))
+#define WL_UNUSED_(name, ...) (WL_NOTHING_(name), (void)(false && ::wl::detail::unused(__VA_ARGS__)))
+#define WL_REGION(name) static_assert(sizeof("" name) > 1, "a region needs a name")
+#define WL_BEGIN(name) WL_NOTHING_(name)
+#define WL_END(name) WL_NOTHING_(name)
+#define WL_INSTANT(name) WL_NOTHING_(name)
+#define WL_VALUE(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_ITERATION(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_ASYNC_BEGIN(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_ASYNC_END(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ANCHOR() ((void)0)
 #define WL_SETTLE() ((void)0)
 #endif
