@@ -117,6 +117,6 @@ def _source(source: str | os.PathLike[str]) -> tuple[str, str]:
         return source, "kernel.cu"
     path = Path(source)
     try:
-        return path.read_text(), str(path)
+        return path.read_bytes().decode("utf-8-sig", "surrogateescape"), str(path)
     except OSError as error:
         raise WarplensError(f"{path}: {error.strerror}; give CUDA source or the path of a .cu file") from None

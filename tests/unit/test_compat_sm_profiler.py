@@ -121,10 +121,21 @@ def test_an_event_past_the_last_is_refused(gpu: FakeGpu, capsys: Any) -> None:
     assert "2 records were refused" in capsys.readouterr().err
 
 
-def test_disabled_costs_no_memory_and_records_nothing(gpu: FakeGpu) -> None:
-    profiler = profiler_for(4, enabled=False)
-    run(gpu, profiler)
-    assert profiler.get_buffer().numel() * 8 == 128
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_program_runs_to_its_end_where_nothing_was_recorded(
+    gpu: FakeGpu, tmp_path: Path, capsys: Any, enabled: bool
+) -> None:
+    profiler = profiler_for(4, enabled=enabled)
+    if not enabled:
+        run(gpu, profiler)
+        assert profiler.get_buffer().numel() * 8 == 128, "it takes no memory"
+    assert profiler.export(tmp_path / "trace.json") is None
+    profiler.print_stats()
+    profiler.init_buffer()
+    assert not (tmp_path / "trace.json").exists()
+    captured = capsys.readouterr()
+    assert captured.err.count("nothing was recorded") == 2
+    assert ("enabled=False" in captured.err) == (not enabled)
 
 
 def test_init_buffer_forgets_the_launch_before(gpu: FakeGpu) -> None:

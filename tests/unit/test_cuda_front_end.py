@@ -292,6 +292,23 @@ def test_arguments_are_packed_by_the_kernels_own_sizes() -> None:
         pack("k", (1, 2, 0), (4, 8))
 
 
+def test_a_tensor_in_the_hosts_memory_is_refused_before_the_kernel_reads_it() -> None:
+    class Tensor:
+        is_cuda, pinned = False, False
+
+        def is_pinned(self) -> bool:
+            return self.pinned
+
+        def data_ptr(self) -> int:
+            return 99
+
+    tensor = Tensor()
+    with pytest.raises(UsageError, match=r"'k', argument 1: the tensor is in the host's memory.*\.cuda\(\)"):
+        pack("k", (1, tensor, 0), (4, 8, 8))
+    tensor.pinned = True
+    assert pack("k", (1, tensor, 0), (4, 8, 8))[1] == struct.pack("<Q", 99), "pinned memory is the GPU's too"
+
+
 def test_grids_and_streams_are_taken_in_every_common_form() -> None:
     assert (dim3(4, "grid"), dim3((4, 2), "grid"), dim3([1, 2, 3], "grid")) == ((4, 1, 1), (4, 2, 1), (1, 2, 3))
     for bad in (0, (), (1, 2, 3, 4), (1, -1)):

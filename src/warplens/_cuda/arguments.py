@@ -37,6 +37,11 @@ def pack(kernel: str, arguments: Sequence[Any], sizes: Sequence[int]) -> list[by
 
 
 def _pack(kernel: str, number: int, value: Any, size: int) -> bytes:
+    if getattr(value, "is_cuda", None) is False and not value.is_pinned():
+        raise UsageError(
+            f"kernel {kernel!r}, argument {number}: the tensor is in the host's memory, which no kernel can read; pass "
+            "its .cuda()"
+        )
     data = _bytes(value, size)
     if data is None or len(data) != size:
         raise UsageError(

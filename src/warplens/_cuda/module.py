@@ -143,7 +143,10 @@ class Module:
 
     def regions(self) -> dict[int, str]:
         """The names of the marks in the source, by id."""
-        return dict(scan(self.cubin()).regions)
+        from warplens._cuda import woven
+
+        # Not of the cubin where it need not compile: the weaver finds its way into functions without a wl::Link.
+        return dict((scan(self.cubin()) if self.ptx is None else woven._names(self.ptx)).regions)
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels.setdefault(name, Kernel(self, name))

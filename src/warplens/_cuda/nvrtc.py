@@ -10,12 +10,14 @@ from typing import Any
 from warplens.errors import WarplensError
 from warplens.record.header import INCLUDE
 
-_STRAY = "mark_outside_a_kernel_with_wl_Kernel"
-"""How warplens_ptx.h calls the register that a mark needs: ptxas says so where there is none."""
-_STRAY_TEXT = (
-    "a mark stands where no track is open. Begin the kernel with `wl::Kernel k(prof);`; a function that is not inlined "
-    "takes a wl::Link& and begins with `wl::Callee here(link);` (see warplens_device.h)"
-)
+_MISTAKES = {
+    "'two_wl_Kernels_in_one_function": "two recordings are opened in one function. Write `wl::Kernel k(prof);` once, "
+    "on the kernel's first line, not in a function that it calls twice; a function with a wl::Callee is __noinline__",
+    "'mark_outside_a_kernel_with_wl_Kernel": "a mark stands where no track is open. Begin the kernel with `wl::Kernel "
+    "k(prof);`; a function that is not inlined takes a wl::Link& and begins with `wl::Callee here(link);` (see "
+    "warplens_device.h)",
+}
+"""What it means when ptxas complains of a register of warplens_ptx.h: that it is there twice, or not at all."""
 
 
 def compile_cubin(source: str, name: str, arch: str, options: Sequence[str]) -> bytes:
@@ -31,15 +33,16 @@ def compile_ptx(source: str, name: str, arch: str, options: Sequence[str]) -> st
 
 def _compile(source: str, name: str, arch: str, options: Sequence[str], kind: str) -> bytes:
     nvrtc = _bindings()
-    status, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
+    status, program = nvrtc.nvrtcCreateProgram(source.encode(errors="surrogateescape"), name.encode(), 0, [], [])
     _check(nvrtc, status)
     flags = [f"--gpu-architecture={arch}", "--std=c++17", f"--include-path={INCLUDE}", *options]
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
         if int(status):
             log = _text(nvrtc, program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-            if _STRAY in log:
-                raise WarplensError(f"{name}: {_STRAY_TEXT}")
+            for register, meaning in _MISTAKES.items():
+                if register in log:
+                    raise WarplensError(f"{name}: {meaning}")
             said = f"NVRTC could not compile it for {arch} with {' '.join(options)}"
             hint = "; arch= is like 'sm_90'" if "gpu-architecture" in log else ""
             raise WarplensError(f"{name}: {said}{hint}:\n{log}")

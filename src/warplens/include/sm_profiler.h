@@ -7,7 +7,7 @@
 #define WARPLENS_SM_PROFILER_H
 
 #if defined(__CUDACC_RTC__)
-typedef unsigned long uint64_t;
+typedef unsigned long long uint64_t;  // as <cuda/std/cstdint> has it there
 typedef unsigned int uint32_t;
 #else
 #include <stdint.h>

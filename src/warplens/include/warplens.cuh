@@ -67,6 +67,8 @@ WL_BOTH_ constexpr auto number(T v) {
   else if constexpr (__is_enum(T)) return static_cast<long long>(v);
   else return v;
 }
+template <class T>
+WL_BOTH_ unsigned long long number(T* v) { return reinterpret_cast<unsigned long long>(v); }
 }  // namespace detail
 
 // Which lanes record. Whatever is chosen, every warp leaves its track header, so its lifetime is known.
@@ -113,16 +115,27 @@ struct Link {};
 struct Callee {
   WL_DEVICE_ explicit Callee(Link&) {}
 };
+namespace detail {
+template <unsigned Size>
+struct Spoken {
+  static_assert(Size > 1, "a region needs a name");
+};
+template <class T>
+WL_BOTH_ constexpr bool unused(const T&) { return false; }
+}  // namespace detail
 }  // namespace wl
 #undef WL_DEVICE_
+// What a mark is given is never evaluated, but counts as used: a variable that only marks read brings no warning.
+#define WL_NOTHING_(name) ((void)sizeof(::wl::detail::Spoken<sizeof("" name)>))
+#define WL_UNUSED_(name, ...) (WL_NOTHING_(name), (void)(false && ::wl::detail::unused(__VA_ARGS__)))
 #define WL_REGION(name) static_assert(sizeof("" name) > 1, "a region needs a name")
-#define WL_BEGIN(name) ((void)sizeof("" name))
-#define WL_END(name) ((void)sizeof("" name))
-#define WL_INSTANT(name) ((void)sizeof("" name))
-#define WL_VALUE(name, value) ((void)sizeof("" name), (void)sizeof(value))
-#define WL_ITERATION(name, index) ((void)sizeof("" name), (void)sizeof(index))
-#define WL_ASYNC_BEGIN(name, tag) ((void)sizeof("" name), (void)sizeof(tag))
-#define WL_ASYNC_END(name, tag) ((void)sizeof("" name), (void)sizeof(tag))
+#define WL_BEGIN(name) WL_NOTHING_(name)
+#define WL_END(name) WL_NOTHING_(name)
+#define WL_INSTANT(name) WL_NOTHING_(name)
+#define WL_VALUE(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_ITERATION(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_ASYNC_BEGIN(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_ASYNC_END(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ANCHOR() ((void)0)
 #define WL_SETTLE() ((void)0)
 #endif

@@ -17,7 +17,19 @@
 namespace wl {
 namespace host {
 
+inline bool is_utf8(const std::string& text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i++]);
+    if (c >= 0x80 && (c < 0xc2 || c > 0xf4)) return false;
+    for (int more = (c >= 0xc2) + (c >= 0xe0) + (c >= 0xf0); more; --more)
+      if (i == text.size() || (static_cast<unsigned char>(text[i++]) & 0xc0) != 0x80) return false;
+  }
+  return true;
+}
+
+// A JSON string, in UTF-8: of a source file in another encoding the bytes are read as Latin-1.
 inline std::string quoted(const std::string& text) {
+  const bool utf8 = is_utf8(text);
   std::string out = "\"";
   for (unsigned char c : text) {
     char escape[8];
@@ -25,8 +37,11 @@ inline std::string quoted(const std::string& text) {
     if (c < 0x20) {
       std::snprintf(escape, sizeof escape, "\\u%04x", c);
       out += escape;
-    } else {
+    } else if (utf8 || c < 0x80) {
       out += static_cast<char>(c);
+    } else {
+      out += static_cast<char>(0xc0 | c >> 6);
+      out += static_cast<char>(0x80 | (c & 0x3f));
     }
   }
   return out + "\"";
@@ -71,8 +86,9 @@ class File {
   bool good_ = true;
 };
 
-// A process per SM, a thread per warp. A track is placed by the line through its own start and exit; `warplens export`
-// fits all tracks of an SM together.
+// A process per SM, a thread per track. A track is placed by the line through its own start and exit; `warplens export`
+// fits all tracks of an SM together. A thread of this format is a stack of spans, so a region that ends before one that
+// began inside it stands beside its thread, as work in flight does; what never ended ends with the track.
 class Chrome {
  public:
   Chrome(const std::string& path, const std::map<unsigned, std::string>& names) : out_(path), names_(names) {
@@ -95,8 +111,21 @@ class Chrome {
     name_track(track);
     const std::vector<bool> payload = payloads(slots);
     Line line(track, slots, payload);
-    for (unsigned i = 0; i < kept; ++i)
-      if (!payload[i]) event(track, line.at(read<std::uint32_t>(slots[i], 4)), slots[i], i ? slots[i - 1] : nullptr);
+    const Pairs pairs(slots, payload);
+    ++tracks_;
+    for (std::size_t i = 0; i < kept; ++i) {
+      if (payload[i]) continue;
+      const double ns = line.at(read<std::uint32_t>(slots[i], 4));
+      if (kind(slots[i]) == WL_KIND_BEGIN)
+        span(track, ns, slots[i], pairs.aside[i], i, true);
+      else if (kind(slots[i]) != WL_KIND_END)
+        event(track, ns, slots[i], i ? slots[i - 1] : nullptr);
+      else if (pairs.other[i] < kept)
+        span(track, ns, slots[i], pairs.aside[i], pairs.other[i], false);
+    }
+    for (std::size_t i = kept; i-- > 0;)
+      if (!payload[i] && kind(slots[i]) == WL_KIND_BEGIN && pairs.other[i] == kept)
+        span(track, line.end(), slots[i], pairs.aside[i], i, false);
   }
 
   void close() {
@@ -117,6 +146,43 @@ class Chrome {
     return result;
   }
 
+  static unsigned region(const unsigned char* slot) {
+    return read<std::uint32_t>(slot, 0) >> WL_REGION_SHIFT & WL_MAX_REGION;
+  }
+
+  // Which begin and end belong together, as for the decoder: an end closes the innermost open region of its name.
+  struct Pairs {
+    std::vector<std::size_t> other;  // the slot of the other edge; their number where there is none
+    std::vector<bool> aside;         // edges of a span that does not nest with its neighbours
+
+    Pairs(const std::vector<const unsigned char*>& slots, const std::vector<bool>& payload)
+        : other(slots.size(), slots.size()), aside(slots.size()) {
+      std::map<unsigned, std::vector<std::size_t>> open;
+      const auto is = [&](std::size_t i, unsigned what) { return !payload[i] && kind(slots[i]) == what; };
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        if (!is(i, WL_KIND_BEGIN) && !is(i, WL_KIND_END)) continue;
+        std::vector<std::size_t>& begun = open[region(slots[i])];
+        if (is(i, WL_KIND_BEGIN)) {
+          begun.push_back(i);
+        } else if (!begun.empty()) {
+          other[i] = begun.back();
+          other[begun.back()] = i;
+          begun.pop_back();
+        }
+      }
+      std::vector<std::size_t> stack;
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        if (is(i, WL_KIND_BEGIN)) stack.push_back(i);
+        if (!is(i, WL_KIND_END) || other[i] == slots.size()) continue;
+        for (; other[stack.back()] == slots.size(); stack.pop_back()) aside[stack.back()] = true;
+        std::size_t at = stack.size() - 1;
+        while (stack[at] != other[i]) --at;
+        aside[i] = aside[other[i]] = at + 1 < stack.size();
+        stack.erase(stack.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+    }
+  };
+
   // Nanoseconds of a track's 32-bit clocks, unwrapped. What a ring lost before its first record may be many wraps,
   // so the walk starts from the exit and counts back over the records.
   class Line {
@@ -127,6 +193,7 @@ class Chrome {
       const auto start_ns = read<std::uint64_t>(track, WL_TRACK_START_NS_AT);
       const auto exit_ns = read<std::uint64_t>(track, WL_TRACK_EXIT_NS_AT);
       start_ = start;
+      exit_ = exit;
       slope_ = exit > start ? static_cast<double>(exit_ns - start_ns) / static_cast<double>(exit - start) : 1.0;
       clock_ = exit ? exit : start;
       if (!exit) return;
@@ -137,26 +204,37 @@ class Chrome {
     // From the track's start; a double would round nanoseconds since 1970 to 256.
     double at(std::uint32_t low) {
       clock_ += static_cast<std::uint32_t>(low - static_cast<std::uint32_t>(clock_));
-      return slope_ * static_cast<double>(static_cast<std::int64_t>(clock_ - start_));
+      return ns(clock_);
     }
+    // The exit, or the latest record of a track that has none.
+    double end() const { return ns(exit_ > clock_ ? exit_ : clock_); }
 
    private:
-    std::uint64_t start_, clock_;
+    double ns(std::uint64_t clock) const {
+      return slope_ * static_cast<double>(static_cast<std::int64_t>(clock - start_));
+    }
+
+    std::uint64_t start_, exit_, clock_;
     double slope_;
   };
 
   static unsigned sm(const unsigned char* track) { return read<std::uint32_t>(track, WL_TRACK_SM_AT); }
+  static unsigned lane(const unsigned char* track) { return read<std::uint16_t>(track, WL_TRACK_LANE_AT); }
+  static unsigned warp(const unsigned char* track) { return read<std::uint16_t>(track, WL_TRACK_WARP_AT); }
+  static unsigned block(const unsigned char* track) { return read<std::uint32_t>(track, WL_TRACK_BLOCK_AT); }
   static unsigned long long thread(const unsigned char* track) {
-    return read<std::uint32_t>(track, WL_TRACK_BLOCK_AT) * 1024ull + read<std::uint16_t>(track, WL_TRACK_WARP_AT);
+    return (block(track) * static_cast<unsigned long long>(WL_MAX_WARPS) + warp(track)) * 32 + lane(track);
+  }
+  static std::string title(const unsigned char* track) {
+    return "block " + std::to_string(block(track)) + " warp " + std::to_string(warp(track)) +
+           (lane(track) ? " lane " + std::to_string(lane(track)) : "");
   }
 
   void name_track(const unsigned char* track) {
     const std::string process = ",\"pid\":" + std::to_string(sm(track)) + ",\"ph\":\"M\",\"args\":{\"name\":\"";
     if (seen_.insert(sm(track)).second)
       write("{\"name\":\"process_name\"" + process + "SM " + std::to_string(sm(track)) + "\"}}");
-    write("{\"name\":\"thread_name\",\"tid\":" + std::to_string(thread(track)) + process + "block " +
-          std::to_string(read<std::uint32_t>(track, WL_TRACK_BLOCK_AT)) + " warp " +
-          std::to_string(read<std::uint16_t>(track, WL_TRACK_WARP_AT)) + "\"}}");
+    write("{\"name\":\"thread_name\",\"tid\":" + std::to_string(thread(track)) + process + title(track) + "\"}}");
   }
 
   void write(const std::string& event) {
@@ -164,40 +242,62 @@ class Chrome {
     first_ = false;
   }
 
-  void event(const unsigned char* track, double ns, const unsigned char* slot, const unsigned char* before) {
-    const std::uint32_t word = read<std::uint32_t>(slot, 0);
-    const unsigned region = word >> WL_REGION_SHIFT & WL_MAX_REGION, tag = word >> WL_TAG_SHIFT;
-    if (kind(slot) == WL_KIND_ANCHOR || kind(slot) == WL_KIND_EMPTY) return;
-    const auto known = names_.find(region);
-    char place[160];
-    std::snprintf(place, sizeof place, ",\"pid\":%u,\"tid\":%llu,\"ts\":%.3f",
-                  sm(track), thread(track), (static_cast<double>(read<std::uint64_t>(track, WL_TRACK_START_NS_AT) - origin_) + ns) / 1000.0);
-    std::string text = "{\"name\":" + quoted(known == names_.end() ? "region " + std::to_string(region) : known->second) + place;
-    switch (kind(slot)) {
-      case WL_KIND_BEGIN: text += ",\"ph\":\"B\"}"; break;
-      case WL_KIND_END: text += ",\"ph\":\"E\"}"; break;
-      case WL_KIND_INSTANT: text += ",\"ph\":\"i\",\"s\":\"t\"}"; break;
-      case WL_KIND_VALUE: text += ",\"ph\":\"C\",\"args\":{\"value\":" + number(before, tag) + "}}"; break;
-      case WL_KIND_ASYNC_BEGIN: text += ",\"cat\":\"async\",\"ph\":\"b\",\"id\":" + std::to_string(tag) + "}"; break;
-      default: text += ",\"cat\":\"async\",\"ph\":\"e\",\"id\":" + std::to_string(tag) + "}";
-    }
-    write(text);
+  std::string name(const unsigned char* slot) const {
+    const auto known = names_.find(region(slot));
+    return quoted(known == names_.end() ? "region " + std::to_string(region(slot)) : known->second);
   }
 
-  static std::string number(const unsigned char* payload, unsigned type) {
-    if (!payload) return "null";
-    if (type == WL_VALUE_U64) return std::to_string(read<std::uint64_t>(payload, 0));
-    if (type != WL_VALUE_F64) return std::to_string(read<std::int64_t>(payload, 0));
+  // An event up to where its kinds differ.
+  std::string head(const std::string& name, const unsigned char* track, double ns) const {
+    char place[160];
+    const double start = static_cast<double>(read<std::uint64_t>(track, WL_TRACK_START_NS_AT) - origin_);
+    std::snprintf(place, sizeof place, ",\"pid\":%u,\"tid\":%llu,\"ts\":%.3f", sm(track), thread(track),
+                  (start + ns) / 1000.0);
+    return "{\"name\":" + name + place;
+  }
+
+  // One edge of what stands beside its thread. Ids are one space for a whole process, which is an SM here: each carries
+  // the number of its track.
+  void beside(const std::string& head, const char* category, bool begins, const std::string& id) {
+    write(head + ",\"cat\":\"" + category + "\",\"ph\":\"" + (begins ? "b" : "e") + "\",\"id\":\"" +
+          std::to_string(tracks_) + "." + id + "\"}");
+  }
+
+  // One edge of the region that began in slot `begin`.
+  void span(const unsigned char* track, double ns, const unsigned char* slot, bool aside, std::size_t begin,
+            bool begins) {
+    const std::string text = head(name(slot), track, ns);
+    if (aside) return beside(text, "region", begins, "r" + std::to_string(begin));
+    write(text + (begins ? ",\"ph\":\"B\"}" : ",\"ph\":\"E\"}"));
+  }
+
+  void event(const unsigned char* track, double ns, const unsigned char* slot, const unsigned char* before) {
+    const unsigned what = kind(slot), tag = read<std::uint32_t>(slot, 0) >> WL_TAG_SHIFT;
+    if (what == WL_KIND_INSTANT) write(head(name(slot), track, ns) + ",\"ph\":\"i\",\"s\":\"t\"}");
+    if (what == WL_KIND_VALUE && before) value(track, ns, slot, before, tag);
+    if (what == WL_KIND_ASYNC_BEGIN || what == WL_KIND_ASYNC_END)
+      beside(head(name(slot), track, ns), "async", what == WL_KIND_ASYNC_BEGIN, std::to_string(tag));
+  }
+
+  // A counter belongs to its process, so it takes the track's name; JSON has no word for NaN or infinity.
+  void value(const unsigned char* track, double ns, const unsigned char* slot, const unsigned char* payload,
+             unsigned type) {
+    const double real = type == WL_VALUE_F64 ? read<double>(payload, 0) : 0;
     char digits[40];
-    const double value = read<double>(payload, 0);
-    std::snprintf(digits, sizeof digits, "%.17g", value);
-    return std::isfinite(value) ? digits : "null";
+    std::snprintf(digits, sizeof digits, "%.17g", real);
+    const std::string number = type == WL_VALUE_F64   ? digits
+                               : type == WL_VALUE_U64 ? std::to_string(read<std::uint64_t>(payload, 0))
+                                                      : std::to_string(read<std::int64_t>(payload, 0));
+    if (std::isfinite(real))
+      write(head(quoted(title(track)), track, ns) + ",\"ph\":\"C\",\"args\":{" + name(slot) + ":" + number + "}}");
+    else
+      write(head(name(slot), track, ns) + ",\"ph\":\"i\",\"s\":\"t\",\"args\":{\"value\":\"" + number + "\"}}");
   }
 
   File out_;
   const std::map<unsigned, std::string>& names_;
   std::set<unsigned> seen_;
-  std::uint64_t origin_ = ~0ull;
+  std::uint64_t origin_ = ~0ull, tracks_ = 0;
   bool first_ = true;
 };
 

@@ -7,11 +7,12 @@
 //   capture.write_chrome("gemm.json");      // for chrome://tracing and ui.perfetto.dev
 //
 // Errors are thrown as std::runtime_error. A launch costs one asynchronous memset; nothing waits for the GPU before
-// write().
+// write(). With -DWARPLENS=0, or WARPLENS=0 in the environment, nothing is allocated, recorded or written.
 #ifndef WARPLENS_HOST_H
 #define WARPLENS_HOST_H
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
@@ -42,6 +43,11 @@ inline void check(cudaError_t status, const char* doing) {
     throw std::runtime_error(std::string("warplens: ") + doing + ": " + cudaGetErrorString(status));
 }
 
+inline bool off() {
+  const char* said = std::getenv("WARPLENS");
+  return !WARPLENS || (said && std::strcmp(said, "0") == 0);
+}
+
 inline std::uint32_t crc32(const void* data, std::size_t size) {
   static const std::vector<std::uint32_t> table = [] {
     std::vector<std::uint32_t> t(256);
@@ -70,7 +76,7 @@ inline void scan_names(const std::vector<unsigned char>& data, std::map<unsigned
     const unsigned id = read<std::uint32_t>(data.data(), at + 8);
     const std::size_t size = read<std::uint16_t>(data.data(), at + 16);
     if (size == 0 || at + WL_NAME_BYTES + size > data.size()) continue;
-    const std::string name(reinterpret_cast<const char*>(&data[at + WL_NAME_BYTES]), size - 1);
+    const std::string name = std::string(reinterpret_cast<const char*>(&data[at + WL_NAME_BYTES]), size - 1).c_str();
     if (region_id(name.c_str()) != id) continue;
     const auto found = names.emplace(id, name).first;
     if (found->second != name)
@@ -93,13 +99,17 @@ class Capture {
 
   // A zeroed buffer for one launch of `kernel`, ready on `stream`.
   Buffer launch(const std::string& kernel, dim3 grid, dim3 block, LaunchOptions options = {}, cudaStream_t stream = nullptr) {
+    if (host::off()) return Buffer{0};
+    if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z)
+      throw std::runtime_error("warplens: " + kernel + ": grid " + host::triple(grid) + ", block " + host::triple(block) +
+                               ": each size must be at least 1");
     Launch l{};
     l.kernel = kernel;
     l.grid = grid;
     l.block = block;
     const unsigned long long threads = 1ull * block.x * block.y * block.z;
-    const unsigned long long per_block = options.every_thread ? threads : (threads + 31) / 32;
-    const unsigned long long tracks = per_block * grid.x * grid.y * grid.z;
+    const unsigned long long in_block = options.every_thread ? threads : (threads + 31) / 32;
+    const unsigned long long tracks = in_block * grid.x * grid.y * grid.z;
     l.capacity = options.records;
     const unsigned long long line = WL_HEADER_BYTES;
     const unsigned long long stride = (line + (l.capacity + 1ull) * WL_SLOT_BYTES + line - 1) / line * line;
@@ -117,7 +127,7 @@ class Capture {
     put(l.header, WL_BUFFER_CAPACITY_AT, l.capacity);
     put(l.header, WL_BUFFER_STRIDE_AT, l.stride);
     put(l.header, WL_BUFFER_TRACKS_AT, static_cast<unsigned>(tracks));
-    put(l.header, WL_BUFFER_PER_BLOCK_AT, static_cast<unsigned>(per_block));
+    put(l.header, WL_BUFFER_PER_BLOCK_AT, static_cast<unsigned>(in_block));
     put(l.header, WL_BUFFER_NAMES_AT, l.names);
     void* at = reinterpret_cast<void*>(l.address);
     host::check(cudaMemsetAsync(at, 0, l.size, stream), "clearing the buffer");
@@ -131,7 +141,8 @@ class Capture {
 
   // Waits for the GPU and brings every launch home; write() does it when needed.
   void collect() {
-    host::check(cudaDeviceSynchronize(), "waiting for the kernels");
+    std::string silent;
+    if (!launches_.empty()) host::check(cudaDeviceSynchronize(), "waiting for the kernels");
     for (Launch& l : launches_) {
       if (!l.raw.empty()) continue;
       std::vector<unsigned char> all(l.size);
@@ -144,7 +155,15 @@ class Capture {
       const void* from = reinterpret_cast<const void*>(l.names);
       host::check(cudaMemcpy(names.data(), from, names.size(), cudaMemcpyDeviceToHost), "copying the names");
       host::scan_names(names, names_);
+      bool begun = false;
+      for (std::size_t at = 0; at < l.raw.size() && !begun; at += l.stride)
+        begun = host::read<std::uint32_t>(l.raw.data(), at + WL_TRACK_MAGIC_AT) == WL_TRACK_MAGIC;
+      if (!begun) silent = l.kernel;
     }
+    if (!silent.empty())
+      throw std::runtime_error("warplens: " + silent + " recorded nothing: no warp reached a wl::Kernel. Is `wl::Kernel "
+                               "k(prof);` its first line, was it launched with this buffer, and compiled without "
+                               "-DWARPLENS=0?");
   }
 
   // The number of slots that did not fit, over all launches: 0 when the capture is complete.
@@ -160,6 +179,7 @@ class Capture {
   }
 
   void write(const std::string& path) {
+    if (host::off()) return;
     collect();
     const std::string text = document();
     host::File out(path);
@@ -178,6 +198,7 @@ class Capture {
   // Spans as Chrome JSON: a process per SM, a thread per warp. Placement is each track's own line through its start
   // and exit; `warplens export` places all tracks of an SM together.
   void write_chrome(const std::string& path) {
+    if (host::off()) return;
     collect();
     host::Chrome chrome(path, names_);
     for (const Launch& l : launches_)

@@ -8,12 +8,46 @@ namespace detail {
 // One object per mark in the module's constants; the host finds it in the cubin by its magic, or has send_names bring it.
 template <unsigned NameSize, unsigned FileSize>
 struct Name {
+  static_assert(NameSize > 1, "a region needs a name");
   static_assert(WL_NAME_BYTES + NameSize + FileSize < WL_MAX_NAME - 8, "a region's name and its file's path are too long");
   unsigned long long magic;
   unsigned id, line;
   unsigned short name_size, file_size;
   char name[NameSize];
   char file[FileSize];
+};
+
+// The letters of a mark's name and file as types: all instances of a template then share one object, where a variable of
+// the function would be one for each, and constant memory is small.
+template <char... Letters>
+struct Text {};
+template <unsigned... I>
+struct Numbers {};
+template <class A, class B>
+struct Joined;
+template <unsigned... A, unsigned... B>
+struct Joined<Numbers<A...>, Numbers<B...>> {
+  using type = Numbers<A..., (sizeof...(A) + B)...>;
+};
+template <unsigned N>
+struct Count : Joined<typename Count<N / 2>::type, typename Count<N - N / 2>::type> {};
+template <>
+struct Count<1> {
+  using type = Numbers<0>;
+};
+template <class Mark, unsigned... I>
+__device__ Text<Mark::name()[I]...> name_of(Numbers<I...>);
+template <class Mark, unsigned... I>
+__device__ Text<Mark::file()[I]...> file_of(Numbers<I...>);
+
+template <unsigned Id, unsigned Line, class NameText, class FileText>
+struct Named;
+template <unsigned Id, unsigned Line, char... N, char... F>
+struct Named<Id, Line, Text<N...>, Text<F...>> {
+  static __device__ __forceinline__ void keep() {
+    static __constant__ __attribute__((used)) const Name<sizeof...(N), sizeof...(F)> object = {
+        WL_NAME_MAGIC, Id, Line, sizeof...(N), sizeof...(F), {N...}, {F...}};
+  }
 };
 
 template <unsigned Id>
@@ -29,9 +63,15 @@ struct Region {
 
 #define WL_CAT2_(a, b) a##b
 #define WL_CAT_(a, b) WL_CAT2_(a, b)
-#define WL_NAME_(text, symbol)                                                                                  \
-  static __constant__ __attribute__((used)) const ::wl::detail::Name<sizeof("" text), sizeof(__FILE__)> symbol = { \
-      WL_NAME_MAGIC, ::wl::region_id(text), __LINE__, sizeof("" text), sizeof(__FILE__), text, __FILE__}
+#define WL_NAME_(text, symbol)                                                              \
+  struct symbol {                                                                           \
+    static __host__ __device__ constexpr const char* name() { return "" text; }             \
+    static __host__ __device__ constexpr const char* file() { return __FILE__; }            \
+  };                                                                                        \
+  ::wl::detail::Named<::wl::region_id(text), __LINE__,                                      \
+                      decltype(::wl::detail::name_of<symbol>(WL_NUMBERS_(sizeof("" text)))), \
+                      decltype(::wl::detail::file_of<symbol>(WL_NUMBERS_(sizeof(__FILE__))))>::keep()
+#define WL_NUMBERS_(count) typename ::wl::detail::Count<count>::type()
 #define WL_MARK_(kind, text, ...)                                        \
   do {                                                                   \
     WL_NAME_(text, wl_name_);                                            \
@@ -44,18 +84,20 @@ struct Region {
   const ::wl::detail::Region<::wl::region_id(text)> WL_CAT_(wl_region_, n)
 #ifdef __COUNTER__
 #define WL_REGION(name) WL_REGION_(name, __COUNTER__)
-#else  // NVRTC
-#define WL_REGION(name) WL_REGION_(name, __LINE__)
+#else  // NVRTC has no counter, so what it says when two stand on one line is the message
+#define WL_REGION(name) WL_REGION_(name, WL_CAT_(give_each_WL_REGION_a_line_of_its_own_, __LINE__))
 #endif
 #define WL_BEGIN(name) WL_MARK_(WL_KIND_BEGIN, name, ::wl::detail::record<wl_word_>())
 #define WL_END(name) WL_MARK_(WL_KIND_END, name, ::wl::detail::record<wl_word_>())
 #define WL_INSTANT(name) WL_MARK_(WL_KIND_INSTANT, name, ::wl::detail::record<wl_word_>())
-#define WL_VALUE(name, v) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::value<wl_word_>(v))
+#define WL_VALUE(name, ...) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::value<wl_word_>(__VA_ARGS__))
 // A loop's index as a value; every 64th also anchors the clock, which a track of many milliseconds needs.
-#define WL_ITERATION(name, i) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::iteration<wl_word_>(i))
+#define WL_ITERATION(name, ...) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::iteration<wl_word_>(__VA_ARGS__))
 // Work that starts here and ends elsewhere (a copy in flight): begin and end are paired by name and tag, 0 to 31.
-#define WL_ASYNC_BEGIN(name, tag) WL_MARK_(WL_KIND_ASYNC_BEGIN, name, ::wl::detail::async<wl_word_>(static_cast<unsigned>(tag)))
-#define WL_ASYNC_END(name, tag) WL_MARK_(WL_KIND_ASYNC_END, name, ::wl::detail::async<wl_word_>(static_cast<unsigned>(tag)))
+#define WL_ASYNC_BEGIN(name, ...) \
+  WL_MARK_(WL_KIND_ASYNC_BEGIN, name, ::wl::detail::async<wl_word_>(static_cast<unsigned>(__VA_ARGS__)))
+#define WL_ASYNC_END(name, ...) \
+  WL_MARK_(WL_KIND_ASYNC_END, name, ::wl::detail::async<wl_word_>(static_cast<unsigned>(__VA_ARGS__)))
 // Ties this warp's clock to the global timer here.
 #define WL_ANCHOR() ::wl::detail::anchor()
 
@@ -74,9 +116,9 @@ __device__ __forceinline__ int settled(int result) {
 }  // namespace detail
 }  // namespace wl
 #define __syncthreads() (::__syncthreads(), ::wl::detail::settle())
-#define __syncthreads_count(predicate) ::wl::detail::settled(::__syncthreads_count(predicate))
-#define __syncthreads_and(predicate) ::wl::detail::settled(::__syncthreads_and(predicate))
-#define __syncthreads_or(predicate) ::wl::detail::settled(::__syncthreads_or(predicate))
+#define __syncthreads_count(...) ::wl::detail::settled(::__syncthreads_count(__VA_ARGS__))
+#define __syncthreads_and(...) ::wl::detail::settled(::__syncthreads_and(__VA_ARGS__))
+#define __syncthreads_or(...) ::wl::detail::settled(::__syncthreads_or(__VA_ARGS__))
 #endif
 
 #endif  // WARPLENS_MARKS_H

@@ -9,6 +9,8 @@
 
 // ptxas names this register when a mark is compiled into a function without a wl::Kernel, so it is the message.
 #define WL_AT_ "mark_outside_a_kernel_with_wl_Kernel_or_in_a_function_that_is_not_inlined_see_wl_Link"
+// And this one, which nothing uses, when two recordings are opened in one function.
+#define WL_ONCE_ "two_wl_Kernels_in_one_function_or_a_wl_Callee_in_one_that_is_inlined"
 #define WL_HIGH_ "wl_high"
 #define WL_END_ "wl_end"
 #define WL_COUNT_ "wl_count"
@@ -97,7 +99,7 @@ __device__ __forceinline__ void send_names(Buffer buffer) {
 
 // The registers of this function's recording.
 __device__ __forceinline__ void declare() {
-  asm volatile(".reg .u32 " WL_AT_ ", " WL_HIGH_ ", " WL_END_ ", " WL_COUNT_ ";\n\t.reg .pred " WL_LEAD_ ";");
+  asm volatile(".reg .pred " WL_ONCE_ ";\n\t.reg .u32 " WL_AT_ ", " WL_HIGH_ ", " WL_END_ ", " WL_COUNT_ ";\n\t.reg .pred " WL_LEAD_ ";");
 }
 
 // The high word of an address in the buffer, which is never larger than 4 GiB. Worked out where it is needed again, so

@@ -34,10 +34,10 @@ class Names:
     kernel: str = ""
 
 
-def region_id(name: str) -> int:
+def region_id(name: str | bytes) -> int:
     """The id device code computes for `name`: FNV-1a folded to 24 bits, never 0."""
     value = 0x811C9DC5
-    for byte in name.encode():
+    for byte in name.encode() if isinstance(name, str) else name:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
     return (value >> REGION_BITS ^ value) & MAX_REGION or 1
 
@@ -77,8 +77,13 @@ def _entry(data: bytes, at: int) -> tuple[int, str, str] | None:
         return None
     _, ident, line, name_length, file_length = _FIXED.unpack_from(data, at)
     text = data[at + NAME_BYTES : at + NAME_BYTES + name_length + file_length]
+    name, file = (part.split(b"\0")[0] for part in (text[:name_length], text[name_length:]))
+    return (ident, _decoded(name), f"{_decoded(file)}:{line}") if name and region_id(name) == ident else None
+
+
+def _decoded(text: bytes) -> str:
+    """What a C string says: UTF-8, or what nearly every other source file is written in."""
     try:
-        name, file = text[: name_length - 1].decode(), text[name_length : name_length + file_length - 1].decode()
+        return text.decode()
     except UnicodeDecodeError:
-        return None
-    return (ident, name, f"{file}:{line}") if region_id(name) == ident else None
+        return text.decode("latin-1")

@@ -95,19 +95,25 @@ class SmProfiler:
             print(f"sm_profiler: records were lost; max_events_per_group={needed} keeps all of them", file=sys.stderr)
         return decode(Capture([launch], device=self._device()))
 
-    def export(self, filename: str | os.PathLike[str]) -> Path:
-        """Write the trace; the suffix picks the format, as in `Trace.export`."""
-        self._check_enabled()
-        return self.trace().export(filename)
+    def export(self, filename: str | os.PathLike[str]) -> Path | None:
+        """Write the trace; the suffix picks the format, as in `Trace.export`. None where there is nothing to write."""
+        trace = self._recorded()
+        return trace.export(filename) if trace is not None else None
 
     def print_stats(self) -> None:
         """Print statistics per event."""
-        self._check_enabled()
-        print(self.trace().stats())
+        trace = self._recorded()
+        if trace is not None:
+            print(trace.stats())
 
-    def _check_enabled(self) -> None:
-        if not self.enabled:
-            raise WarplensError("this profiler was made with enabled=False: there is nothing to show")
+    def _recorded(self) -> Trace | None:
+        """The trace, if anything was recorded: a program that switched its profiler off runs on all the same."""
+        trace = self.trace() if self.enabled else None
+        if trace is not None and len(trace):
+            return trace
+        reason = "no kernel wrote to its buffer" if self.enabled else "it was made with enabled=False"
+        print(f"sm_profiler: nothing was recorded: {reason}", file=sys.stderr)
+        return None
 
     def _allocate(self) -> Any:
         try:
