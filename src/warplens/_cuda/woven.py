@@ -25,7 +25,7 @@ from warplens.record.names import Names, scan
 from warplens.session import Profile
 from warplens.weave.fitted import Taken, fitted
 from warplens.weave.header import KERNEL, opened
-from warplens.weave.options import ParamBuffer, Weaving
+from warplens.weave.options import AnyBuffer, ParamBuffer, Weaving
 from warplens.weave.ptx import Declaration, Module, parse
 from warplens.weave.weaver import Woven, marked_kernels
 
@@ -78,9 +78,9 @@ class _InDriver:
         self.lib.unload(build)
 
 
-def load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
-    """Weave the PTX and let the driver assemble it."""
-    made = fitted(_InDriver(lib), text, ParamBuffer(-1), how)
+def load(lib: Driver, text: str, how: Weaving, buffer: AnyBuffer | None = None) -> WovenBuild:
+    """Weave the PTX and let the driver assemble it. The buffer is the kernels' last parameter unless it is named."""
+    made = fitted(_InDriver(lib), text, buffer or ParamBuffer(-1), how)
     names = _names(text)
     ids = {number: int(name.lstrip("#")) for number, name in made.woven.regions.items()}
     return WovenBuild(

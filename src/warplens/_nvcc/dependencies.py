@@ -11,7 +11,8 @@ _WITH_COMPILE = {
     "--generate-nonsystem-dependencies-with-compile": "-MM",
 }
 _PHASES = {
-    "-c", "--compile", "-dc", "--device-c", "-dw", "--device-w", "-ptx", "--ptx", "-cubin", "--cubin", "-fatbin", "--fatbin"
+    "-c", "--compile", "-dc", "--device-c", "-dw", "--device-w", "-ptx", "--ptx", "-cubin", "--cubin",
+    "-fatbin", "--fatbin",
 }  # fmt: skip
 _OUTPUT = ("-o", "--output-file")
 _TARGET = ("-MT", "--dependency-target-name")

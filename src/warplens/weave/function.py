@@ -76,7 +76,7 @@ class FunctionWeaver:
         kind: type[Track] = kinds[ring]
         if self.whole is not None:
             kind = SpreadTrack
-        elif kind is Track and weaver.how.lean and not weaver.calls.has_stateful_functions:
+        elif kind is Track and weaver.how.lean and not weaver.calls.hands_on(self.function):
             kind = LeanTrack
         return kind(self.function, weaver.buffer, weaver.how, weaver.slack)
 

@@ -218,7 +218,7 @@ class Weaver:
         # A ring cuts anywhere, a call hands its state over and a 64-bit clock is a payload of its own: none of them
         # keeps a record back in registers.
         at_once = bool(
-            self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.has_stateful_functions
+            self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.hands_on(function)
         )
         policy = self.how.store
         if policy == "spread" and (at_once or not self._stays_whole(function)):
