@@ -14,6 +14,9 @@ from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
 from warplens.weave.tracks import DECLARATIONS, ZERO, Track, text_of
 
 LANES = 32
+BEYOND = 2 * LANES
+"""Slots that a track has behind `lim`, for every lane and for a claim that is not cut yet: low words must not wrap in the
+last track below a 4 GiB line."""
 KEPT = 5
 """Predicates that a kernel's loops may hold; there are seven, and the kernel needs some."""
 CLOCK, WORD = "%wl_sc", "%wl_sw"
@@ -48,9 +51,8 @@ class SpreadTrack(Track):
         return [f"setp.eq.and.u32 {self.leader}, {LANE}, 0, {predicate};"]
 
     def _start(self) -> list[str]:
-        # Room for every lane behind `lim`: its low word must not wrap in the last track below a 4 GiB line.
         return [
-            f"mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s; sub.u32 %wl_t, %wl_t, {LANES * SLOT_BYTES};",
+            f"mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s; sub.u32 %wl_t, %wl_t, {BEYOND * SLOT_BYTES};",
             f"add.u32 %wl_lo, %wl_lo, {LANE}; add.u32 %wl_lim, %wl_lo, %wl_t;",
             f"add.u32 %wl_lo, %wl_lo, {HEADER_BYTES}; mov.b32 {COUNT}, 0; selp.b32 {LANE}, {LANE}, -1, %wl_p;",
             f"mov.b64 {POSITION}, {{%wl_lo, %wl_hi}};",

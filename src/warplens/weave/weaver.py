@@ -42,7 +42,7 @@ from warplens.weave.options import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolB
 from warplens.weave.ptx import Comment, Function, Module, Raw, parse
 from warplens.weave.recompute import recompute
 from warplens.weave.shared import smallest
-from warplens.weave.spread import LANES
+from warplens.weave.spread import BEYOND, LANES
 from warplens.weave.stretches import stretches
 from warplens.weave.syntax import WeaveError
 from warplens.weave.whole import Wholeness, hears
@@ -144,7 +144,7 @@ class Weaver:
             and not self.how.shared
             and all(block.slots % 2 == 0 for block in blocks)
         )
-        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + LANES * bool(self.runs)
+        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + BEYOND * bool(self.runs)
         if self.pair:
             self.slack += self.slack % 2  # two records that wait are both inside the capacity, or both outside
         self._check_shared()
