@@ -69,7 +69,8 @@ class Recorded:
         self.out = self.memory.alloc(4 * 1024)
         sizes = plan(grid, block, records=records, spare=spare)
         sizes = sizes if tracks is None else type(sizes)(sizes.capacity, sizes.stride, tracks, sizes.per_block)
-        base = self.memory.alloc(sizes.size)
+        self.base = base = self.memory.alloc(sizes.size)
+        self.stride = sizes.stride
         self.names_at = self.memory.alloc(NAMES_BYTES)
         self.memory.write(base, np.frombuffer(sizes.header(self.names_at if names else 0), np.uint8))
         given = [self.out if argument is OUT else argument for argument in arguments]
@@ -164,6 +165,35 @@ def test_lanes_that_leave_split_or_call_are_recorded_as_ever(nvcc: str) -> None:
         assert len(lines) == 3 + 1 + 3 + 65 + 2
 
 
+REFUSING = r"""
+#define WARPLENS_SHIM 1
+#include "cuda_shim.h"
+#include <warplens_host.h>
+#include <cstdlib>
+#include <iostream>
+int main(int, char** argv) try {
+  wl::Capture capture;
+  const wl::Buffer prof = capture.launch("gemm", 2, 40, {16});
+  *reinterpret_cast<unsigned*>(prof.address + WL_BUFFER_REFUSED_AT) = std::atoi(argv[1]);
+  capture.write(argv[2]);
+} catch (const std::exception& error) { std::cout << error.what(); return 1; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_host_without_python_says_what_kept_a_kernel_from_recording(tmp_path: Path) -> None:
+    (tmp_path / "main.cpp").write_text(REFUSING)
+    strict = ["-std=c++20", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SHIM}", f"-I{PATH.parent}"]
+    subprocess.run(["g++", *strict, tmp_path / "main.cpp", "-o", tmp_path / "main"], check=True)
+    for reason, said in zip(
+        REFUSALS, ("", "more warps than its buffer has tracks", "warplens nvcc --any-block", "no room"), strict=True
+    ):
+        command = [tmp_path / "main", str(REFUSALS.index(reason)), tmp_path / "out.wlcap"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, said in done.stdout, (tmp_path / "out.wlcap").exists()) == (bool(said), True, True)
+        assert done.stdout.startswith("warplens: gemm: " if said else "")
+
+
 @needs_nvcc
 def test_what_cannot_be_recorded_is_refused_by_its_reason_and_the_kernel_still_right() -> None:
     text = woven(KERNELS)
@@ -181,6 +211,39 @@ def test_what_cannot_be_recorded_is_refused_by_its_reason_and_the_kernel_still_r
     for block in ((40, 1, 1), (16, 3, 1)):
         done = Recorded(woven(KERNELS, "--any-block"), "nested", (2, 1, 1), block, OUT, 3)
         assert (done.refused, done.begun) == ("", 4)
+
+
+MANY = """
+#include <warplens.cuh>
+__global__ void many(int* out, int n, wl::Buffer prof) {
+  wl::Kernel k(prof);
+  int v = 0;
+  for (int i = 0; i < n; ++i) {
+#pragma unroll
+    for (int j = 0; j < 29; ++j) { WL_INSTANT("many"); v = v * i + j; }
+  }
+  out[threadIdx.x] = v;
+}
+"""
+
+
+@needs_nvcc
+@pytest.mark.parametrize("options", [(), ("--any-block",), ("-DWARPLENS_RING=1",)])
+def test_full_tracks_may_end_at_a_four_gib_line(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    text, line = woven(MANY, *options), 8 << 32
+    users = [module for name, module in sys.modules.items() if name.startswith("warplens.weave.simulate")]
+    first, stride = 0, 0
+    for below in range(3):
+        for module in users:
+            if hasattr(module, "GLOBAL_BASE"):
+                monkeypatch.setattr(module, "GLOBAL_BASE", line - first - below * stride)
+        done = Recorded(text, "many", (1, 1, 1), (64, 1, 1), OUT, 9, records=8)
+        assert not first or done.base + BUFFER_BYTES + below * stride == line
+        first, stride = first or done.base + BUFFER_BYTES - line, done.stride
+        assert (done.refused, done.begun) == ("", 2)
+        assert [(int(head["written"]), lines) for head, lines in tracks(done.launch)] == [
+            (261, ["instant many"] * 8)
+        ] * 2
 
 
 SPECIALISED = """

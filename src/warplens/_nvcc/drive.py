@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warplens._nvcc.dependencies import asked_apart
-from warplens._nvcc.plan import FILTER, Step, Steps, planned
+from warplens._nvcc.plan import FILTER, WOVEN, Step, Steps, planned
 from warplens._nvcc.ptxas import Ptxas, Refused
 from warplens.errors import WarplensError
 from warplens.record.header import INCLUDE
@@ -48,8 +48,10 @@ class Driver:
         folder = Path(tempfile.mkdtemp(prefix="warplens-nvcc-"))
         try:
             steps = None if set(_ASKS) & set(self.arguments) else planned(self.nvcc, self.arguments, folder)
-            if steps is None or not steps.compiles or (steps.filters and not asked_apart(self.arguments)):
-                return self.plainly(self.arguments)  # no device code, or arguments that nvcc finds fault with
+            if steps is not None and not steps.compiles:
+                return self.plainly([*self.arguments, f"-D{WOVEN}"])  # caches look at what the preprocessor says
+            if steps is None or (steps.filters and not asked_apart(self.arguments)):
+                return self.plainly(self.arguments)
             return _Run(self, steps, folder).run()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -106,7 +108,7 @@ class _Run:
     def _weave(self, step: Step) -> int:
         """Weave what the compiler wrote, or have it written with direct marks."""
         path = Path(step.output)
-        text = path.read_text() if path.is_file() else ""
+        text = path.read_bytes().decode(errors="replace") if path.is_file() else ""
         if "@warplens" not in text:
             return 0
         try:
@@ -152,7 +154,9 @@ class _Run:
 
 
 def why_direct(text: str) -> str:
-    """Why the marks of this PTX cannot be woven; empty where they can."""
+    """Why the marks of what the compiler wrote cannot be woven; empty where they can."""
+    if ".version" not in text:
+        return "it is not compiled to PTX"
     if f"{KERNEL} direct" in text:
         return "a wl::Kernel names another leader than lane 0"
     module = parse(text)

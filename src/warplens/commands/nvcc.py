@@ -41,5 +41,7 @@ def command(named: str | None, any_block: bool, whole_warps: bool, arguments: tu
         raise click.UsageError("--any-block and --whole-warps exclude each other")
     if arguments and os.path.basename(arguments[0]) == "nvcc" and shutil.which(arguments[0]):
         named, arguments = named or arguments[0], arguments[1:]
+    if os.environ.get("WARPLENS") == "0" and not any(word.startswith("-DWARPLENS") for word in arguments):
+        arguments = (*arguments, "-DWARPLENS=0")
     how = Weaving(store="auto") if any_block else Weaving(store="spread", aligned=whole_warps)
     return Driver(find_nvcc(named), arguments, how).run()
