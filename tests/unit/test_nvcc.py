@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_cuda_compile import names_sent
 
 from tests.shim.records import SLOTS_PER_STEP, step, tracks
@@ -141,6 +143,20 @@ def test_any_capacity_keeps_what_fits_and_counts_the_rest(
         trace = decode(Capture([done.launch]))
         lost = 0 if lines == everything else 8 * (3 * SLOTS_PER_STEP - done.launch.capacity)
         assert trace.meta.losses.records_lost == lost
+
+
+@needs_nvcc
+@settings(max_examples=25, deadline=None)
+@given(records=st.integers(0, 90), steps=st.integers(0, 8), spread=st.booleans(), block=st.sampled_from([32, 64, 96]))
+def test_the_first_records_are_kept_and_all_are_counted(records: int, steps: int, spread: bool, block: int) -> None:
+    done = Recorded(woven(KERNELS, *[] if spread else ["--any-block"]), "nested", (2, 1, 1), (block, 1, 1), OUT, steps,
+                    records=records)  # fmt: skip
+    everything = [line for i in range(steps) for line in step(i)]
+    for head, lines in tracks(done.launch):
+        assert head["written"] == steps * SLOTS_PER_STEP
+        assert lines[:-1] == everything[: max(0, len(lines) - 1)]
+        if records >= steps * SLOTS_PER_STEP:
+            assert lines == everything
 
 
 @needs_nvcc
@@ -424,6 +440,27 @@ def _device_code(path: Path) -> bytes:
 
 
 @needs_nvcc
+def test_what_ptxas_does_not_take_is_compiled_as_nvcc_does(project: Path) -> None:
+    nvcc, ptxas = project / "tools" / "nvcc", project / "tools" / "ptxas"
+    ptxas.parent.mkdir()
+    ptxas.write_text(
+        '#!/bin/sh\nfor a; do grep -qs -e @woven -- "$a" && echo "ptxas fatal: no" >&2 && exit 255; done\nptxas "$@"\n'
+    )
+    nvcc.write_text(
+        f'#!/bin/sh\n"{NVCCS[0]}" "$@" 2>"{project}/said"; code=$?\n'
+        f'sed "s|^#\\$ ptxas|#\\$ \'{ptxas}\'|" "{project}/said" >&2\nexit $code\n'
+    )
+    for tool in (nvcc, ptxas):
+        tool.chmod(0o755)
+    done = run(*COMPILE, "-c", "mat mul.cu", "-o", "x.o", cwd=project, nvcc=str(nvcc))
+    assert (done.returncode, done.stderr.splitlines()) == (
+        0, ["warplens nvcc: mat mul.cu: its marks are compiled, not woven: ptxas does not take it: ptxas fatal: no"]
+    )  # fmt: skip
+    subprocess.run([NVCCS[0], *COMPILE, "-c", f"-I{PATH.parent}", "mat mul.cu", "-o", "y.o"], check=True, cwd=project)
+    assert _device_code(project / "x.o") == _device_code(project / "y.o")
+
+
+@needs_nvcc
 def test_mistakes_are_told_in_nvccs_own_words(project: Path) -> None:
     (project / "bad.cu").write_text("#include <warplens.cuh>\n__global__ void k() { nothing(); }\n")
     for arguments in (
@@ -485,6 +522,8 @@ ptxas info    : Function properties for _Z1kPi
     8 bytes stack frame, 24 bytes spill stores, 4 bytes spill loads
 ptxas info    : Used 40 registers, used 1 barriers, 8 bytes cumulative stack size
 ptxas info    : Compile time = 2.5 ms
+ptxas info    : Function properties for called
+    0 bytes stack frame, 48 bytes spill stores, 0 bytes spill loads
 ptxas warning : Local memory used
 ptxas info    : Compiling entry function 'other' for 'sm_90'
 ptxas info    : Function properties for other

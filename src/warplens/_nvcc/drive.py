@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warplens._nvcc.dependencies import asked_apart
-from warplens._nvcc.plan import FILTER, WOVEN, Step, Steps, planned
+from warplens._nvcc.plan import FILTER, WOVEN, Step, Steps, planned, read, write
 from warplens._nvcc.ptxas import Ptxas, Refused
 from warplens.errors import WarplensError
 from warplens.record.header import INCLUDE
@@ -28,7 +28,7 @@ from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import marked_kernels, weave
 
 _VERBOSE = ("-v", "--verbose")
-_ASKS = ("--dryrun", "-dryrun", "-n")
+_ASKS = ("--dryrun", "-dryrun")
 _APART = {
     "-olto": "link-time optimisation compiles it once more",
     "--device-c": "relocatable device code may call marks of other files",
@@ -92,10 +92,8 @@ class _Run:
         return 0
 
     def _step(self, step: Step) -> int:
-        if step.tool == "rm":  # of what an earlier run may have left
-            for word in step.words[1:]:
-                Path(word).unlink(missing_ok=True)
-            return 0
+        if step.tool == "rm":
+            return 0  # temporary files, all of which go with their folder
         if step.line.startswith(FILTER):
             return self.driver.plainly(asked_apart(self.driver.arguments))
         if step.tool == "ptxas" and step.output:
@@ -108,17 +106,18 @@ class _Run:
     def _weave(self, step: Step) -> int:
         """Weave what the compiler wrote, or have it written with direct marks."""
         path = Path(step.output)
-        text = path.read_bytes().decode(errors="replace") if path.is_file() else ""
+        text = read(path) if path.is_file() else ""
         if "@warplens" not in text:
             return 0
         try:
             if reason := next((_APART[word] for word in _APART if word in step.words), "") or why_direct(text):
                 return self._direct(step, reason)
-            path.write_text(weave(text, buffer=LaunchBuffer(), how=self._how(text)).text)
+            write(path, weave(text, buffer=LaunchBuffer(), how=self._how(text)).text)
         except WeaveError as problem:
             return self._direct(step, f"{problem.function or 'a kernel'}: {problem.problem}")
-        except WarplensError as problem:
-            return self._direct(step, str(problem))
+        except (WarplensError, AssertionError, LookupError, ValueError) as problem:
+            # Whatever the weaver stumbles over, the program can be compiled without it.
+            return self._direct(step, f"the weaver failed: {problem!r}")
         self.plain[os.path.abspath(path)] = text
         return 0
 

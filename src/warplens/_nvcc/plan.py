@@ -97,6 +97,15 @@ def planned(nvcc: str, arguments: Sequence[str], folder: Path) -> Steps | None:
     return Steps(steps, "".join(remarks), assignments)
 
 
+def read(path: Path) -> str:
+    """A file as text, whatever its bytes are."""
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
 def find_nvcc(named: str | None = None) -> str:
     """The nvcc to use: the one that is named, else $NVCC, else the one on PATH or in the usual folders."""
     asked = os.environ.get("NVCC", "")

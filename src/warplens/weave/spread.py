@@ -15,8 +15,8 @@ from warplens.weave.tracks import DECLARATIONS, ZERO, Track, text_of
 
 LANES = 32
 BEYOND = 2 * LANES
-"""Slots that a track has behind `lim`, for every lane and for a claim that is not cut yet: low words must not wrap in the
-last track below a 4 GiB line."""
+"""Slots that a track has behind `lim`, for every lane and for a claim that is not cut yet: low words must not wrap in
+the last track below a 4 GiB line."""
 KEPT = 5
 """Predicates that a kernel's loops may hold; there are seven, and the kernel needs some."""
 CLOCK, WORD = "%wl_sc", "%wl_sw"
