@@ -230,12 +230,12 @@ class LaunchSpread(LaunchTrack, SpreadTrack):
     def _exit_header(self) -> list[str]:
         return [
             self._pointer(),
-            f"setp.eq.u32 {self.leader}, {LANE}, 0;",
+            f"setp.eq.u32 {self.leader}, {LANE}, 0; add.u32 %wl_t, {COUNT}, {ZERO};",  # see SpreadTrack
             self._capacity(),
-            f"add.u32 %wl_s, %wl_s, {LANES}; min.u32 %wl_s, %wl_s, {COUNT}; shl.b32 %wl_s, %wl_s, 3;",
+            f"add.u32 %wl_s, %wl_s, {LANES}; min.u32 %wl_s, %wl_s, %wl_t; shl.b32 %wl_s, %wl_s, 3;",
             f"mov.b64 {{%wl_lo, %wl_hi}}, {POSITION}; sub.u32 %wl_lo, %wl_lo, %wl_s;",
             f"sub.u32 %wl_lo, %wl_lo, {HEADER_BYTES}; mov.b64 %wl_a, {{%wl_lo, %wl_hi}};",
-            f"add.u32 %wl_s, {COUNT}, {ZERO};",
+            "mov.b32 %wl_s, %wl_t;",
         ]
 
 
