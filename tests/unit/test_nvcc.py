@@ -516,6 +516,16 @@ def test_which_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert main(["nvcc", "--any-block", "--whole-warps", "k.cu"]) == 2
 
 
+@needs_nvcc
+def test_small_kernels_take_few_registers_for_finding_their_track(tmp_path: Path) -> None:
+    """30 where stores to the launch header kept its address, or ptxas unrolled the copying of names."""
+    source = ROOT / "benchmarks" / "kernels" / "micro.cu"
+    done = run("-std=c++17", "-arch=sm_90a", "-DDESIGN=1", "-DPAIRS=1", "-Xptxas", "-v", "-cubin", source, "-o", "x",
+               cwd=tmp_path)  # fmt: skip
+    (registers,) = re.findall(r"Used (\d+) registers", done.stderr)
+    assert int(registers) <= 24
+
+
 LOG = """ptxas info    : 11 bytes gmem, 40 bytes cmem[3]
 ptxas info    : Compiling entry function '_Z1kPi' for 'sm_90'
 ptxas info    : Function properties for _Z1kPi

@@ -140,7 +140,7 @@ class Capture {
       l.header.assign(all.begin(), all.begin() + WL_BUFFER_BYTES);
       l.raw.assign(all.begin() + WL_BUFFER_BYTES, all.end());
       refuse(l, host::read<std::uint32_t>(l.header.data(), WL_BUFFER_REFUSED_AT));
-      l.ring = host::read<std::uint32_t>(l.header.data(), WL_BUFFER_MODE_AT) == WL_MODE_RING;
+      l.ring = host::read<std::uint16_t>(l.header.data(), WL_BUFFER_MODE_AT) == WL_MODE_RING;
       while (l.ring && (l.capacity & (l.capacity - 1))) l.capacity &= l.capacity - 1;  // the ring the device used
       std::vector<unsigned char> names(host::read<std::uint32_t>(l.header.data(), WL_BUFFER_NAMES_SIZE_AT));
       const void* from = reinterpret_cast<const void*>(l.names);

@@ -34,17 +34,17 @@ BUFFER = np.dtype(
     {
         "names": [
             "magic", "version", "capacity", "stride", "tracks", "per_block",
-            "grid", "block", "names", "mode", "refused", "names_size", "starts", "store",
+            "grid", "block", "names", "mode", "store", "refused", "names_size", "starts",
         ],
-        "formats": ["<u4"] * 6 + ["(3,)<u4"] * 2 + ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4"],
-        "offsets": [0, 4, 16, 20, 24, 28, 32, 44, 64, 72, 76, 80, 84, 88],
+        "formats": ["<u4"] * 6 + ["(3,)<u4"] * 2 + ["<u8", "<u2", "<u2", "<u4", "<u4", "<u4"],
+        "offsets": [0, 4, 16, 20, 24, 28, 32, 44, 64, 72, 74, 76, 80, 84],
         "itemsize": BUFFER_BYTES,
     }
 )  # fmt: skip
 """The launch header. The host writes the first line and `names`, where the module's region names shall be copied to
-(0: nowhere); the device how many bytes they are, how it was compiled, and whether a warp found no room for itself.
-Where the host cannot know a launch's `grid` and `block`, the device writes these too, and counts in `starts` the tracks
-that its first block began."""
+(0: nowhere); the device how many bytes they are, how it was compiled (`mode` and `store`, as one word), and whether a
+warp found no room for itself. Where the host cannot know a launch's `grid` and `block`, the device writes these too,
+and counts in `starts` the tracks that its first block began."""
 
 DEFAULT_BYTES = 64 << 20
 DEFAULT_SLOTS = (256, 65536)

@@ -30,6 +30,8 @@ KERNEL = "@warplens-kernel"
 _AT = {name: int(BUFFER.fields[name][1]) for name in BUFFER.names}  # type: ignore[index, union-attr]
 _ROOM = HEADER_BYTES + SPARE * SLOT_BYTES
 """Bytes of a track beside its capacity."""
+WHY = "%wl_mask"
+"""Why a track cannot be used, while the prologue runs."""
 assert 3 * LANES <= SPARE
 
 
@@ -93,7 +95,9 @@ class LaunchTrack(Track):
 
     def prologue(self) -> str:
         """Find the track, decide whether this thread records, and say so in the launch header where it cannot."""
-        store, mode = STORES.index(self.launch.store), FULL_MODES.index(self.launch.full)
+        head = STORES.index(self.launch.store) << 16 | FULL_MODES.index(self.launch.full)
+        # The launch header's fields are stored at a distance from the track's: its own address takes no register then.
+        mode, refused = (_AT[name] - BUFFER_BYTES for name in ("mode", "refused"))
         return text_of([
             self._pointer(),
             "setp.ne.u64 %wl_p, %wl_b, 0;",
@@ -103,33 +107,32 @@ class LaunchTrack(Track):
             "mov.b32 %wl_s, 0; mov.b32 %wl_v, 0; mov.b32 %wl_u, 0; mov.b32 %wl_w, 0;",
             f"@%wl_p ld.global.nc.v4.b32 {{%wl_s, %wl_v, %wl_u, %wl_w}}, [%wl_b+{_AT['capacity']}];",
             *self._refusal(),
-            "setp.ne.and.u32 %wl_q, %wl_hi, 0, %wl_p;",
+            f"setp.eq.u32 %wl_q, {WHY}, 0; selp.b32 %wl_w, %wl_w, 0, %wl_q;",
+            f"mul.wide.u32 %wl_a, %wl_w, %wl_v; add.s64 %wl_a, %wl_a, %wl_b; add.s64 %wl_a, %wl_a, {BUFFER_BYTES};",
+            f"setp.ne.and.u32 %wl_q, {WHY}, 0, %wl_p; setp.eq.and.u32 %wl_p, {WHY}, 0, %wl_p;",
             *self._lead("%wl_q"),
-            f"@%wl_q st.global.b32 [%wl_b+{_AT['refused']}], %wl_hi;",
-            "setp.eq.and.u32 %wl_p, %wl_hi, 0, %wl_p; setp.eq.and.u32 %wl_q, %wl_w, 0, %wl_p;",
-            *self._lead("%wl_q"),
-            f"mov.b32 %wl_u, {mode}; mov.b32 %wl_v, {store};",
-            f"@%wl_q st.global.b32 [%wl_b+{_AT['mode']}], %wl_u; @%wl_q st.global.b32 [%wl_b+{_AT['store']}], %wl_v;",
-            "mov.b64 {%wl_lo, %wl_hi}, %wl_a;",
+            f"@%wl_q st.global.b32 [%wl_a+{refused}], {WHY};",
             *self._header(),
+            "setp.eq.and.u32 %wl_q, %wl_w, 0, %wl_p;",
+            *self._lead("%wl_q"),
+            f"mov.b32 %wl_u, {head}; @%wl_q st.global.b32 [%wl_a+{mode}], %wl_u; mov.b64 {{%wl_lo, %wl_hi}}, %wl_a;",
             *self._start(),
         ])  # fmt: skip
 
     def _refusal(self) -> list[str]:
-        """%wl_hi: why the track cannot be used, 0 if it can; %wl_a: its header; %wl_w: its number. From the capacity in
-        %wl_s, the stride in %wl_v, tracks in %wl_u and those of a block in %wl_w, the block in %wl_x, the warp in
-        %wl_t."""
+        """WHY: why the track cannot be used, 0 if it can; %wl_w: its number. From the capacity in %wl_s, the stride
+        in %wl_v, tracks in %wl_u and those of a block in %wl_w, the block in %wl_x, the warp in %wl_t."""
         tracks, room = REFUSALS.index("tracks"), REFUSALS.index("room")
         return [
             "setp.lt.u32 %wl_q, %wl_t, %wl_w; mad.lo.u32 %wl_w, %wl_x, %wl_w, %wl_t;",
             "setp.lt.and.u32 %wl_q, %wl_w, %wl_u, %wl_q;",
             "add.u32 %wl_u, %wl_w, 1; mul.hi.u32 %wl_u, %wl_u, %wl_v; setp.eq.and.u32 %wl_q, %wl_u, 0, %wl_q;",
-            f"selp.b32 %wl_hi, 0, {tracks}, %wl_q;",
-            f"mul.wide.u32 %wl_a, %wl_w, %wl_v; add.s64 %wl_a, %wl_a, %wl_b; add.s64 %wl_a, %wl_a, {BUFFER_BYTES};",
+            f"selp.b32 {WHY}, 0, {tracks}, %wl_q;",
             # As large as it must be, and below the 4 GiB line that its positions would not count beyond.
             f"mad.lo.u32 %wl_u, %wl_s, {SLOT_BYTES}, {_ROOM}; setp.le.u32 %wl_q, %wl_u, %wl_v;",
-            "cvt.u32.u64 %wl_lo, %wl_a; sub.u32 %wl_u, %wl_u, 1; add.u32 %wl_u, %wl_u, %wl_lo;",
-            f"setp.ge.and.u32 %wl_q, %wl_u, %wl_lo, %wl_q; selp.b32 %wl_hi, %wl_hi, {room}, %wl_q;",
+            "cvt.u32.u64 %wl_lo, %wl_b; mad.lo.u32 %wl_lo, %wl_w, %wl_v, %wl_lo;",
+            f"add.u32 %wl_lo, %wl_lo, {BUFFER_BYTES}; sub.u32 %wl_u, %wl_u, 1; add.u32 %wl_u, %wl_u, %wl_lo;",
+            f"setp.ge.and.u32 %wl_q, %wl_u, %wl_lo, %wl_q; selp.b32 {WHY}, {WHY}, {room}, %wl_q;",
             *self._shape(),
         ]
 
@@ -141,7 +144,7 @@ class LaunchTrack(Track):
             lines += [f"mov.u32 %wl_lo, %ntid.{axis}; mul.lo.u32 %wl_u, %wl_u, %wl_lo;" for axis in "yz"]
         wrong = REFUSALS.index("block")
         lines.append("and.b32 %wl_u, %wl_u, 31; setp.eq.u32 %wl_q, %wl_u, 0;")
-        return [*lines, f"selp.b32 %wl_hi, %wl_hi, {wrong}, %wl_q;"]
+        return [*lines, f"selp.b32 {WHY}, {WHY}, {wrong}, %wl_q;"]
 
     def _start(self) -> list[str]:
         return [
@@ -186,6 +189,7 @@ class LaunchTrack(Track):
             f"mov.u64 %wl_h, {self.launch.names}; cvt.u32.u64 %wl_t, %wl_h;",
             f"st.global.b32 [%wl_b+{_AT['names_size']}], %wl_t; mov.b64 %wl_a, 0;",
             f"{more}:",
+            '.pragma "nounroll";',
             f"setp.ge.u64 %wl_q, %wl_a, %wl_h; @%wl_q bra {done};",
             "ld.const.b64 %wl_ec, [%wl_a]; st.global.b64 [%wl_d], %wl_ec;",
             f"add.s64 %wl_a, %wl_a, 8; add.s64 %wl_d, %wl_d, 8; bra {more};",
@@ -223,7 +227,9 @@ class LaunchSpread(LaunchTrack, SpreadTrack):
     def _start(self) -> list[str]:
         return [
             f"add.u32 %wl_lo, %wl_lo, {LANE}; add.u32 %wl_lo, %wl_lo, {HEADER_BYTES};",
-            f"add.u32 %wl_s, %wl_s, {LANES}; mad.lo.u32 %wl_lim, %wl_s, {SLOT_BYTES}, %wl_lo;",
+            # By way of %wl_t, which marks read the clock into in some lanes: what it held before must be of no use, or
+            # ptxas copies it to and fro in every turn of a loop.
+            f"add.u32 %wl_s, %wl_s, {LANES}; shl.b32 %wl_t, %wl_s, 3; add.u32 %wl_lim, %wl_lo, %wl_t;",
             f"mov.b32 {COUNT}, 0; selp.b32 {LANE}, {LANE}, -1, %wl_p; mov.b64 {POSITION}, {{%wl_lo, %wl_hi}};",
         ]
 
