@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 from gpu import Memory, Program, WovenBuffer, buffer, context, median, timed
 
-from warplens.weave.options import Weaving
+from warplens.weave.options import LaunchBuffer, Weaving
 
 WOVEN = Weaving(store="spread", aligned=True)
 """How warplens.cuda weaves kernels whose warps are whole."""
+NVCC = Weaving(store="spread")
+"""How `warplens nvcc` weaves; whether warps are whole is checked when the kernel runs."""
 SHAPES = {"1x32": (1, 32), "132x128": (132, 128), "528x256": (528, 256)}
 RIVALS = {"atomic slot": 2, "counter in memory": 3, "fenced store": 4, "shared ring": 5}
 STORES = {
@@ -74,9 +76,11 @@ def micro(
     repeats: int,
     shapes: Mapping[str, tuple[int, int]] = SHAPES,
     records: int = 2048,
+    how: Weaving | None = None,
 ) -> dict[str, Any]:
-    """Cycles per mark for each shape: the median over warps, and the mean; and the kernel's registers."""
-    program = Program("micro.cu", "micro", *definitions, f"-DPAIRS={pairs}")
+    """Cycles per mark for each shape: the median over warps, and the mean; and the kernel's registers. With `how`, its
+    marks are woven as `warplens nvcc` does it."""
+    program = Program("micro.cu", "micro", *definitions, f"-DPAIRS={pairs}", how=how, buffer=LaunchBuffer())
     result: dict[str, Any] = {"registers": program.registers, "local_bytes": program.local_bytes}
     for label, (grid, block) in shapes.items():
         warps = grid * block // 32
@@ -238,17 +242,20 @@ def gemm(kind: Gemm, size: int, repeats: int) -> dict[str, Any]:
         name: Program(kind.file, "gemm", f"-DWARPLENS={name == 'on':d}", *kind.definitions) for name in ("off", "on")
     }
     programs["woven"] = Program(kind.file, "gemm", *kind.definitions, how=WOVEN)
-    lent = buffer("gemm", kind.grid(size), THREADS, 8 * (size // kind.depth))
+    programs["nvcc"] = Program(kind.file, "gemm", *kind.definitions, how=NVCC, buffer=LaunchBuffer())
+    lent, of_nvcc = (buffer("gemm", kind.grid(size), THREADS, 8 * (size // kind.depth)) for _ in range(2))
     tracks = tracks_of(kind, size, programs["woven"])
-    buffers = {"off": 0, "on": lent.address, "woven": tracks.pointer}
+    buffers = {"off": 0, "on": lent.address, "woven": tracks.pointer, "nvcc": of_nvcc.address}
     times, results = in_turn(kind, size, programs, buffers, repeats)
     left, right = operands(size, kind.dtype)
     rows = np.arange(7, size, size // 16)
     wide = right.astype(np.float32)
     exact = left[:, rows].T @ wide if kind.transposed else left[rows].astype(np.float32) @ wide.T
-    ratios, woven = ([on / off for on, off in zip(times[n], times["off"], strict=True)] for n in ("on", "woven"))
-    launch = lent.collect()
-    written = launch.raw.reshape(-1, launch.stride)[:, 16:20].copy().view(np.uint32)
+    ratios, woven, nvcc = (
+        [on / off for on, off in zip(times[n], times["off"], strict=True)] for n in ("on", "woven", "nvcc")
+    )
+    launch, other = lent.collect(), of_nvcc.collect()
+    written, by_nvcc = (one.raw.reshape(-1, one.stride)[:, 16:20].copy().view(np.uint32) for one in (launch, other))
     return {
         "off_us": round(median(times["off"]), 2),
         "on_us": round(median(times["on"]), 2),
@@ -257,18 +264,23 @@ def gemm(kind: Gemm, size: int, repeats: int) -> dict[str, Any]:
         "slowdown_quartiles": [round(float(q), 4) for q in np.quantile(ratios, (0.25, 0.75))],
         "woven_slowdown": round(median(woven), 4),
         "woven_quartiles": [round(float(q), 4) for q in np.quantile(woven, (0.25, 0.75))],
+        "nvcc_slowdown": round(median(nvcc), 4),
+        "nvcc_quartiles": [round(float(q), 4) for q in np.quantile(nvcc, (0.25, 0.75))],
         "registers_off": programs["off"].registers,
         "registers_on": programs["on"].registers,
         "registers_woven": programs["woven"].registers,
+        "registers_nvcc": programs["nvcc"].registers,
         "local_bytes_on": programs["on"].local_bytes,
         "local_bytes_woven": programs["woven"].local_bytes,
         "bit_identical": all(
-            bool(np.array_equal(results["off"].view(np.uint32), results[n].view(np.uint32))) for n in ("on", "woven")
+            bool(np.array_equal(results["off"].view(np.uint32), result.view(np.uint32))) for result in results.values()
         ),
         "largest_error": float(np.abs(results["on"][rows] - exact).max()),
         "records_per_warp": int(written.max()),
         "woven_records_per_warp": int(tracks.written().max()),
+        "nvcc_records_per_warp": int(by_nvcc.max()),
         "region_names": sorted(launch.regions.values()),
+        "nvcc_region_names": sorted(other.regions.values()),
     }
 
 
@@ -279,6 +291,7 @@ def bars(table: dict[str, dict[str, Any]], gemms: dict[str, dict[str, Any]]) -> 
     result = {f"at most 1.2 x floor, {shape}": ours[shape] <= 1.2 * floor[shape] for shape in ("1x32", "132x128")}
     result["at most 2 x floor, 528x256"] = ours["528x256"] <= 2 * floor["528x256"]
     result["woven: at most 2 x floor, 528x256"] = woven["528x256"] <= 2 * floor["528x256"]
+    result["nvcc: at most 2 x floor, 528x256"] = table["warplens nvcc"]["528x256"] <= 2 * floor["528x256"]
     for rival in RIVALS:
         factor = 1 if rival == "shared ring" else 2
         result[f"{factor} x cheaper than {rival}"] = all(
@@ -287,6 +300,7 @@ def bars(table: dict[str, dict[str, Any]], gemms: dict[str, dict[str, Any]]) -> 
     for name, row in gemms.items():
         result[f"{name}: at most 1.02"] = row["slowdown"] <= 1.02
         result[f"{name}, woven: at most 1.02"] = row["woven_slowdown"] <= 1.02
+        result[f"{name}, nvcc: at most 1.02"] = row["nvcc_slowdown"] <= 1.02
         result[f"{name}: at most 4 registers"] = row["registers_on"] - row["registers_off"] <= 4
         result[f"{name}, woven: at most 4 registers"] = row["registers_woven"] - row["registers_off"] <= 4
         result[f"{name}: bit-identical"] = row["bit_identical"]
@@ -296,10 +310,17 @@ def bars(table: dict[str, dict[str, Any]], gemms: dict[str, dict[str, Any]]) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the header, the floor and the rivals only, few repeats")
+    parser.add_argument(
+        "--ours", action="store_true", help="no rivals and variants: the floor and warplens's own forms"
+    )
+    parser.add_argument("--gemms", default="", help="only those whose names hold one of these, between commas")
+    parser.add_argument("--sizes", default="4096,2048", help="of the GEMMs")
     parser.add_argument("--json", help="write the result here too")
     options = parser.parse_args()
     repeats = 5 if options.quick else 15
     chosen = {k: v for k, v in designs().items() if not (options.quick and k.startswith("variant"))}
+    if options.ours:
+        chosen = {name: chosen[name] for name in ("floor: clock read", "warplens")}
     result: dict[str, Any] = {"context": context("python benchmarks/cuda_overhead.py"), "unit": "cycles per mark"}
     for pairs in (1, 4):
         key = f"{pairs} pairs per iteration"
@@ -314,16 +335,23 @@ def main() -> None:
             result[key][f"warplens, woven{name}"] = row = micro_woven(how, pairs, repeats)
             shown = "  ".join(f"{row[shape]:8.2f}" for shape in SHAPES)
             print(f"{key}  woven{name:17s} {shown}  {row['registers']} registers", file=sys.stderr, flush=True)
-    result["chain"] = {str(length): chain(length, repeats) for length in (16, 64, 256)}
-    for length, row in result["chain"].items():
-        print(f"chain {length}: {row}", file=sys.stderr, flush=True)
-    result["what binds"] = binding(repeats)
+        apart = replace(NVCC, fuse=False)  # marks side by side would share a clock read: they must not here
+        result[key]["warplens nvcc"] = row = micro(("-DDESIGN=1",), pairs, repeats, how=apart)
+        shown = "  ".join(f"{row[shape]:8.2f}" for shape in SHAPES)
+        print(f"{key}  {'warplens nvcc':22s} {shown}  {row['registers']} registers", file=sys.stderr, flush=True)
+    if not options.ours:
+        result["chain"] = {str(length): chain(length, repeats) for length in (16, 64, 256)}
+        for length, row in result["chain"].items():
+            print(f"chain {length}: {row}", file=sys.stderr, flush=True)
+        result["what binds"] = binding(repeats)
+    wanted = options.gemms.split(",")
     result["gemm"] = {}
     for name, kind in GEMMS.items():
-        for size in (4096, 2048):
+        for size in map(int, options.sizes.split(",") if any(text in name for text in wanted) else ()):
             row = result["gemm"][f"{name}, {size}"] = gemm(kind, size, 20 if options.quick else 60)
             print(f"{name}, {size}: {row}", file=sys.stderr, flush=True)
-    result["bars"] = bars(result["1 pairs per iteration"], result["gemm"])
+    if not options.ours:
+        result["bars"] = bars(result["1 pairs per iteration"], result["gemm"])
     text = json.dumps(result, indent=1)
     if options.json:
         with open(options.json, "w") as out:

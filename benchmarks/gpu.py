@@ -21,9 +21,9 @@ from warplens._cuda.driver import driver
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens._cuda.pending import DeviceBuffer
 from warplens._cuda.woven import FLAGS, WovenBuild, load
-from warplens.record.buffer import plan
+from warplens.record.buffer import SPARE, plan
 from warplens.record.layout import HEADER, HEADER_BYTES
-from warplens.weave.options import Weaving, shift_for
+from warplens.weave.options import AnyBuffer, Weaving, shift_for
 from warplens.weave.weaver import Woven
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
@@ -45,9 +45,11 @@ def marked_ptx(file: str, arch: str, *definitions: str) -> str:
 class Program:
     """One kernel of one source with one set of definitions; with `how`, its marks are woven into its PTX."""
 
-    def __init__(self, file: str, kernel: str, *definitions: str, how: Weaving | None = None) -> None:
+    def __init__(
+        self, file: str, kernel: str, *definitions: str, how: Weaving | None = None, buffer: AnyBuffer | None = None
+    ) -> None:
         if how is not None:
-            build = load(driver(), marked_ptx(file, arch(), *definitions), how)
+            build = load(driver(), marked_ptx(file, arch(), *definitions), how, buffer)
             self._open(build.handle, kernel, build)
         else:
             source = (KERNELS / file).read_text()
@@ -120,7 +122,7 @@ def buffer(
     cost: Mapping[str, float] | None = None,
 ) -> DeviceBuffer:
     blocks, threads = dim3(grid, "grid"), dim3(block, "block")
-    sizes = plan(blocks, threads, records=records, full=full)
+    sizes = plan(blocks, threads, records=records, full=full, spare=SPARE)
     return DeviceBuffer(driver(), kernel, blocks, threads, sizes, full=full, stream=0, names=None, cost=cost)
 
 

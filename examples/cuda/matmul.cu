@@ -1,7 +1,7 @@
 // A shared-memory matrix product with marks. `python examples/cuda/matmul.py` runs it from Python; compiled with nvcc
 // it is a program of its own:
 //
-//   nvcc -std=c++17 -arch=native -I$(warplens info --include-dir) -DSTANDALONE examples/cuda/matmul.cu -o matmul
+//   warplens nvcc -std=c++17 -arch=native -DSTANDALONE examples/cuda/matmul.cu -o matmul
 //   ./matmul && warplens stats matmul.wlcap
 #include <warplens.cuh>
 

@@ -25,7 +25,8 @@ import numpy as np
 from warplens._cuda.arguments import dim3, stream_handle
 from warplens._cuda.calibrate import measure, measure_woven
 from warplens._cuda.driver import driver
-from warplens._cuda.module import DIRECT, Kernel, Module, calibrations, new_buffer, wanted_by
+from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, wanted_by
+from warplens._cuda.pending import DIRECT
 from warplens.errors import UsageError, WarplensError
 from warplens.launch.calibration import Calibration
 from warplens.record.header import INCLUDE

@@ -48,6 +48,7 @@ __global__ void diverge(int* out, wl::Buffer prof) {
   WL_INSTANT("after");
 }
 
+#ifndef ONE_LEADER
 template <class Leader>
 __device__ void ticks(wl::Buffer prof, Leader leader) {
   wl::Kernel k(prof, leader);
@@ -59,6 +60,7 @@ __global__ void by_warp1(wl::Buffer prof) { ticks(prof, wl::warp(1)); }
 __global__ void by_lane5(wl::Buffer prof) { ticks(prof, wl::lane(5)); }
 __global__ void by_thread(wl::Buffer prof) { ticks(prof, wl::every_thread); }
 __global__ void by_predicate(wl::Buffer prof) { ticks(prof, wl::when(threadIdx.x % 32 > 6 && threadIdx.x < 64)); }
+#endif
 
 // Marks in a function that is not inlined.
 __noinline__ __device__ int apart(int v, wl::Link& link) {

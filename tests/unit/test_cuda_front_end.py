@@ -17,7 +17,7 @@ from warplens._cuda import module as module_file
 from warplens._cuda.arguments import dim3, pack, stream_handle
 from warplens.capture import Device
 from warplens.errors import UsageError, WarplensError
-from warplens.record.buffer import BUFFER, BUFFER_BYTES
+from warplens.record.buffer import BUFFER, BUFFER_BYTES, STORES
 from warplens.record.layout import HEADER, HEADER_BYTES, TRACK_MAGIC, Kind, TrackState, word0
 from warplens.record.names import NAME_MAGIC, Names, region_id
 
@@ -105,13 +105,13 @@ class FakeDriver(Contexts):
 
 
 def records(
-    count: int, *, mode: int = 1, refused: int = 0, state: TrackState = TrackState.EXITED
+    count: int, *, mode: int = 1, refused: int = 0, state: TrackState = TrackState.EXITED, store: int = 0
 ) -> Callable[..., None]:
     """Device code that leaves `count` records in every track."""
 
     def run(address: int, grid: Sequence[int], block: Sequence[int]) -> None:
         head = np.frombuffer((ctypes.c_char * BUFFER_BYTES).from_address(address), BUFFER)[0]
-        head["mode"], head["refused"] = mode, refused
+        head["mode"], head["refused"], head["store"] = mode, refused, store
         if head["names"]:
             ctypes.memmove(int(head["names"]), b"\0" * 64 + NAME, 64 + len(NAME))
             head["names_size"] = 64 + len(NAME)
@@ -230,6 +230,22 @@ def test_a_lent_buffer_finds_its_names_on_the_device(fake: FakeDriver) -> None:
     assert (prof.trace.kernels, prof.trace.regions, len(prof.trace)) == (["lent"], ["work"], 12)
 
 
+def test_a_lent_buffer_carries_the_calibration_of_the_marks_that_filled_it(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`warplens nvcc` weaves marks that the host knows nothing of until the launch is over."""
+    for store, cost in (("direct", 7.0), ("spread", 1.0)):
+        known = {"region_cycles": cost}
+        monkeypatch.setitem(module_file.calibrations, (fake.device().name, store, "stop"), known)
+    for store, cost in (("direct", 7.0), ("spread", 1.0), ("defer", None)):
+        fake.kernel = records(2, store=STORES.index(store))
+        with wl.profile() as prof:
+            fake.kernel(int(wlcu.buffer(1, 32, kernel="lent")), (1, 1, 1), (32, 1, 1))
+        launch = prof.trace.meta.launches[0]
+        assert launch.cost.get("region_cycles") == cost
+        assert launch.extra.get("store", "direct") == store
+
+
 @pytest.mark.parametrize("mode", ["stop", "ring"])
 def test_loss_is_exact_and_the_mode_is_the_kernels_own(fake: FakeDriver, mode: str) -> None:
     fake.kernel = records(50, mode=1 if mode == "stop" else 2)
@@ -260,6 +276,8 @@ def test_only_what_was_written_is_copied_unless_a_warp_never_ended(fake: FakeDri
     [
         (lambda *_: None, "recorded nothing: no warp reached a wl::Kernel"),
         (records(2, refused=1), "more warps than its buffer has tracks"),
+        (records(0, refused=2), "woven for blocks of whole warps"),
+        (records(0, refused=3), "for which its buffer has no room"),
     ],
 )
 def test_a_launch_that_left_nothing_or_too_much_says_so(

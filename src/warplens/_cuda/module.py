@@ -12,10 +12,10 @@ from warplens import session
 from warplens._cuda.arguments import Shape, dim3, pack, stream_handle
 from warplens._cuda.driver import CAPTURED, Driver, driver
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
-from warplens._cuda.pending import DeviceBuffer
+from warplens._cuda.pending import DIRECT, DeviceBuffer
 from warplens.capture import Dim3
 from warplens.errors import UsageError, WarplensError, did_you_mean
-from warplens.record.buffer import plan
+from warplens.record.buffer import SPARE, plan
 from warplens.record.names import Names, scan
 from warplens.weave.options import Weaving
 from warplens.weave.symbols import plain_name
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
 
-DIRECT = "direct"
 calibrations: dict[tuple[str, str, str], dict[str, float]] = {}
 """What marks cost, by device, by where their stores are (DIRECT where the compiler saw them, else as the weaver put
 them) and by what happens when a track is full; see `warplens.cuda.calibrate`."""
@@ -63,8 +62,13 @@ def new_buffer(
         profile.device = lib.device()
     other = lib.device() if lib.device_index() != profile.device.index else None
     options = profile.options
-    sizes = plan(grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread)
-    known = calibrations.get(((other or profile.device).name, DIRECT, options.full), {})
+    # A track per thread is never woven, and there are many of them.
+    spare = 1 if every_thread else SPARE
+    sizes = plan(
+        grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread, spare=spare
+    )
+    here = (other or profile.device).name
+    costs = {store: cost for (name, store, full), cost in calibrations.items() if (name, full) == (here, options.full)}
     buffer = DeviceBuffer(
         lib,
         kernel,
@@ -74,7 +78,8 @@ def new_buffer(
         full=options.full,
         stream=stream,
         names=names,
-        cost=known,
+        cost=costs.get(DIRECT),
+        woven=costs,
         resources=resources,
         device=other,
     )

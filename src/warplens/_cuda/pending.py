@@ -11,13 +11,16 @@ import numpy as np
 from warplens._cuda.driver import Driver
 from warplens.capture import Device, Dim3, Launch
 from warplens.errors import WarplensError
-from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, Plan, ring_slots, trimmed
+from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, STORES, Plan, ring_slots, trimmed
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
 from warplens.record.names import NAMES_BYTES, Names, scan
 
+DIRECT = STORES[0]
+
 
 class DeviceBuffer:
-    """Allocated and cleared when made; `collect` waits for the GPU, copies what was written and frees it."""
+    """Allocated and cleared when made; `collect` waits for the GPU, copies what was written and frees it. `cost` is
+    that of direct marks; `woven` that of woven ones, by where their stores are."""
 
     silent = (
         "no warp reached a wl::Kernel. Is `wl::Kernel k(prof);` its first line, was it launched with this buffer "
@@ -40,13 +43,15 @@ class DeviceBuffer:
         stream: int,
         names: Names | None,
         cost: Mapping[str, float] | None = None,
+        woven: Mapping[str, Mapping[str, float]] | None = None,
         memory: int = 0,
         resources: Mapping[str, int] | None = None,
         device: Device | None = None,
     ) -> None:
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
         self._context, self._device = driver.context(), device
-        self.kernel, self.grid, self.block, self._cost = kernel, grid, block, dict(cost or {})
+        self.kernel, self.grid, self.block = kernel, grid, block
+        self._costs = {**(woven or {}), DIRECT: cost or {}}
         self._resources = dict(resources or {})
         # Memory that was lent is given back by who lent it.
         self._allocation = 0 if memory else driver.allocate(plan.allocation)
@@ -86,15 +91,11 @@ class DeviceBuffer:
         plan = self._learned(head)
         headers = self._driver.download_rows(tracks, plan.stride, HEADER_BYTES, plan.tracks, HEADER_BYTES).view(HEADER)
         begun = headers["magic"] == TRACK_MAGIC
+        self._refuse(int(head["refused"]), plan)
         if not np.any(begun):
             raise WarplensError(f"kernel {self.kernel!r} recorded nothing: {self.silent}")
         if head["starts"] > np.count_nonzero(begun & (headers["block"] == 0)):
             raise WarplensError(f"kernel {self.kernel!r}: {self.shared}")
-        if head["refused"]:
-            raise WarplensError(
-                f"kernel {self.kernel!r} was launched with more warps than its buffer has tracks "
-                f"({plan.tracks} for grid {self.grid}, block {self.block}); {self.too_small}"
-            )
         most = int(headers["written"].max(initial=0))
         # A warp that never reached its exit did not say how much it wrote, so all of its slots come along.
         running = bool(np.any(begun & (headers["state"] == 0)))
@@ -103,6 +104,8 @@ class DeviceBuffer:
         width = HEADER_BYTES + kept.capacity * SLOT_BYTES
         raw = self._driver.download_rows(tracks, plan.stride, width, plan.tracks, kept.stride)
         names = self._names if self._names is not None else self._names_on_device(head)
+        store = STORES[int(head["store"])]
+        known = {} if store == DIRECT else {"store": store}
         return Launch(
             kernel=names.kernel or self.kernel,
             grid=self.grid,
@@ -113,9 +116,27 @@ class DeviceBuffer:
             stride=kept.stride,
             raw=raw,
             full=full,
-            cost=self._cost,
-            extra={"records_per_warp": capacity, "records_needed": most, **self._resources},
+            cost=dict(self._costs.get(store, {})),
+            extra={"records_per_warp": capacity, "records_needed": most, **known, **self._resources},
             device=self._device,
+        )
+
+    def _refuse(self, why: int, plan: Plan) -> None:
+        """What a warp that could not record said of it."""
+        if not why:
+            return
+        reason = REFUSALS[why] if why < len(REFUSALS) else "tracks"
+        shape = f"grid {self.grid}, block {self.block}"
+        raise WarplensError(
+            f"kernel {self.kernel!r} "
+            + {
+                "tracks": f"was launched with more warps than its buffer has tracks ({plan.tracks} for {shape}); "
+                f"{self.too_small}",
+                "block": f"has marks that are woven for blocks of whole warps, and {shape} has none; compile it with "
+                "`warplens nvcc --any-block`",
+                "room": "has woven marks, for which its buffer has no room; leave every_thread to kernels with "
+                "wl::every_thread, and compile it with the warplens that runs it",
+            }[reason]
         )
 
     def _learned(self, head: np.void) -> Plan:

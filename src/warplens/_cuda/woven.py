@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from warplens._cuda.arguments import Shape
@@ -23,15 +23,14 @@ from warplens.launch.woven import WovenKernel
 from warplens.options import Options
 from warplens.record.names import Names, scan
 from warplens.session import Profile
-from warplens.weave.options import ParamBuffer, Weaving
-from warplens.weave.ptx import Comment, Declaration, Module, Node, parse
-from warplens.weave.registers import HARMLESS, allowance, limitable, limited
-from warplens.weave.weaver import Woven, marked_kernels, weave
+from warplens.weave.fitted import Taken, fitted
+from warplens.weave.header import KERNEL, opened
+from warplens.weave.options import AnyBuffer, ParamBuffer, Weaving
+from warplens.weave.ptx import Declaration, Module, parse
+from warplens.weave.weaver import Woven, marked_kernels
 
 FLAGS = ("-DWARPLENS=1", "-DWARPLENS_WOVEN=1")
-_KERNEL, _DIRECT = "@warplens-kernel", "@warplens-kernel direct"
-Taken = Mapping[str, Mapping[str, int]]
-"""What the kernels of a module take, as the driver says."""
+_DIRECT = f"{KERNEL} direct"
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def weavable(text: str) -> bool:
     if _DIRECT in text or "@warplens " not in text:
         return False
     module = parse(text)
-    known = {entry.name for entry in module.entries if _opens(entry.walk())}
+    known = {entry.name for entry in module.entries if opened(entry)}
     return known.issuperset(marked_kernels(module))
 
 
@@ -62,60 +61,34 @@ def how_for(options: Options, block: Dim3) -> Weaving:
     return replace(how, store="spread", aligned=True) if aligned and how.store == "auto" else how
 
 
-def load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
-    """Weave the PTX and let the driver assemble it: where what waits in registers makes it spill, with less of that,
-    and where its kernels take more registers than marks should add, with a limit that makes none of them spill."""
-    build = _load(lib, text, how)
-    taken = _taken(lib, build)
-    for lean in (replace(how, keep=0), replace(how, keep=0, join=False)):
-        if not _spilled(taken):
-            break
-        other = _load(lib, text, lean)
-        if _spilled(now := _taken(lib, other)) < _spilled(taken):
-            build, other, taken = other, build, now
-        lib.unload(other.handle)
-    return _limited(lib, text, build, taken) if how.limit and limitable(text) else build
+@dataclass(frozen=True)
+class _InDriver:
+    """The driver as what assembles a module: it compiles PTX when that is loaded."""
+
+    lib: Driver
+
+    def assemble(self, text: str) -> int:
+        return self.lib.load(text.encode() + b"\0")
+
+    def taken(self, build: int, kernels: Mapping[str, int]) -> Taken:
+        functions = {entry: self.lib.function(build, entry) for entry in kernels}
+        return {name: self.lib.resources(function) for name, function in functions.items() if function is not None}
+
+    def drop(self, build: int) -> None:
+        self.lib.unload(build)
 
 
-def _limited(lib: Driver, text: str, build: WovenBuild, free: Taken) -> WovenBuild:
-    """The module with a limit for the kernels that take too many registers, apart from those that it makes spill."""
-    if all(taken["registers"] <= HARMLESS for taken in free.values()):
-        return build
-    unmarked = replace(build, handle=lib.load(text.encode() + b"\0"))
-    plain = {name: taken["registers"] for name, taken in _taken(lib, unmarked).items()}
-    lib.unload(unmarked.handle)
-    build = replace(build, plain=plain)
-    limits = {name: allowance(count) for name, count in plain.items() if free[name]["registers"] > allowance(count)}
-    while limits:
-        other = replace(build, handle=lib.load(limited(build.woven.text, limits).encode() + b"\0"))
-        now = _taken(lib, other)
-        fine = {name: most for name, most in limits.items() if now[name]["local_bytes"] <= free[name]["local_bytes"]}
-        lib.unload((build if fine == limits else other).handle)
-        if fine == limits:
-            return other
-        limits = fine
-    return build
-
-
-def _taken(lib: Driver, build: WovenBuild) -> Taken:
-    """What each woven kernel of a module takes."""
-    functions = {entry: lib.function(build.handle, entry) for entry in build.woven.entries}
-    return {name: lib.resources(function) for name, function in functions.items() if function is not None}
-
-
-def _spilled(taken: Taken) -> int:
-    return sum(resources["local_bytes"] for resources in taken.values())
-
-
-def _load(lib: Driver, text: str, how: Weaving) -> WovenBuild:
-    woven = weave(text, buffer=ParamBuffer(-1), how=how)
+def load(lib: Driver, text: str, how: Weaving, buffer: AnyBuffer | None = None) -> WovenBuild:
+    """Weave the PTX and let the driver assemble it. The buffer is the kernels' last parameter unless it is named."""
+    made = fitted(_InDriver(lib), text, buffer or ParamBuffer(-1), how)
     names = _names(text)
-    ids = {number: int(name.lstrip("#")) for number, name in woven.regions.items()}
+    ids = {number: int(name.lstrip("#")) for number, name in made.woven.regions.items()}
     return WovenBuild(
-        lib.load(woven.text.encode() + b"\0"),
-        woven,
+        made.build,
+        made.woven,
         {number: names.regions[key] for number, key in ids.items()},
         {number: names.locations[key] for number, key in ids.items() if key in names.locations},
+        made.plain,
     )
 
 
@@ -160,10 +133,6 @@ def lend(profile: Profile, build: WovenBuild, how: Weaving, kernel: Loaded, shap
 def _buffers(profile: Profile) -> Buffers:
     found: Buffers = profile.kept.setdefault("cuda", Buffers(profile, DriverMemory()))
     return found
-
-
-def _opens(nodes: Iterable[Node]) -> bool:
-    return any(isinstance(node, Comment) and node.content.startswith(_KERNEL) for node in nodes)
 
 
 @functools.lru_cache(maxsize=16)

@@ -28,6 +28,7 @@ _VERBS = {
     "roofline": "how far a kernel is from what the device can do",
     "occupancy": "how many blocks fit on an SM, what limits them and what would lift it",
     "export": "write Perfetto, Chrome, Hatchet, CSV or Parquet",
+    "nvcc": "compile CUDA C++ with nvcc and weave the marks of warplens.cuh",
     "doctor": "what this machine has and what is missing",
 }
 

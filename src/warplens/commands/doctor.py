@@ -30,7 +30,7 @@ _EXTRAS = {
 }
 _TOOLKIT = "comes with the CUDA toolkit"
 _TOOLS = {
-    "nvcc": ("CUDA C++ compiled ahead of time", _TOOLKIT),
+    "nvcc": ("CUDA C++ compiled ahead of time: warplens nvcc", _TOOLKIT),
     "ptxas": ("assembling woven PTX without Triton", _TOOLKIT),
     "nvdisasm": ("checking regions in SASS", _TOOLKIT),
     "ncu": ("hardware counters: run --ncu", "comes with Nsight Compute"),

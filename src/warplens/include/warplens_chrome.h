@@ -104,7 +104,9 @@ class Chrome {
   void track(const unsigned char* track, unsigned capacity, bool ring) {
     if (read<std::uint32_t>(track, WL_TRACK_MAGIC_AT) != WL_TRACK_MAGIC) return;
     const unsigned written = read<std::uint32_t>(track, WL_TRACK_WRITTEN_AT);
-    const unsigned kept = written < capacity ? written : capacity;
+    unsigned kept = written < capacity ? written : capacity;
+    // Of a value that did not fit whole, woven marks leave the payload in the last slot; its clock is not of the time.
+    if (!ring && kept < written && kept && stray(track, track + WL_HEADER_BYTES + (kept - 1) * WL_SLOT_BYTES)) --kept;
     const unsigned oldest = ring && written > capacity ? written & (capacity - 1) : 0;
     std::vector<const unsigned char*> slots(kept);
     for (unsigned i = 0; i < kept; ++i) slots[i] = track + WL_HEADER_BYTES + (oldest + i) % capacity * WL_SLOT_BYTES;
@@ -136,6 +138,12 @@ class Chrome {
  private:
   static unsigned kind(const unsigned char* slot) {
     return read<std::uint32_t>(slot, 0) & ((1u << WL_REGION_SHIFT) - 1);
+  }
+
+  static bool stray(const unsigned char* track, const unsigned char* slot) {
+    const auto start = read<std::uint64_t>(track, WL_TRACK_START_CLOCK_AT);
+    const auto exit = read<std::uint64_t>(track, WL_TRACK_EXIT_CLOCK_AT);
+    return exit && static_cast<std::uint32_t>(read<std::uint32_t>(slot, 4) - start) > exit - start;
   }
 
   // Which slots are payloads: decided backwards from the newest, which is always a record.

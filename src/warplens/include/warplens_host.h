@@ -112,7 +112,8 @@ class Capture {
     const unsigned long long tracks = in_block * grid.x * grid.y * grid.z;
     l.capacity = options.records;
     const unsigned long long line = WL_HEADER_BYTES;
-    const unsigned long long stride = (line + (l.capacity + 1ull) * WL_SLOT_BYTES + line - 1) / line * line;
+    const unsigned long long spare = options.every_thread ? 1 : WL_SPARE;  // woven marks need more than direct ones
+    const unsigned long long stride = (line + (l.capacity + spare) * WL_SLOT_BYTES + line - 1) / line * line;
     l.size = WL_BUFFER_BYTES + tracks * stride;
     if (tracks == 0 || l.capacity > WL_MAX_SLOTS || l.size + stride > 1ull << 32)
       throw std::runtime_error("warplens: " + kernel + ": " + std::to_string(tracks) + " tracks of " +
@@ -149,7 +150,8 @@ class Capture {
       host::check(cudaMemcpy(all.data(), reinterpret_cast<void*>(l.address), l.size, cudaMemcpyDeviceToHost), "copying");
       l.header.assign(all.begin(), all.begin() + WL_BUFFER_BYTES);
       l.raw.assign(all.begin() + WL_BUFFER_BYTES, all.end());
-      l.ring = host::read<std::uint32_t>(l.header.data(), WL_BUFFER_MODE_AT) == WL_MODE_RING;
+      refuse(l, host::read<std::uint32_t>(l.header.data(), WL_BUFFER_REFUSED_AT));
+      l.ring = host::read<std::uint16_t>(l.header.data(), WL_BUFFER_MODE_AT) == WL_MODE_RING;
       while (l.ring && (l.capacity & (l.capacity - 1))) l.capacity &= l.capacity - 1;  // the ring the device used
       std::vector<unsigned char> names(host::read<std::uint32_t>(l.header.data(), WL_BUFFER_NAMES_SIZE_AT));
       const void* from = reinterpret_cast<const void*>(l.names);
@@ -222,6 +224,20 @@ class Capture {
   template <class T>
   static void put(std::vector<unsigned char>& to, std::size_t at, T value) {
     std::memcpy(&to[at], &value, sizeof value);
+  }
+
+  // What a warp that could not record said of it; see REFUSALS in warplens/record/buffer.py.
+  static void refuse(const Launch& l, std::uint32_t why) {
+    if (!why) return;
+    const std::string what = "warplens: " + l.kernel + ": ";
+    if (why == WL_REFUSED_BLOCK)
+      throw std::runtime_error(what + "its marks are woven for blocks of whole warps, and block " + host::triple(l.block) +
+                               " is none; compile it with `warplens nvcc --any-block`");
+    if (why == WL_REFUSED_ROOM)
+      throw std::runtime_error(what + "its buffer has no room for woven marks: leave every_thread to kernels with "
+                               "wl::every_thread, and compile all files with the same warplens");
+    throw std::runtime_error(what + "it was launched with more warps than its buffer has tracks: give Capture::launch "
+                             "the grid and block of the launch, and every_thread to kernels with wl::every_thread");
   }
 
   // See Plan.place in warplens/record/buffer.py: no track may cross a 4 GiB boundary.

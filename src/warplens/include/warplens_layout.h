@@ -18,6 +18,10 @@
 #define WL_NAMES_BYTES 65792u
 #define WL_MODE_STOP 1u
 #define WL_MODE_RING 2u
+#define WL_SPARE 96u
+#define WL_REFUSED_TRACKS 1u
+#define WL_REFUSED_BLOCK 2u
+#define WL_REFUSED_ROOM 3u
 #define WL_KIND_EMPTY 0u
 #define WL_KIND_BEGIN 1u
 #define WL_KIND_END 2u
@@ -53,6 +57,7 @@
 #define WL_BUFFER_BLOCK_AT 44u
 #define WL_BUFFER_NAMES_AT 64u
 #define WL_BUFFER_MODE_AT 72u
+#define WL_BUFFER_STORE_AT 74u
 #define WL_BUFFER_REFUSED_AT 76u
 #define WL_BUFFER_NAMES_SIZE_AT 80u
 #define WL_BUFFER_STARTS_AT 84u

@@ -1,7 +1,14 @@
-// Marks as comments in PTX, `// @warplens B #id`, which the weaver turns into records after the compiler is done.
+// Marks as comments in PTX, `// @warplens B #id`, which the weaver turns into records after the compiler is done. A
+// kernel's own comment names the register that holds its buffer, for `warplens nvcc`.
 // What it has no mark for leaves the word `direct`, and warplens.cuda compiles the source with warplens_device.h then.
 #ifndef WARPLENS_WOVEN_H
 #define WARPLENS_WOVEN_H
+
+#if WARPLENS_RING
+#define WL_MODE_TEXT_ "ring"
+#else
+#define WL_MODE_TEXT_ "stop"
+#endif
 
 namespace wl {
 
@@ -13,7 +20,9 @@ struct Kernel {
 };
 template <>
 struct Kernel<PerWarp> {
-  __device__ __forceinline__ explicit Kernel(Buffer, PerWarp = PerWarp()) { asm volatile("// @warplens-kernel"); }
+  __device__ __forceinline__ explicit Kernel(Buffer buffer, PerWarp = PerWarp()) {
+    asm volatile("// @warplens-kernel %0 " WL_MODE_TEXT_ ::"l"(buffer.address));
+  }
 };
 
 // The weaver finds its way into functions that are not inlined by itself.

@@ -1,8 +1,9 @@
 """What a front end's device buffer looks like: one launch header, then the tracks of `layout`.
 
 The CUDA header keeps only the low 32 bits of its write address in a register that grows, so no track may cross a
-4 GiB boundary: `place` says where in an allocation the buffer starts. Each track ends with one spare slot that takes
-the stores of a full track, so that recording needs no branch; it is not part of the capacity.
+4 GiB boundary: `place` says where in an allocation the buffer starts. Each track ends with spare slots that take the
+stores of a full track, so that recording needs no branch; they are not part of the capacity. Direct marks need one of
+them, woven ones `SPARE`: they claim the slots of a whole block of marks at once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ Dim3 = tuple[int, int, int]
 BUFFER_MAGIC = 0x31424C57  # "WLB1"
 BUFFER_BYTES = 128
 WINDOW = 1 << 32
+SPARE = 96
+"""Slots behind a track's capacity that woven marks may write to, or point at: see weave/header.py."""
+STORES = ("direct", "now", "late", "end", "mixed", "defer", "spread")
+"""What `store` in the launch header says: that the compiler saw the marks, or where the weaver put their stores."""
+REFUSALS = ("", "tracks", "block", "room")
+"""What `refused` says of a launch with wl::Kernel: what kept a warp from recording. The compiler's own marks only know
+the first."""
 FULL_MODES = ("", "stop", "ring")
 """What `mode` in the launch header says: which of them the kernel was compiled for. Empty: no warp got that far."""
 
@@ -26,17 +34,17 @@ BUFFER = np.dtype(
     {
         "names": [
             "magic", "version", "capacity", "stride", "tracks", "per_block",
-            "grid", "block", "names", "mode", "refused", "names_size", "starts",
+            "grid", "block", "names", "mode", "store", "refused", "names_size", "starts",
         ],
-        "formats": ["<u4"] * 6 + ["(3,)<u4"] * 2 + ["<u8", "<u4", "<u4", "<u4", "<u4"],
-        "offsets": [0, 4, 16, 20, 24, 28, 32, 44, 64, 72, 76, 80, 84],
+        "formats": ["<u4"] * 6 + ["(3,)<u4"] * 2 + ["<u8", "<u2", "<u2", "<u4", "<u4", "<u4"],
+        "offsets": [0, 4, 16, 20, 24, 28, 32, 44, 64, 72, 74, 76, 80, 84],
         "itemsize": BUFFER_BYTES,
     }
 )  # fmt: skip
 """The launch header. The host writes the first line and `names`, where the module's region names shall be copied to
-(0: nowhere); the device how many bytes they are, how it was compiled, and whether a warp found no track for itself.
-Where the host cannot know a launch's `grid` and `block`, the device writes these too, and counts in `starts` the tracks
-that its first block began."""
+(0: nowhere); the device how many bytes they are, how it was compiled (`mode` and `store`, as one word), and whether a
+warp found no room for itself. Where the host cannot know a launch's `grid` and `block`, the device writes these too,
+and counts in `starts` the tracks that its first block began."""
 
 DEFAULT_BYTES = 64 << 20
 DEFAULT_SLOTS = (256, 65536)
@@ -79,9 +87,16 @@ class Plan:
 
 
 def plan(
-    grid: Dim3, block: Dim3, *, records: int | None = None, full: str = "stop", every_thread: bool = False
+    grid: Dim3,
+    block: Dim3,
+    *,
+    records: int | None = None,
+    full: str = "stop",
+    every_thread: bool = False,
+    spare: int = 1,
 ) -> Plan:
-    """The buffer for one launch; `records` is the wish per warp (or per thread), None a default that fits memory."""
+    """The buffer for one launch; `records` is the wish per warp (or per thread), None a default that fits memory.
+    `spare` is SPARE where the kernel's marks may be woven."""
     threads = block[0] * block[1] * block[2]
     per_block = threads if every_thread else -(-threads // 32)
     tracks = grid[0] * grid[1] * grid[2] * per_block
@@ -91,15 +106,15 @@ def plan(
         )
     if records is None:
         low, high = DEFAULT_SLOTS
-        records = max(low, min(high, DEFAULT_BYTES // tracks // SLOT_BYTES // 16 * 16 - 17))
+        records = max(low, min(high, DEFAULT_BYTES // tracks // SLOT_BYTES // 16 * 16 - 16 - spare))
     if full == "ring":
         records = 1 << (records - 1).bit_length() if records else 0
     if records > MAX_SLOTS:
         raise WarplensError(f"records_per_warp={records}: at most {MAX_SLOTS} fit one track")
-    result = Plan(records, _stride(records), tracks, per_block)
+    result = Plan(records, _stride(records, spare), tracks, per_block)
     if result.allocation > WINDOW:
         most = (WINDOW - BUFFER_BYTES) // (tracks + 1) // HEADER_BYTES * HEADER_BYTES
-        most = (most - HEADER_BYTES) // SLOT_BYTES - 1
+        most = (most - HEADER_BYTES) // SLOT_BYTES - spare
         advice = f"ask for at most records_per_warp={most}" if most > 0 else "launch a smaller grid"
         raise WarplensError(
             f"{tracks} warps with {records} records each need {result.allocation / 2**30:.1f} GiB, "
@@ -121,6 +136,6 @@ def trimmed(buffer_plan: Plan, capacity: int, written: int, full: str) -> Plan:
     return replace(buffer_plan, capacity=capacity, stride=track_stride(capacity))
 
 
-def _stride(capacity: int) -> int:
-    """A track and its spare slot, in whole cache lines."""
-    return track_stride(capacity + 1) if capacity < MAX_SLOTS else track_stride(capacity) + HEADER_BYTES
+def _stride(capacity: int, spare: int) -> int:
+    """A track with its spare slots, in whole cache lines."""
+    return -(-(HEADER_BYTES + (capacity + spare) * SLOT_BYTES) // HEADER_BYTES) * HEADER_BYTES

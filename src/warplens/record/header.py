@@ -40,7 +40,9 @@ def text() -> str:
         "NAMES_BYTES": NAMES_BYTES,
         "MODE_STOP": buffer.FULL_MODES.index("stop"),
         "MODE_RING": buffer.FULL_MODES.index("ring"),
+        "SPARE": buffer.SPARE,
     }
+    values |= {f"REFUSED_{name.upper()}": number for number, name in enumerate(buffer.REFUSALS) if name}
     values |= {f"KIND_{kind.name}": kind.value for kind in layout.Kind}
     values |= {f"STATE_{state.name}": state.value for state in layout.TrackState}
     values |= {f"VALUE_{kind.name}": kind.value for kind in layout.ValueType}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -91,8 +92,8 @@ class Outline:
         return [site for block in self.blocks for site in block.sites]
 
 
-def outline(function: Function, files: dict[str, str]) -> Outline:
-    """The blocks with marks, the exits and the calls of `function`."""
+def outline(function: Function, files: dict[str, str], most: int = sys.maxsize) -> Outline:
+    """The blocks with marks, the exits and the calls of `function`; a block of more than `most` slots is cut."""
     targets = _branch_targets(function)
     result = Outline()
     labels: dict[str, int] = {}
@@ -134,6 +135,8 @@ def outline(function: Function, files: dict[str, str]) -> Outline:
         elif isinstance(node, Comment):
             mark = parse_mark(node.content, node.line)
             if mark is not None:
+                if sum(site.mark.slots for site in open_sites) + mark.slots > most:
+                    close(place)
                 if not open_sites:
                     first = order
                 fused = bool(open_sites) and since == 0

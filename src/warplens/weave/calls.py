@@ -31,9 +31,9 @@ class Calls:
         self.stateful = self._stateful()
         self._refuse_indirect()
 
-    @property
-    def has_stateful_functions(self) -> bool:
-        return any(not f.is_entry and f.name in self.stateful for f in self.module.functions)
+    def hands_on(self, function: Function) -> bool:
+        """Whether a function gets the state from another, or gives it to one."""
+        return not function.is_entry or bool(self.reached(function.name) & self.stateful)
 
     def reachable_marks(self, name: str) -> int:
         """Marks of a kernel and of what it calls."""

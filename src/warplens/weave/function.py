@@ -9,8 +9,10 @@ from warplens.record.layout import WIDE_KINDS, Kind, word0
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, is_placeholder
 from warplens.weave.conditions import make_early
 from warplens.weave.constants import build_constants
+from warplens.weave.header import LaunchRing, LaunchSpread, LaunchTrack
 from warplens.weave.held import LAST, Held
 from warplens.weave.marks import PAYLOAD
+from warplens.weave.options import LaunchBuffer
 from warplens.weave.ptx import Function, Instruction, Label, Node, Raw, Scope
 from warplens.weave.runs import Runs
 from warplens.weave.shared import SharedRing, SharedTrack
@@ -47,13 +49,7 @@ class FunctionWeaver:
         self.weaver, self.function, self.sketch = weaver, function, sketch
         self.store = weaver.stores[function.name]
         self.whole = weaver.whole[function.name] if self.store == "spread" else None
-        kinds = (SharedTrack, SharedRing) if weaver.how.shared else (Track, RingTrack)
-        kind: type[Track] = kinds[weaver.how.full == "ring"]
-        if self.whole is not None:
-            kind = SpreadTrack
-        elif kind is Track and weaver.how.lean and not weaver.calls.has_stateful_functions:
-            kind = LeanTrack
-        self.track = kind(function, weaver.buffer, weaver.how, weaver.slack)
+        self.track = self._new_track()
         self.opcodes = {node.opcode for node in function.instructions()}
         self.words = Words(weaver.ids)
         self.runs: Runs | None = None
@@ -68,6 +64,21 @@ class FunctionWeaver:
         if self.held and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
             self.track.join()
         self.first = None if self.whole is not None else self._first_mark()
+
+    def _new_track(self) -> Track:
+        weaver, ring = self.weaver, self.weaver.how.full == "ring"
+        if isinstance(weaver.buffer, LaunchBuffer):
+            of_launch = LaunchSpread if self.whole is not None else LaunchRing if ring else LaunchTrack
+            track = of_launch(self.function, weaver.buffer, weaver.how, weaver.slack)
+            track.launch = weaver.launch(self.function)
+            return track
+        kinds = (SharedTrack, SharedRing) if weaver.how.shared else (Track, RingTrack)
+        kind: type[Track] = kinds[ring]
+        if self.whole is not None:
+            kind = SpreadTrack
+        elif kind is Track and weaver.how.lean and not weaver.calls.hands_on(self.function):
+            kind = LeanTrack
+        return kind(self.function, weaver.buffer, weaver.how, weaver.slack)
 
     def weave(self) -> None:
         if self.track.awaited != AWAITED:
@@ -96,7 +107,8 @@ class FunctionWeaver:
             opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.words.kept.items()]
             opening += self.runs.opening() if self.runs else []
             opening += self.held.opening() if self.held else []
-            opening.append(self.weaver.calls.open(self.function, self.weaver.how.full == "ring"))
+            frame = self.weaver.calls.open(self.function, self.weaver.how.full == "ring")
+            opening += [frame, self.track.framed()] if frame else []
             opening.append(self.track.start_clock())
             if self.first is None:
                 opening.append(self.track.started())

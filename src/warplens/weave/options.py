@@ -34,6 +34,15 @@ class SymbolBuffer:
 
 
 @dataclass(frozen=True)
+class LaunchBuffer:
+    """The buffer is the one that the kernel's wl::Kernel was given, laid out as record/buffer.py says; region ids are
+    the header's own. See header.py."""
+
+
+AnyBuffer = ParamBuffer | SymbolBuffer | LaunchBuffer
+
+
+@dataclass(frozen=True)
 class Selection:
     """Which warps of which blocks leave a track. `blocks` is (start, stop, step) over the linear block index, `listed`
     names blocks one by one; at most one of the two is given."""

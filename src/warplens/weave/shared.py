@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warplens.record.layout import SLOT_BYTES, Kind, TrackState
-from warplens.weave.options import ParamBuffer, SharedBuffer, SymbolBuffer, Weaving
+from warplens.weave.options import AnyBuffer, SharedBuffer, Weaving
 from warplens.weave.ptx import Function
 from warplens.weave.tracks import FIELD, RingTrack, Track, text_of, vector_of
 
@@ -65,7 +65,7 @@ class SharedRing(RingTrack):
 
     declarations = RingTrack.declarations + _DECLARATIONS
 
-    def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, how: Weaving, slack: int) -> None:
+    def __init__(self, function: Function, buffer: AnyBuffer, how: Weaving, slack: int) -> None:
         super().__init__(function, buffer, how, slack)
         assert how.shared is not None
         self.shared, self.labels = how.shared, _Labels(function.name)
@@ -98,7 +98,7 @@ class SharedTrack(Track):
 
     declarations = Track.declarations + _DECLARATIONS
 
-    def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, how: Weaving, slack: int) -> None:
+    def __init__(self, function: Function, buffer: AnyBuffer, how: Weaving, slack: int) -> None:
         super().__init__(function, buffer, how, slack)
         assert how.shared is not None
         self.shared, self.labels = how.shared, _Labels(function.name)

@@ -14,6 +14,9 @@ from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
 from warplens.weave.tracks import DECLARATIONS, ZERO, Track, text_of
 
 LANES = 32
+BEYOND = 2 * LANES
+"""Slots that a track has behind `lim`, for every lane and for a claim that is not cut yet: low words must not wrap in
+the last track below a 4 GiB line."""
 KEPT = 5
 """Predicates that a kernel's loops may hold; there are seven, and the kernel needs some."""
 CLOCK, WORD = "%wl_sc", "%wl_sw"
@@ -23,11 +26,11 @@ IN_STEP = "\tbar.warp.sync 0xffffffff;"
 """Puts lanes that were split and have met again in step."""
 _CHOOSE = "0xd8"
 """Of each bit, the second operand's where the third is set, else the first's."""
-_LANE = "%wl_l8"
+LANE = "%wl_l8"
 """Bytes from a track's position to this lane's slot."""
-_AT = "%wl_at"
+POSITION = "%wl_at"
 """Where this lane's slot of the last claim ends. As one register: ptxas keeps two that are joined per store apart."""
-_COUNT = "%wl_n"
+COUNT = "%wl_n"
 """Slots claimed, those that did not fit too."""
 
 
@@ -36,49 +39,48 @@ class SpreadTrack(Track):
     claimed from then on goes into the slack, and only the count goes on. Lane 0 alone writes what is not spread; in a
     warp that does not record no lane has a slot."""
 
-    declarations = DECLARATIONS + f"\n\t.reg .b32 {_LANE}, {_COUNT}, {CLOCK}, {WORD}, {STORED};\n\t.reg .b64 {_AT};"
+    declarations = DECLARATIONS + f"\n\t.reg .b32 {LANE}, {COUNT}, {CLOCK}, {WORD}, {STORED};\n\t.reg .b64 {POSITION};"
     leader = "%wl_q"
     awaited = "%wl_lim"
     """The high word is taken from the position at each claim: what was added to it would be lost, and the wait too."""
 
     def _lane(self) -> str:
-        return f"and.b32 {_LANE}, %wl_t, 31; shl.b32 {_LANE}, {_LANE}, 3; shr.u32 %wl_t, %wl_t, 5;"
+        return f"and.b32 {LANE}, %wl_t, 31; shl.b32 {LANE}, {LANE}, 3; shr.u32 %wl_t, %wl_t, 5;"
 
     def _lead(self, predicate: str = "%wl_p") -> list[str]:
-        return [f"setp.eq.and.u32 {self.leader}, {_LANE}, 0, {predicate};"]
+        return [f"setp.eq.and.u32 {self.leader}, {LANE}, 0, {predicate};"]
 
     def _start(self) -> list[str]:
-        # Room for every lane behind `lim`: its low word must not wrap in the last track below a 4 GiB line.
         return [
-            f"mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s; sub.u32 %wl_t, %wl_t, {LANES * SLOT_BYTES};",
-            f"add.u32 %wl_lo, %wl_lo, {_LANE}; add.u32 %wl_lim, %wl_lo, %wl_t;",
-            f"add.u32 %wl_lo, %wl_lo, {HEADER_BYTES}; mov.b32 {_COUNT}, 0; selp.b32 {_LANE}, {_LANE}, -1, %wl_p;",
-            f"mov.b64 {_AT}, {{%wl_lo, %wl_hi}};",
+            f"mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s; sub.u32 %wl_t, %wl_t, {BEYOND * SLOT_BYTES};",
+            f"add.u32 %wl_lo, %wl_lo, {LANE}; add.u32 %wl_lim, %wl_lo, %wl_t;",
+            f"add.u32 %wl_lo, %wl_lo, {HEADER_BYTES}; mov.b32 {COUNT}, 0; selp.b32 {LANE}, {LANE}, -1, %wl_p;",
+            f"mov.b64 {POSITION}, {{%wl_lo, %wl_hi}};",
         ]
 
     def step(self, slots: int) -> str:
-        return text_of([self.claim(slots), f"mov.b64 %wl_a, {_AT};", f"setp.eq.u32 {self.leader}, {_LANE}, 0;"])
+        return text_of([self.claim(slots), f"mov.b64 %wl_a, {POSITION};", f"setp.eq.u32 {self.leader}, {LANE}, 0;"])
 
     def claim(self, slots: int) -> str:
         """Claim `slots` slots. One add-and-min, not a predicate: those take 13 cycles, and the store would wait."""
         return text_of([
-            f"mov.b64 {{%wl_lo, %wl_hi}}, {_AT}; add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};",
-            f"min.u32 %wl_lo, %wl_lo, %wl_lim; mov.b64 {_AT}, {{%wl_lo, %wl_hi}};",
-            f"add.u32 {_COUNT}, {_COUNT}, {slots};",
+            f"mov.b64 {{%wl_lo, %wl_hi}}, {POSITION}; add.u32 %wl_lo, %wl_lo, {slots * SLOT_BYTES};",
+            f"min.u32 %wl_lo, %wl_lo, %wl_lim; mov.b64 {POSITION}, {{%wl_lo, %wl_hi}};",
+            f"add.u32 {COUNT}, {COUNT}, {slots};",
         ])  # fmt: skip
 
     def write(self, slots: int, beyond: str, word: str, clock: str) -> str:
         """All lanes but those `beyond` the first `slots` write a record each into the slots claimed last."""
-        return text_of([f"@!{beyond} st.global.v2.b32 [{_AT}+{-slots * SLOT_BYTES}], {{{word}, {clock}}};"])
+        return text_of([f"@!{beyond} st.global.v2.b32 [{POSITION}+{-slots * SLOT_BYTES}], {{{word}, {clock}}};"])
 
     def _exit_header(self) -> list[str]:
         # Added to a zero that ptxas cannot see, the count may stay in a uniform register until here.
         return [
             self._pointer(),
-            f"setp.eq.u32 {self.leader}, {_LANE}, 0;",
-            f"mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; mov.b64 {{%wl_lo, %wl_hi}}, {_AT};",
+            f"setp.eq.u32 {self.leader}, {LANE}, 0;",
+            f"mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; mov.b64 {{%wl_lo, %wl_hi}}, {POSITION};",
             "and.b32 %wl_lo, %wl_lo, %wl_t; mov.b64 %wl_a, {%wl_lo, %wl_hi};",
-            f"add.u32 %wl_s, {_COUNT}, {ZERO};",
+            f"add.u32 %wl_s, {COUNT}, {ZERO};",
         ]
 
 
@@ -112,7 +114,7 @@ class Lanes:
     def _read_aside(self, slot: int, into: str) -> list[str]:
         # Bits, not the slot's predicate: ptxas would put that on the read. But one that is there already: without any
         # it reads for all lanes alike, by the slower uniform path.
-        chosen = f"sub.u32 %wl_u, {slot * SLOT_BYTES - 1}, {_LANE}; shr.s32 %wl_u, %wl_u, 31;"
+        chosen = f"sub.u32 %wl_u, {slot * SLOT_BYTES - 1}, {LANE}; shr.s32 %wl_u, %wl_u, 31;"
         return [*self.put(1, "%wl_t", "%clock"), f"\t{chosen} lop3.b32 {into}, {CLOCK}, %wl_t, %wl_u, {_CHOOSE};"]
 
     def put(self, slot: int, register: str, value: str) -> list[str]:
@@ -124,14 +126,14 @@ class Lanes:
         """The predicate that is true in those lanes, and the text that makes it."""
         if slot in self._kept:
             return [], f"%wl_h{slot}"
-        return [f"\tsetp.ge.u32 %wl_q, {_LANE}, {slot * SLOT_BYTES};"] * bool(slot), "%wl_q"
+        return [f"\tsetp.ge.u32 %wl_q, {LANE}, {slot * SLOT_BYTES};"] * bool(slot), "%wl_q"
 
     def opening(self) -> list[str]:
         # From a copy that ends here: ptxas would make a predicate again where it is used if it still had the lane.
         made = [
             f"\t.reg .pred %wl_h{slot};\n\tsetp.ge.u32 %wl_h{slot}, %wl_u, {slot * SLOT_BYTES};" for slot in self._kept
         ]
-        return [f"\tadd.u32 %wl_u, {_LANE}, {ZERO};", *made]
+        return [f"\tadd.u32 %wl_u, {LANE}, {ZERO};", *made]
 
     def words(self, register: str, words: list[int]) -> list[str]:
         """Each lane's word of a run, built where ptxas cannot see that it is a constant."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
-from warplens.weave.options import GRANULARITY, MIN_SHIFT, SHIFT_MASK, ParamBuffer, SymbolBuffer, Weaving
+from warplens.weave.options import GRANULARITY, MIN_SHIFT, SHIFT_MASK, AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Function
 from warplens.weave.syntax import WeaveError
 
@@ -40,7 +40,7 @@ class Track:
     keep_recording, was_recording = "selp.b32 %wl_lim, %wl_lim, 0, %wl_p;", "setp.ne.u32 %wl_q, %wl_lim, 0;"
     """Remember whether this thread records at all, and put that into %wl_q."""
 
-    def __init__(self, function: Function, buffer: ParamBuffer | SymbolBuffer, how: Weaving, slack: int) -> None:
+    def __init__(self, function: Function, buffer: AnyBuffer, how: Weaving, slack: int) -> None:
         self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack
         self.pin = how.pin
         self.joined = False
@@ -73,6 +73,7 @@ class Track:
         if isinstance(self.buffer, SymbolBuffer):
             load = f"ld.const.b64 %wl_b, [{self.buffer.name}];"
         else:
+            assert isinstance(self.buffer, ParamBuffer)
             params = self.function.params
             try:
                 param = params[self.buffer.index]
@@ -109,17 +110,7 @@ class Track:
     def _warp(self) -> list[str]:
         """%wl_t: the warp; %wl_w: its place among the block's tracks; %wl_v: tracks per block."""
         sizes = self.function.performance.get("reqntid")
-        flat = sizes is not None and all(size == 1 for size in sizes[1:])
-        if flat:
-            lines = ["mov.u32 %wl_t, %tid.x;"]
-        else:
-            lines = [
-                "mov.u32 %wl_t, %tid.z; mov.u32 %wl_v, %ntid.y; mov.u32 %wl_w, %tid.y;",
-                "mad.lo.u32 %wl_w, %wl_t, %wl_v, %wl_w;",
-                "mov.u32 %wl_t, %ntid.x; mov.u32 %wl_v, %tid.x;",
-                "mad.lo.u32 %wl_t, %wl_w, %wl_t, %wl_v;",
-            ]
-        lines.append(self._lane())
+        lines = [*self._thread(), self._lane()]
         chosen = self.select.warps
         if chosen is not None:
             mask = sum(1 << warp for warp in chosen)
@@ -149,6 +140,18 @@ class Track:
             f"add.u32 %wl_lo, %wl_lo, {(32 << shift) - 1}; shr.u32 %wl_v, %wl_lo, {5 + shift};",
         ]
 
+    def _thread(self) -> list[str]:
+        """%wl_t: the thread's number in its block."""
+        sizes = self.function.performance.get("reqntid")
+        if sizes is not None and all(size == 1 for size in sizes[1:]):
+            return ["mov.u32 %wl_t, %tid.x;"]
+        return [
+            "mov.u32 %wl_t, %tid.z; mov.u32 %wl_v, %ntid.y; mov.u32 %wl_w, %tid.y;",
+            "mad.lo.u32 %wl_w, %wl_t, %wl_v, %wl_w;",
+            "mov.u32 %wl_t, %ntid.x; mov.u32 %wl_v, %tid.x;",
+            "mad.lo.u32 %wl_t, %wl_w, %wl_t, %wl_v;",
+        ]
+
     def _lane(self) -> str:
         """From the thread in %wl_t: its warp there, and what its lane decides."""
         return "and.b32 %wl_w, %wl_t, 31; setp.eq.and.u32 %wl_p, %wl_w, 0, %wl_p; shr.u32 %wl_t, %wl_t, 5;"
@@ -170,6 +173,10 @@ class Track:
             "mov.b64 %wl_h, %wl_a;",
         ]
         return lines
+
+    def framed(self) -> str:
+        """What the frame of a kernel that hands its state on holds beside it."""
+        return ""
 
     def start_clock(self) -> str:
         """Time the start: the last text before the kernel's own, so that what warplens does first is not its life."""
@@ -248,6 +255,9 @@ class LeanTrack(Track):
 class RingTrack(Track):
     """A track that keeps the latest: slots fill its upper half, `lo` counts bytes, and `lim` is where slot 0 is."""
 
+    place = "or.b32"
+    """Joins a slot's offset to where slot 0 is."""
+
     def _start(self) -> list[str]:
         return [
             "sub.u32 %wl_s, %wl_s, 1; mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s;",
@@ -262,7 +272,7 @@ class RingTrack(Track):
     def store(self, back: int, value: str) -> str:
         return text_of([
             f"add.u32 %wl_t, %wl_lo, {-back * SLOT_BYTES}; and.b32 %wl_t, %wl_t, %wl_mask;",
-            "or.b32 %wl_t, %wl_t, %wl_lim; mov.b64 %wl_a, {%wl_t, %wl_hi};",
+            f"{self.place} %wl_t, %wl_t, %wl_lim; mov.b64 %wl_a, {{%wl_t, %wl_hi}};",
             f"@%wl_p st.global.{vector_of(value)} [%wl_a], {value};",
         ])  # fmt: skip
 

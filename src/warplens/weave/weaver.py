@@ -21,9 +21,12 @@ clock read. Weaving text that is already woven returns it unchanged.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
+import re
+import sys
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,13 +35,14 @@ from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.blocks import Block, MarkSite, outline
 from warplens.weave.calls import Calls
 from warplens.weave.function import FunctionWeaver
+from warplens.weave.header import Launch, address_of, end_of_names
 from warplens.weave.labels import end_with_return
 from warplens.weave.marks import WOVEN
-from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving
+from warplens.weave.options import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.ptx import Comment, Function, Module, Raw, parse
 from warplens.weave.recompute import recompute
 from warplens.weave.shared import smallest
-from warplens.weave.spread import LANES
+from warplens.weave.spread import BEYOND, LANES
 from warplens.weave.stretches import stretches
 from warplens.weave.syntax import WeaveError
 from warplens.weave.whole import Wholeness, hears
@@ -89,7 +93,7 @@ class Woven:
         )
 
 
-def weave(text: str, *, buffer: ParamBuffer | SymbolBuffer | None = None, how: Weaving | None = None) -> Woven:
+def weave(text: str, *, buffer: AnyBuffer | None = None, how: Weaving | None = None) -> Woven:
     """Weave every kernel of `text` that can reach a mark; kernels without marks stay as they are."""
     start = text.find("// " + WOVEN)
     if start >= 0:
@@ -110,14 +114,15 @@ def marked_kernels(module: Module) -> list[str]:
 
 
 class Weaver:
-    def __init__(self, module: Module, buffer: ParamBuffer | SymbolBuffer, how: Weaving) -> None:
+    def __init__(self, module: Module, buffer: AnyBuffer, how: Weaving) -> None:
         self.module, self.buffer, self.how = module, buffer, how
         files = module.files
         for function in module.functions:
             end_with_return(function)
             if how.lean and function.is_entry and function.body:
                 recompute(function)
-        self.outlines = {f.name: outline(f, files) for f in module.functions if f.body is not None}
+        most = LANES if isinstance(buffer, LaunchBuffer) else sys.maxsize
+        self.outlines = {f.name: outline(f, files, most) for f in module.functions if f.body is not None}
         self.calls = Calls(module, self.outlines)
         self.ids: dict[str, int] = {}
         self.locations: dict[int, str] = {}
@@ -127,6 +132,8 @@ class Weaver:
                 self._region(site)
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
         self.whole: dict[str, Wholeness] = {}
+        self.promises: dict[str, str] = {}
+        """Which sizes of the block must be multiples of 32 for a kernel's warps to be whole: x, that of all threads."""
         self.stores = {f.name: self._store_policy(f) for f in module.functions if f.body is not None}
         self.runs = {name: self._runs(name) for name, store in self.stores.items() if store == "spread"}
         """Blocks that share a spread store, of the functions that have some."""
@@ -137,7 +144,7 @@ class Weaver:
             and not self.how.shared
             and all(block.slots % 2 == 0 for block in blocks)
         )
-        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + LANES * bool(self.runs)
+        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + BEYOND * bool(self.runs)
         if self.pair:
             self.slack += self.slack % 2  # two records that wait are both inside the capacity, or both outside
         self._check_shared()
@@ -184,17 +191,34 @@ class Weaver:
     def _region(self, site: MarkSite) -> None:
         if site.mark.kind is Kind.ANCHOR:
             return
-        number = self.ids.setdefault(site.mark.name, len(self.ids) + 1)
+        number = self.ids.setdefault(site.mark.name, self._number(site))
         if number > MAX_REGION:
             raise WeaveError(site.mark.line, site.mark.name, f"more than {MAX_REGION} regions")
         if site.location:
             self.locations.setdefault(number, site.location)
 
+    def _number(self, site: MarkSite) -> int:
+        if not isinstance(self.buffer, LaunchBuffer):
+            return len(self.ids) + 1
+        if not site.mark.name.startswith("#"):
+            raise WeaveError(site.mark.line, site.mark.name, "a mark without the number that warplens.cuh gives it")
+        return int(site.mark.name[1:])
+
+    def launch(self, function: Function) -> Launch:
+        """What a track in a launch's buffer needs to know."""
+        address = address_of(function) if function.is_entry else ""
+        promise = self.promises.get(function.name, "") if self.stores[function.name] == "spread" else ""
+        return Launch(address, self.stores[function.name], self.how.full, promise, self.names_end)
+
+    @functools.cached_property
+    def names_end(self) -> str:
+        return end_of_names(self.module)
+
     def _store_policy(self, function: Function) -> str:
         # A ring cuts anywhere, a call hands its state over and a 64-bit clock is a payload of its own: none of them
         # keeps a record back in registers.
         at_once = bool(
-            self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.has_stateful_functions
+            self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.hands_on(function)
         )
         policy = self.how.store
         if policy == "spread" and (at_once or not self._stays_whole(function)):
@@ -210,8 +234,22 @@ class Weaver:
         sites = self.outlines[function.name].sites
         if not function.is_entry or not sites or self._calls_what_waits(function.name):
             return False
-        self.whole[function.name] = whole = Wholeness(function, aligned=self.how.aligned)
-        return whole.known and not any(whole.split(site.place.node) for site in sites)
+        for promise in self._promises(function):
+            whole = Wholeness(function, aligned=promise == "x", full=promise == "threads")
+            if whole.known and not any(whole.split(site.place.node) for site in sites):
+                self.whole[function.name], self.promises[function.name] = whole, promise
+                return True
+        return False
+
+    def _promises(self, function: Function) -> list[str]:
+        """What may be taken for granted of the kernel's blocks, what is most likely true first. A track in a launch's
+        buffer checks it when the kernel runs; elsewhere the host sees to it."""
+        if self.how.aligned:
+            return ["x"]
+        if not isinstance(self.buffer, LaunchBuffer) or "reqntid" in function.performance:
+            return [""]
+        flat = not any(re.search(r"%tid\.[yz]", instruction.raw) for instruction in function.instructions())
+        return ["threads", "x"] if flat else ["threads"]
 
     def _runs(self, name: str) -> list[list[Block]]:
         """Blocks whose records can wait in the lanes: there is one for each, and every lane has its value."""
@@ -233,4 +271,4 @@ class Weaver:
         return bool(called - known) or any(hears(i) for body in bodies for i in body.instructions())
 
 
-__all__ = ["Comment", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "marked_kernels", "weave"]
+__all__ = ["Comment", "LaunchBuffer", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "marked_kernels", "weave"]

@@ -38,13 +38,14 @@ def hears(instruction: Instruction) -> bool:
 class Wholeness:
     """`split` says of a node whether the warp may be split there."""
 
-    def __init__(self, function: Function, *, aligned: bool = False) -> None:
-        """`aligned`: the host launches it only with blocks whose x size is a multiple of 32."""
+    def __init__(self, function: Function, *, aligned: bool = False, full: bool = False) -> None:
+        """`aligned`: the host launches it only with blocks whose x size is a multiple of 32; `full`: only with blocks
+        of so many threads."""
         sizes = function.performance.get("reqntid")
         # A function that is called gets each lane's own.
         self._params = {param.name for param in function.params if function.is_entry}
         self._aligned = aligned or (sizes is not None and sizes[0] % 32 == 0)
-        self.known = self._aligned or (sizes is not None and math.prod(sizes) % 32 == 0)
+        self.known = full or self._aligned or (sizes is not None and math.prod(sizes) % 32 == 0)
         """Whether every warp of the kernel starts with 32 lanes."""
         self.flow = Flow(function)
         self._pieces = self.flow.pieces

@@ -1,0 +1,1 @@
+"""`warplens nvcc`: nvcc, with marks woven into the PTX between its compiler and its assembler."""

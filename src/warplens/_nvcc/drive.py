@@ -1,0 +1,165 @@
+"""nvcc's steps, one by one: PTX is woven when the compiler has written it, before anything reads it.
+
+What cannot be woven is preprocessed and compiled once more with marks that the compiler sees. The host's half of a
+source is the same for both, so nothing else has to be done again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from warplens._nvcc.dependencies import asked_apart
+from warplens._nvcc.plan import FILTER, WOVEN, Step, Steps, planned, read, write
+from warplens._nvcc.ptxas import Ptxas, Refused
+from warplens.errors import WarplensError
+from warplens.record.header import INCLUDE
+from warplens.weave.fitted import fitted
+from warplens.weave.header import KERNEL, opened
+from warplens.weave.options import LaunchBuffer, Weaving
+from warplens.weave.ptx import parse
+from warplens.weave.syntax import WeaveError
+from warplens.weave.weaver import marked_kernels, weave
+
+_VERBOSE = ("-v", "--verbose")
+_ASKS = ("--dryrun", "-dryrun")
+_APART = {
+    "-olto": "link-time optimisation compiles it once more",
+    "--device-c": "relocatable device code may call marks of other files",
+}
+
+
+@dataclass
+class Driver:
+    """One call of nvcc. `how` is the weaving, but for what a full track does, which the source says."""
+
+    nvcc: str
+    arguments: Sequence[str]
+    how: Weaving = field(default_factory=lambda: Weaving(store="spread"))
+
+    def run(self) -> int:
+        """nvcc's exit status, or that of the step that failed."""
+        folder = Path(tempfile.mkdtemp(prefix="warplens-nvcc-"))
+        try:
+            steps = None if set(_ASKS) & set(self.arguments) else planned(self.nvcc, self.arguments, folder)
+            if steps is not None and not steps.compiles:
+                return self.plainly([*self.arguments, f"-D{WOVEN}"])  # caches look at what the preprocessor says
+            if steps is None or (steps.filters and not asked_apart(self.arguments)):
+                return self.plainly(self.arguments)
+            return _Run(self, steps, folder).run()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def verbose(self) -> bool:
+        """Whether nvcc shows its steps: -v, but not that of a tool."""
+        pairs = zip(("", *self.arguments), self.arguments, strict=False)
+        return any(
+            word in _VERBOSE and not before.startswith("-X") and not before.endswith("-options")
+            for before, word in pairs
+        )
+
+    def plainly(self, arguments: Sequence[str]) -> int:
+        """nvcc itself."""
+        status = subprocess.run([self.nvcc, *arguments, f"-I{INCLUDE}"]).returncode
+        return 128 - status if status < 0 else status
+
+
+@dataclass
+class _Run:
+    driver: Driver
+    steps: Steps
+    folder: Path
+    plain: dict[str, str] = field(default_factory=dict)
+    """The text, as the compiler wrote it, of each file that is woven."""
+    told: set[str] = field(default_factory=set)
+
+    def run(self) -> int:
+        show = self.driver.verbose
+        sys.stderr.write(self.steps.remarks + "".join(self.steps.assignments if show else []))
+        for step in self.steps.steps:
+            if show:
+                sys.stderr.write(f"#$ {step.line}\n")
+            sys.stderr.flush()
+            if status := self._step(step):
+                return status
+        return 0
+
+    def _step(self, step: Step) -> int:
+        if step.tool == "rm":
+            return 0  # temporary files, all of which go with their folder
+        if step.line.startswith(FILTER):
+            return self.driver.plainly(asked_apart(self.driver.arguments))
+        if step.tool == "ptxas" and step.output:
+            for word in step.words:
+                if os.path.abspath(word) in self.plain:
+                    return self._assemble(step, word)
+        status = step.run()
+        return self._weave(step) if status == 0 and step.tool == "cicc" else status
+
+    def _weave(self, step: Step) -> int:
+        """Weave what the compiler wrote, or have it written with direct marks."""
+        path = Path(step.output)
+        text = read(path) if path.is_file() else ""
+        if "@warplens" not in text:
+            return 0
+        try:
+            if reason := next((_APART[word] for word in _APART if word in step.words), "") or why_direct(text):
+                return self._direct(step, reason)
+            write(path, weave(text, buffer=LaunchBuffer(), how=self._how(text)).text)
+        except WeaveError as problem:
+            return self._direct(step, f"{problem.function or 'a kernel'}: {problem.problem}")
+        except (WarplensError, AssertionError, LookupError, ValueError) as problem:
+            # Whatever the weaver stumbles over, the program can be compiled without it.
+            return self._direct(step, f"the weaver failed: {problem!r}")
+        self.plain[os.path.abspath(path)] = text
+        return 0
+
+    def _how(self, text: str) -> Weaving:
+        modes = {said.split()[-1] for entry in parse(text).entries for said in opened(entry) if said}
+        return replace(self.driver.how, full="ring" if modes == {"ring"} else "stop")
+
+    def _direct(self, compiler: Step, reason: str) -> int:
+        """Compile once more, with marks that the compiler sees, and say why."""
+        words = compiler.words
+        name = words[words.index("--orig_src_file_name") + 1] if "--orig_src_file_name" in words else compiler.output
+        if name not in self.told:
+            self.told.add(name)
+            sys.stderr.write(f"warplens nvcc: {name}: its marks are compiled, not woven: {' '.join(reason.split())}\n")
+            sys.stderr.flush()
+        before = next(step for step in self.steps.steps if step is not compiler and step.output in words[1:])
+        return before.direct().run() or compiler.run()
+
+    def _assemble(self, step: Step, source: str) -> int:
+        """Machine code of woven PTX, in about the registers of the plain one."""
+        text = self.plain[os.path.abspath(source)]
+        ptxas = Ptxas(step, source, self.folder)
+        try:
+            made = fitted(ptxas, text, LaunchBuffer(), self._how(text))
+        except Refused as problem:
+            del self.plain[os.path.abspath(source)]
+            compiler = next(one for one in self.steps.steps if one.tool == "cicc" and one.output == source)
+            first = str(problem).strip().partition("\n")[0]
+            return self._direct(compiler, f"ptxas does not take it: {first}") or step.run()
+        shutil.copyfile(made.build.path, step.output)
+        sys.stderr.write(ptxas.said(made.build))
+        return 0
+
+
+def why_direct(text: str) -> str:
+    """Why the marks of what the compiler wrote cannot be woven; empty where they can."""
+    if ".version" not in text:
+        return "it is not compiled to PTX"
+    if f"{KERNEL} direct" in text:
+        return "a wl::Kernel names another leader than lane 0"
+    module = parse(text)
+    known = {entry.name for entry in module.entries if opened(entry)}
+    if strays := set(marked_kernels(module)) - known:
+        return f"{min(strays)} has marks and no wl::Kernel"
+    return ""

@@ -1,0 +1,47 @@
+"""`warplens nvcc`: compile CUDA C++ as nvcc does, with marks that cost a kernel least."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import click
+
+from warplens._nvcc.drive import Driver
+from warplens._nvcc.plan import find_nvcc
+from warplens.weave.options import Weaving
+
+
+@click.command(
+    "nvcc",
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": ["--help"],
+    },
+)
+@click.option("--nvcc", "named", metavar="PATH", help="The nvcc to use (default: $NVCC, then PATH).")
+@click.option("--any-block", is_flag=True, help="Weave for blocks of any size; see below.")
+@click.option("--whole-warps", is_flag=True, help="Promise that x of every block is a multiple of 32.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(named: str | None, any_block: bool, whole_warps: bool, arguments: tuple[str, ...]) -> int:
+    """Compile with nvcc and weave the marks of warplens.cuh into the PTX. ARGUMENTS are nvcc's; the include folder is
+    added. The program records into the same buffers as without warplens nvcc, at less cost.
+
+    Where a kernel's warps stay together their lanes share stores, which needs blocks of whole warps (a multiple of 32
+    threads). A kernel checks that when it runs and refuses other blocks, unless it was compiled with --any-block.
+
+    \b
+        warplens nvcc -O3 -std=c++17 -arch=sm_90a gemm.cu -o gemm
+        make NVCC="warplens nvcc"
+        cmake -DCMAKE_CUDA_COMPILER_LAUNCHER="warplens;nvcc" ...
+        PYTORCH_NVCC="warplens nvcc" python train.py
+    """
+    if any_block and whole_warps:
+        raise click.UsageError("--any-block and --whole-warps exclude each other")
+    if arguments and os.path.basename(arguments[0]) == "nvcc" and shutil.which(arguments[0]):
+        named, arguments = named or arguments[0], arguments[1:]
+    if os.environ.get("WARPLENS") == "0" and not any(word.startswith("-DWARPLENS") for word in arguments):
+        arguments = (*arguments, "-DWARPLENS=0")
+    how = Weaving(store="auto") if any_block else Weaving(store="spread", aligned=whole_warps)
+    return Driver(find_nvcc(named), arguments, how).run()
