@@ -21,7 +21,7 @@ from tests.shim.records import SLOTS_PER_STEP, step, tracks
 from warplens._nvcc.dependencies import asked_apart
 from warplens._nvcc.plan import find_nvcc
 from warplens._nvcc.ptxas import Cubin, Ptxas
-from warplens.capture import Capture, Launch
+from warplens.capture import Capture, Launch, read_capture
 from warplens.commands import main
 from warplens.decode import decode
 from warplens.errors import WarplensError
@@ -191,6 +191,7 @@ int main(int, char** argv) try {
   wl::Capture capture;
   const wl::Buffer prof = capture.launch("gemm", 2, 40, {16});
   *reinterpret_cast<unsigned*>(prof.address + WL_BUFFER_REFUSED_AT) = std::atoi(argv[1]);
+  *reinterpret_cast<unsigned*>(prof.address + WL_BUFFER_BYTES) = WL_TRACK_MAGIC;
   capture.write(argv[2]);
 } catch (const std::exception& error) { std::cout << error.what(); return 1; }
 """
@@ -204,9 +205,10 @@ def test_the_host_without_python_says_what_kept_a_kernel_from_recording(tmp_path
     for reason, said in zip(
         REFUSALS, ("", "more warps than its buffer has tracks", "warplens nvcc --any-block", "no room"), strict=True
     ):
-        command = [tmp_path / "main", str(REFUSALS.index(reason)), tmp_path / "out.wlcap"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert (done.returncode, said in done.stdout, (tmp_path / "out.wlcap").exists()) == (bool(said), True, True)
+        path = tmp_path / f"{reason or 'fine'}.wlcap"
+        done = subprocess.run([tmp_path / "main", str(REFUSALS.index(reason)), path], capture_output=True, text=True)
+        assert (done.returncode, said in done.stdout) == (bool(said), True)
+        assert len(read_capture(path).launches) == 1, "what was recorded is not lost"
         assert done.stdout.startswith("warplens: gemm: " if said else "")
 
 

@@ -141,32 +141,7 @@ class Capture {
   void name(unsigned id, const std::string& text) { names_[id] = text; }
 
   // Waits for the GPU and brings every launch home; write() does it when needed.
-  void collect() {
-    std::string silent;
-    if (!launches_.empty()) host::check(cudaDeviceSynchronize(), "waiting for the kernels");
-    for (Launch& l : launches_) {
-      if (!l.raw.empty()) continue;
-      std::vector<unsigned char> all(l.size);
-      host::check(cudaMemcpy(all.data(), reinterpret_cast<void*>(l.address), l.size, cudaMemcpyDeviceToHost), "copying");
-      l.header.assign(all.begin(), all.begin() + WL_BUFFER_BYTES);
-      l.raw.assign(all.begin() + WL_BUFFER_BYTES, all.end());
-      refuse(l, host::read<std::uint32_t>(l.header.data(), WL_BUFFER_REFUSED_AT));
-      l.ring = host::read<std::uint16_t>(l.header.data(), WL_BUFFER_MODE_AT) == WL_MODE_RING;
-      while (l.ring && (l.capacity & (l.capacity - 1))) l.capacity &= l.capacity - 1;  // the ring the device used
-      std::vector<unsigned char> names(host::read<std::uint32_t>(l.header.data(), WL_BUFFER_NAMES_SIZE_AT));
-      const void* from = reinterpret_cast<const void*>(l.names);
-      host::check(cudaMemcpy(names.data(), from, names.size(), cudaMemcpyDeviceToHost), "copying the names");
-      host::scan_names(names, names_);
-      bool begun = false;
-      for (std::size_t at = 0; at < l.raw.size() && !begun; at += l.stride)
-        begun = host::read<std::uint32_t>(l.raw.data(), at + WL_TRACK_MAGIC_AT) == WL_TRACK_MAGIC;
-      if (!begun) silent = l.kernel;
-    }
-    if (!silent.empty())
-      throw std::runtime_error("warplens: " + silent + " recorded nothing: no warp reached a wl::Kernel. Is `wl::Kernel "
-                               "k(prof);` its first line, was it launched with this buffer, and compiled without "
-                               "-DWARPLENS=0?");
-  }
+  void collect() { complain(bring_home()); }
 
   // The number of slots that did not fit, over all launches: 0 when the capture is complete.
   unsigned long long lost() {
@@ -180,9 +155,10 @@ class Capture {
     return total;
   }
 
+  // Throws where a launch could not record, after all that others recorded is written.
   void write(const std::string& path) {
     if (host::off()) return;
-    collect();
+    const std::string problem = bring_home();
     const std::string text = document();
     host::File out(path);
     const std::uint32_t fixed[4] = {1, static_cast<std::uint32_t>(text.size()), host::crc32(text.data(), text.size()), 0};
@@ -195,19 +171,21 @@ class Capture {
       out.pad(l.raw.size());
     }
     out.close();
+    complain(problem);
   }
 
   // Spans as Chrome JSON: a process per SM, a thread per warp. Placement is each track's own line through its start
   // and exit; `warplens export` places all tracks of an SM together.
   void write_chrome(const std::string& path) {
     if (host::off()) return;
-    collect();
+    const std::string problem = bring_home();
     host::Chrome chrome(path, names_);
     for (const Launch& l : launches_)
       for (std::size_t at = 0; at < l.raw.size(); at += l.stride) chrome.origin(&l.raw[at]);
     for (const Launch& l : launches_)
       for (std::size_t at = 0; at < l.raw.size(); at += l.stride) chrome.track(&l.raw[at], l.capacity, l.ring);
     chrome.close();
+    complain(problem);
   }
 
  private:
@@ -226,18 +204,46 @@ class Capture {
     std::memcpy(&to[at], &value, sizeof value);
   }
 
-  // What a warp that could not record said of it; see REFUSALS in warplens/record/buffer.py.
-  static void refuse(const Launch& l, std::uint32_t why) {
-    if (!why) return;
-    const std::string what = "warplens: " + l.kernel + ": ";
-    if (why == WL_REFUSED_BLOCK)
-      throw std::runtime_error(what + "its marks are woven for blocks of whole warps, and block " + host::triple(l.block) +
-                               " is none; compile it with `warplens nvcc --any-block`");
-    if (why == WL_REFUSED_ROOM)
-      throw std::runtime_error(what + "its buffer has no room for woven marks: leave every_thread to kernels with "
-                               "wl::every_thread, and compile all files with the same warplens");
-    throw std::runtime_error(what + "it was launched with more warps than its buffer has tracks: give Capture::launch "
-                             "the grid and block of the launch, and every_thread to kernels with wl::every_thread");
+  // Copies what is not here yet; says what kept a launch among it from recording.
+  std::string bring_home() {
+    std::string problem;
+    if (!launches_.empty()) host::check(cudaDeviceSynchronize(), "waiting for the kernels");
+    for (Launch& l : launches_) {
+      if (!l.raw.empty()) continue;
+      std::vector<unsigned char> all(l.size);
+      host::check(cudaMemcpy(all.data(), reinterpret_cast<void*>(l.address), l.size, cudaMemcpyDeviceToHost), "copying");
+      l.header.assign(all.begin(), all.begin() + WL_BUFFER_BYTES);
+      l.raw.assign(all.begin() + WL_BUFFER_BYTES, all.end());
+      l.ring = host::read<std::uint16_t>(l.header.data(), WL_BUFFER_MODE_AT) == WL_MODE_RING;
+      while (l.ring && (l.capacity & (l.capacity - 1))) l.capacity &= l.capacity - 1;  // the ring the device used
+      std::vector<unsigned char> names(host::read<std::uint32_t>(l.header.data(), WL_BUFFER_NAMES_SIZE_AT));
+      const void* from = reinterpret_cast<const void*>(l.names);
+      host::check(cudaMemcpy(names.data(), from, names.size(), cudaMemcpyDeviceToHost), "copying the names");
+      host::scan_names(names, names_);
+      if (problem.empty()) problem = why_not(l, host::read<std::uint32_t>(l.header.data(), WL_BUFFER_REFUSED_AT));
+    }
+    return problem;
+  }
+
+  static void complain(const std::string& problem) {
+    if (!problem.empty()) throw std::runtime_error("warplens: " + problem);
+  }
+
+  // What kept warps of a launch from recording; see REFUSALS in warplens/record/buffer.py.
+  static std::string why_not(const Launch& l, std::uint32_t refused) {
+    if (refused == WL_REFUSED_BLOCK)
+      return l.kernel + ": its marks are woven for blocks of whole warps, and block " + host::triple(l.block) +
+             " is none; compile it with `warplens nvcc --any-block`";
+    if (refused == WL_REFUSED_ROOM)
+      return l.kernel + ": its buffer has no room for woven marks: leave every_thread to kernels with wl::every_thread, "
+                        "and compile all files with the same warplens";
+    if (refused)
+      return l.kernel + ": it was launched with more warps than its buffer has tracks: give Capture::launch the grid and "
+                        "block of the launch, and every_thread to kernels with wl::every_thread";
+    for (std::size_t at = 0; at < l.raw.size(); at += l.stride)
+      if (host::read<std::uint32_t>(l.raw.data(), at + WL_TRACK_MAGIC_AT) == WL_TRACK_MAGIC) return "";
+    return l.kernel + " recorded nothing: no warp reached a wl::Kernel. Is `wl::Kernel k(prof);` its first line, was it "
+                      "launched with this buffer, and compiled without -DWARPLENS=0?";
   }
 
   // See Plan.place in warplens/record/buffer.py: no track may cross a 4 GiB boundary.
