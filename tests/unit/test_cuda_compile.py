@@ -386,6 +386,10 @@ def test_sources_may_include_what_comes_with_cuda() -> None:
 def test_kernels_are_found_by_their_plain_names() -> None:
     symbols = ["gemm", "_Z6nestedPiiN2wl6BufferE", "_ZN2ns4gemvEPfi", "_Z3dupIiEvT_", "_Z3dupIfEvT_"]
     assert [plain_name(symbol) for symbol in symbols] == ["gemm", "nested", "gemv", "dup", "dup"]
+    # As nvcc and NVRTC spell anonymous namespaces, which hold digits of the file's.
+    hidden = "38_GLOBAL__N__2defb97d_7_anon_cu__Z2goPi"
+    spelled = [f"_ZN{hidden}4anonEPi", f"_ZN{hidden}5inner4deepILi3EEEvPi", f"_ZN1a{hidden}4bothEPi"]
+    assert [plain_name(symbol) for symbol in spelled] == ["anon", "deep", "both"]
     assert find_kernel("nested", symbols) == "_Z6nestedPiiN2wl6BufferE"
     assert find_kernel("gemv", symbols) == "_ZN2ns4gemvEPfi"
     assert find_kernel("absent", symbols) is None

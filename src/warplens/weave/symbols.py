@@ -17,8 +17,8 @@ def plain_name(symbol: str) -> str:
     """The unqualified name in a mangled one, or the symbol itself."""
     if cute := _CUTE.search(symbol):
         return _authors.get(cute[1]) or cute[1].removeprefix("cutlass_")
-    match = re.match(r"_ZN?(?:\d+_GLOBAL__N_[^0-9]*)?", symbol)
-    if not symbol.startswith("_Z") or match is None:
+    match = re.match(r"_ZN?", symbol)
+    if match is None:
         return symbol
     name, rest = symbol, symbol[match.end() :]
     while length := re.match(r"\d+", rest):
