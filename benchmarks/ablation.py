@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from cuda_overhead import GEMMS, SHAPES, WOVEN, Gemm, in_turn, per_mark, tracks_of
-from gpu import Loaded, Program, arch, context, marked_ptx, median
+from gpu_programs import Loaded, Program, arch, context, marked_ptx, median
 from sass import Instruction, assemble, hot_loop
 
 from warplens.weave.options import ParamBuffer

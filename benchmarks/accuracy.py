@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu import KERNELS, Memory, context, driver
+from gpu_programs import KERNELS, Memory, context, driver
 from placement import BAR_NS, measure
 
 import warplens as wl

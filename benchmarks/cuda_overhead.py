@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from gpu import Memory, Program, WovenBuffer, buffer, context, median, timed
+from gpu_programs import Memory, Program, WovenBuffer, buffer, context, median, timed
 
 from warplens.weave.options import LaunchBuffer, Weaving
 

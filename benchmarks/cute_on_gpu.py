@@ -28,7 +28,7 @@ from cuda.bindings.driver import CUstream
 from cute_held import Held
 from cutlass import cute
 from cutlass.cute.runtime import from_dlpack
-from gpu import context, median
+from gpu_programs import context, median
 
 import warplens.cute as wlc
 from warplens._cuda.driver import driver

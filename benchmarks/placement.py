@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gpu import Memory, Program, buffer, context, driver
+from gpu_programs import Memory, Program, buffer, context, driver
 
 from warplens.capture import Capture, Launch, write_capture
 from warplens.decode import decode
