@@ -113,7 +113,7 @@ def test_kernels_are_matched_by_name() -> None:
     assert [one.kernel for one in diff(trace("a", "b"), trace("b", "c")).kernels] == ["b"]
     with pytest.raises(WarplensError, match="no kernel is in both"):
         diff(trace("a", "b"), trace("c", "d"))
-    with pytest.raises(WarplensError, match="B holds no spans"):
+    with pytest.raises(WarplensError, match="AFTER holds no spans"):
         diff(trace("a"), make_trace([]))
 
 
