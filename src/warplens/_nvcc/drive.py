@@ -20,12 +20,13 @@ from warplens._nvcc.plan import FILTER, WOVEN, Step, Steps, planned, read, write
 from warplens._nvcc.ptxas import Ptxas, Refused
 from warplens.errors import WarplensError
 from warplens.record.header import INCLUDE
+from warplens.weave.direct import why_direct
 from warplens.weave.fitted import fitted
-from warplens.weave.header import KERNEL, opened
+from warplens.weave.header import opened
 from warplens.weave.options import LaunchBuffer, Weaving
 from warplens.weave.ptx import parse
 from warplens.weave.syntax import WeaveError
-from warplens.weave.weaver import marked_kernels, weave
+from warplens.weave.weaver import weave
 
 _VERBOSE = ("-v", "--verbose")
 _ASKS = ("--dryrun", "-dryrun")
@@ -209,16 +210,3 @@ def given_elsewhere(arguments: Sequence[str]) -> list[str]:
             paths = map(Path, (value if equals else following).split(","))
             texts += [read(path) for path in paths if path.is_file()]
     return " ".join(texts).split()
-
-
-def why_direct(text: str) -> str:
-    """Why the marks of what the compiler wrote cannot be woven; empty where they can."""
-    if ".version" not in text:
-        return "it is not compiled to PTX"
-    if f"{KERNEL} direct" in text:
-        return "a wl::Kernel names another leader than lane 0"
-    module = parse(text)
-    known = {entry.name for entry in module.entries if opened(entry)}
-    if strays := set(marked_kernels(module)) - known:
-        return f"{min(strays)} has marks and no wl::Kernel"
-    return ""
