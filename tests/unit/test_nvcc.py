@@ -496,7 +496,7 @@ def test_several_sources_a_rule_for_make_and_cmakes_launcher(project: Path) -> N
 
 def test_the_rule_for_make_is_asked_for_apart() -> None:
     given = ["-c", "a.cu", "-o", "a.o", "--generate-dependencies-with-compile", "--dependency-output", "a.d"]
-    assert asked_apart(given) == ["a.cu", "-M", "--dependency-output", "a.d", "-MT", "a.o"]
+    assert asked_apart(given) == ["a.cu", "-M", "-MT", "a.o"]
     assert asked_apart(["-MMD", "-MT", "t", "--output-file=a.o", "a.cu"]) == ["-MM", "-MT", "t", "a.cu"]
     assert asked_apart(["-c", "a.cu"]) == []
 
@@ -537,6 +537,7 @@ ptxas info    : Compile time = 2.5 ms
 ptxas info    : Function properties for called
     0 bytes stack frame, 48 bytes spill stores, 0 bytes spill loads
 ptxas warning : Local memory used
+ptxas info    : (C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized
 ptxas info    : Compiling entry function 'other' for 'sm_90'
 ptxas info    : Function properties for other
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
@@ -552,6 +553,71 @@ def test_what_ptxas_says_of_each_kernel_and_what_of_it_is_shown() -> None:
         "_Z1kPi": {"registers": 40, "local_bytes": 24},
         "other": {"registers": 12, "local_bytes": 0},
     }
-    assert ptxas.said(build) == "ptxas warning : Local memory used\n"
+    assert [line.partition(":")[2][:8] for line in ptxas.said(build).splitlines()] == [" Local m", " (C7511)"]
     asked = Ptxas(Step("ptxas -v x.ptx -o x", {}), "x.ptx", Path())
     assert asked.said(build) == LOG
+
+
+@needs_nvcc
+@each_nvcc
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-MD", "-c", "plain.cu"),
+        ("-MMD", "-MP", "-c", "mat mul.cu", "plain.cu"),
+        ("-MD", "-c", "plain.cu", "-o", "kept/p.o"),
+        ("-MMD", "-c", "-odir", "kept", "plain.cu"),
+        ("-MMD", "-lib", "plain.cu", "lane.cu", "-o", "kept/p.a"),
+    ],
+)
+def test_rules_for_make_lie_where_nvcc_puts_them(nvcc: str, arguments: tuple[str, ...], project: Path) -> None:
+    (project / "kept").mkdir()
+    done = run(*COMPILE, *arguments, cwd=project, nvcc=nvcc)
+    assert (done.returncode, done.stdout) == (0, "")
+    ours = {path: path.read_text() for path in project.rglob("*.d")}
+    subprocess.run([nvcc, *COMPILE, *arguments, f"-I{PATH.parent}"], check=True, cwd=project)
+    assert ours
+    assert ours == {path: path.read_text() for path in project.rglob("*.d")}
+
+
+@needs_nvcc
+def test_what_only_nvcc_can_do_is_left_to_it_and_told(project: Path) -> None:
+    with (project / "plain.cu").open() as source:
+        command = [sys.executable, "-m", "warplens", "nvcc", *COMPILE, "-x", "cu", "-c", "-", "-o", "x.o"]
+        done = subprocess.run(command, cwd=project, stdin=source, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        0, "warplens nvcc: marks are compiled, not woven: the source is read from a pipe\n"
+    )  # fmt: skip
+    done = run(*COMPILE, "-c", "plain.cu", "-time", "t.csv", cwd=project)
+    assert (done.returncode, "nvcc times its steps" in done.stderr) == (0, True)
+    compiler = next(line for line in (project / "t.csv").read_text().splitlines() if " cicc " in line)
+    assert float(compiler.split(",")[-2]) > 1, "milliseconds of a compilation, not of a dry run"
+    (project / "options").write_text("-MD\n-MF x.d")
+    done = run(*COMPILE, "-c", "plain.cu", "-optf", "options", cwd=project)
+    assert (done.returncode, "not woven: rules for make" in done.stderr, (project / "x.d").exists()) == (0, True, True)
+
+
+@needs_nvcc
+def test_options_may_come_from_the_environment_or_a_file(project: Path) -> None:
+    done = run(*COMPILE, "-c", "plain.cu", cwd=project, NVCC_APPEND_FLAGS="--dryrun")
+    assert (done.returncode, "#$ ptxas" in done.stderr, (project / "plain.o").exists()) == (0, True, False)
+    (project / "options").write_text("-v")
+    done = run(*COMPILE, "-c", "plain.cu", "--options-file", "options", cwd=project)
+    assert (done.returncode, "#$ ptxas" in done.stderr, (project / "plain.o").exists()) == (0, True, True)
+
+
+@needs_nvcc
+def test_a_mistake_that_ptxas_finds_is_not_laid_to_the_marks(project: Path) -> None:
+    (project / "bad.cu").write_text(SPECIALISED.replace("WL_REGION", 'asm volatile("bogus.u32 r;"); WL_REGION', 1))
+    done = run(*COMPILE, "-c", "bad.cu", cwd=project)
+    assert (done.returncode, "'bogus'" in done.stderr, "warplens nvcc:" in done.stderr) == (255, True, False)
+
+
+@needs_nvcc
+def test_a_script_named_in_the_environment_may_call_warplens(project: Path) -> None:
+    script = project / "compile"  # `make NVCC=compile` exports the name
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m warplens nvcc "$@"\n')
+    script.chmod(0o755)
+    command = [str(script), *COMPILE, "-c", "plain.cu"]
+    done = subprocess.run(command, cwd=project, timeout=100, env={**os.environ, "NVCC": str(script)})
+    assert (done.returncode, (project / "plain.o").exists()) == (0, True)

@@ -23,14 +23,13 @@ from warplens.launch.woven import WovenKernel
 from warplens.options import Options
 from warplens.record.names import Names, scan
 from warplens.session import Profile
+from warplens.weave.direct import why_direct
 from warplens.weave.fitted import Taken, fitted
-from warplens.weave.header import KERNEL, opened
 from warplens.weave.options import AnyBuffer, ParamBuffer, Weaving
 from warplens.weave.ptx import Declaration, Module, parse
-from warplens.weave.weaver import Woven, marked_kernels
+from warplens.weave.weaver import Woven
 
 FLAGS = ("-DWARPLENS=1", "-DWARPLENS_WOVEN=1")
-_DIRECT = f"{KERNEL} direct"
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,7 @@ class WovenBuild:
 
 def weavable(text: str) -> bool:
     """Whether the weaver can do all that this PTX asks for."""
-    if _DIRECT in text or "@warplens " not in text:
-        return False
-    module = parse(text)
-    known = {entry.name for entry in module.entries if opened(entry)}
-    return known.issuperset(marked_kernels(module))
+    return "@warplens " in text and not why_direct(text)
 
 
 def how_for(options: Options, block: Dim3) -> Weaving:

@@ -1,8 +1,11 @@
-"""The rule for make that nvcc writes while it compiles (-MD). Its own filter is no command, so nvcc is asked apart."""
+"""The rules for make that nvcc writes while it compiles (-MD). Its own filter is no command, so nvcc is asked apart."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+from warplens._nvcc.plan import FILTER, Step
 
 _WITH_COMPILE = {
     "-MD": "-M",
@@ -12,24 +15,36 @@ _WITH_COMPILE = {
 }
 _PHASES = {
     "-c", "--compile", "-dc", "--device-c", "-dw", "--device-w", "-ptx", "--ptx", "-cubin", "--cubin",
-    "-fatbin", "--fatbin",
+    "-fatbin", "--fatbin", "-lib", "--lib", "-shared", "--shared",
 }  # fmt: skip
 _OUTPUT = ("-o", "--output-file")
+_RULE = ("-MF", "--dependency-output")
 _TARGET = ("-MT", "--dependency-target-name")
 
 
 def asked_apart(arguments: Sequence[str]) -> list[str]:
-    """Arguments with which nvcc writes the rule alone; empty where `arguments` do not ask for one."""
+    """Arguments with which nvcc prints the rules alone; empty where `arguments` do not ask for any."""
     kept: list[str] = []
     output = ""
     words = iter(arguments)
     for word in words:
         name, equals, value = word.partition("=")
-        if name in _OUTPUT:
-            output = value if equals else next(words, "")
+        if name in _OUTPUT + _RULE:
+            value = value if equals else next(words, "")
+            output = value if name in _OUTPUT else output
         elif word not in _PHASES:
             kept.append(_WITH_COMPILE.get(word, word))
     if not set(_WITH_COMPILE) & set(arguments):
         return []
     named = any(word.partition("=")[0] in _TARGET for word in arguments)
     return kept if named or not output else [*kept, "-MT", output]
+
+
+def split(printed: str) -> list[str]:
+    """The rule of each source, with the empty ones of its headers (-MP)."""
+    return [rule for rule in re.split(r"^(?=\S.* : )", printed, flags=re.M) if rule]
+
+
+def rule_file(step: Step) -> str:
+    """Where nvcc's filter writes to."""
+    return step.line.removeprefix(FILTER).strip().removeprefix(">").strip()

@@ -15,20 +15,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from warplens._nvcc.dependencies import asked_apart
+from warplens._nvcc.dependencies import asked_apart, rule_file, split
 from warplens._nvcc.plan import FILTER, WOVEN, Step, Steps, planned, read, write
 from warplens._nvcc.ptxas import Ptxas, Refused
 from warplens.errors import WarplensError
 from warplens.record.header import INCLUDE
+from warplens.weave.direct import why_direct
 from warplens.weave.fitted import fitted
-from warplens.weave.header import KERNEL, opened
+from warplens.weave.header import opened
 from warplens.weave.options import LaunchBuffer, Weaving
 from warplens.weave.ptx import parse
 from warplens.weave.syntax import WeaveError
-from warplens.weave.weaver import marked_kernels, weave
+from warplens.weave.weaver import weave
 
 _VERBOSE = ("-v", "--verbose")
 _ASKS = ("--dryrun", "-dryrun")
+_ITSELF = {
+    "-": "the source is read from a pipe",
+    "-time": "nvcc times its steps",
+    "--time": "nvcc times its steps",
+    "-fdevice-time-trace": "nvcc times its steps",
+    "--fdevice-time-trace": "nvcc times its steps",
+}
+"""What only nvcc itself can do, and why."""
+_FILES = ("-optf", "--options-file")
 _APART = {
     "-olto": "link-time optimisation compiles it once more",
     "--device-c": "relocatable device code may call marks of other files",
@@ -47,19 +57,27 @@ class Driver:
         """nvcc's exit status, or that of the step that failed."""
         folder = Path(tempfile.mkdtemp(prefix="warplens-nvcc-"))
         try:
-            steps = None if set(_ASKS) & set(self.arguments) else planned(self.nvcc, self.arguments, folder)
+            given = [*self.arguments, *given_elsewhere(self.arguments)]
+            # What times its steps does so in a dry run too, to the same file.
+            reason = next((_ITSELF[name] for word in given if (name := word.partition("=")[0]) in _ITSELF), "")
+            steps = None if reason or set(_ASKS) & set(given) else planned(self.nvcc, self.arguments, folder)
             if steps is not None and not steps.compiles:
                 return self.plainly([*self.arguments, f"-D{WOVEN}"])  # caches look at what the preprocessor says
-            if steps is None or (steps.filters and not asked_apart(self.arguments)):
-                return self.plainly(self.arguments)
-            return _Run(self, steps, folder).run()
+            if steps is not None and steps.filters and not asked_apart(self.arguments):
+                reason, steps = "rules for make are asked for in another place than the command line", None
+            if steps is not None:
+                return _Run(self, steps, folder).run()
+            if reason:
+                tell(f"marks are compiled, not woven: {reason}")
+            return self.plainly(self.arguments)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def verbose(self) -> bool:
         """Whether nvcc shows its steps: -v, but not that of a tool."""
-        pairs = zip(("", *self.arguments), self.arguments, strict=False)
+        given = [*self.arguments, *given_elsewhere(self.arguments)]
+        pairs = zip(("", *given), given, strict=False)
         return any(
             word in _VERBOSE and not before.startswith("-X") and not before.endswith("-options")
             for before, word in pairs
@@ -67,8 +85,11 @@ class Driver:
 
     def plainly(self, arguments: Sequence[str]) -> int:
         """nvcc itself."""
-        status = subprocess.run([self.nvcc, *arguments, f"-I{INCLUDE}"]).returncode
+        status = self.call(arguments).returncode
         return 128 - status if status < 0 else status
+
+    def call(self, arguments: Sequence[str], capture_output: bool = False) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([self.nvcc, *arguments, f"-I{INCLUDE}"], capture_output=capture_output, text=True)
 
 
 @dataclass
@@ -79,6 +100,8 @@ class _Run:
     plain: dict[str, str] = field(default_factory=dict)
     """The text, as the compiler wrote it, of each file that is woven."""
     told: set[str] = field(default_factory=set)
+    rules: list[str] = field(default_factory=list)
+    """Rules for make that are not written yet."""
 
     def run(self) -> int:
         show = self.driver.verbose
@@ -95,13 +118,25 @@ class _Run:
         if step.tool == "rm":
             return 0  # temporary files, all of which go with their folder
         if step.line.startswith(FILTER):
-            return self.driver.plainly(asked_apart(self.driver.arguments))
+            return self._rule(step)
         if step.tool == "ptxas" and step.output:
             for word in step.words:
                 if os.path.abspath(word) in self.plain:
                     return self._assemble(step, word)
         status = step.run()
         return self._weave(step) if status == 0 and step.tool == "cicc" else status
+
+    def _rule(self, step: Step) -> int:
+        """Write the next source's rule. All are asked for at once: nvcc prints them in the order of its steps."""
+        if not self.rules:
+            asked = asked_apart(self.driver.arguments)
+            done = self.driver.call(asked, capture_output=True)
+            self.rules = split(done.stdout)
+            if done.returncode or not self.rules:
+                sys.stderr.write(done.stderr or f"warplens nvcc: nvcc printed no rule for {rule_file(step)}\n")
+                return done.returncode or 1
+        write(Path(rule_file(step)), self.rules.pop(0))
+        return 0
 
     def _weave(self, step: Step) -> int:
         """Weave what the compiler wrote, or have it written with direct marks."""
@@ -127,13 +162,19 @@ class _Run:
 
     def _direct(self, compiler: Step, reason: str) -> int:
         """Compile once more, with marks that the compiler sees, and say why."""
+        self._tell(compiler, reason)
+        return self._once_more(compiler)
+
+    def _tell(self, compiler: Step, reason: str) -> None:
         words = compiler.words
         name = words[words.index("--orig_src_file_name") + 1] if "--orig_src_file_name" in words else compiler.output
         if name not in self.told:
             self.told.add(name)
-            sys.stderr.write(f"warplens nvcc: {name}: its marks are compiled, not woven: {' '.join(reason.split())}\n")
-            sys.stderr.flush()
-        before = next(step for step in self.steps.steps if step is not compiler and step.output in words[1:])
+            tell(f"{name}: its marks are compiled, not woven: {' '.join(reason.split())}")
+
+    def _once_more(self, compiler: Step) -> int:
+        words = compiler.words[1:]
+        before = next(step for step in self.steps.steps if step is not compiler and step.output in words)
         return before.direct().run() or compiler.run()
 
     def _assemble(self, step: Step, source: str) -> int:
@@ -146,20 +187,26 @@ class _Run:
             del self.plain[os.path.abspath(source)]
             compiler = next(one for one in self.steps.steps if one.tool == "cicc" and one.output == source)
             first = str(problem).strip().partition("\n")[0]
-            return self._direct(compiler, f"ptxas does not take it: {first}") or step.run()
+            if status := self._once_more(compiler) or step.run():
+                return status  # nor does it take what nvcc makes of the source: it has said why
+            self._tell(compiler, f"ptxas does not take it: {first}")
+            return 0
         shutil.copyfile(made.build.path, step.output)
         sys.stderr.write(ptxas.said(made.build))
         return 0
 
 
-def why_direct(text: str) -> str:
-    """Why the marks of what the compiler wrote cannot be woven; empty where they can."""
-    if ".version" not in text:
-        return "it is not compiled to PTX"
-    if f"{KERNEL} direct" in text:
-        return "a wl::Kernel names another leader than lane 0"
-    module = parse(text)
-    known = {entry.name for entry in module.entries if opened(entry)}
-    if strays := set(marked_kernels(module)) - known:
-        return f"{min(strays)} has marks and no wl::Kernel"
-    return ""
+def tell(what: str) -> None:
+    sys.stderr.write(f"warplens nvcc: {what}\n")
+    sys.stderr.flush()
+
+
+def given_elsewhere(arguments: Sequence[str]) -> list[str]:
+    """The words of options that are not on the command line: in the environment and in the files it names."""
+    texts = [os.environ.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")]
+    for word, following in zip(arguments, (*arguments[1:], ""), strict=True):
+        name, equals, value = word.partition("=")
+        if name in _FILES:
+            paths = map(Path, (value if equals else following).split(","))
+            texts += [read(path) for path in paths if path.is_file()]
+    return " ".join(texts).split()

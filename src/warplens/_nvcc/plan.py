@@ -16,6 +16,8 @@ from warplens.record.header import INCLUDE
 
 WOVEN = "WARPLENS_WOVEN=1"
 _SHOWN = "#$ "
+_ASKED = "WARPLENS_NVCC_ASKED"
+"""The $NVCC that is at work already: a script of that name may call `warplens nvcc`, which must not call it again."""
 _DEFINED = re.compile(rf'\s-D\s*"?{WOVEN}"?')
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)")
 FILTER = "-- Filter Dependencies --"
@@ -109,8 +111,8 @@ def write(path: Path, text: str) -> None:
 def find_nvcc(named: str | None = None) -> str:
     """The nvcc to use: the one that is named, else $NVCC, else the one on PATH or in the usual folders."""
     asked = os.environ.get("NVCC", "")
-    if named is None and asked and "warplens" not in asked:
-        named = asked
+    if named is None and asked and "warplens" not in asked and os.environ.get(_ASKED) != asked:
+        named = os.environ[_ASKED] = asked
     if named is not None:
         found = shutil.which(named)
         if found is None:

@@ -17,7 +17,8 @@ _TAKEN = re.compile(
     r"Function properties for (?P<name>\S+)\n.* (?P<spilled>\d+) bytes spill stores.*\n"
     r".*Used (?P<registers>\d+) registers"
 )
-_INFO = re.compile(r"^ptxas info .*\n(?:    .*\n)*", re.M)
+_INFO = re.compile(r"^ptxas info +: (?!\(C\d+\)).*\n(?:    .*\n)*", re.M)
+"""What -v adds; numbered advice, such as that wgmma is serialized, ptxas gives without it."""
 _NEVER = 1 << 30
 
 
