@@ -76,16 +76,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain("warplens: interrupted")
         return 130
     except BrokenPipeError:
-        # A closed pager is not a failure; point stdout elsewhere so that its flush at exit stays silent.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()  # a closed pager is not a failure
         return 0
     except OSError as error:
-        # Without a name it is a stream: what is printed has nowhere to go.
+        if error.filename is None:  # a stream's: what is printed has nowhere to go
+            _silence()
         _complain(f"warplens: {error.filename or 'standard output'}: {error.strerror or error}")
         return 1
     except MemoryError:
         _complain("warplens: out of memory; select part of the trace, or use a machine with more")
         return 1
+
+
+def _silence() -> None:
+    """Point stdout elsewhere: what it still holds would raise again when Python flushes it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show(error: click.ClickException) -> None:

@@ -21,7 +21,7 @@ from warplens.weave.options import Weaving
     },
 )
 @click.option("--nvcc", "named", metavar="PATH", help="The nvcc to use (default: $NVCC, then PATH).")
-@click.option("--any-block", is_flag=True, help="Weave for blocks of any size; see below.")
+@click.option("--any-block", is_flag=True, help="Weave for blocks of any size; see above.")
 @click.option("--whole-warps", is_flag=True, help="Promise that x of every block is a multiple of 32.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(named: str | None, any_block: bool, whole_warps: bool, arguments: tuple[str, ...]) -> int:

@@ -30,7 +30,7 @@
 #define WARPLENS_RING 0
 #endif
 #ifndef WARPLENS_WOVEN
-#define WARPLENS_WOVEN 0  // marks as comments in PTX, for the weaver; warplens.cuda sets it where it compiles itself
+#define WARPLENS_WOVEN 0  // marks as comments in PTX, for the weaver; warplens.cuda and `warplens nvcc` set it
 #endif
 #ifndef WARPLENS_BARRIERS
 #define WARPLENS_BARRIERS 1

@@ -1,6 +1,6 @@
 // Marks as comments in PTX, `// @warplens B #id`, which the weaver turns into records after the compiler is done. A
 // kernel's own comment names the register that holds its buffer, for `warplens nvcc`.
-// What it has no mark for leaves the word `direct`, and warplens.cuda compiles the source with warplens_device.h then.
+// What it has no mark for leaves the word `direct`, and the source is compiled with warplens_device.h then.
 #ifndef WARPLENS_WOVEN_H
 #define WARPLENS_WOVEN_H
 
