@@ -32,12 +32,16 @@ class CaptureError(WarplensError):
         self.path, self.field, self.problem, self.remedy = str(path), field, problem, remedy
 
 
+def closest(word: str, known: Iterable[str]) -> str:
+    """The known name that is most like the word; empty where none is like it."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`" (did you mean 'load'?)"`, or the list of what is allowed when nothing is close."""
     names = sorted(set(known))
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if close:
-        return f" (did you mean {close[0]!r}?)"
+    if close := closest(word, names):
+        return f" (did you mean {close!r}?)"
     if not names:
         return " (there are none)"
     shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")

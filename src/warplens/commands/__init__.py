@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import click
 
 from warplens import __version__
 from warplens.commands.plain import make_plain
-from warplens.errors import WarplensError, did_you_mean
+from warplens.errors import WarplensError, closest, did_you_mean
 
 _VERBS = {
     "demo": "profile a small kernel, with or without a GPU",
@@ -109,8 +108,8 @@ def _show(error: click.ClickException) -> None:
 def _meant(option: str, ctx: click.Context | None) -> str:
     """Click compares with the dashes, which all options share: --sm would be what --json meant."""
     names = [name for one in ctx.command.params for name in one.opts if name.startswith("--")] if ctx else []
-    close = difflib.get_close_matches(option.lstrip("-"), [name[2:] for name in names], n=1, cutoff=0.6)
-    return f" (did you mean '--{close[0]}'?)" if close else ""
+    close = closest(option.lstrip("-"), (name[2:] for name in names))
+    return f" (did you mean '--{close}'?)" if close else ""
 
 
 def _complain(line: str) -> None:

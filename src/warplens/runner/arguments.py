@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from warplens.errors import UsageError
+from warplens.errors import UsageError, closest
 from warplens.weave.rules import ALL, CLASSES, DEFAULT, Auto
 
 
@@ -46,14 +45,10 @@ def _rules(rest: list[str]) -> str:
     known = [*CLASSES, ALL]
     if all(part in known for part in parts):
         return rest.pop(0)
-    meant = len(parts) > 1 or any(_meant(part, known) for part in parts)
+    meant = len(parts) > 1 or any(closest(part, known) for part in parts)
     if meant and not Path(word).exists() and not word.endswith(".py"):
         Auto.of(word)
     return default
-
-
-def _meant(part: str, known: Collection[str]) -> bool:
-    return bool(difflib.get_close_matches(part, list(known), n=1, cutoff=0.6))
 
 
 def numbers(text: str, option: str) -> list[int]:
