@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import os
 import shutil
@@ -10,10 +9,11 @@ import sys
 from pathlib import Path
 
 from warplens.capture import MAGIC
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, closest, did_you_mean
+from warplens.trace.columns import PARQUET
 
 _INTERPRETERS = ("python", "python3", "python.exe")
-_TRACES = (b"PAR1", MAGIC)
+_TRACES = (PARQUET, MAGIC)
 """How a trace, which is a Parquet file, and a capture begin."""
 
 
@@ -60,11 +60,8 @@ def _missing(target: str) -> str:
     near = [str(file) for file in sorted(folder.glob("*.py"))]
     if folder != Path():
         near += [str(file) for file in sorted(Path().glob("*.py"))]
-    close = difflib.get_close_matches(target, near, n=1, cutoff=0.6) or [
-        file for file in near if Path(file).stem == path.stem
-    ]
-    if close:
-        return f"{target}: no such script (did you mean {close[0]!r}?)"
+    if close := closest(target, near) or next((file for file in near if Path(file).stem == path.stem), ""):
+        return f"{target}: no such script (did you mean {close!r}?)"
     if os.sep not in target and shutil.which(target):
         return f"{target}: no such script; a command on PATH is run as its module: warplens run -m {target} ..."
     shown = ", ".join(near[:8]) + (", …" if len(near) > 8 else "")

@@ -57,6 +57,10 @@ class LazyColumns:
         return self._makers[name]()
 
 
+PARQUET = b"PAR1"
+"""How a Parquet file begins."""
+
+
 @contextmanager
 def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
     """A Parquet file by its name in bytes: Arrow would refuse a name that is not UTF-8."""

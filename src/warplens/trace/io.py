@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from warplens.capture import is_capture, read_capture
 from warplens.errors import CaptureError, WarplensError, did_you_mean
 from warplens.files import atomic_write, check_writable
-from warplens.trace.columns import ParquetColumns, open_parquet
+from warplens.trace.columns import PARQUET, ParquetColumns, open_parquet
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
 from warplens.trace.schema import COLUMNS, SCHEMA_VERSION, Losses, Meta
@@ -120,7 +120,7 @@ def _load_file(path: Path) -> Trace:
 
 def _starts_as_parquet(path: Path) -> bool:
     with open(path, "rb") as file:
-        return file.read(4) == b"PAR1"
+        return file.read(len(PARQUET)) == PARQUET
 
 
 def _load_folder(folder: Path) -> Trace:
