@@ -111,7 +111,7 @@ def plan(
         records = 1 << (records - 1).bit_length() if records else 0
     if records > MAX_SLOTS:
         raise WarplensError(f"records_per_warp={records}: at most {MAX_SLOTS} fit one track")
-    result = Plan(records, _stride(records, spare), tracks, per_block)
+    result = Plan(records, track_stride(records, spare), tracks, per_block)
     if result.allocation > WINDOW:
         most = (WINDOW - BUFFER_BYTES) // (tracks + 1) // HEADER_BYTES * HEADER_BYTES
         most = (most - HEADER_BYTES) // SLOT_BYTES - spare
@@ -134,8 +134,3 @@ def trimmed(buffer_plan: Plan, capacity: int, written: int, full: str) -> Plan:
         written = 1 << max(0, written - 1).bit_length()
     capacity = min(capacity, written)
     return replace(buffer_plan, capacity=capacity, stride=track_stride(capacity))
-
-
-def _stride(capacity: int, spare: int) -> int:
-    """A track with its spare slots, in whole cache lines."""
-    return -(-(HEADER_BYTES + (capacity + spare) * SLOT_BYTES) // HEADER_BYTES) * HEADER_BYTES

@@ -108,11 +108,11 @@ def split_word0(word: int) -> tuple[Kind, int, int]:
     return Kind(word & ((1 << KIND_BITS) - 1)), word >> REGION_SHIFT & MAX_REGION, word >> TAG_SHIFT
 
 
-def track_stride(capacity: int) -> int:
-    """Bytes of a track with `capacity` slots, padded to whole cache lines."""
+def track_stride(capacity: int, spare: int = 0) -> int:
+    """Bytes of a track with `capacity` slots and `spare` ones behind them, padded to whole cache lines."""
     if not 0 <= capacity <= MAX_SLOTS:
         raise ValueError(f"a track of {capacity} slots is outside 0..{MAX_SLOTS}")
-    return -(-(HEADER_BYTES + capacity * SLOT_BYTES) // HEADER_BYTES) * HEADER_BYTES
+    return -(-(HEADER_BYTES + (capacity + spare) * SLOT_BYTES) // HEADER_BYTES) * HEADER_BYTES
 
 
 def linear_block(index: tuple[int, int, int], grid: tuple[int, int, int]) -> int:
