@@ -7,7 +7,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_void_p
 from pathlib import Path
 from typing import Any
@@ -119,11 +119,10 @@ def buffer(
     block: int | Sequence[int],
     records: int,
     full: str = "stop",
-    cost: Mapping[str, float] | None = None,
 ) -> DeviceBuffer:
     blocks, threads = dim3(grid, "grid"), dim3(block, "block")
     sizes = plan(blocks, threads, records=records, full=full, spare=SPARE)
-    return DeviceBuffer(driver(), kernel, blocks, threads, sizes, full=full, stream=0, names=None, cost=cost)
+    return DeviceBuffer(driver(), kernel, blocks, threads, sizes, full=full, stream=0, names=None)
 
 
 class WovenBuffer:

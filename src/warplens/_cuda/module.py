@@ -12,7 +12,7 @@ from warplens import session
 from warplens._cuda.arguments import Shape, dim3, pack, stream_handle
 from warplens._cuda.driver import CAPTURED, Driver, driver
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
-from warplens._cuda.pending import DIRECT, DeviceBuffer
+from warplens._cuda.pending import DeviceBuffer
 from warplens.capture import Dim3
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.record.buffer import SPARE, plan
@@ -78,8 +78,7 @@ def new_buffer(
         full=options.full,
         stream=stream,
         names=names,
-        cost=costs.get(DIRECT),
-        woven=costs,
+        costs=costs,
         resources=resources,
         device=other,
     )
@@ -151,7 +150,7 @@ class Module:
         from warplens._cuda import woven
 
         # Not of the cubin where it need not compile: the weaver finds its way into functions without a wl::Link.
-        return dict((scan(self.cubin()) if self.ptx is None else woven._names(self.ptx)).regions)
+        return dict((scan(self.cubin()) if self.ptx is None else woven.names_in(self.ptx)).regions)
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels.setdefault(name, Kernel(self, name))

@@ -19,8 +19,8 @@ DIRECT = STORES[0]
 
 
 class DeviceBuffer:
-    """Allocated and cleared when made; `collect` waits for the GPU, copies what was written and frees it. `cost` is
-    that of direct marks; `woven` that of woven ones, by where their stores are."""
+    """Allocated and cleared when made; `collect` waits for the GPU, copies what was written and frees it. `costs` are
+    those of marks, by where their stores are."""
 
     silent = (
         "no warp reached a wl::Kernel. Is `wl::Kernel k(prof);` its first line, was it launched with this buffer "
@@ -42,8 +42,7 @@ class DeviceBuffer:
         full: str,
         stream: int,
         names: Names | None,
-        cost: Mapping[str, float] | None = None,
-        woven: Mapping[str, Mapping[str, float]] | None = None,
+        costs: Mapping[str, Mapping[str, float]] | None = None,
         memory: int = 0,
         resources: Mapping[str, int] | None = None,
         device: Device | None = None,
@@ -51,7 +50,7 @@ class DeviceBuffer:
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
         self._context, self._device = driver.context(), device
         self.kernel, self.grid, self.block = kernel, grid, block
-        self._costs = {**(woven or {}), DIRECT: cost or {}}
+        self._costs = costs or {}
         self._resources = dict(resources or {})
         # Memory that was lent is given back by who lent it.
         self._allocation = 0 if memory else driver.allocate(plan.allocation)

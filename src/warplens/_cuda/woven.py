@@ -76,7 +76,7 @@ class _InDriver:
 def load(lib: Driver, text: str, how: Weaving, buffer: AnyBuffer | None = None) -> WovenBuild:
     """Weave the PTX and let the driver assemble it. The buffer is the kernels' last parameter unless it is named."""
     made = fitted(_InDriver(lib), text, buffer or ParamBuffer(-1), how)
-    names = _names(text)
+    names = names_in(text)
     ids = {number: int(name.lstrip("#")) for number, name in made.woven.regions.items()}
     return WovenBuild(
         made.build,
@@ -131,7 +131,7 @@ def _buffers(profile: Profile) -> Buffers:
 
 
 @functools.lru_cache(maxsize=16)
-def _names(text: str) -> Names:
+def names_in(text: str) -> Names:
     """The names of the marks, which lie in the module's constants as bytes."""
     return scan(b"".join(_constants(parse(text))))
 
