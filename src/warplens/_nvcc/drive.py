@@ -6,6 +6,7 @@ source is the same for both, so nothing else has to be done again.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -57,10 +58,9 @@ class Driver:
         """nvcc's exit status, or that of the step that failed."""
         folder = Path(tempfile.mkdtemp(prefix="warplens-nvcc-"))
         try:
-            given = [*self.arguments, *given_elsewhere(self.arguments)]
             # What times its steps does so in a dry run too, to the same file.
-            reason = next((_ITSELF[name] for word in given if (name := word.partition("=")[0]) in _ITSELF), "")
-            steps = None if reason or set(_ASKS) & set(given) else planned(self.nvcc, self.arguments, folder)
+            reason = next((_ITSELF[name] for word in self.given if (name := word.partition("=")[0]) in _ITSELF), "")
+            steps = None if reason or set(_ASKS) & set(self.given) else planned(self.nvcc, self.arguments, folder)
             if steps is not None and not steps.compiles:
                 return self.plainly([*self.arguments, f"-D{WOVEN}"])  # caches look at what the preprocessor says
             if steps is not None and steps.filters and not asked_apart(self.arguments):
@@ -73,11 +73,15 @@ class Driver:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    @functools.cached_property
+    def given(self) -> list[str]:
+        """All words that nvcc is given."""
+        return [*self.arguments, *given_elsewhere(self.arguments)]
+
     @property
     def verbose(self) -> bool:
         """Whether nvcc shows its steps: -v, but not that of a tool."""
-        given = [*self.arguments, *given_elsewhere(self.arguments)]
-        pairs = zip(("", *given), given, strict=False)
+        pairs = zip(("", *self.given), self.given, strict=False)
         return any(
             word in _VERBOSE and not before.startswith("-X") and not before.endswith("-options")
             for before, word in pairs
@@ -97,8 +101,8 @@ class _Run:
     driver: Driver
     steps: Steps
     folder: Path
-    plain: dict[str, str] = field(default_factory=dict)
-    """The text, as the compiler wrote it, of each file that is woven."""
+    plain: dict[str, tuple[str, Weaving]] = field(default_factory=dict)
+    """Of each file that is woven: its text, as the compiler wrote it, and how."""
     told: set[str] = field(default_factory=set)
     rules: list[str] = field(default_factory=list)
     """Rules for make that are not written yet."""
@@ -147,13 +151,14 @@ class _Run:
         try:
             if reason := next((_APART[word] for word in _APART if word in step.words), "") or why_direct(text):
                 return self._direct(step, reason)
-            write(path, weave(text, buffer=LaunchBuffer(), how=self._how(text)).text)
+            how = self._how(text)
+            write(path, weave(text, buffer=LaunchBuffer(), how=how).text)
         except WeaveError as problem:
             return self._direct(step, f"{problem.function or 'a kernel'}: {problem.problem}")
         except (WarplensError, AssertionError, LookupError, ValueError) as problem:
             # Whatever the weaver stumbles over, the program can be compiled without it.
             return self._direct(step, f"the weaver failed: {problem!r}")
-        self.plain[os.path.abspath(path)] = text
+        self.plain[os.path.abspath(path)] = text, how
         return 0
 
     def _how(self, text: str) -> Weaving:
@@ -179,10 +184,10 @@ class _Run:
 
     def _assemble(self, step: Step, source: str) -> int:
         """Machine code of woven PTX, in about the registers of the plain one."""
-        text = self.plain[os.path.abspath(source)]
+        text, how = self.plain[os.path.abspath(source)]
         ptxas = Ptxas(step, source, self.folder)
         try:
-            made = fitted(ptxas, text, LaunchBuffer(), self._how(text))
+            made = fitted(ptxas, text, LaunchBuffer(), how)
         except Refused as problem:
             del self.plain[os.path.abspath(source)]
             compiler = next(one for one in self.steps.steps if one.tool == "cicc" and one.output == source)
