@@ -18,6 +18,7 @@ import pytest
 
 import warplens as wl
 import warplens.cuda as wlcu
+from tests.gpu import test_cuda
 from tests.gpu.test_cuda import SAXPY, SHIM, Ints, in_parallel
 from tests.shim.records import SLOTS_PER_STEP, step, tracks
 from warplens._cuda.arguments import pack
@@ -34,18 +35,7 @@ HERE = Path(__file__).resolve().parent
 MATMUL = HERE.parents[1] / "examples" / "cuda" / "matmul.cu"
 
 
-def _gpu() -> bool:
-    try:
-        driver()
-    except WarplensError:
-        return False
-    return True
-
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not _gpu() or shutil.which("nvcc") is None, reason="needs a GPU and nvcc"),
-]
+pytestmark = [*test_cuda.pytestmark, pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")]
 OURS = [sys.executable, "-m", "warplens", "nvcc"]
 
 
