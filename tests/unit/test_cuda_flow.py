@@ -14,7 +14,7 @@ from tests.unit.test_cuda_compile import OFF, ON, needs_nvrtc
 from tests.unit.test_cuda_woven import SimulatedDriver
 from warplens._cuda import module as module_file
 from warplens._cuda.nvrtc import compile_ptx
-from warplens._cuda.woven import _names
+from warplens._cuda.woven import names_in
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.launch import memory as driver_memory
@@ -88,7 +88,7 @@ def _compiled(options: tuple[str, ...], records: int) -> tuple[Trace | None, lis
     if sizes is None:
         return None, _results(space, out)
     raw = space.read(address + BUFFER_BYTES, np.uint8, sizes.tracks * sizes.stride)
-    launch = Launch("flow", GRID, BLOCK, _names(text).regions, sizes.capacity, raw, stride=sizes.stride)
+    launch = Launch("flow", GRID, BLOCK, names_in(text).regions, sizes.capacity, raw, stride=sizes.stride)
     return decode(Capture([launch])), _results(space, out)
 
 
