@@ -22,7 +22,8 @@ from cutlass.base_dsl.jit_executor import JitExecutor
 from tests.unit.contexts import Contexts
 from warplens._cute import buffer as buffer_file
 from warplens.capture import Device
-from warplens.weave import ptx, simulate
+from warplens.ptx import tree
+from warplens.weave import simulate
 
 
 class SimulatedDriver(Contexts):
@@ -81,7 +82,7 @@ class Gpu:
 
     def attach(self, compiled: Any, grid: Any, block: Any, arguments: Sequence[Any], shared: int = 0) -> None:
         """Let `compiled(...)` run its kernels here: `arguments` are the kernel's, less the buffer's two at the end."""
-        module = ptx.parse(compiled.__ptx__)
+        module = tree.parse(compiled.__ptx__)
 
         def launch(exe_args: Sequence[Any]) -> None:
             self.launches += 1

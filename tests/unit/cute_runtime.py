@@ -16,7 +16,7 @@ from fake_driver import FakeDriver, fake_driver
 
 from warplens._cute import buffer as buffer_file
 from warplens._intercept import cute, cute_host
-from warplens.weave import ptx
+from warplens.ptx import tree
 
 _INT, _AT = ctypes.c_int32, ctypes.c_void_p
 
@@ -40,7 +40,7 @@ class Runtime:
         self.symbols = {name: ctypes.CFUNCTYPE(_INT, *kinds)(call) for name, (call, kinds) in kinds.items()}
 
     def know(self, compiled: Any) -> Any:
-        self.texts |= {entry.name: compiled.__ptx__ for entry in ptx.parse(compiled.__ptx__).entries}
+        self.texts |= {entry.name: compiled.__ptx__ for entry in tree.parse(compiled.__ptx__).entries}
         return compiled
 
     def load(self, out: int, *_: Any) -> int:

@@ -108,7 +108,7 @@ class FakeDriver(Contexts):
 
     def parameter_sizes(self, function: int) -> list[int]:
         text, symbol = self.kernels[function]
-        from warplens.weave.ptx import parse
+        from warplens.ptx.tree import parse
 
         return [param.size for entry in parse(text).entries if entry.name == symbol for param in entry.params]
 

@@ -17,9 +17,10 @@ from test_cuda_compile import NVDISASM, sass
 
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
+from warplens.ptx import tree
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
-from warplens.weave import ptx, simulate
+from warplens.weave import simulate
 from warplens.weave.auto import fill, mark_ptx
 from warplens.weave.options import SymbolBuffer
 from warplens.weave.rules import Auto
@@ -57,7 +58,7 @@ def test_so_it_is_for_the_ptx_of_other_compilers(name: str) -> None:
     kernel, grid, block, rest = OTHERS[name]
     text, memory = source(name), simulate.Memory(64 << 20)
     places = [memory.alloc(np.ones(4096, np.float32)) for _ in range(2)]
-    _, trace = run(text, kernel or ptx.parse(text).entries[0].name, grid, block, [*places, *rest], memory, shared=512)
+    _, trace = run(text, kernel or tree.parse(text).entries[0].name, grid, block, [*places, *rest], memory, shared=512)
     clean(trace)
     assert trace.meta.launches[0].covered["least"] >= BAR
 
@@ -163,7 +164,7 @@ def test_the_cap_leaves_the_lines_that_hold_most() -> None:
 def test_no_code_is_left_between_the_tracks_clocks_and_the_first_and_last_region(name: str, tmp_path: Path) -> None:
     """In SASS: the track's first and last clock read, all 64 bits of it, are those of the first and the last region."""
     text = source(name)
-    entry = ptx.parse(text).entries[0].name
+    entry = tree.parse(text).entries[0].name
     woven = weave(mark_ptx(text, EVERYTHING, lambda kernel: kernel == entry).text, buffer=SymbolBuffer())
     (tmp_path / "all.ptx").write_text(woven.text)
     subprocess.run(["ptxas", "-arch=sm_90a", "all.ptx", "-o", "all.cubin"], cwd=tmp_path, check=True)

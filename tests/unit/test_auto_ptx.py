@@ -15,8 +15,9 @@ from test_whole import kernel as kernel_of
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError
+from warplens.ptx import tree
 from warplens.trace.model import Trace
-from warplens.weave import ptx, simulate
+from warplens.weave import simulate
 from warplens.weave.auto import Marked, mark_ptx
 from warplens.weave.auto.code import Code
 from warplens.weave.auto.kinds import kind_of
@@ -36,14 +37,14 @@ def source(path: Path | str) -> str:
     return re.sub(r"// @warplens.*", "", path.read_text())
 
 
-def walk(marked: Marked, kernel: str) -> list[tuple[str, str, ptx.Instruction | None]]:
+def walk(marked: Marked, kernel: str) -> list[tuple[str, str, tree.Instruction | None]]:
     """(B or E, name, None) for marks and ("", "", instruction), in text order."""
-    function = next(f for f in ptx.parse(marked.text).entries if f.name == kernel)
-    found: list[tuple[str, str, ptx.Instruction | None]] = []
+    function = next(f for f in tree.parse(marked.text).entries if f.name == kernel)
+    found: list[tuple[str, str, tree.Instruction | None]] = []
     for node in function.walk():
-        if isinstance(node, ptx.Comment) and (match := re.match(r"@warplens ([BE]) (\S+)", node.content)):
+        if isinstance(node, tree.Comment) and (match := re.match(r"@warplens ([BE]) (\S+)", node.content)):
             found.append((match[1], match[2].replace("%20", " "), None))
-        elif isinstance(node, ptx.Instruction):
+        elif isinstance(node, tree.Instruction):
             found.append(("", "", node))
     return found
 
@@ -55,9 +56,9 @@ def test_every_operation_lies_in_one_region_of_its_class(path: Path) -> None:
     marked = mark_ptx(text, Auto.of(",".join(name for name in CLASSES if name not in ("loops", "lines"))))
     assert not marked.left_out
     seen = 0
-    for function in ptx.parse(text).entries:
+    for function in tree.parse(text).entries:
         words = {"load": "loads", "store": "stores", "atomic": "stores", "copy": "copies"}
-        calls = {id(node) for u in Code(function, {}).units if isinstance(u.node, ptx.Scope) for node in u.node.body}
+        calls = {id(node) for u in Code(function, {}).units if isinstance(u.node, tree.Scope) for node in u.node.body}
         expected = sum(1 for i in function.instructions() if kind_of(i) and id(i) not in calls)
         found, inside = 0, []
         for letter, name, instruction in walk(marked, function.name):
@@ -298,12 +299,12 @@ def test_early_ways_out_close_their_iteration() -> None:
 
 def test_marks_stay_out_of_call_sequences() -> None:
     marked = mark_ptx(source("nvcc_kernels_debug"), EVERYTHING)
-    for function in ptx.parse(marked.text).functions:
+    for function in tree.parse(marked.text).functions:
         for node in function.walk():
-            if isinstance(node, ptx.Scope) and any(
-                isinstance(part, ptx.Instruction) and part.opcode == "call" for part in node.body
+            if isinstance(node, tree.Scope) and any(
+                isinstance(part, tree.Instruction) and part.opcode == "call" for part in node.body
             ):
-                assert not any(isinstance(part, ptx.Comment) and "@warplens" in part.raw for part in node.body)
+                assert not any(isinstance(part, tree.Comment) and "@warplens" in part.raw for part in node.body)
 
 
 def test_a_range_of_lines_is_one_region_where_its_code_is_one_piece() -> None:

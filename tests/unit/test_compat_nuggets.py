@@ -21,7 +21,8 @@ from nuggets_kernels import KERNELS, SCOPES, timed
 
 from warplens.compat import nuggets
 from warplens.errors import UsageError, WarplensError
-from warplens.weave import ptx, simulate
+from warplens.ptx import tree
+from warplens.weave import simulate
 
 TAGS = nuggets.TagTable(["a", "b", "c"])
 EVENTS = 256
@@ -41,7 +42,7 @@ def run(gpu: Gpu, kernel: Any, events: int = EVENTS, said: int | None = None) ->
 
     words = 1 + 4 * events
     out, prof = (make_fake_compact_tensor(dtype, (n,)) for dtype, n in ((Float32, 192), (Int64, words)))
-    module = ptx.parse(compile_cute(launch, out, prof, Int32(events)).__ptx__)
+    module = tree.parse(compile_cute(launch, out, prof, Int32(events)).__ptx__)
     at, buffer = gpu.array(np.arange(192, dtype=np.float32)), gpu.array(np.zeros(words + 8, np.int64))
     (entry,) = module.entries
     simulate.run(module, entry.name, 2, 96, [at, buffer, events if said is None else said], memory=gpu.space)
@@ -105,7 +106,7 @@ def test_the_seeds_own_example_runs(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, t
     # The DSL traces with arrays of the same shape on the host; the interpreter then runs on its own memory.
     monkeypatch.setattr(nuggets_seed, "from_dlpack", lambda t: real(output if t is output else zeros))
     fakes = [make_fake_compact_tensor(Float32, (512,)), make_fake_compact_tensor(Int64, (words,))]
-    module = ptx.parse(compile_cute(nuggets_seed.MyProfiledKernel().__call__, *fakes, Int32(EVENTS)).__ptx__)
+    module = tree.parse(compile_cute(nuggets_seed.MyProfiledKernel().__call__, *fakes, Int32(EVENTS)).__ptx__)
     (entry,) = module.entries
     arguments = [gpu.array(output), buffer, EVENTS]
 

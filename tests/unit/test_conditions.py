@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from test_weave import launch
 from test_whole import kernel
 
+from warplens.ptx.tree import parse
 from warplens.weave import simulate
 from warplens.weave.blocks import outline
 from warplens.weave.conditions import make_early
 from warplens.weave.options import SymbolBuffer, Weaving
-from warplens.weave.ptx import parse
 from warplens.weave.weaver import weave
 
 STEP, TEST, JUMP = "add.u32 %r4, %r4, 1;", "setp.lt.u32 %p1, %r4, %r1;", "@%p1 bra $x;"

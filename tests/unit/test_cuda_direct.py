@@ -14,9 +14,9 @@ from tests.shim.records import tracks
 from warplens._cuda.module import find_kernel
 from warplens._cuda.nvrtc import compile_ptx
 from warplens.capture import Launch
+from warplens.ptx.tree import Module, parse
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots
 from warplens.weave import simulate
-from warplens.weave.ptx import Module, parse
 from warplens.weave.simulate import access, memory
 
 pytestmark = needs_nvrtc

@@ -22,8 +22,8 @@ from warplens.capture import Device
 from warplens.errors import UsageError, WarplensError
 from warplens.launch import memory as driver_memory
 from warplens.options import Options
+from warplens.ptx.tree import parse
 from warplens.weave import simulate
-from warplens.weave.ptx import parse
 
 pytestmark = needs_nvrtc
 

@@ -18,7 +18,8 @@ import warplens as wl
 import warplens.cute as wlc
 from warplens._cute import ptx as cute_ptx
 from warplens.errors import UsageError, WarplensError
-from warplens.weave import ptx, simulate
+from warplens.ptx import tree
+from warplens.weave import simulate
 
 
 @pytest.fixture
@@ -328,7 +329,7 @@ def test_a_launch_made_elsewhere_takes_an_address(gpu: Gpu, full: str) -> None:
     prof = wlc.buffer(records_per_warp=8)
     with wl.profile(full=full) as profile:
         compiled = compile_cute(Scale().__call__, fake(), Int64(0))
-        module = ptx.parse(compiled.__ptx__)
+        module = tree.parse(compiled.__ptx__)
         simulate.run(module, module.entries[0].name, 1, 64, [array, prof.address()], memory=gpu.space)
     assert gpu.read(array, np.float32, 2).tolist() == [1, 3]
     assert {(row.region, row.count) for row in profile.trace.stats()} == {("scale", 2)}

@@ -23,9 +23,9 @@ import warplens as wl
 import warplens.cute as wlc
 from warplens._cuda.arguments import Shape
 from warplens._intercept.launches import Kernel, Launches
+from warplens.ptx.tree import parse
 from warplens.record.layout import Kind, word0
 from warplens.record.names import region_id
-from warplens.weave.ptx import parse
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cute"
 LEAST = 24

@@ -24,17 +24,17 @@ from warplens import session
 from warplens._intercept import bindings, core, cupy, frontend, numba
 from warplens._intercept.twins import Unavailable, constants_of, source_name
 from warplens.errors import WarplensError
-from warplens.weave import ptx
+from warplens.ptx import tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 
 
 def kernel_only(name: str, text: str) -> str:
     """The module with one of its kernels and none of its variables."""
-    module = ptx.parse(re.sub(r"// @warplens.*", "", text))
+    module = tree.parse(re.sub(r"// @warplens.*", "", text))
     module.items = [
         item for item in module.items
-        if not (isinstance(item, ptx.Function) and item.name != name) and not isinstance(item, ptx.Declaration)
+        if not (isinstance(item, tree.Function) and item.name != name) and not isinstance(item, tree.Declaration)
     ]  # fmt: skip
     return module.text().replace('"golden/kernels.cu"', '"folder/default_program"')
 
@@ -315,8 +315,8 @@ def test_machine_code_is_named_with_the_reason(gpu: FakeDriver, cupy_kernel: Any
 
 
 def test_module_variables_are_shared_or_refused() -> None:
-    def module(text: str) -> ptx.Module:
-        return ptx.parse(".version 8.0\n.target sm_80\n.address_size 64\n" + text)
+    def module(text: str) -> tree.Module:
+        return tree.parse(".version 8.0\n.target sm_80\n.address_size 64\n" + text)
 
     assert constants_of(module(".visible .const .align 4 .b8 taps[16];")) == ("taps",)
     assert (

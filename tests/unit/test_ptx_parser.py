@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warplens.errors import WarplensError
-from warplens.weave import ptx
+from warplens.ptx import tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 SAMPLES = sorted(GOLDEN.glob("*.ptx"))
@@ -19,7 +19,7 @@ SAMPLES = sorted(GOLDEN.glob("*.ptx"))
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_text_survives_byte_for_byte(path: Path) -> None:
     text = path.read_text()
-    module = ptx.parse(text)
+    module = tree.parse(text)
     assert module.text() == text
     assert module.target.startswith("sm_")
     assert module.entries
@@ -30,7 +30,7 @@ def test_text_survives_byte_for_byte(path: Path) -> None:
 
 
 def test_triton_matmul_structure() -> None:
-    module = ptx.parse((GOLDEN / "triton_matmul_sm80.ptx").read_text())
+    module = tree.parse((GOLDEN / "triton_matmul_sm80.ptx").read_text())
     (entry,) = module.entries
     assert (module.version, module.target, module.address_size) == ("8.7", "sm_80", 64)
     assert (entry.name, entry.is_entry, entry.linkage) == ("matmul", True, ("visible",))
@@ -38,7 +38,7 @@ def test_triton_matmul_structure() -> None:
     assert [(param.type, param.size) for param in entry.params] == [("u64", 8)] * 3 + [("u32", 4)] * 3 + [
         ("u64", 8)
     ] * 2
-    marks = [node for node in entry.walk() if isinstance(node, ptx.Comment) and node.content.startswith("@warplens")]
+    marks = [node for node in entry.walk() if isinstance(node, tree.Comment) and node.content.startswith("@warplens")]
     assert [mark.content for mark in marks] == [
         "@warplens B load",
         "@warplens E load",
@@ -53,11 +53,11 @@ def test_triton_matmul_structure() -> None:
     assert (guarded.predicate, guarded.negated, guarded.opcode) == ("%p1", False, "bra")
     (smem,) = module.declarations
     assert (smem.space, smem.linkage, smem.align, smem.variables[0].dims) == ("shared", ("extern",), 16, (0,))
-    assert any(item.name == "section" for item in module.items if isinstance(item, ptx.Directive))
+    assert any(item.name == "section" for item in module.items if isinstance(item, tree.Directive))
 
 
 def test_nvcc_module_has_calls_variables_and_several_entries() -> None:
-    module = ptx.parse((GOLDEN / "nvcc_kernels.ptx").read_text())
+    module = tree.parse((GOLDEN / "nvcc_kernels.ptx").read_text())
     assert len(module.entries) >= 7
     helper = next(function for function in module.functions if not function.is_entry)
     assert [(param.type, param.size) for param in helper.returns] == [("b32", 4)]
@@ -70,18 +70,18 @@ def test_nvcc_module_has_calls_variables_and_several_entries() -> None:
     reduce = next(function for function in module.entries if function.name == "reduce")
     (call,) = [node for node in reduce.instructions() if node.opcode == "call"]
     assert ["".join(operand.split()) for operand in call.operands] == ["(retval0)", helper.name, "(param0,param1)"]
-    assert any(isinstance(node, ptx.Scope) for node in reduce.body or [])
+    assert any(isinstance(node, tree.Scope) for node in reduce.body or [])
 
 
 def test_an_edit_changes_nothing_else() -> None:
     text = (GOLDEN / "nvcc_kernels_lineinfo.ptx").read_text()
-    module = ptx.parse(text)
+    module = tree.parse(text)
     entry = module.entries[0]
     assert entry.body is not None
-    at = next(i for i, node in enumerate(entry.body) if isinstance(node, ptx.Instruction) and node.opcode == "ret")
-    entry.body.insert(at, ptx.Raw.of("\tmov.u32 %r1, %clock;"))
+    at = next(i for i, node in enumerate(entry.body) if isinstance(node, tree.Instruction) and node.opcode == "ret")
+    entry.body.insert(at, tree.Raw.of("\tmov.u32 %r1, %clock;"))
     assert module.text().replace("\n\tmov.u32 %r1, %clock;", "", 1) == text
-    assert ptx.parse(module.text()).text() == module.text()
+    assert tree.parse(module.text()).text() == module.text()
 
 
 TRICKY = """.version 8.5
@@ -101,7 +101,7 @@ call (r), stop, ( a ) ; ts: .branchtargets L, $x; brx.idx a, ts; @%p2 ld.global.
 
 
 def test_tricky_forms() -> None:
-    module = ptx.parse(TRICKY)
+    module = tree.parse(TRICKY)
     assert module.text() == TRICKY
     assert module.target == "sm_90a"
     entry = module.entries[0]
@@ -113,7 +113,7 @@ def test_tricky_forms() -> None:
     assert opcodes[2].endswith("mbarrier::complete_tx::bytes")
     tma = list(entry.instructions())[2]
     assert tma.operands == ("[a]", "[b, {a, b}]", "[a]")
-    assert [n.name for n in entry.walk() if isinstance(n, ptx.Label)] == ["L", "$x", "a$b", "ts"]
+    assert [n.name for n in entry.walk() if isinstance(n, tree.Label)] == ["L", "$x", "a$b", "ts"]
     assert [d.size(v) for d in module.declarations for v in d.variables] == [16, 4]
 
 
@@ -129,8 +129,8 @@ def test_tricky_forms() -> None:
     ],
 )
 def test_errors_name_line_and_text(text: str, line: int, shown: str) -> None:
-    with pytest.raises(ptx.WeaveError) as caught:
-        ptx.parse(text)
+    with pytest.raises(tree.WeaveError) as caught:
+        tree.parse(text)
     assert isinstance(caught.value, WarplensError)
     assert caught.value.line == line
     assert shown in str(caught.value)
@@ -140,8 +140,8 @@ def test_errors_name_line_and_text(text: str, line: int, shown: str) -> None:
 def test_any_body_is_read_losslessly_or_refused(body: str) -> None:
     text = ".version 8.0\n.target sm_80\n.entry f() {" + body + "}"
     try:
-        module = ptx.parse(text)
-    except ptx.WeaveError:
+        module = tree.parse(text)
+    except tree.WeaveError:
         return
     assert module.text() == text
 
@@ -154,6 +154,6 @@ def test_time_to_parse_grows_with_the_lines_and_no_faster() -> None:
     def long(lines: int) -> str:
         return text[:start] + loop * (lines // loop.count("\n")) + text[end:]
 
-    assert ptx.parse(long(20_000)).text() == long(20_000)
+    assert tree.parse(long(20_000)).text() == long(20_000)
     # Four times the lines: 16 times the time were it square.
-    assert growth(ptx.parse, long(5_000), long(20_000)) < 8
+    assert growth(tree.parse, long(5_000), long(20_000)) < 8

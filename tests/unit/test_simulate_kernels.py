@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warplens.weave import ptx, simulate
+from warplens.ptx import tree
+from warplens.weave import simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 TRITON = ["triton", "triton39"]
@@ -18,8 +19,8 @@ NVCC += ["nvrtc12_kernels", "nvrtc13_kernels"]
 
 
 @cache
-def module(name: str) -> ptx.Module:
-    return ptx.parse((GOLDEN / f"{name}.ptx").read_text())
+def module(name: str) -> tree.Module:
+    return tree.parse((GOLDEN / f"{name}.ptx").read_text())
 
 
 def normal(*shape: int) -> np.ndarray:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from warplens.errors import UsageError
+from warplens.ptx.tree import WeaveError
 from warplens.weave import simulate
-from warplens.weave.ptx import WeaveError
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 START = """

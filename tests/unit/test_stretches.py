@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from test_whole import kernel
 
+from warplens.ptx.control_flow import Flow
+from warplens.ptx.tree import parse
 from warplens.weave.blocks import outline
-from warplens.weave.flow import Flow
 from warplens.weave.options import SymbolBuffer, Weaving
-from warplens.weave.ptx import parse
 from warplens.weave.stretches import stretches
 from warplens.weave.weaver import weave
 

@@ -15,7 +15,7 @@ from warplens._torch.align import Aligned, align
 from warplens._torch.fit import fit_intervals
 from warplens._torch.kineto import read_torch
 from warplens.errors import WarplensError
-from warplens.weave.symbols import base_name
+from warplens.ptx.symbols import base_name
 
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 RUNS = st.builds(

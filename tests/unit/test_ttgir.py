@@ -10,7 +10,7 @@ from growth import growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warplens.weave.ptx import parse
+from warplens.ptx.tree import parse
 from warplens.weave.rules import Auto, Coverage, LineRange
 from warplens.weave.ttgir import mark_ttgir
 from warplens.weave.ttgir.locations import Locations

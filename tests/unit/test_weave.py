@@ -12,16 +12,16 @@ import pytest
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
+from warplens.ptx.operands import written_by
+from warplens.ptx.syntax import WeaveError
+from warplens.ptx.tree import Label, parse
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
 from warplens.weave import simulate
 from warplens.weave.auto import mark_ptx
 from warplens.weave.auto.arrival import arrived
 from warplens.weave.calls import with_parameter
-from warplens.weave.operands import written_by
 from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
-from warplens.weave.ptx import Label, parse
 from warplens.weave.rules import Auto
-from warplens.weave.syntax import WeaveError
 from warplens.weave.tracks import ZERO
 from warplens.weave.weaver import Woven, weave
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from warplens.ptx import tree
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
-from warplens.weave import ptx, simulate
+from warplens.weave import simulate
 from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving, capacity_of, shift_for
 from warplens.weave.weaver import Woven, weave
 
@@ -25,20 +26,20 @@ GRID, SLOTS = 5, 4000
 
 def sprinkle(text: str, every: int = 5) -> str:
     """A begin and an end, in turn, after every few instructions of every function."""
-    module = ptx.parse(text)
+    module = tree.parse(text)
     count = 0
 
-    def walk(body: list[ptx.Node]) -> None:
+    def walk(body: list[tree.Node]) -> None:
         nonlocal count
         for node in list(body):
-            if isinstance(node, ptx.Scope):
+            if isinstance(node, tree.Scope):
                 walk(node.body)
-            elif isinstance(node, ptx.Instruction) and node.opcode not in ("ret", "exit", "bra", "brx", "trap"):
+            elif isinstance(node, tree.Instruction) and node.opcode not in ("ret", "exit", "bra", "brx", "trap"):
                 count += 1
                 if count % every == 0:
                     letter = "BE"[count // every % 2]
                     at = next(i for i, other in enumerate(body) if other is node)
-                    body.insert(at + 1, ptx.Raw.of(f"\t// @warplens {letter} part\n"))
+                    body.insert(at + 1, tree.Raw.of(f"\t// @warplens {letter} part\n"))
 
     for function in module.functions:
         walk(function.body or [])

@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_weave import launch
 
+from warplens.ptx.divergence import Wholeness
+from warplens.ptx.tree import Comment, Instruction, parse, walk
 from warplens.weave import simulate
 from warplens.weave.options import SymbolBuffer, Weaving
-from warplens.weave.ptx import Comment, Instruction, parse, walk
 from warplens.weave.weaver import weave
-from warplens.weave.whole import Wholeness
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 

@@ -15,10 +15,10 @@ from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens._cuda.pending import DeviceBuffer
 from warplens.capture import Dim3
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.ptx.symbols import plain_name
 from warplens.record.buffer import SPARE, plan
 from warplens.record.names import Names, scan
 from warplens.weave.options import Weaving
-from warplens.weave.symbols import plain_name
 
 if TYPE_CHECKING:
     from warplens._cuda.woven import Loaded, WovenBuild

@@ -21,12 +21,12 @@ from warplens.launch.memory import DriverMemory
 from warplens.launch.recording import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.options import Options
+from warplens.ptx.tree import Declaration, Module, parse
 from warplens.record.names import Names, scan
 from warplens.session import Profile
 from warplens.weave.direct import why_direct
 from warplens.weave.fitted import Taken, fitted
 from warplens.weave.options import AnyBuffer, ParamBuffer, Weaving
-from warplens.weave.ptx import Declaration, Module, parse
 from warplens.weave.weaver import Woven
 
 FLAGS = ("-DWARPLENS=1", "-DWARPLENS_WOVEN=1")

@@ -12,7 +12,7 @@ from warplens._intercept import frontend, nvrtc
 from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import by_position, swap
 from warplens._intercept.twins import Unavailable, source_name
-from warplens.weave.symbols import plain_name
+from warplens.ptx.symbols import plain_name
 
 _LOADERS = ("cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoad", "cuLibraryLoadData", "cuLibraryLoadFromFile")
 _FILES = ("cuModuleLoad", "cuLibraryLoadFromFile")

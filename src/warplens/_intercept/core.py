@@ -14,7 +14,7 @@ from warplens._intercept.swap import by_position, instances, swap
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.capture import Dim3
 from warplens.errors import UsageError
-from warplens.weave.symbols import plain_name
+from warplens.ptx.symbols import plain_name
 
 Text = Callable[[], str]
 Made = list[tuple[Any, Callable[[str], str]]]

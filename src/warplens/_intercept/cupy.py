@@ -20,7 +20,7 @@ from warplens._intercept import frontend
 from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import instances
 from warplens._intercept.twins import Unavailable, source_name
-from warplens.weave.symbols import plain_name
+from warplens.ptx.symbols import plain_name
 
 _ARGUMENTS = (
     "code", "file_path", "options", "backend", "translate_cucomplex", "enable_cooperative_groups", "jitify",

@@ -23,8 +23,8 @@ from warplens._intercept.cute_host import Host, Launch, shape_of
 from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import instances
 from warplens._intercept.twins import Unavailable
-from warplens.weave.ptx import parse
-from warplens.weave.symbols import plain_name, remember
+from warplens.ptx.symbols import plain_name, remember
+from warplens.ptx.tree import parse
 
 _HAND_MARK = "wl_lead"
 """The register that every kernel with `wlc.kernel` declares."""

@@ -17,10 +17,10 @@ from warplens.launch.memory import DriverMemory
 from warplens.launch.recording import weaving
 from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel
+from warplens.ptx.symbols import plain_name
 from warplens.session import Profile
 from warplens.weave.options import Weaving
 from warplens.weave.registers import allowance
-from warplens.weave.symbols import plain_name
 
 REGISTERS = 1 << 16
 """Of an SM; every GPU since Kepler has as many."""

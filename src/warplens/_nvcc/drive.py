@@ -20,13 +20,13 @@ from warplens._nvcc.dependencies import asked_apart, rule_file, split
 from warplens._nvcc.plan import FILTER, WOVEN, Step, Steps, planned, read, write
 from warplens._nvcc.ptxas import Ptxas, Refused
 from warplens.errors import WarplensError
+from warplens.ptx.syntax import WeaveError
+from warplens.ptx.tree import parse
 from warplens.record.header import INCLUDE
 from warplens.weave.direct import why_direct
 from warplens.weave.fitted import fitted
 from warplens.weave.header import opened
 from warplens.weave.options import LaunchBuffer, Weaving
-from warplens.weave.ptx import parse
-from warplens.weave.syntax import WeaveError
 from warplens.weave.weaver import weave
 
 _VERBOSE = ("-v", "--verbose")

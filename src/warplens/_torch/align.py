@@ -16,10 +16,10 @@ from warplens._torch.match import Execution, match
 from warplens.analyse.trust import plural
 from warplens.capture import HOST_NS
 from warplens.errors import UsageError, WarplensError
+from warplens.ptx.symbols import base_name
 from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
-from warplens.weave.symbols import base_name
 
 Int64 = npt.NDArray[np.int64]
 

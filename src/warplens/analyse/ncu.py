@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from warplens.analyse.finding import Finding, percent
 from warplens.errors import WarplensError
-from warplens.weave.symbols import base_name
+from warplens.ptx.symbols import base_name
 
 _IDENTITY = ("ID", "Kernel Name")
 _STALL = re.compile(r"(?:issue_stalled_|^stall )([a-z_ ]+?)(?:_per_issue_active.*|_not_issued.*|\..*)?$", re.IGNORECASE)

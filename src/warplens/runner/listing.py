@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warplens.weave.symbols import plain_name
+from warplens.ptx.symbols import plain_name
 
 _LIBRARY = re.compile(
     r"cublas|cudnn|cutlass|nvjet|xmma|cufft|cusparse|cusolver|nccl|flash_(fwd|bwd)|fmha", re.IGNORECASE

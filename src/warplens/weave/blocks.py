@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from warplens.ptx.syntax import WeaveError
+from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
 from warplens.weave.marks import PREFIX, Mark, parse_mark
-from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label, Node, Scope
-from warplens.weave.syntax import WeaveError
 
 BRANCHES = frozenset({"bra", "brx", "ret", "exit", "call", "trap"})
 BARRIERS = frozenset({"bar", "barrier"})

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
+from warplens.ptx.syntax import WeaveError
+from warplens.ptx.tree import Function, Instruction, Module, Raw
 from warplens.weave.blocks import Outline, Place
-from warplens.weave.ptx import Function, Instruction, Module, Raw
-from warplens.weave.syntax import WeaveError
 
 _SAVE = """\tselp.u32 %wl_t, 1, 0, %wl_p;
 	st.local.v4.b32 [%wl_f], {%wl_lo, %wl_hi, %wl_lim, %wl_t};"""

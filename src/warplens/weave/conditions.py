@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from warplens.ptx.operands import names, read_by, written_by
+from warplens.ptx.tree import Comment, Declaration, Instruction, Label, Node, Scope
 from warplens.weave.blocks import BRANCHES, Place
 from warplens.weave.marks import PREFIX
-from warplens.weave.operands import names, read_by, written_by
-from warplens.weave.ptx import Comment, Declaration, Instruction, Label, Node, Scope
 
 _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}

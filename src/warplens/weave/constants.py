@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 
+from warplens.ptx.tree import Instruction
 from warplens.weave.blocks import Block
-from warplens.weave.ptx import Instruction
 from warplens.weave.tracks import ZERO
 
 MOST = 4

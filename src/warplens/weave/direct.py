@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from warplens.ptx.tree import parse
 from warplens.weave.header import KERNEL, opened
-from warplens.weave.ptx import parse
 from warplens.weave.weaver import marked_kernels
 
 

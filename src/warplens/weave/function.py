@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warplens.ptx.tree import Function, Instruction, Label, Node, Raw, Scope
 from warplens.record.layout import WIDE_KINDS, Kind, word0
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, is_placeholder
 from warplens.weave.conditions import make_early
@@ -13,7 +14,6 @@ from warplens.weave.header import LaunchRing, LaunchSpread, LaunchTrack
 from warplens.weave.held import LAST, Held
 from warplens.weave.marks import PAYLOAD
 from warplens.weave.options import LaunchBuffer
-from warplens.weave.ptx import Function, Instruction, Label, Node, Raw, Scope
 from warplens.weave.runs import Runs
 from warplens.weave.shared import SharedRing, SharedTrack
 from warplens.weave.spread import SpreadTrack

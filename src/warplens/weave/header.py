@@ -16,13 +16,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from warplens.ptx.operands import written_by
+from warplens.ptx.syntax import WeaveError
+from warplens.ptx.tree import Comment, Function, Module
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
-from warplens.weave.operands import written_by
 from warplens.weave.options import LaunchBuffer
-from warplens.weave.ptx import Comment, Function, Module
 from warplens.weave.spread import COUNT, LANE, LANES, POSITION, SpreadTrack
-from warplens.weave.syntax import WeaveError
 from warplens.weave.tracks import ZERO, RingTrack, Track, text_of
 
 KERNEL = "@warplens-kernel"

@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from warplens.ptx.syntax import WeaveError
 from warplens.record.layout import MAX_TAG, WIDE_KINDS, Kind
-from warplens.weave.syntax import WeaveError
 
 PREFIX = "@warplens "
 ANCHOR = PREFIX + "T"

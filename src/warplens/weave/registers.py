@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from warplens.weave.ptx import Function, parse
+from warplens.ptx.tree import Function, parse
 
 MORE = 4
 """Registers that marks may add to a kernel."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from warplens.ptx.divergence import Wholeness
+from warplens.ptx.tree import Raw
 from warplens.weave import spread
 from warplens.weave.blocks import Block, MarkSite
 from warplens.weave.marks import PAYLOAD
 from warplens.weave.options import Weaving
-from warplens.weave.ptx import Raw
-from warplens.weave.whole import Wholeness
 from warplens.weave.words import Words
 
 Run = list[Block]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warplens.ptx.tree import Function
 from warplens.record.layout import SLOT_BYTES, Kind, TrackState
 from warplens.weave.options import AnyBuffer, SharedBuffer, Weaving
-from warplens.weave.ptx import Function
 from warplens.weave.tracks import FIELD, RingTrack, Track, text_of, vector_of
 
 _CHUNK = 4

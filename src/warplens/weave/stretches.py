@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from warplens.ptx.control_flow import Flow
 from warplens.weave.blocks import Block
-from warplens.weave.flow import Flow
 
 
 def stretches(blocks: list[Block], flow: Flow, most: int) -> list[list[Block]]:

@@ -31,21 +31,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warplens.errors import UsageError
+from warplens.ptx.divergence import Wholeness, hears
+from warplens.ptx.labels import end_with_return
+from warplens.ptx.syntax import WeaveError
+from warplens.ptx.tree import Comment, Function, Module, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.blocks import Block, MarkSite, outline
 from warplens.weave.calls import Calls
 from warplens.weave.function import FunctionWeaver
 from warplens.weave.header import Launch, address_of, end_of_names
-from warplens.weave.labels import end_with_return
 from warplens.weave.marks import WOVEN
 from warplens.weave.options import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
-from warplens.weave.ptx import Comment, Function, Module, Raw, parse
 from warplens.weave.recompute import recompute
 from warplens.weave.shared import smallest
 from warplens.weave.spread import BEYOND, LANES
 from warplens.weave.stretches import stretches
-from warplens.weave.syntax import WeaveError
-from warplens.weave.whole import Wholeness, hears
 
 TIGHT = 8
 """A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""

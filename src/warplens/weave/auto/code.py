@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.weave.labels import JUMPS, jump_targets, table_labels
+from warplens.ptx.labels import JUMPS, jump_targets, table_labels
+from warplens.ptx.syntax import SCALAR_BYTES
+from warplens.ptx.tree import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
 from warplens.weave.marks import PREFIX
-from warplens.weave.ptx import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
-from warplens.weave.syntax import SCALAR_BYTES
 
 LEAVES = frozenset({"ret", "exit"})
 _REGISTER = re.compile(r"%[\w$]+")

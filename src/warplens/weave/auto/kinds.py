@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warplens.weave.ptx import Instruction
+from warplens.ptx.tree import Instruction
 
 _ELSEWHERE = frozenset({"shared", "shared::cta", "shared::cluster", "param", "param::entry", "local", "const"})
 _FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32"})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from warplens.ptx.tree import Label
 from warplens.weave.auto.code import Block, Code, Unit
 from warplens.weave.auto.kinds import HEAVY, weight_of
 from warplens.weave.auto.region import Region
-from warplens.weave.ptx import Label
 from warplens.weave.rules import LineRange
 
 

@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from warplens.ptx.labels import end_with_return
+from warplens.ptx.symbols import plain_name
+from warplens.ptx.tree import Raw, parse
 from warplens.weave.auto.arrival import arrived
 from warplens.weave.auto.code import Code, Unit
 from warplens.weave.auto.lines import line_ranges, worked_lines
@@ -13,11 +16,8 @@ from warplens.weave.auto.loops import Loop, iterations, natural_loops, spins
 from warplens.weave.auto.operations import Operations
 from warplens.weave.auto.region import Region
 from warplens.weave.auto.structure import structures
-from warplens.weave.labels import end_with_return
 from warplens.weave.marks import mark_text
-from warplens.weave.ptx import Raw, parse
 from warplens.weave.rules import Auto, Site, region_name
-from warplens.weave.symbols import plain_name
 
 MARKED = "// @marked\n"
 """The first line of text that has its marks: it is not marked again."""

@@ -11,10 +11,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from warplens.ptx.syntax import split_operands
 from warplens.weave.auto.code import Code, Unit
 from warplens.weave.auto.kinds import Kind, kind_of
 from warplens.weave.auto.region import Region
-from warplens.weave.syntax import split_operands
 
 ANSWERS = frozenset({"load", "atomic"})
 """What leaves a value that the warp may have to wait for."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from warplens.weave import ptx
+from warplens.ptx import tree
 from warplens.weave.simulate.clock import Clock
 from warplens.weave.simulate.memory import Memory
 from warplens.weave.simulate.program import MAX_STEPS, Program, Result, Shape, symbol_values
@@ -28,7 +28,7 @@ __all__ = ["Clock", "Memory", "Program", "Result", "run"]
 
 
 def run(
-    module: ptx.Module | str,
+    module: tree.Module | str,
     entry: str,
     grid: Shape,
     block: Shape,

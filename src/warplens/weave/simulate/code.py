@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warplens.weave import ptx
+from warplens.ptx import tree
+from warplens.ptx.syntax import WeaveError, split_operands
 from warplens.weave.simulate import access, bits, convert, floating, integer, warp
 from warplens.weave.simulate.clock import issue_cycles
 from warplens.weave.simulate.control import Terminator, fall, terminator
 from warplens.weave.simulate.site import BUILDERS, Place, Registers, Scope, Site
 from warplens.weave.simulate.state import Group, Reader, State, Step
-from warplens.weave.syntax import WeaveError, split_operands
 
 if TYPE_CHECKING:
     from warplens.weave.simulate.program import Layout
@@ -49,7 +49,7 @@ class Block:
 class Code:
     """One entry, ready to run."""
 
-    def __init__(self, entry: ptx.Function, functions: dict[str, ptx.Function], layout: Layout) -> None:
+    def __init__(self, entry: tree.Function, functions: dict[str, tree.Function], layout: Layout) -> None:
         self.name = entry.name
         self.registers = Registers()
         self.layout, self._functions = layout, functions
@@ -69,28 +69,28 @@ class Code:
         self.labels.append(-1)
         return len(self.labels) - 1
 
-    def _body(self, body: list[ptx.Node], scope: Scope, function: str, leave: int | None) -> None:
-        previous: ptx.Node | None = None
+    def _body(self, body: list[tree.Node], scope: Scope, function: str, leave: int | None) -> None:
+        previous: tree.Node | None = None
         for node in body:
-            if isinstance(node, ptx.Label):
+            if isinstance(node, tree.Label):
                 scope.labels[node.name] = self._new_label()
-            elif isinstance(node, ptx.Directive) and node.name == "branchtargets" and isinstance(previous, ptx.Label):
+            elif isinstance(node, tree.Directive) and node.name == "branchtargets" and isinstance(previous, tree.Label):
                 scope.tables[previous.name] = split_operands(node.arguments)
-            if not isinstance(node, ptx.Comment):
+            if not isinstance(node, tree.Comment):
                 previous = node
         for node in body:
-            if isinstance(node, ptx.Instruction):
+            if isinstance(node, tree.Instruction):
                 self._instruction(node, scope, function, leave)
-            elif isinstance(node, ptx.Label):
+            elif isinstance(node, tree.Label):
                 self._place(scope.labels[node.name])
-            elif isinstance(node, ptx.Declaration):
+            elif isinstance(node, tree.Declaration):
                 self._declare(node, scope, function)
-            elif isinstance(node, ptx.Scope):
+            elif isinstance(node, tree.Scope):
                 self._body(node.body, Scope(self.registers, scope), function, leave)
-            elif isinstance(node, ptx.Raw):
+            elif isinstance(node, tree.Raw):
                 raise WeaveError(node.line, node.raw, "the interpreter runs parsed PTX; parse the rewritten text first")
 
-    def _declare(self, node: ptx.Declaration, scope: Scope, function: str) -> None:
+    def _declare(self, node: tree.Declaration, scope: Scope, function: str) -> None:
         if node.space == "reg":
             if node.vector > 1 or node.type == "b128":
                 raise WeaveError(node.line, node.raw, "the interpreter does not know wide registers", function=function)
@@ -120,7 +120,7 @@ class Code:
 
     # -- instructions
 
-    def _instruction(self, node: ptx.Instruction, scope: Scope, function: str, leave: int | None) -> None:
+    def _instruction(self, node: tree.Instruction, scope: Scope, function: str, leave: int | None) -> None:
         site = Site(node, scope, function)
         if node.opcode == "call":
             self._call(site, function)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warplens.ptx.syntax import WeaveError
 from warplens.weave.simulate.numeric import Array
 from warplens.weave.simulate.state import WARP, Group, State
 from warplens.weave.simulate.warp import lane_bits
-from warplens.weave.syntax import WeaveError
 
 if TYPE_CHECKING:
     from warplens.weave.simulate.code import Block, Code

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from warplens.errors import UsageError, did_you_mean
-from warplens.weave import ptx
-from warplens.weave.labels import end_with_return
+from warplens.ptx import tree
+from warplens.ptx.labels import end_with_return
+from warplens.ptx.syntax import SCALAR_BYTES, WeaveError, split_operands
 from warplens.weave.simulate.clock import Clock
 from warplens.weave.simulate.code import Code
 from warplens.weave.simulate.machine import Machine
@@ -21,7 +22,6 @@ from warplens.weave.simulate.numeric import FLOAT, TYPE_BYTES, UNSIGNED, Array
 from warplens.weave.simulate.site import Place
 from warplens.weave.simulate.special import fill_registers
 from warplens.weave.simulate.state import State
-from warplens.weave.syntax import SCALAR_BYTES, WeaveError, split_operands
 
 Shape = int | Sequence[int]
 MAX_STEPS = 50_000_000
@@ -56,8 +56,8 @@ BLOCK_ROW = np.dtype([("sm", "<i4"), ("start", "<i8"), ("end", "<i8")])
 class Program:
     """A module whose variables have been placed in `memory`; `symbols` are their addresses."""
 
-    def __init__(self, module: ptx.Module | str, memory: Memory) -> None:
-        self.module = ptx.parse(module) if isinstance(module, str) else module
+    def __init__(self, module: tree.Module | str, memory: Memory) -> None:
+        self.module = tree.parse(module) if isinstance(module, str) else module
         for function in self.module.functions:
             end_with_return(function)
         self.memory = memory
@@ -112,14 +112,14 @@ class Program:
         ends = clock.nanoseconds(np.array([0, last]))
         return Result(steps, last, int(ends[0]), int(ends[1]), rows, time.perf_counter() - began)
 
-    def _entry(self, name: str) -> ptx.Function:
+    def _entry(self, name: str) -> tree.Function:
         names = [function.name for function in self.module.entries]
         function = self._functions.get(name)
         if function is None or not function.is_entry:
             raise UsageError(f"the module has no entry {name!r}{did_you_mean(name, names)}")
         return function
 
-    def _code(self, function: ptx.Function) -> tuple[Code, int]:
+    def _code(self, function: tree.Function) -> tuple[Code, int]:
         """The decoded entry and the address of its parameters."""
         if function.name not in self._codes:
             layout = self._layout(function)
@@ -130,7 +130,7 @@ class Program:
             self._codes[function.name] = Code(function, self._functions, layout), params
         return self._codes[function.name]
 
-    def _pass(self, function: ptx.Function, address: int, args: Sequence[object]) -> None:
+    def _pass(self, function: tree.Function, address: int, args: Sequence[object]) -> None:
         if len(args) != len(function.params):
             listed = ", ".join(f".{param.type} {param.name}" for param in function.params)
             raise UsageError(f"{function.name} takes {len(function.params)} arguments ({listed}), got {len(args)}")
@@ -143,10 +143,10 @@ class Program:
     # -- variables
 
     def _place_variables(self) -> None:
-        waiting: list[tuple[ptx.Declaration, ptx.Variable, int]] = []
+        waiting: list[tuple[tree.Declaration, tree.Variable, int]] = []
         bodies = [node for function in self._functions.values() for node in function.walk()]
         for node in [*self.module.declarations, *bodies]:
-            if not isinstance(node, ptx.Declaration) or node.space not in ("global", "const"):
+            if not isinstance(node, tree.Declaration) or node.space not in ("global", "const"):
                 continue
             for variable in node.variables:
                 if "extern" in node.linkage and variable.name in self.symbols:
@@ -160,7 +160,7 @@ class Program:
             if variable.initialiser is not None and (raw := self._initial(node, variable)):
                 self.memory.write(address, np.frombuffer(raw, np.uint8))
 
-    def _initial(self, node: ptx.Declaration, variable: ptx.Variable) -> bytes:
+    def _initial(self, node: tree.Declaration, variable: tree.Variable) -> bytes:
         width = SCALAR_BYTES[node.type]
         values = [self._number(node, text) for text in _flat(variable.initialiser or "")]
         if node.type in FLOAT:
@@ -172,7 +172,7 @@ class Program:
             for value in values
         )
 
-    def _number(self, node: ptx.Declaration, text: str) -> int | float | bytes:
+    def _number(self, node: tree.Declaration, text: str) -> int | float | bytes:
         if match := re.match(r"0[fF]([0-9a-fA-F]{8})\Z|0[dD]([0-9a-fA-F]{16})\Z", text):
             return bytes.fromhex(match[1] or match[2])[::-1]
         inner = re.match(r"generic\s*\((.*)\)\Z", text)
@@ -188,7 +188,7 @@ class Program:
         except ValueError:
             raise WeaveError(node.line, node.raw, f"the initialiser {text} is not a number or a variable") from None
 
-    def _layout(self, entry: ptx.Function) -> Layout:
+    def _layout(self, entry: tree.Function) -> Layout:
         """Static shared memory of what the entry can reach, then the dynamic one behind it."""
         layout = Layout(inner=self._inner)
         layout.places.update({name: Place("global", address) for name, address in self.symbols.items()})
@@ -199,7 +199,7 @@ class Program:
         outer = {id(node) for node in self.module.declarations}
         nodes = [*self.module.declarations, *entry.walk(), *(n for f in inlined for n in f.walk())]
         for node in nodes:
-            if not isinstance(node, ptx.Declaration) or node.space != "shared":
+            if not isinstance(node, tree.Declaration) or node.space != "shared":
                 continue
             for variable in node.variables:
                 if variable.name not in text:
@@ -234,7 +234,7 @@ def _three(name: str, shape: Shape) -> tuple[int, int, int]:
     return values[0], values[1], values[2]
 
 
-def _offsets(function: ptx.Function) -> tuple[list[int], int]:
+def _offsets(function: tree.Function) -> tuple[list[int], int]:
     offsets, end = [], 0
     for param in function.params:
         start = -(-end // param.align) * param.align
@@ -243,7 +243,7 @@ def _offsets(function: ptx.Function) -> tuple[list[int], int]:
     return offsets, end
 
 
-def _argument(param: ptx.Param, value: Any) -> bytes:
+def _argument(param: tree.Param, value: Any) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, np.ndarray | np.generic) and (value.ndim or param.is_array):
@@ -264,7 +264,7 @@ def _flat(text: str) -> list[str]:
     return [text] if text else []
 
 
-def _initial_size(node: ptx.Declaration, variable: ptx.Variable) -> int:
+def _initial_size(node: tree.Declaration, variable: tree.Variable) -> int:
     return len(_flat(variable.initialiser or "")) * node.element_bytes
 
 

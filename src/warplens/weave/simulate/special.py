@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warplens.ptx.syntax import WeaveError
 from warplens.weave.simulate.clock import Clock
 from warplens.weave.simulate.numeric import UNSIGNED, Array
 from warplens.weave.simulate.state import WARP, State
-from warplens.weave.syntax import WeaveError
 
 if TYPE_CHECKING:
     from warplens.weave.simulate.site import Registers

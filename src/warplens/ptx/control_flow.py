@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.weave.labels import jump_targets
-from warplens.weave.ptx import Function, Instruction, Label, Node, walk
+from warplens.ptx.labels import jump_targets
+from warplens.ptx.tree import Function, Instruction, Label, Node, walk
 
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 

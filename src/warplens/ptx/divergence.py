@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 import re
 
-from warplens.weave.flow import Flow, Piece, is_barrier
-from warplens.weave.operands import names, written_by
-from warplens.weave.ptx import Function, Instruction, Node
+from warplens.ptx.control_flow import Flow, Piece, is_barrier
+from warplens.ptx.operands import names, written_by
+from warplens.ptx.tree import Function, Instruction, Node
 
 _BY_LANE = re.compile(r"%(?:tid|laneid|lanemask|clock|globaltimer|pm\d|envreg|reg_)")
 _SAME = frozenset({"vote", "redux"})

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.weave.syntax import (
+from warplens.ptx.syntax import (
     BODY,
     DECLARATOR,
     HEADER_NAME,

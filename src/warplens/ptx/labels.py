@@ -9,7 +9,7 @@ import re
 from collections import ChainMap
 from collections.abc import Iterator
 
-from warplens.weave.ptx import Comment, Directive, Function, Instruction, Label, Node, Scope
+from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
 
 JUMPS = frozenset({"bra", "brx"})
 _LISTS = ("branchtargets", "callprototype")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from warplens.weave.ptx import Instruction
+from warplens.ptx.tree import Instruction
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 """Registers, and whatever else is written like one: inline asm names its own without a %."""
