@@ -20,10 +20,10 @@ from cutlass import cute
 from cutlass.base_dsl.jit_executor import JitExecutor
 
 from tests.unit.contexts import Contexts
+from warplens import simulate
 from warplens._cute import buffer as buffer_file
 from warplens.capture import Device
 from warplens.ptx import tree
-from warplens.weave import simulate
 
 
 class SimulatedDriver(Contexts):

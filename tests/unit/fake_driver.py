@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from tests.unit.contexts import Contexts
+from warplens import simulate
 from warplens._intercept import bindings, core, launches, twins
 from warplens.capture import Device
 from warplens.errors import WarplensError
 from warplens.launch import memory, timing
-from warplens.weave import simulate
 
 
 @dataclass

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from warplens import simulate
 from warplens._triton import memory
-from warplens.weave import simulate
 
 
 @dataclass

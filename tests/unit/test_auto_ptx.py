@@ -12,12 +12,12 @@ import pytest
 from test_cuda_compile import NVDISASM, sass
 from test_whole import kernel as kernel_of
 
+from warplens import simulate
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError
 from warplens.ptx import tree
 from warplens.trace.model import Trace
-from warplens.weave import simulate
 from warplens.weave.auto import Marked, mark_ptx
 from warplens.weave.auto.code import Code
 from warplens.weave.auto.kinds import kind_of

@@ -19,10 +19,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nuggets_kernels import KERNELS, SCOPES, timed
 
+from warplens import simulate
 from warplens.compat import nuggets
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx import tree
-from warplens.weave import simulate
 
 TAGS = nuggets.TagTable(["a", "b", "c"])
 EVENTS = 256

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from test_weave import launch
 from test_whole import kernel
 
+from warplens import simulate
 from warplens.ptx.tree import parse
-from warplens.weave import simulate
 from warplens.weave.blocks import outline
 from warplens.weave.conditions import make_early
 from warplens.weave.options import SymbolBuffer, Weaving

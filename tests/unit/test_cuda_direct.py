@@ -11,13 +11,13 @@ import pytest
 from test_cuda_compile import KERNELS, ON, RING, needs_nvrtc
 
 from tests.shim.records import tracks
+from warplens import simulate
 from warplens._cuda.module import find_kernel
 from warplens._cuda.nvrtc import compile_ptx
 from warplens.capture import Launch
 from warplens.ptx.tree import Module, parse
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots
-from warplens.weave import simulate
-from warplens.weave.simulate import access, memory
+from warplens.simulate import access, memory
 
 pytestmark = needs_nvrtc
 

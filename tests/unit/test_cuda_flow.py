@@ -12,6 +12,7 @@ import warplens as wl
 import warplens.cuda as wlcu
 from tests.unit.test_cuda_compile import OFF, ON, needs_nvrtc
 from tests.unit.test_cuda_woven import SimulatedDriver
+from warplens import simulate
 from warplens._cuda import module as module_file
 from warplens._cuda.nvrtc import compile_ptx
 from warplens._cuda.woven import names_in
@@ -20,7 +21,6 @@ from warplens.decode import decode
 from warplens.launch import memory as driver_memory
 from warplens.record.buffer import BUFFER_BYTES, plan
 from warplens.trace.model import Trace
-from warplens.weave import simulate
 
 pytestmark = needs_nvrtc
 

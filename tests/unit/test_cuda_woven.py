@@ -15,6 +15,7 @@ import warplens as wl
 import warplens.cuda as wlcu
 from tests.unit.contexts import Contexts
 from tests.unit.test_cuda_compile import needs_nvrtc
+from warplens import simulate
 from warplens._cuda import module as module_file
 from warplens._cuda.calibrate import measure_woven
 from warplens._cuda.woven import how_for
@@ -23,7 +24,6 @@ from warplens.errors import UsageError, WarplensError
 from warplens.launch import memory as driver_memory
 from warplens.options import Options
 from warplens.ptx.tree import parse
-from warplens.weave import simulate
 
 pytestmark = needs_nvrtc
 

@@ -16,10 +16,10 @@ from cutlass import Int32, Int64, cute
 
 import warplens as wl
 import warplens.cute as wlc
+from warplens import simulate
 from warplens._cute import ptx as cute_ptx
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx import tree
-from warplens.weave import simulate
 
 
 @pytest.fixture

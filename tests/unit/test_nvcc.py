@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from test_cuda_compile import names_sent
 
 from tests.shim.records import SLOTS_PER_STEP, step, tracks
+from warplens import simulate
 from warplens._nvcc.dependencies import asked_apart
 from warplens._nvcc.plan import find_nvcc
 from warplens._nvcc.ptxas import Cubin, Ptxas
@@ -30,7 +31,6 @@ from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, S
 from warplens.record.header import PATH
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.record.names import NAMES_BYTES, scan
-from warplens.weave import simulate
 
 SHIM = Path(__file__).resolve().parent.parent / "shim"
 ROOT = SHIM.parents[1]
@@ -249,7 +249,7 @@ __global__ void many(int* out, int n, wl::Buffer prof) {
 @pytest.mark.parametrize("options", [(), ("--any-block",), ("-DWARPLENS_RING=1",)])
 def test_full_tracks_may_end_at_a_four_gib_line(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     text, line = woven(MANY, *options), 8 << 32
-    users = [module for name, module in sys.modules.items() if name.startswith("warplens.weave.simulate")]
+    users = [module for name, module in sys.modules.items() if name.startswith("warplens.simulate")]
     first, stride = 0, 0
     for below in range(3):
         for module in users:

@@ -14,6 +14,7 @@ import warplens as wl
 import warplens.cuda as wlcu
 from tests.unit.test_cuda_compile import needs_nvrtc
 from tests.unit.test_cuda_woven import SimulatedDriver
+from warplens import simulate
 from warplens._cuda import module as module_file
 from warplens._cuda.nvrtc import compile_cubin
 from warplens.capture import Capture, Device, Launch
@@ -23,7 +24,6 @@ from warplens.record.header import PATH
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
 from warplens.trace.model import Trace
-from warplens.weave import simulate
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

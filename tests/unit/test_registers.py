@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warplens import simulate
 from warplens.ptx.tree import parse
-from warplens.weave import simulate
 from warplens.weave.recompute import recompute
 from warplens.weave.registers import FEWEST, MORE, Made, fit, limitable, limited
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warplens import simulate
 from warplens.ptx.tree import WeaveError
-from warplens.weave import simulate
 
 LANES = 32
 REGISTER = {1: ("b16", "u8"), 2: ("b16", "b16"), 4: ("b32", "b32"), 8: ("b64", "b64")}

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from warplens import simulate
 from warplens.ptx import tree
-from warplens.weave import simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 TRITON = ["triton", "triton39"]

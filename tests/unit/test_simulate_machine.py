@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from warplens import simulate
 from warplens.errors import UsageError
 from warplens.ptx.tree import WeaveError
-from warplens.weave import simulate
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 START = """

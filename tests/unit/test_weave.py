@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from warplens import simulate
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
@@ -16,7 +17,6 @@ from warplens.ptx.operands import written_by
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Label, parse
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
-from warplens.weave import simulate
 from warplens.weave.auto import mark_ptx
 from warplens.weave.auto.arrival import arrived
 from warplens.weave.calls import with_parameter
@@ -734,7 +734,7 @@ def test_a_full_track_may_end_at_a_four_gib_line(store: str, marks: int, monkeyp
     text = UNIFORM.replace("\t// @warplens I tick\n", f"\t// @warplens I tick\n{many}")
     woven = weave(text, how=Weaving(store=store, aligned=True))
     stride, line = 1 << shift_for(8, "stop", woven.slack), 8 << 32
-    users = [module for name, module in sys.modules.items() if name.startswith("warplens.weave.simulate")]
+    users = [module for name, module in sys.modules.items() if name.startswith("warplens.simulate")]
     first = 0
     for below in (0, 1, 2, 3, 4):
         for module in users:

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from warplens import simulate
 from warplens.ptx import tree
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
-from warplens.weave import simulate
 from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving, capacity_of, shift_for
 from warplens.weave.weaver import Woven, weave
 

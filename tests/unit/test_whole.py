@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_weave import launch
 
+from warplens import simulate
 from warplens.ptx.divergence import Wholeness
 from warplens.ptx.tree import Comment, Instruction, parse, walk
-from warplens.weave import simulate
 from warplens.weave.options import SymbolBuffer, Weaving
 from warplens.weave.weaver import weave
 

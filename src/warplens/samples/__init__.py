@@ -10,10 +10,10 @@ from importlib.resources import files
 import numpy as np
 import numpy.typing as npt
 
+from warplens import simulate
 from warplens._cuda.driver import Driver, driver
 from warplens.capture import Capture, Device, Dim3, Launch
 from warplens.errors import WarplensError
-from warplens.weave import simulate
 from warplens.weave.options import ParamBuffer, capacity_of, shift_for
 from warplens.weave.weaver import Woven, weave
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.weave.simulate.access import locate, space_of
-from warplens.weave.simulate.clock import SHARED_LATENCY
-from warplens.weave.simulate.numeric import (
+from warplens.simulate.access import locate, space_of
+from warplens.simulate.clock import SHARED_LATENCY
+from warplens.simulate.numeric import (
     FLOAT,
     SIGNED,
     TYPE_BYTES,
@@ -18,8 +18,8 @@ from warplens.weave.simulate.numeric import (
     is_float,
     widen_bf16,
 )
-from warplens.weave.simulate.site import Site, builds
-from warplens.weave.simulate.state import WARP, Group, State, Step
+from warplens.simulate.site import Site, builds
+from warplens.simulate.state import WARP, Group, State, Step
 
 SYNCHRONISING = frozenset({"shfl", "vote", "match", "redux", "elect", "ldmatrix", "stmatrix", "mma", "bar.warp"})
 """Opcodes that wait until every lane they name has arrived."""

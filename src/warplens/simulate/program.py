@@ -14,14 +14,14 @@ from warplens.errors import UsageError, did_you_mean
 from warplens.ptx import tree
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import SCALAR_BYTES, WeaveError, split_operands
-from warplens.weave.simulate.clock import Clock
-from warplens.weave.simulate.code import Code
-from warplens.weave.simulate.machine import Machine
-from warplens.weave.simulate.memory import Memory
-from warplens.weave.simulate.numeric import FLOAT, TYPE_BYTES, UNSIGNED, Array
-from warplens.weave.simulate.site import Place
-from warplens.weave.simulate.special import fill_registers
-from warplens.weave.simulate.state import State
+from warplens.simulate.clock import Clock
+from warplens.simulate.code import Code
+from warplens.simulate.machine import Machine
+from warplens.simulate.memory import Memory
+from warplens.simulate.numeric import FLOAT, TYPE_BYTES, UNSIGNED, Array
+from warplens.simulate.site import Place
+from warplens.simulate.special import fill_registers
+from warplens.simulate.state import State
 
 Shape = int | Sequence[int]
 MAX_STEPS = 50_000_000

@@ -15,9 +15,9 @@ import numpy as np
 
 from warplens.ptx.syntax import WeaveError, split_operands
 from warplens.ptx.tree import Declaration, Instruction
-from warplens.weave.simulate.numeric import SIGNED, TYPE_BYTES, UNSIGNED, Array, dtype_of, float_in
-from warplens.weave.simulate.special import SPECIAL_REGISTERS
-from warplens.weave.simulate.state import Group, Reader, State, Step
+from warplens.simulate.numeric import SIGNED, TYPE_BYTES, UNSIGNED, Array, dtype_of, float_in
+from warplens.simulate.special import SPECIAL_REGISTERS
+from warplens.simulate.state import Group, Reader, State, Step
 
 _FAMILY = re.compile(r"(.*?)(\d+)\Z")
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*)?(-?\s*\w+)?\s*\]\Z")

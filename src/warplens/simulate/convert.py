@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from warplens.weave.simulate.memory import LOCAL_WINDOW, SHARED_WINDOW
-from warplens.weave.simulate.numeric import (
+from warplens.simulate.memory import LOCAL_WINDOW, SHARED_WINDOW
+from warplens.simulate.numeric import (
     FLOAT,
     TYPE_BYTES,
     UNSIGNED,
@@ -22,8 +22,8 @@ from warplens.weave.simulate.numeric import (
     round_to,
     saturate,
 )
-from warplens.weave.simulate.site import Site, builds
-from warplens.weave.simulate.state import Group, Reader, State, Step
+from warplens.simulate.site import Site, builds
+from warplens.simulate.state import Group, Reader, State, Step
 
 _CLOCKS = {"clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi"}
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from warplens.ptx import tree
-from warplens.weave.simulate.clock import Clock
-from warplens.weave.simulate.memory import Memory
-from warplens.weave.simulate.program import MAX_STEPS, Program, Result, Shape, symbol_values
+from warplens.simulate.clock import Clock
+from warplens.simulate.memory import Memory
+from warplens.simulate.program import MAX_STEPS, Program, Result, Shape, symbol_values
 
 __all__ = ["Clock", "Memory", "Program", "Result", "run"]
 

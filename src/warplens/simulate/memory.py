@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.errors import WarplensError
-from warplens.weave.simulate.numeric import UNSIGNED, Array
+from warplens.simulate.numeric import UNSIGNED, Array
 
 GLOBAL_BASE = 0x7_0000_0000
 SHARED_WINDOW = 1 << 48

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.weave.simulate.floating import float_binary, float_fma, float_unary
-from warplens.weave.simulate.numeric import (
+from warplens.simulate.floating import float_binary, float_fma, float_unary
+from warplens.simulate.numeric import (
     PACKED,
     SIGNED,
     TYPE_BYTES,
@@ -18,8 +18,8 @@ from warplens.weave.simulate.numeric import (
     is_float,
     multiply_high,
 )
-from warplens.weave.simulate.site import Site, builds
-from warplens.weave.simulate.state import Group, Reader, State, Step
+from warplens.simulate.site import Site, builds
+from warplens.simulate.state import Group, Reader, State, Step
 
 _CARRY = "carry flag"
 

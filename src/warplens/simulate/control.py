@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warplens.weave.simulate.numeric import Array
-from warplens.weave.simulate.site import Site
-from warplens.weave.simulate.state import Group
+from warplens.simulate.numeric import Array
+from warplens.simulate.site import Site
+from warplens.simulate.state import Group
 
 if TYPE_CHECKING:
-    from warplens.weave.simulate.machine import Machine
+    from warplens.simulate.machine import Machine
 
 Terminator = Callable[["Machine", Group, int], int]
 

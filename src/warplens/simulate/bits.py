@@ -6,8 +6,8 @@ import operator
 
 import numpy as np
 
-from warplens.weave.simulate.integer import bits_of
-from warplens.weave.simulate.numeric import (
+from warplens.simulate.integer import bits_of
+from warplens.simulate.numeric import (
     SIGNED,
     TYPE_BYTES,
     UNSIGNED,
@@ -17,8 +17,8 @@ from warplens.weave.simulate.numeric import (
     population,
     top_bit,
 )
-from warplens.weave.simulate.site import Site, builds
-from warplens.weave.simulate.state import Group, State, Step
+from warplens.simulate.site import Site, builds
+from warplens.simulate.state import Group, State, Step
 
 
 @builds("shl", "shr")

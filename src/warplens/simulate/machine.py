@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warplens.ptx.syntax import WeaveError
-from warplens.weave.simulate.numeric import Array
-from warplens.weave.simulate.state import WARP, Group, State
-from warplens.weave.simulate.warp import lane_bits
+from warplens.simulate.numeric import Array
+from warplens.simulate.state import WARP, Group, State
+from warplens.simulate.warp import lane_bits
 
 if TYPE_CHECKING:
-    from warplens.weave.simulate.code import Block, Code
+    from warplens.simulate.code import Block, Code
 
 AT_BARRIER = 1 << 24
 AT_JOIN = 1 << 25

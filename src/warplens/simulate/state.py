@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.weave.simulate.clock import Clock
-from warplens.weave.simulate.memory import Memory
-from warplens.weave.simulate.numeric import UNSIGNED, Array
+from warplens.simulate.clock import Clock
+from warplens.simulate.memory import Memory
+from warplens.simulate.numeric import UNSIGNED, Array
 
 WARP = 32
 

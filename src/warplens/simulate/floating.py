@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.weave.simulate.numeric import (
+from warplens.simulate.numeric import (
     FLOAT,
     PACKED,
     TYPE_BYTES,
@@ -19,8 +19,8 @@ from warplens.weave.simulate.numeric import (
     saturate,
     sum_to_odd,
 )
-from warplens.weave.simulate.site import Site, builds
-from warplens.weave.simulate.state import Reader, Step
+from warplens.simulate.site import Site, builds
+from warplens.simulate.state import Reader, Step
 
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 

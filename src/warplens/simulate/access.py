@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from warplens.weave.simulate.clock import ATOMIC_SHARED_LATENCY, CONSTANT_LATENCY, SHARED_LATENCY
-from warplens.weave.simulate.memory import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
-from warplens.weave.simulate.numeric import (
+from warplens.simulate.clock import ATOMIC_SHARED_LATENCY, CONSTANT_LATENCY, SHARED_LATENCY
+from warplens.simulate.memory import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
+from warplens.simulate.numeric import (
     TYPE_BYTES,
     UNSIGNED,
     Array,
@@ -17,8 +17,8 @@ from warplens.weave.simulate.numeric import (
     float_out,
     is_float,
 )
-from warplens.weave.simulate.site import Site, builds
-from warplens.weave.simulate.state import Group, Reader, State, Step
+from warplens.simulate.site import Site, builds
+from warplens.simulate.state import Group, Reader, State, Step
 
 _WINDOW = 1 << 32
 _FLAT = ("global", "const", "param")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warplens.ptx.syntax import WeaveError
-from warplens.weave.simulate.clock import Clock
-from warplens.weave.simulate.numeric import UNSIGNED, Array
-from warplens.weave.simulate.state import WARP, State
+from warplens.simulate.clock import Clock
+from warplens.simulate.numeric import UNSIGNED, Array
+from warplens.simulate.state import WARP, State
 
 if TYPE_CHECKING:
-    from warplens.weave.simulate.site import Registers
+    from warplens.simulate.site import Registers
 
 Three = tuple[int, int, int]
 _PER_AXIS = ("tid", "ctaid", "ntid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.errors import UsageError
-from warplens.weave.simulate.numeric import Array
+from warplens.simulate.numeric import Array
 
 TIMER_STEP_NS = 32
 _BOOT_NS = 10**14
