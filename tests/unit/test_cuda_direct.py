@@ -17,7 +17,7 @@ from warplens._cuda.nvrtc import compile_ptx
 from warplens.capture import Launch
 from warplens.ptx.tree import Module, parse
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots
-from warplens.simulate import access, memory
+from warplens.simulate import access, global_memory
 
 pytestmark = needs_nvrtc
 
@@ -48,7 +48,7 @@ def _launch(
     """
     grid, block, arguments = CASES[kernel]
     with pytest.MonkeyPatch.context() as patch:
-        for file in (memory, access):
+        for file in (global_memory, access):
             patch.setattr(file, "GLOBAL_BASE", BOUNDARY - 256 - ahead if ahead else BOUNDARY)
         space = simulate.Memory(1 << 20)
         address = 0

@@ -23,7 +23,7 @@ from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 import warplens as wl  # noqa: E402
 import warplens.triton as wlt  # noqa: E402
 from warplens.errors import WarplensError  # noqa: E402
-from warplens.simulate import clock as simulate_clock  # noqa: E402
+from warplens.simulate import cycle_clock as simulate_clock  # noqa: E402
 
 
 @triton.jit

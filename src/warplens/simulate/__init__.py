@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from warplens.ptx import tree
-from warplens.simulate.clock import Clock
-from warplens.simulate.memory import Memory
-from warplens.simulate.program import MAX_STEPS, Program, Result, Shape, symbol_values
+from warplens.simulate.cycle_clock import Clock
+from warplens.simulate.global_memory import Memory
+from warplens.simulate.loaded_module import MAX_STEPS, Program, Result, Shape, symbol_values
 
 __all__ = ["Clock", "Memory", "Program", "Result", "run"]
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from warplens.simulate.clock import ATOMIC_SHARED_LATENCY, CONSTANT_LATENCY, SHARED_LATENCY
-from warplens.simulate.memory import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
+from warplens.simulate.cycle_clock import ATOMIC_SHARED_LATENCY, CONSTANT_LATENCY, SHARED_LATENCY
+from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.global_memory import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
 from warplens.simulate.numeric import (
     TYPE_BYTES,
     UNSIGNED,
@@ -17,7 +18,6 @@ from warplens.simulate.numeric import (
     float_out,
     is_float,
 )
-from warplens.simulate.site import Site, builds
 from warplens.simulate.state import Group, Reader, State, Step
 
 _WINDOW = 1 << 32

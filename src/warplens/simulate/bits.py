@@ -6,6 +6,7 @@ import operator
 
 import numpy as np
 
+from warplens.simulate.decode_site import Site, builds
 from warplens.simulate.integer import bits_of
 from warplens.simulate.numeric import (
     SIGNED,
@@ -17,7 +18,6 @@ from warplens.simulate.numeric import (
     population,
     top_bit,
 )
-from warplens.simulate.site import Site, builds
 from warplens.simulate.state import Group, State, Step
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warplens.simulate.decode_site import Site
 from warplens.simulate.numeric import Array
-from warplens.simulate.site import Site
 from warplens.simulate.state import Group
 
 if TYPE_CHECKING:

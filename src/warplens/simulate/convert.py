@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from warplens.simulate.memory import LOCAL_WINDOW, SHARED_WINDOW
+from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.global_memory import LOCAL_WINDOW, SHARED_WINDOW
 from warplens.simulate.numeric import (
     FLOAT,
     TYPE_BYTES,
@@ -22,7 +23,6 @@ from warplens.simulate.numeric import (
     round_to,
     saturate,
 )
-from warplens.simulate.site import Site, builds
 from warplens.simulate.state import Group, Reader, State, Step
 
 _CLOCKS = {"clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi"}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from warplens.simulate.decode_site import Site, builds
 from warplens.simulate.numeric import (
     FLOAT,
     PACKED,
@@ -19,7 +20,6 @@ from warplens.simulate.numeric import (
     saturate,
     sum_to_odd,
 )
-from warplens.simulate.site import Site, builds
 from warplens.simulate.state import Reader, Step
 
 _ROUNDINGS = ("rn", "rz", "rm", "rp")

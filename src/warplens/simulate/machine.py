@@ -18,7 +18,7 @@ from warplens.simulate.state import WARP, Group, State
 from warplens.simulate.warp import lane_bits
 
 if TYPE_CHECKING:
-    from warplens.simulate.code import Block, Code
+    from warplens.simulate.step_blocks import Block, Code
 
 AT_BARRIER = 1 << 24
 AT_JOIN = 1 << 25

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warplens.ptx.syntax import WeaveError
-from warplens.simulate.clock import Clock
+from warplens.simulate.cycle_clock import Clock
 from warplens.simulate.numeric import UNSIGNED, Array
 from warplens.simulate.state import WARP, State
 
 if TYPE_CHECKING:
-    from warplens.simulate.site import Registers
+    from warplens.simulate.decode_site import Registers
 
 Three = tuple[int, int, int]
 _PER_AXIS = ("tid", "ctaid", "ntid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")

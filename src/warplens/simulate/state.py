@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.simulate.clock import Clock
-from warplens.simulate.memory import Memory
+from warplens.simulate.cycle_clock import Clock
+from warplens.simulate.global_memory import Memory
 from warplens.simulate.numeric import UNSIGNED, Array
 
 WARP = 32

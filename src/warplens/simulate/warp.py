@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from warplens.simulate.access import locate, space_of
-from warplens.simulate.clock import SHARED_LATENCY
+from warplens.simulate.cycle_clock import SHARED_LATENCY
+from warplens.simulate.decode_site import Site, builds
 from warplens.simulate.numeric import (
     FLOAT,
     SIGNED,
@@ -18,7 +19,6 @@ from warplens.simulate.numeric import (
     is_float,
     widen_bf16,
 )
-from warplens.simulate.site import Site, builds
 from warplens.simulate.state import WARP, Group, State, Step
 
 SYNCHRONISING = frozenset({"shfl", "vote", "match", "redux", "elect", "ldmatrix", "stmatrix", "mma", "bar.warp"})

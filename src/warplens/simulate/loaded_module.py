@@ -14,14 +14,14 @@ from warplens.errors import UsageError, did_you_mean
 from warplens.ptx import tree
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import SCALAR_BYTES, WeaveError, split_operands
-from warplens.simulate.clock import Clock
-from warplens.simulate.code import Code
+from warplens.simulate.cycle_clock import Clock
+from warplens.simulate.decode_site import Place
+from warplens.simulate.global_memory import Memory
 from warplens.simulate.machine import Machine
-from warplens.simulate.memory import Memory
 from warplens.simulate.numeric import FLOAT, TYPE_BYTES, UNSIGNED, Array
-from warplens.simulate.site import Place
 from warplens.simulate.special import fill_registers
 from warplens.simulate.state import State
+from warplens.simulate.step_blocks import Code
 
 Shape = int | Sequence[int]
 MAX_STEPS = 50_000_000
