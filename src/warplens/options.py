@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any
 
+from warplens.auto.rules import MOST_MARKS, Auto
 from warplens.errors import UsageError, did_you_mean
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
-from warplens.weave.rules import MOST_MARKS, Auto
 
 _CHOICES = {
     "full": ("stop", "ring"),
@@ -71,7 +71,7 @@ class Options:
     every             profile every n-th launch of a kernel
     store             `now` stores each record of a woven kernel at its mark, so that one that traps or hangs leaves
                       all of them; `auto` may hold a block's records back in registers, which costs the kernel less
-    auto              classes of operations to mark with the source as it is (see weave/rules.py); True for a default
+    auto              classes of operations to mark with the source as it is (see auto/rules.py); True for a default
     regions           regions by source lines: {"softmax": "attn.py:120-134"}
     dump_ir           a folder to write each Triton kernel's TTGIR to, one file per kernel, to put marks into by hand
     override          a folder of such files: kernels that have one are compiled from it

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warplens import frontends
+from warplens.auto.rules import Coverage
 from warplens.capture import HOST_NS, Capture, Device, Launch
 from warplens.decorate import F, inside
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import Options
 from warplens.trace.model import Trace, empty_table
-from warplens.weave.rules import Coverage
 
 if TYPE_CHECKING:
     from warplens._torch.recorder import Recorder, TorchResult

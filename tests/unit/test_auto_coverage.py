@@ -16,14 +16,14 @@ from test_auto_ptx import EVERYTHING, GOLDEN, GUARDED, clean, run, source, walk
 from test_cuda_compile import NVDISASM, sass
 
 from warplens import simulate
+from warplens.auto.ptx import fill, mark_ptx
+from warplens.auto.rules import Auto
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.ptx import tree
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
-from warplens.weave.auto import fill, mark_ptx
 from warplens.weave.options import SymbolBuffer
-from warplens.weave.rules import Auto
 from warplens.weave.weaver import weave
 
 BAR = 0.9

@@ -13,16 +13,16 @@ from test_cuda_compile import NVDISASM, sass
 from test_whole import kernel as kernel_of
 
 from warplens import simulate
+from warplens.auto.ptx import Marked, mark_ptx
+from warplens.auto.ptx.code import Code
+from warplens.auto.ptx.kinds import kind_of
+from warplens.auto.rules import CLASSES, Auto
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError
 from warplens.ptx import tree
 from warplens.trace.model import Trace
-from warplens.weave.auto import Marked, mark_ptx
-from warplens.weave.auto.code import Code
-from warplens.weave.auto.kinds import kind_of
 from warplens.weave.options import SymbolBuffer, Weaving, capacity_of, shift_for
-from warplens.weave.rules import CLASSES, Auto
 from warplens.weave.weaver import weave
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"

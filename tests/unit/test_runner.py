@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from warplens import frontends
+from warplens.auto.rules import DEFAULT
 from warplens.errors import UsageError
 from warplens.runner.activity import Activity
 from warplens.runner.arguments import numbers, split
 from warplens.runner.listing import list_kernels
-from warplens.weave.rules import DEFAULT
 
 USUAL = "--auto=" + ",".join(DEFAULT)
 

@@ -10,10 +10,10 @@ from growth import growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warplens.auto.rules import Auto, Coverage, LineRange
+from warplens.auto.ttgir import mark_ttgir
+from warplens.auto.ttgir.locations import Locations
 from warplens.ptx.tree import parse
-from warplens.weave.rules import Auto, Coverage, LineRange
-from warplens.weave.ttgir import mark_ttgir
-from warplens.weave.ttgir.locations import Locations
 
 FILE = "/home/me/attn.py"
 ALIASES = f"""\

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from warplens import simulate
+from warplens.auto.ptx import mark_ptx
+from warplens.auto.ptx.arrival import arrived
+from warplens.auto.rules import Auto
 from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
@@ -17,11 +20,8 @@ from warplens.ptx.operands import written_by
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Label, parse
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
-from warplens.weave.auto import mark_ptx
-from warplens.weave.auto.arrival import arrived
 from warplens.weave.calls import with_parameter
 from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
-from warplens.weave.rules import Auto
 from warplens.weave.tracks import ZERO
 from warplens.weave.weaver import Woven, weave
 

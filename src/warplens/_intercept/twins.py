@@ -7,14 +7,14 @@ import re
 from dataclasses import dataclass
 
 from warplens._cuda.driver import driver
+from warplens.auto.ptx import Marked, mark_ptx
+from warplens.auto.rules import Auto
 from warplens.errors import WarplensError
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Declaration, Module, parse
-from warplens.weave.auto import Marked, mark_ptx
 from warplens.weave.calls import with_parameter
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.registers import limit, limitable
-from warplens.weave.rules import Auto
 from warplens.weave.weaver import Woven, weave
 
 _HARMLESS = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_|^wl_names_")

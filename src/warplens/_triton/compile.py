@@ -18,9 +18,9 @@ from warplens._triton import cached
 from warplens._triton.extra import set_knob, triton_version
 from warplens._triton.override import SUFFIX
 from warplens._triton.stages import Compilation
+from warplens.auto.rules import Auto
 from warplens.record.layout import LAYOUT_VERSION
 from warplens.weave.options import Weaving
-from warplens.weave.rules import Auto
 from warplens.weave.weaver import weave
 
 

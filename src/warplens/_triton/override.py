@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from warplens.auto.ttgir.emit import VALUES, mark_op
 from warplens.errors import UsageError, WarplensError, did_you_mean
-from warplens.weave.ttgir.emit import VALUES, mark_op
 
 SUFFIX = ".ttgir"
 _HEADER = """\

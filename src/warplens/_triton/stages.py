@@ -18,16 +18,16 @@ from warplens._triton.assemble import Fitting, assemble
 from warplens._triton.ptxas import Resources, ptxas_error
 from warplens._triton.room import shared_buffer
 from warplens._triton.safety import Guard, threads_of
+from warplens.auto.ptx import fill
+from warplens.auto.rules import Auto
+from warplens.auto.ttgir import MarkedIR, mark_ttgir
+from warplens.auto.ttgir.arrival import await_loads
+from warplens.auto.ttgir.emit import begin_at_once, declare_counters
 from warplens.errors import WarplensError
 from warplens.record.layout import SLOT_BYTES
-from warplens.weave.auto import fill
 from warplens.weave.marks import PREFIX
 from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.registers import limited
-from warplens.weave.rules import Auto
-from warplens.weave.ttgir import MarkedIR, mark_ttgir
-from warplens.weave.ttgir.arrival import await_loads
-from warplens.weave.ttgir.emit import begin_at_once, declare_counters
 from warplens.weave.weaver import weave
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from warplens import frontends
+from warplens.auto.rules import ALL, CLASSES, MOST_MARKS
 from warplens.commands import run_list
 from warplens.commands.common import force_option, json_option, print_json, stderr
 from warplens.commands.run_report import describe, document
@@ -22,7 +23,6 @@ from warplens.runner.program import Outcome, Program, execute
 from warplens.runner.streams import stdout_to_stderr
 from warplens.runner.target import check_module, check_script
 from warplens.session import Profile
-from warplens.weave.rules import ALL, CLASSES, MOST_MARKS
 
 AUTO_LAUNCHES = 10
 """Of each kernel with automatic marks, the launches recorded unless told otherwise: a training run has thousands."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from warplens.auto.rules import ALL, CLASSES, DEFAULT, Auto
 from warplens.errors import UsageError, closest
-from warplens.weave.rules import ALL, CLASSES, DEFAULT, Auto
 
 
 def split(arguments: Sequence[str], with_value: Collection[str]) -> tuple[list[str], list[str]]:

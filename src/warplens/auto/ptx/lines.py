@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from warplens.auto.ptx.code import Block, Code, Unit
+from warplens.auto.ptx.kinds import HEAVY, weight_of
+from warplens.auto.ptx.region import Region
+from warplens.auto.rules import LineRange
 from warplens.ptx.tree import Label
-from warplens.weave.auto.code import Block, Code, Unit
-from warplens.weave.auto.kinds import HEAVY, weight_of
-from warplens.weave.auto.region import Region
-from warplens.weave.rules import LineRange
 
 
 @dataclass

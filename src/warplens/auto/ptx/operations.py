@@ -11,10 +11,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from warplens.auto.ptx.code import Code, Unit
+from warplens.auto.ptx.kinds import Kind, kind_of
+from warplens.auto.ptx.region import Region
 from warplens.ptx.syntax import split_operands
-from warplens.weave.auto.code import Code, Unit
-from warplens.weave.auto.kinds import Kind, kind_of
-from warplens.weave.auto.region import Region
 
 ANSWERS = frozenset({"load", "atomic"})
 """What leaves a value that the warp may have to wait for."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.weave.auto.code import LEAVES, Code
-from warplens.weave.auto.kinds import kind_of
-from warplens.weave.auto.region import Region
+from warplens.auto.ptx.code import LEAVES, Code
+from warplens.auto.ptx.kinds import kind_of
+from warplens.auto.ptx.region import Region
 
 
 @dataclass

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from warplens.auto.ttgir.spans import Span
+from warplens.auto.ttgir.tree import Block, Op
 from warplens.weave.marks import PREFIX, mark_text
-from warplens.weave.ttgir.spans import Span
-from warplens.weave.ttgir.tree import Block, Op
 
 _FOR = re.compile(
     r"scf\.for (?:unsigned )?(%[\w$.#-]+) = (%[\w$.#-]+) to %[\w$.#-]+ step (%[\w$.#-]+).*?(?: : (\w+))? \{$"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from warplens.weave.rules import Site
-from warplens.weave.ttgir.loads import loads
-from warplens.weave.ttgir.locations import Frame
-from warplens.weave.ttgir.operations import classify, does_work, is_constant, is_mark, is_open
-from warplens.weave.ttgir.tree import Op
+from warplens.auto.rules import Site
+from warplens.auto.ttgir.loads import loads
+from warplens.auto.ttgir.locations import Frame
+from warplens.auto.ttgir.operations import classify, does_work, is_constant, is_mark, is_open
+from warplens.auto.ttgir.tree import Op
 
 LOOP, RANGE, LINE, OPERATION = range(4)
 """From the outside in, where two spans cover the same operations."""

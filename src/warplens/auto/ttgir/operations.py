@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from warplens.auto.ttgir.tree import Op
 from warplens.weave.marks import PREFIX
-from warplens.weave.ttgir.tree import Op
 
 _CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "loads": {

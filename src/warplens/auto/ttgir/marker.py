@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from warplens.weave.rules import Auto, LineRange, Site, region_name
-from warplens.weave.ttgir.emit import Emitter
-from warplens.weave.ttgir.locations import Frame, Locations
-from warplens.weave.ttgir.operations import LOOPS, is_constant, is_mark, is_open
-from warplens.weave.ttgir.spans import LOOP, Span, line_spans, nested, operation_spans, range_spans
-from warplens.weave.ttgir.tree import Block, Op, parse
+from warplens.auto.rules import Auto, LineRange, Site, region_name
+from warplens.auto.ttgir.emit import Emitter
+from warplens.auto.ttgir.locations import Frame, Locations
+from warplens.auto.ttgir.operations import LOOPS, is_constant, is_mark, is_open
+from warplens.auto.ttgir.spans import LOOP, Span, line_spans, nested, operation_spans, range_spans
+from warplens.auto.ttgir.tree import Block, Op, parse
 
 
 @dataclass(frozen=True)

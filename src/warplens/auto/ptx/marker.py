@@ -6,18 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from warplens.auto.ptx.arrival import arrived
+from warplens.auto.ptx.code import Code, Unit
+from warplens.auto.ptx.lines import line_ranges, worked_lines
+from warplens.auto.ptx.loops import Loop, iterations, natural_loops, spins
+from warplens.auto.ptx.operations import Operations
+from warplens.auto.ptx.region import Region
+from warplens.auto.ptx.structure import structures
+from warplens.auto.rules import Auto, Site, region_name
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import Raw, parse
-from warplens.weave.auto.arrival import arrived
-from warplens.weave.auto.code import Code, Unit
-from warplens.weave.auto.lines import line_ranges, worked_lines
-from warplens.weave.auto.loops import Loop, iterations, natural_loops, spins
-from warplens.weave.auto.operations import Operations
-from warplens.weave.auto.region import Region
-from warplens.weave.auto.structure import structures
 from warplens.weave.marks import mark_text
-from warplens.weave.rules import Auto, Site, region_name
 
 MARKED = "// @marked\n"
 """The first line of text that has its marks: it is not marked again."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from warplens.weave.auto.code import LEAVES, Code
-from warplens.weave.auto.loops import Loop
-from warplens.weave.auto.region import Location, Region
+from warplens.auto.ptx.code import LEAVES, Code
+from warplens.auto.ptx.loops import Loop
+from warplens.auto.ptx.region import Location, Region
 
 
 def structures(code: Code, loops: list[Loop], others: Iterable[Region], taken: set[int]) -> list[Region]:
