@@ -14,8 +14,8 @@ from test_whole import kernel as kernel_of
 
 from warplens import simulate
 from warplens.auto.ptx import Marked, mark_ptx
-from warplens.auto.ptx.code import Code
-from warplens.auto.ptx.kinds import kind_of
+from warplens.auto.ptx.instruction_classes import kind_of
+from warplens.auto.ptx.units import Code
 from warplens.auto.rules import CLASSES, Auto
 from warplens.capture import Capture, Launch
 from warplens.decode import decode

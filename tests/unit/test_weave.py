@@ -11,7 +11,7 @@ import pytest
 
 from warplens import simulate
 from warplens.auto.ptx import mark_ptx
-from warplens.auto.ptx.arrival import arrived
+from warplens.auto.ptx.value_arrival import arrived
 from warplens.auto.rules import Auto
 from warplens.capture import Capture, Launch
 from warplens.decode import decode

@@ -21,8 +21,8 @@ from warplens._triton.safety import Guard, threads_of
 from warplens.auto.ptx import fill
 from warplens.auto.rules import Auto
 from warplens.auto.ttgir import MarkedIR, mark_ttgir
-from warplens.auto.ttgir.arrival import await_loads
 from warplens.auto.ttgir.emit import begin_at_once, declare_counters
+from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.errors import WarplensError
 from warplens.record.layout import SLOT_BYTES
 from warplens.weave.marks import PREFIX

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from warplens.auto.ttgir.spans import Span
-from warplens.auto.ttgir.tree import Block, Op
+from warplens.auto.ttgir.operation_spans import Span
+from warplens.auto.ttgir.operation_tree import Block, Op
 from warplens.weave.marks import PREFIX, mark_text
 
 _FOR = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from warplens.auto.ptx.arrival import arrived
+from warplens.auto.ptx.value_arrival import arrived
 
 _LOAD = re.compile(r"\bld\.global[\w.:]*\s+\{?\s*%(rs|rd|r|fd|f)(\d+)")
 _SIZES = {"rs": 2, "r": 4, "f": 4, "rd": 8, "fd": 8}

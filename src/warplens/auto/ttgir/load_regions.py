@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from warplens.auto.ttgir.operations import classify, is_free, is_mark, is_open
-from warplens.auto.ttgir.tree import Op
+from warplens.auto.ttgir.operation_classes import classify, is_free, is_mark, is_open
+from warplens.auto.ttgir.operation_tree import Op
 
 _VALUE = re.compile(r"%[\w$.-]+")
 _LIGHT = ("arith.", "math.", "ttg.local_alloc", "ttg.local_store", "tt.addptr", "tt.fp_to_fp", "tt.clampf")

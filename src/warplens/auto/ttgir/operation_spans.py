@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from warplens.auto.rules import Site
-from warplens.auto.ttgir.loads import loads
+from warplens.auto.ttgir.load_regions import loads
 from warplens.auto.ttgir.locations import Frame
-from warplens.auto.ttgir.operations import classify, does_work, is_constant, is_mark, is_open
-from warplens.auto.ttgir.tree import Op
+from warplens.auto.ttgir.operation_classes import classify, does_work, is_constant, is_mark, is_open
+from warplens.auto.ttgir.operation_tree import Op
 
 LOOP, RANGE, LINE, OPERATION = range(4)
 """From the outside in, where two spans cover the same operations."""

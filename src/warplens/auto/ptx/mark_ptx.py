@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from warplens.auto.ptx.arrival import arrived
-from warplens.auto.ptx.code import Code, Unit
-from warplens.auto.ptx.lines import line_ranges, worked_lines
-from warplens.auto.ptx.loops import Loop, iterations, natural_loops, spins
-from warplens.auto.ptx.operations import Operations
-from warplens.auto.ptx.region import Region
-from warplens.auto.ptx.structure import structures
+from warplens.auto.ptx.branch_regions import structures
+from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.line_regions import line_ranges, worked_lines
+from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins
+from warplens.auto.ptx.operation_regions import Operations
+from warplens.auto.ptx.units import Code, Unit
+from warplens.auto.ptx.value_arrival import arrived
 from warplens.auto.rules import Auto, Site, region_name
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.symbols import plain_name

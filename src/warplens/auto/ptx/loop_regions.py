@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.auto.ptx.code import LEAVES, Code
-from warplens.auto.ptx.kinds import kind_of
-from warplens.auto.ptx.region import Region
+from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.instruction_classes import kind_of
+from warplens.auto.ptx.units import LEAVES, Code
 
 
 @dataclass

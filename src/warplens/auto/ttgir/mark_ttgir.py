@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from warplens.auto.rules import Auto, LineRange, Site, region_name
 from warplens.auto.ttgir.emit import Emitter
 from warplens.auto.ttgir.locations import Frame, Locations
-from warplens.auto.ttgir.operations import LOOPS, is_constant, is_mark, is_open
-from warplens.auto.ttgir.spans import LOOP, Span, line_spans, nested, operation_spans, range_spans
-from warplens.auto.ttgir.tree import Block, Op, parse
+from warplens.auto.ttgir.operation_classes import LOOPS, is_constant, is_mark, is_open
+from warplens.auto.ttgir.operation_spans import LOOP, Span, line_spans, nested, operation_spans, range_spans
+from warplens.auto.ttgir.operation_tree import Block, Op, parse
 
 
 @dataclass(frozen=True)

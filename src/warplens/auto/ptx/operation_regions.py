@@ -11,9 +11,9 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from warplens.auto.ptx.code import Code, Unit
-from warplens.auto.ptx.kinds import Kind, kind_of
-from warplens.auto.ptx.region import Region
+from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.instruction_classes import Kind, kind_of
+from warplens.auto.ptx.units import Code, Unit
 from warplens.ptx.syntax import split_operands
 
 ANSWERS = frozenset({"load", "atomic"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from warplens.auto.ptx.code import Block, Code, Unit
-from warplens.auto.ptx.kinds import HEAVY, weight_of
-from warplens.auto.ptx.region import Region
+from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.instruction_classes import HEAVY, weight_of
+from warplens.auto.ptx.units import Block, Code, Unit
 from warplens.auto.rules import LineRange
 from warplens.ptx.tree import Label
 

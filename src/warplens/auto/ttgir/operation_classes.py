@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warplens.auto.ttgir.tree import Op
+from warplens.auto.ttgir.operation_tree import Op
 from warplens.weave.marks import PREFIX
 
 _CLASSES: dict[str, dict[str, tuple[str, ...]]] = {

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from warplens.auto.ptx.code import LEAVES, Code
-from warplens.auto.ptx.loops import Loop
-from warplens.auto.ptx.region import Location, Region
+from warplens.auto.ptx.found_region import Location, Region
+from warplens.auto.ptx.loop_regions import Loop
+from warplens.auto.ptx.units import LEAVES, Code
 
 
 def structures(code: Code, loops: list[Loop], others: Iterable[Region], taken: set[int]) -> list[Region]:
