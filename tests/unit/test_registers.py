@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from warplens import simulate
 from warplens.ptx.tree import parse
-from warplens.weave.recompute import recompute
-from warplens.weave.registers import FEWEST, MORE, Made, fit, limitable, limited
+from warplens.weave.fit.recompute import recompute
+from warplens.weave.fit.registers import FEWEST, MORE, Made, fit, limitable, limited
 
 HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
 KERNEL = ".visible .entry {name}(.param .u64 p)\n{directives}{{\n\tret;\n}}\n"

@@ -9,7 +9,7 @@ from warplens.ptx.control_flow import Flow
 from warplens.ptx.tree import parse
 from warplens.weave.blocks import outline
 from warplens.weave.options import SymbolBuffer, Weaving
-from warplens.weave.stretches import stretches
+from warplens.weave.stores.block_chains import stretches
 from warplens.weave.weaver import weave
 
 # %r1 is a parameter, so every branch below is the same for the whole warp.

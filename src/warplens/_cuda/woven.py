@@ -25,7 +25,7 @@ from warplens.ptx.tree import Declaration, Module, parse
 from warplens.record.names import Names, scan
 from warplens.session import Profile
 from warplens.weave.direct import why_direct
-from warplens.weave.fitted import Taken, fitted
+from warplens.weave.fit.module_fit import Taken, fitted
 from warplens.weave.options import AnyBuffer, ParamBuffer, Weaving
 from warplens.weave.weaver import Woven
 

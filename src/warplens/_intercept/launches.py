@@ -19,8 +19,8 @@ from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.session import Profile
+from warplens.weave.fit.registers import allowance
 from warplens.weave.options import Weaving
-from warplens.weave.registers import allowance
 
 REGISTERS = 1 << 16
 """Of an SM; every GPU since Kepler has as many."""

@@ -13,8 +13,8 @@ from warplens.errors import WarplensError
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Declaration, Module, parse
 from warplens.weave.calls import with_parameter
+from warplens.weave.fit.registers import limit, limitable
 from warplens.weave.options import ParamBuffer, Weaving
-from warplens.weave.registers import limit, limitable
 from warplens.weave.weaver import Woven, weave
 
 _HARMLESS = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_|^wl_names_")

@@ -24,9 +24,9 @@ from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import parse
 from warplens.record.header import INCLUDE
 from warplens.weave.direct import why_direct
-from warplens.weave.fitted import fitted
-from warplens.weave.header import opened
+from warplens.weave.fit.module_fit import fitted
 from warplens.weave.options import LaunchBuffer, Weaving
+from warplens.weave.stores.launch_tracks import opened
 from warplens.weave.weaver import weave
 
 _VERBOSE = ("-v", "--verbose")

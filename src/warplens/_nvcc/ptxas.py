@@ -10,7 +10,7 @@ from pathlib import Path
 
 from warplens._nvcc.plan import Step, write
 from warplens.errors import WarplensError
-from warplens.weave.fitted import Taken
+from warplens.weave.fit.module_fit import Taken
 
 _VERBOSE = ("-v", "--verbose")
 _TAKEN = re.compile(

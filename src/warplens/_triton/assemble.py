@@ -14,7 +14,7 @@ from typing import Any
 from warplens._triton import cached
 from warplens._triton.ptxas import Resources, listening, ptxas_error
 from warplens._triton.safety import Guard, threads_of
-from warplens.weave.registers import Made, fit, limitable, limited
+from warplens.weave.fit.registers import Made, fit, limitable, limited
 
 Stage = Callable[[Any, dict[str, Any]], Any]
 

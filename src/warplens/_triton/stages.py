@@ -25,9 +25,9 @@ from warplens.auto.ttgir.emit import begin_at_once, declare_counters
 from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.errors import WarplensError
 from warplens.record.layout import SLOT_BYTES
+from warplens.weave.fit.registers import limited
 from warplens.weave.marks import PREFIX
 from warplens.weave.options import ParamBuffer, Weaving
-from warplens.weave.registers import limited
 from warplens.weave.weaver import weave
 
 if TYPE_CHECKING:

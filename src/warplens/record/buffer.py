@@ -21,7 +21,7 @@ BUFFER_MAGIC = 0x31424C57  # "WLB1"
 BUFFER_BYTES = 128
 WINDOW = 1 << 32
 SPARE = 96
-"""Slots behind a track's capacity that woven marks may write to, or point at: see weave/header.py."""
+"""Slots behind a track's capacity that woven marks may write to, or point at: see weave/stores/launch_tracks.py."""
 STORES = ("direct", "now", "late", "end", "mixed", "defer", "spread")
 """What `store` in the launch header says: that the compiler saw the marks, or where the weaver put their stores."""
 REFUSALS = ("", "tracks", "block", "room")

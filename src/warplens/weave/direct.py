@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warplens.ptx.tree import parse
-from warplens.weave.header import KERNEL, opened
+from warplens.weave.stores.launch_tracks import KERNEL, opened
 from warplens.weave.weaver import marked_kernels
 
 

@@ -10,13 +10,13 @@ from warplens.record.layout import WIDE_KINDS, Kind, word0
 from warplens.weave.blocks import Block, MarkSite, Outline, Place, is_placeholder
 from warplens.weave.conditions import make_early
 from warplens.weave.constants import build_constants
-from warplens.weave.header import LaunchRing, LaunchSpread, LaunchTrack
-from warplens.weave.held import LAST, Held
 from warplens.weave.marks import PAYLOAD
 from warplens.weave.options import LaunchBuffer
-from warplens.weave.runs import Runs
-from warplens.weave.shared import SharedRing, SharedTrack
-from warplens.weave.spread import SpreadTrack
+from warplens.weave.stores.deferred import LAST, Held
+from warplens.weave.stores.launch_tracks import LaunchRing, LaunchSpread, LaunchTrack
+from warplens.weave.stores.shared_memory import SharedRing, SharedTrack
+from warplens.weave.stores.spread import SpreadTrack
+from warplens.weave.stores.spread_runs import Runs
 from warplens.weave.tracks import AWAITED, ZERO, LeanTrack, RingTrack, Track
 from warplens.weave.words import LONG, Words
 

@@ -38,14 +38,14 @@ from warplens.ptx.tree import Comment, Function, Module, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.blocks import Block, MarkSite, outline
 from warplens.weave.calls import Calls
+from warplens.weave.fit.recompute import recompute
 from warplens.weave.function import FunctionWeaver
-from warplens.weave.header import Launch, address_of, end_of_names
 from warplens.weave.marks import WOVEN
 from warplens.weave.options import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
-from warplens.weave.recompute import recompute
-from warplens.weave.shared import smallest
-from warplens.weave.spread import BEYOND, LANES
-from warplens.weave.stretches import stretches
+from warplens.weave.stores.block_chains import stretches
+from warplens.weave.stores.launch_tracks import Launch, address_of, end_of_names
+from warplens.weave.stores.shared_memory import smallest
+from warplens.weave.stores.spread import BEYOND, LANES
 
 TIGHT = 8
 """A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""

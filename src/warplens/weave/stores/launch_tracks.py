@@ -22,7 +22,7 @@ from warplens.ptx.tree import Comment, Function, Module
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
 from warplens.weave.options import LaunchBuffer
-from warplens.weave.spread import COUNT, LANE, LANES, POSITION, SpreadTrack
+from warplens.weave.stores.spread import COUNT, LANE, LANES, POSITION, SpreadTrack
 from warplens.weave.tracks import ZERO, RingTrack, Track, text_of
 
 KERNEL = "@warplens-kernel"

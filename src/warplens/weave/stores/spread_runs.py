@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from warplens.ptx.divergence import Wholeness
 from warplens.ptx.tree import Raw
-from warplens.weave import spread
 from warplens.weave.blocks import Block, MarkSite
 from warplens.weave.marks import PAYLOAD
 from warplens.weave.options import Weaving
+from warplens.weave.stores import spread
 from warplens.weave.words import Words
 
 Run = list[Block]

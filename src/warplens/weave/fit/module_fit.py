@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
+from warplens.weave.fit.registers import HARMLESS, allowance, limitable, limited
 from warplens.weave.options import AnyBuffer, Weaving
-from warplens.weave.registers import HARMLESS, allowance, limitable, limited
 from warplens.weave.weaver import Woven, weave
 
 T = TypeVar("T")
