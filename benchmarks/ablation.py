@@ -32,8 +32,8 @@ from cuda_overhead import GEMMS, SHAPES, WOVEN, Gemm, in_turn, per_mark, tracks_
 from gpu_programs import Loaded, Program, arch, context, marked_ptx, median
 from sass import Instruction, assemble, hot_loop
 
-from warplens.weave.options import ParamBuffer
 from warplens.weave.weaver import Woven, weave
+from warplens.weave.weaving import ParamBuffer
 
 ARCH, SIZE, REPEATS = "sm_90a", 4096, 80
 MARKS = {"one pair of marks": 1, "four pairs of marks": 4}

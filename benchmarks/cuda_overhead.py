@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from gpu_programs import Memory, Program, WovenBuffer, buffer, context, median, timed
 
-from warplens.weave.options import LaunchBuffer, Weaving
+from warplens.weave.weaving import LaunchBuffer, Weaving
 
 WOVEN = Weaving(store="spread", aligned=True)
 """How warplens.cuda weaves kernels whose warps are whole."""

@@ -23,8 +23,8 @@ from warplens._cuda.pending import DeviceBuffer
 from warplens._cuda.woven import FLAGS, WovenBuild, load
 from warplens.record.buffer import SPARE, plan
 from warplens.record.layout import HEADER, HEADER_BYTES
-from warplens.weave.options import AnyBuffer, Weaving, shift_for
 from warplens.weave.weaver import Woven
+from warplens.weave.weaving import AnyBuffer, Weaving, shift_for
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
 

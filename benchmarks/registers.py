@@ -80,7 +80,7 @@ def triton_rows(arch: str) -> list[str]:
     from triton_examples import jobs
 
     from warplens._triton.extra import triton_version
-    from warplens.weave.options import Weaving
+    from warplens.weave.weaving import Weaving
 
     capability, rows = int(arch.strip("sma_")), []
     for job in jobs(capability):

@@ -23,7 +23,7 @@ import triton.language as tl
 
 import warplens.triton as wlt
 from benchmarks.triton_overhead import Kernel, Plain, Woven, measure
-from warplens.weave.options import Weaving
+from warplens.weave.weaving import Weaving
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "triton"))
 

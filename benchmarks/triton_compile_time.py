@@ -27,7 +27,7 @@ import triton
 from triton_examples import Job, jobs
 
 from warplens._triton.compile import CompileHook, Recipe
-from warplens.weave.options import Weaving
+from warplens.weave.weaving import Weaving
 
 PLAIN, WOVEN, AGAIN = "plain", "woven", "woven after plain"
 

@@ -34,7 +34,7 @@ import warplens.triton as wlt
 from warplens._triton import frontend
 from warplens.record.layout import HEADER, HEADER_BYTES, RECORD
 from warplens.session import Profile
-from warplens.weave.options import Weaving
+from warplens.weave.weaving import Weaving
 
 pl.enable_semantic("triton")
 

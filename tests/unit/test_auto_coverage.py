@@ -23,8 +23,8 @@ from warplens.decode import decode
 from warplens.ptx import tree
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
-from warplens.weave.options import SymbolBuffer
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import SymbolBuffer
 
 BAR = 0.9
 NVCC = {

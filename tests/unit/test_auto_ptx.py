@@ -22,8 +22,8 @@ from warplens.decode import decode
 from warplens.errors import UsageError
 from warplens.ptx import tree
 from warplens.trace.model import Trace
-from warplens.weave.options import SymbolBuffer, Weaving, capacity_of, shift_for
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import SymbolBuffer, Weaving, capacity_of, shift_for
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 FILES = sorted(path for path in GOLDEN.glob("*.ptx"))

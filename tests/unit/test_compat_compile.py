@@ -18,8 +18,8 @@ from warplens.compat.sm_profiler.triton_ops import (  # noqa: E402
     profiler_init,
 )
 from warplens.compat.triton_dist import Profiler, tid  # noqa: E402
-from warplens.weave.options import SharedBuffer, Weaving  # noqa: E402
 from warplens.weave.weaver import weave  # noqa: E402
+from warplens.weave.weaving import SharedBuffer, Weaving  # noqa: E402
 
 CAPABILITIES = (80, 90, 100)
 

@@ -13,10 +13,10 @@ from test_whole import kernel
 
 from warplens import simulate
 from warplens.ptx.tree import parse
-from warplens.weave.blocks import outline
-from warplens.weave.conditions import make_early
-from warplens.weave.options import SymbolBuffer, Weaving
+from warplens.weave.early_conditions import make_early
+from warplens.weave.mark_sites import outline
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import SymbolBuffer, Weaving
 
 STEP, TEST, JUMP = "add.u32 %r4, %r4, 1;", "setp.lt.u32 %p1, %r4, %r1;", "@%p1 bra $x;"
 MARK = "// @warplens I a"

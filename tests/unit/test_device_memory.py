@@ -22,7 +22,7 @@ from warplens.launch import memory as driver_memory
 from warplens.launch.buffers import Buffers
 from warplens.launch.woven import WovenKernel
 from warplens.session import Profile
-from warplens.weave.options import Selection
+from warplens.weave.weaving import Selection
 
 
 class Library:

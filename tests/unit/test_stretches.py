@@ -7,10 +7,10 @@ from test_whole import kernel
 
 from warplens.ptx.control_flow import Flow
 from warplens.ptx.tree import parse
-from warplens.weave.blocks import outline
-from warplens.weave.options import SymbolBuffer, Weaving
+from warplens.weave.mark_sites import outline
 from warplens.weave.stores.block_chains import stretches
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import SymbolBuffer, Weaving
 
 # %r1 is a parameter, so every branch below is the same for the whole warp.
 CASES = {

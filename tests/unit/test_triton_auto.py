@@ -24,7 +24,7 @@ from warplens.errors import UsageError, WarplensError  # noqa: E402
 from warplens.launch import buffers, cost  # noqa: E402
 from warplens.launch.woven import WovenKernel  # noqa: E402
 from warplens.record.layout import HEADER  # noqa: E402
-from warplens.weave.options import Selection, capacity_of  # noqa: E402
+from warplens.weave.weaving import Selection, capacity_of  # noqa: E402
 
 SOURCE = Path(kernels.__file__)
 

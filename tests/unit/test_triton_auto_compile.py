@@ -20,7 +20,7 @@ from triton_examples import Job, assemble  # noqa: E402
 from warplens._triton.compile import CompileHook, Recipe  # noqa: E402
 from warplens.auto.rules import Auto  # noqa: E402
 from warplens.auto.ttgir import mark_ttgir  # noqa: E402
-from warplens.weave.options import Weaving  # noqa: E402
+from warplens.weave.weaving import Weaving  # noqa: E402
 
 SOURCE = Path(kernels.__file__).read_text().splitlines()
 MARK = re.compile(r"// @warplens ([BE]) (\S+)")

@@ -20,8 +20,8 @@ from warplens._triton.assemble import assemble as assembled  # noqa: E402
 from warplens._triton.cached import in_cubin  # noqa: E402
 from warplens._triton.compile import CompileHook, Recipe  # noqa: E402
 from warplens._triton.extra import triton_version  # noqa: E402
-from warplens.weave.options import Selection, Weaving  # noqa: E402
 from warplens.weave.weaver import weave  # noqa: E402
+from warplens.weave.weaving import Selection, Weaving  # noqa: E402
 
 CAPABILITIES = (80, 90, 100)
 PIPELINE = ("async_copy_global_to_local", "async_wait", "warp_group_dot", "tc_gen5_mma", "tt.dot", "local_load")

@@ -21,9 +21,9 @@ from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Label, parse
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
 from warplens.weave.calls import with_parameter
-from warplens.weave.options import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
 from warplens.weave.tracks import ZERO
 from warplens.weave.weaver import Woven, weave
+from warplens.weave.weaving import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
 
 POLICIES = ("now", "late", "end", "defer", "spread", "auto")
 

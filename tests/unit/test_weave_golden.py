@@ -15,8 +15,8 @@ import pytest
 from warplens import simulate
 from warplens.ptx import tree
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
-from warplens.weave.options import ParamBuffer, SymbolBuffer, Weaving, capacity_of, shift_for
 from warplens.weave.weaver import Woven, weave
+from warplens.weave.weaving import ParamBuffer, SymbolBuffer, Weaving, capacity_of, shift_for
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 NVCC = ("nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug", "nvcc12_kernels", "nvrtc12_kernels",

@@ -13,8 +13,8 @@ from test_weave import launch
 from warplens import simulate
 from warplens.ptx.divergence import Wholeness
 from warplens.ptx.tree import Comment, Instruction, parse, walk
-from warplens.weave.options import SymbolBuffer, Weaving
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import SymbolBuffer, Weaving
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 

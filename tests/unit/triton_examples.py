@@ -20,8 +20,8 @@ from triton.compiler.compiler import make_backend
 from warplens._triton.assemble import Assembled, Fitting
 from warplens._triton.assemble import assemble as assembled
 from warplens._triton.ptxas import Resources
-from warplens.weave.options import Weaving
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import Weaving
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "triton"))
 

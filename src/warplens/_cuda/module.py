@@ -18,7 +18,7 @@ from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.ptx.symbols import plain_name
 from warplens.record.buffer import SPARE, plan
 from warplens.record.names import Names, scan
-from warplens.weave.options import Weaving
+from warplens.weave.weaving import Weaving
 
 if TYPE_CHECKING:
     from warplens._cuda.woven import Loaded, WovenBuild

@@ -24,10 +24,10 @@ from warplens.options import Options
 from warplens.ptx.tree import Declaration, Module, parse
 from warplens.record.names import Names, scan
 from warplens.session import Profile
-from warplens.weave.direct import why_direct
+from warplens.weave.direct_only import why_direct
 from warplens.weave.fit.module_fit import Taken, fitted
-from warplens.weave.options import AnyBuffer, ParamBuffer, Weaving
 from warplens.weave.weaver import Woven
+from warplens.weave.weaving import AnyBuffer, ParamBuffer, Weaving
 
 FLAGS = ("-DWARPLENS=1", "-DWARPLENS_WOVEN=1")
 

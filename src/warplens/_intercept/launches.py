@@ -20,7 +20,7 @@ from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.session import Profile
 from warplens.weave.fit.registers import allowance
-from warplens.weave.options import Weaving
+from warplens.weave.weaving import Weaving
 
 REGISTERS = 1 << 16
 """Of an SM; every GPU since Kepler has as many."""

@@ -14,8 +14,8 @@ from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Declaration, Module, parse
 from warplens.weave.calls import with_parameter
 from warplens.weave.fit.registers import limit, limitable
-from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.weaver import Woven, weave
+from warplens.weave.weaving import ParamBuffer, Weaving
 
 _HARMLESS = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_|^wl_names_")
 """Module variables that nobody writes: string literals, names of marks, and numba's environment, which device

@@ -23,11 +23,11 @@ from warplens.errors import WarplensError
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import parse
 from warplens.record.header import INCLUDE
-from warplens.weave.direct import why_direct
+from warplens.weave.direct_only import why_direct
 from warplens.weave.fit.module_fit import fitted
-from warplens.weave.options import LaunchBuffer, Weaving
 from warplens.weave.stores.launch_tracks import opened
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import LaunchBuffer, Weaving
 
 _VERBOSE = ("-v", "--verbose")
 _ASKS = ("--dryrun", "-dryrun")

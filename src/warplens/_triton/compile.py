@@ -20,8 +20,8 @@ from warplens._triton.override import SUFFIX
 from warplens._triton.stages import Compilation
 from warplens.auto.rules import Auto
 from warplens.record.layout import LAYOUT_VERSION
-from warplens.weave.options import Weaving
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import Weaving
 
 
 @dataclass(frozen=True)

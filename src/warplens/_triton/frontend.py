@@ -17,7 +17,7 @@ from warplens.errors import UsageError, WarplensError
 from warplens.launch.recording import weaving
 from warplens.options import Options
 from warplens.session import Profile
-from warplens.weave.options import Weaving
+from warplens.weave.weaving import Weaving
 from warplens.wrap import wrap
 
 override: Weaving | None = None

@@ -15,7 +15,7 @@ from warplens.launch.buffers import Buffers
 from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel
 from warplens.session import Profile
-from warplens.weave.options import Selection
+from warplens.weave.weaving import Selection
 from warplens.wrap import wrap
 
 

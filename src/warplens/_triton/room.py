@@ -6,7 +6,7 @@ import re
 
 from warplens.errors import UsageError
 from warplens.record.layout import SLOT_BYTES
-from warplens.weave.options import Selection, SharedBuffer
+from warplens.weave.weaving import Selection, SharedBuffer
 
 DEFAULT_BYTES = 8 << 10
 """Unless told otherwise: what is taken from shared memory is missing in L1."""

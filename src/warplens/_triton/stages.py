@@ -27,8 +27,8 @@ from warplens.errors import WarplensError
 from warplens.record.layout import SLOT_BYTES
 from warplens.weave.fit.registers import limited
 from warplens.weave.marks import PREFIX
-from warplens.weave.options import ParamBuffer, Weaving
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import ParamBuffer, Weaving
 
 if TYPE_CHECKING:
     from warplens._triton.compile import Recipe

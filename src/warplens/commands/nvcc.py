@@ -9,7 +9,7 @@ import click
 
 from warplens._nvcc.drive import Driver
 from warplens._nvcc.plan import find_nvcc
-from warplens.weave.options import Weaving
+from warplens.weave.weaving import Weaving
 
 
 @click.command(

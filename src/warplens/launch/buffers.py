@@ -11,7 +11,7 @@ from warplens.launch.memory import Buffer, Memory
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
 from warplens.session import Profile
-from warplens.weave.options import MAX_SHIFT, MIN_SHIFT, shift_for
+from warplens.weave.weaving import MAX_SHIFT, MIN_SHIFT, shift_for
 
 DEFAULT_BYTES = 128 << 20
 DEFAULT_SHIFTS = (10, 20)

@@ -22,8 +22,8 @@ from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.trace.shift import ALONE_CYCLES, SLOWDOWN
 from warplens.weave.marks import mark_text
-from warplens.weave.options import ParamBuffer, shift_for
 from warplens.weave.weaver import Woven, weave
+from warplens.weave.weaving import ParamBuffer, shift_for
 
 CROWDED = "record_crowded_cycles"
 """Key of a launch's cost: the cycles in which a full SM takes one record."""

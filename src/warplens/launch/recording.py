@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warplens.options import Options
-from warplens.weave.options import Selection, Weaving, select_blocks
+from warplens.weave.weaving import Selection, Weaving, select_blocks
 
 
 def weaving(options: Options) -> Weaving:

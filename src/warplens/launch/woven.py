@@ -14,7 +14,7 @@ from warplens.launch import cost
 from warplens.launch.memory import Buffer
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.trace.shift import SLOWDOWN
-from warplens.weave.options import Selection, capacity_of
+from warplens.weave.weaving import Selection, capacity_of
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from warplens import simulate
 from warplens._cuda.driver import Driver, driver
 from warplens.capture import Capture, Device, Dim3, Launch
 from warplens.errors import WarplensError
-from warplens.weave.options import ParamBuffer, capacity_of, shift_for
 from warplens.weave.weaver import Woven, weave
+from warplens.weave.weaving import ParamBuffer, capacity_of, shift_for
 
 KERNEL = "matmul"
 SOURCE = files(__package__).joinpath(f"{KERNEL}.cu")

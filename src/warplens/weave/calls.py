@@ -11,7 +11,7 @@ import re
 
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Function, Instruction, Module, Raw
-from warplens.weave.blocks import Outline, Place
+from warplens.weave.mark_sites import Outline, Place
 
 _SAVE = """\tselp.u32 %wl_t, 1, 0, %wl_p;
 	st.local.v4.b32 [%wl_f], {%wl_lo, %wl_hi, %wl_lim, %wl_t};"""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from warplens.ptx.tree import Instruction
-from warplens.weave.blocks import Block
+from warplens.weave.mark_sites import Block
 from warplens.weave.tracks import ZERO
 
 MOST = 4

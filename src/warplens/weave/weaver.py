@@ -36,16 +36,16 @@ from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Comment, Function, Module, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
-from warplens.weave.blocks import Block, MarkSite, outline
 from warplens.weave.calls import Calls
 from warplens.weave.fit.recompute import recompute
-from warplens.weave.function import FunctionWeaver
+from warplens.weave.function_weaver import FunctionWeaver
+from warplens.weave.mark_sites import Block, MarkSite, outline
 from warplens.weave.marks import WOVEN
-from warplens.weave.options import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
 from warplens.weave.stores.block_chains import stretches
 from warplens.weave.stores.launch_tracks import Launch, address_of, end_of_names
 from warplens.weave.stores.shared_memory import smallest
 from warplens.weave.stores.spread import BEYOND, LANES
+from warplens.weave.weaving import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
 
 TIGHT = 8
 """A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from warplens.weave.fit.registers import HARMLESS, allowance, limitable, limited
-from warplens.weave.options import AnyBuffer, Weaving
 from warplens.weave.weaver import Woven, weave
+from warplens.weave.weaving import AnyBuffer, Weaving
 
 T = TypeVar("T")
 Taken = Mapping[str, Mapping[str, int]]

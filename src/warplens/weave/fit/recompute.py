@@ -15,7 +15,7 @@ from warplens.ptx.control_flow import Flow, Piece
 from warplens.ptx.labels import jump_targets
 from warplens.ptx.operands import names, read_by, written_by
 from warplens.ptx.tree import Declaration, Function, Instruction, Label, Scope
-from warplens.weave.blocks import BRANCHES
+from warplens.weave.mark_sites import BRANCHES
 
 _PURE = frozenset({"and", "or", "xor", "not", "shl", "shr", "bfe", "add", "sub"})
 _WHOLE = frozenset({"b32", "b64", "s32", "s64", "u32", "u64"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warplens.ptx.control_flow import Flow
-from warplens.weave.blocks import Block
+from warplens.weave.mark_sites import Block
 
 
 def stretches(blocks: list[Block], flow: Flow, most: int) -> list[list[Block]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from warplens.weave.blocks import Block
+from warplens.weave.mark_sites import Block
 from warplens.weave.marks import Mark
 
 _WORDS, CLOCKS = ("%wl_pv", "%wl_pw"), ("%wl_pb", "%wl_pc")

@@ -21,9 +21,9 @@ from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Comment, Function, Module
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
-from warplens.weave.options import LaunchBuffer
 from warplens.weave.stores.spread import COUNT, LANE, LANES, POSITION, SpreadTrack
 from warplens.weave.tracks import ZERO, RingTrack, Track, text_of
+from warplens.weave.weaving import LaunchBuffer
 
 KERNEL = "@warplens-kernel"
 """How the comment begins that wl::Kernel leaves: the register of its buffer's address and what a full track does."""

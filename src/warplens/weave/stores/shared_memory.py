@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from warplens.ptx.tree import Function
 from warplens.record.layout import SLOT_BYTES, Kind, TrackState
-from warplens.weave.options import AnyBuffer, SharedBuffer, Weaving
 from warplens.weave.tracks import FIELD, RingTrack, Track, text_of, vector_of
+from warplens.weave.weaving import AnyBuffer, SharedBuffer, Weaving
 
 _CHUNK = 4
 """Slots copied per round: their loads are all in flight before the first store."""

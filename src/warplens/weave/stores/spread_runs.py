@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from warplens.ptx.divergence import Wholeness
 from warplens.ptx.tree import Raw
-from warplens.weave.blocks import Block, MarkSite
+from warplens.weave.mark_sites import Block, MarkSite
 from warplens.weave.marks import PAYLOAD
-from warplens.weave.options import Weaving
+from warplens.weave.record_words import Words
 from warplens.weave.stores import spread
-from warplens.weave.words import Words
+from warplens.weave.weaving import Weaving
 
 Run = list[Block]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from warplens.ptx.tree import Function, Instruction, Label, Node, Raw, Scope
 from warplens.record.layout import WIDE_KINDS, Kind, word0
-from warplens.weave.blocks import Block, MarkSite, Outline, Place, is_placeholder
-from warplens.weave.conditions import make_early
 from warplens.weave.constants import build_constants
+from warplens.weave.early_conditions import make_early
+from warplens.weave.mark_sites import Block, MarkSite, Outline, Place, is_placeholder
 from warplens.weave.marks import PAYLOAD
-from warplens.weave.options import LaunchBuffer
+from warplens.weave.record_words import LONG, Words
 from warplens.weave.stores.deferred import LAST, Held
 from warplens.weave.stores.launch_tracks import LaunchRing, LaunchSpread, LaunchTrack
 from warplens.weave.stores.shared_memory import SharedRing, SharedTrack
 from warplens.weave.stores.spread import SpreadTrack
 from warplens.weave.stores.spread_runs import Runs
 from warplens.weave.tracks import AWAITED, ZERO, LeanTrack, RingTrack, Track
-from warplens.weave.words import LONG, Words
+from warplens.weave.weaving import LaunchBuffer
 
 if TYPE_CHECKING:
     from warplens.weave.weaver import Weaver

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from warplens.ptx.operands import names, read_by, written_by
 from warplens.ptx.tree import Comment, Declaration, Instruction, Label, Node, Scope
-from warplens.weave.blocks import BRANCHES, Place
+from warplens.weave.mark_sites import BRANCHES, Place
 from warplens.weave.marks import PREFIX
 
 _ARITHMETIC = frozenset(
