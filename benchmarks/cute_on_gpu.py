@@ -32,7 +32,7 @@ from gpu_programs import context, median
 
 import warplens.cute as wlc
 from warplens._cuda.driver import driver
-from warplens.capture import Capture, write_capture
+from warplens.record.capture import Capture, write_capture
 from warplens.session import Profile
 
 REPEATS, LAUNCHES = 15, 10

@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 from gpu_programs import Memory, Program, buffer, context, driver
 
-from warplens.capture import Capture, Launch, write_capture
 from warplens.decode import decode
+from warplens.record.capture import Capture, Launch, write_capture
 from warplens.record.domains import domains
 from warplens.trace.model import Trace
 

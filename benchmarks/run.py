@@ -25,8 +25,8 @@ from benchmarks.analyses import seconds_per_analysis
 from benchmarks.peers import peers
 from benchmarks.synthetic import make_capture
 from warplens import native
-from warplens.capture import write_capture
 from warplens.decode import decode
+from warplens.record.capture import write_capture
 
 _REPEATS = 5
 

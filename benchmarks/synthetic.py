@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warplens.capture import Capture, Device, Launch
+from warplens.record.capture import Capture, Device, Launch
 from warplens.record.layout import (
     HEADER,
     HEADER_BYTES,

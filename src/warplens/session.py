@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from warplens import frontends
 from warplens.auto.rules import Coverage
-from warplens.capture import HOST_NS, Capture, Device, Launch
 from warplens.decorate import F, inside
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import Options
+from warplens.record.capture import HOST_NS, Capture, Device, Launch
 from warplens.trace.model import Trace, empty_table
 
 if TYPE_CHECKING:

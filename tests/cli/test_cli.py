@@ -14,9 +14,9 @@ import pytest
 
 import warplens as wl
 from benchmarks.synthetic import make_capture
-from warplens.capture import write_capture
 from warplens.commands import main
 from warplens.decode import decode
+from warplens.record.capture import write_capture
 
 EXPORTED = str(Path(__file__).parents[1] / "golden" / "torch" / "layer.torch.json.gz")
 

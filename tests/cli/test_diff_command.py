@@ -92,7 +92,7 @@ def test_an_unknown_analysis_is_refused(traces: tuple[str, str, str], capsys: py
 
 def test_a_trace_does_not_differ_from_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """However few launches it has, and however noisy its regions are."""
-    from warplens.capture import write_capture
+    from warplens.record.capture import write_capture
     from warplens.samples import simulated
 
     path = str(write_capture(simulated(64).capture, tmp_path / "t.wlcap"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from warplens.capture import Capture, write_capture
+from warplens.record.capture import Capture, write_capture
 from warplens.session import Profile
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "triton"))

@@ -25,10 +25,10 @@ from warplens._cuda.arguments import pack
 from warplens._cuda.driver import driver
 from warplens._cuda.module import find_kernel, kernel_names
 from warplens._cuda.pending import DeviceBuffer
-from warplens.capture import Capture, Launch, read_capture
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.record.buffer import BUFFER_BYTES, SPARE, plan
+from warplens.record.capture import Capture, Launch, read_capture
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TrackState
 
 HERE = Path(__file__).resolve().parent

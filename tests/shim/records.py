@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from warplens.capture import Launch
+from warplens.record.capture import Launch
 from warplens.record.layout import HEADER, RECORD, SLOT_BYTES, Kind, ValueType, split_word0
 
 SLOTS_PER_STEP = 11

@@ -16,9 +16,9 @@ import pytest
 from tests.unit.contexts import Contexts
 from warplens import simulate
 from warplens._intercept import bindings, core, launches, twins
-from warplens.capture import Device
 from warplens.errors import WarplensError
 from warplens.launch import memory, timing
+from warplens.record.capture import Device
 
 
 @dataclass

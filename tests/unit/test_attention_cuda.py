@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warplens.capture import read_capture
 from warplens.decode import decode
 from warplens.errors import WarplensError
+from warplens.record.capture import read_capture
 from warplens.record.header import PATH
 
 ROOT = Path(__file__).resolve().parents[2]

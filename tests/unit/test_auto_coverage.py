@@ -18,9 +18,9 @@ from test_cuda_compile import NVDISASM, sass
 from warplens import simulate
 from warplens.auto.ptx import fill, mark_ptx
 from warplens.auto.rules import Auto
-from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.ptx import tree
+from warplens.record.capture import Capture, Launch
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
 from warplens.weave.weaver import weave

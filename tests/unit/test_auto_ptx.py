@@ -17,10 +17,10 @@ from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.ptx.instruction_classes import kind_of
 from warplens.auto.ptx.units import Code
 from warplens.auto.rules import CLASSES, Auto
-from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError
 from warplens.ptx import tree
+from warplens.record.capture import Capture, Launch
 from warplens.trace.model import Trace
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import SymbolBuffer, Weaving, capacity_of, shift_for

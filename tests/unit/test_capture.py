@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import warplens as wl
-from warplens.capture import MAGIC, Capture, Device, Launch, read_capture, write_capture
 from warplens.decode import decode
 from warplens.errors import CaptureError, WarplensError
+from warplens.record.capture import MAGIC, Capture, Device, Launch, read_capture, write_capture
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
 

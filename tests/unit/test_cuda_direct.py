@@ -14,9 +14,9 @@ from tests.shim.records import tracks
 from warplens import simulate
 from warplens._cuda.module import find_kernel
 from warplens._cuda.nvrtc import compile_ptx
-from warplens.capture import Launch
 from warplens.ptx.tree import Module, parse
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots
+from warplens.record.capture import Launch
 from warplens.simulate import access, global_memory
 
 pytestmark = needs_nvrtc

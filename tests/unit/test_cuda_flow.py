@@ -16,10 +16,10 @@ from warplens import simulate
 from warplens._cuda import module as module_file
 from warplens._cuda.nvrtc import compile_ptx
 from warplens._cuda.woven import names_in
-from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.launch import memory as driver_memory
 from warplens.record.buffer import BUFFER_BYTES, plan
+from warplens.record.capture import Capture, Launch
 from warplens.trace.model import Trace
 
 pytestmark = needs_nvrtc

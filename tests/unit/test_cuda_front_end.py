@@ -15,9 +15,9 @@ import warplens.cuda as wlcu
 from tests.unit.contexts import Contexts
 from warplens._cuda import module as module_file
 from warplens._cuda.arguments import dim3, pack, stream_handle
-from warplens.capture import Device
 from warplens.errors import UsageError, WarplensError
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, STORES
+from warplens.record.capture import Device
 from warplens.record.layout import HEADER, HEADER_BYTES, TRACK_MAGIC, Kind, TrackState, word0
 from warplens.record.names import NAME_MAGIC, Names, region_id
 

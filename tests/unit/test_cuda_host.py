@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from warplens.capture import read_capture
 from warplens.decode import decode
+from warplens.record.capture import read_capture
 from warplens.record.header import PATH
 
 SHIM = Path(__file__).resolve().parent.parent / "shim"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.shim.records import SLOTS_PER_STEP, step, tracks
-from warplens.capture import Launch, read_capture
 from warplens.decode import decode
+from warplens.record.capture import Launch, read_capture
 from warplens.record.header import PATH
 from warplens.record.layout import TrackState
 

@@ -19,11 +19,11 @@ from warplens import simulate
 from warplens._cuda import module as module_file
 from warplens._cuda.calibrate import measure_woven
 from warplens._cuda.woven import how_for
-from warplens.capture import Device
 from warplens.errors import UsageError, WarplensError
 from warplens.launch import memory as driver_memory
 from warplens.options import Options
 from warplens.ptx.tree import parse
+from warplens.record.capture import Device
 
 pytestmark = needs_nvrtc
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warplens.capture import Capture, Device, Launch
 from warplens.decode import decode
 from warplens.native import load
+from warplens.record.capture import Capture, Device, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, MAX_SM, Kind, TrackState
 from warplens.record.writer import TrackWriter
 from warplens.trace.model import Trace

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from tests.shim.records import SLOTS_PER_STEP, step, tracks
-from warplens.capture import Launch, read_capture
 from warplens.decode import decode
+from warplens.record.capture import Launch, read_capture
 from warplens.record.layout import TrackState
 from warplens.trace.model import Trace
 

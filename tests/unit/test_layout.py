@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warplens.capture import Capture, Device, Launch
 from warplens.decode import decode
 from warplens.record import layout
+from warplens.record.capture import Capture, Device, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind
 from warplens.record.writer import TrackWriter
 

@@ -22,12 +22,12 @@ from warplens import simulate
 from warplens._nvcc.dependencies import asked_apart
 from warplens._nvcc.plan import find_nvcc
 from warplens._nvcc.ptxas import Cubin, Ptxas
-from warplens.capture import Capture, Launch, read_capture
 from warplens.commands import main
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.ptx.tree import Declaration, parse
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES, plan
+from warplens.record.capture import Capture, Launch, read_capture
 from warplens.record.header import PATH
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.record.names import NAMES_BYTES, scan

@@ -17,9 +17,9 @@ from tests.unit.test_cuda_woven import SimulatedDriver
 from warplens import simulate
 from warplens._cuda import module as module_file
 from warplens._cuda.nvrtc import compile_cubin
-from warplens.capture import Capture, Device, Launch
 from warplens.decode import decode
 from warplens.launch import memory as driver_memory
+from warplens.record.capture import Capture, Device, Launch
 from warplens.record.header import PATH
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter

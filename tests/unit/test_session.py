@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import warplens as wl
-from warplens.capture import Launch
 from warplens.errors import UsageError
+from warplens.record.capture import Launch
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
 from warplens.session import active

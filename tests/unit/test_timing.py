@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from tests.unit.contexts import Contexts
-from warplens.capture import Launch
 from warplens.errors import WarplensError
 from warplens.launch import timing
 from warplens.launch.timing import Timings
+from warplens.record.capture import Launch
 from warplens.trace.shift import MEASURED
 
 

@@ -205,7 +205,7 @@ def test_the_host_says_when_each_launch_was_made(monkeypatch: pytest.MonkeyPatch
         def collect(self) -> Any:
             import numpy as np
 
-            from warplens.capture import Launch
+            from warplens.record.capture import Launch
 
             return Launch("k", (1, 1, 1), (32, 1, 1), {}, 0, np.zeros(128, np.uint8), extra={"store": "now"})
 

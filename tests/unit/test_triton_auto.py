@@ -19,10 +19,10 @@ from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 import warplens as wl  # noqa: E402
 from warplens import simulate  # noqa: E402
 from warplens._triton import stages  # noqa: E402
-from warplens.capture import Device  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
 from warplens.launch import buffers, cost  # noqa: E402
 from warplens.launch.woven import WovenKernel  # noqa: E402
+from warplens.record.capture import Device  # noqa: E402
 from warplens.record.layout import HEADER  # noqa: E402
 from warplens.weave.weaving import Selection, capacity_of  # noqa: E402
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from builders import Span, make_trace
 
-from warplens.capture import Capture, Launch
 from warplens.commands import main
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
+from warplens.record.capture import Capture, Launch
 from warplens.record.layout import Kind
 from warplens.record.writer import TrackWriter
 from warplens.trace.model import Trace, empty_table

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.synthetic import make_capture
 from warplens.analyse.roofline import ceilings, place
-from warplens.capture import Capture, Device, write_capture
 from warplens.commands import main
+from warplens.record.capture import Capture, Device, write_capture
 from warplens.view.roof import HEIGHT, MARGIN, WIDTH, roofs
 
 

@@ -13,12 +13,12 @@ from warplens import simulate
 from warplens.auto.ptx import mark_ptx
 from warplens.auto.ptx.value_arrival import arrived
 from warplens.auto.rules import Auto
-from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx.operands import written_by
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Label, parse
+from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
 from warplens.weave.calls import with_parameter
 from warplens.weave.tracks import ZERO

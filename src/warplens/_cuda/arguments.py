@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from warplens.capture import Dim3
 from warplens.errors import UsageError
+from warplens.record.capture import Dim3
 
 _INTEGERS = {1: "b", 2: "h", 4: "i", 8: "q"}
 _FLOATS = {4: "f", 8: "d"}

@@ -10,12 +10,12 @@ from warplens._cuda.arguments import Shape, pack
 from warplens._cuda.driver import Driver
 from warplens._cuda.module import Module
 from warplens._cuda.pending import DeviceBuffer
-from warplens.capture import Capture
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
 from warplens.options import Options
 from warplens.record.buffer import plan
+from warplens.record.capture import Capture
 from warplens.session import Profile
 
 SHAPE = Shape((1, 1, 1), (32, 1, 1))

@@ -12,8 +12,8 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import Device
 from warplens.errors import WarplensError
+from warplens.record.capture import Device
 
 _CLOCK_KHZ, _SM_COUNT, _MAJOR, _MINOR = 13, 16, 75, 76
 _HOST, _DEVICE = 1, 2

@@ -13,10 +13,10 @@ from warplens._cuda.arguments import Shape, dim3, pack, stream_handle
 from warplens._cuda.driver import CAPTURED, Driver, driver
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens._cuda.pending import DeviceBuffer
-from warplens.capture import Dim3
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.ptx.symbols import plain_name
 from warplens.record.buffer import SPARE, plan
+from warplens.record.capture import Dim3
 from warplens.record.names import Names, scan
 from warplens.weave.weaving import Weaving
 

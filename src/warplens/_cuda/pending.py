@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from warplens._cuda.driver import Driver
-from warplens.capture import Device, Dim3, Launch
 from warplens.errors import WarplensError
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, STORES, Plan, ring_slots, trimmed
+from warplens.record.capture import Device, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
 from warplens.record.names import NAMES_BYTES, Names, scan
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from warplens._cuda.arguments import Shape
 from warplens._cuda.driver import Driver
 from warplens._cuda.module import calibrations
-from warplens.capture import Dim3
 from warplens.launch.buffers import Buffers
 from warplens.launch.memory import DriverMemory
 from warplens.launch.recording import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.options import Options
 from warplens.ptx.tree import Declaration, Module, parse
+from warplens.record.capture import Dim3
 from warplens.record.names import Names, scan
 from warplens.session import Profile
 from warplens.weave.direct_only import why_direct

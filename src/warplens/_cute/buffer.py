@@ -14,8 +14,8 @@ from warplens._cuda.arguments import dim3, stream_handle
 from warplens._cuda.driver import driver
 from warplens._cuda.module import wanted_by
 from warplens._cute.memory import CuteBuffer, check_tensor, plan_for
-from warplens.capture import Dim3
 from warplens.errors import UsageError
+from warplens.record.capture import Dim3
 
 live: WeakValueDictionary[int, Buffer] = WeakValueDictionary()
 """Buffers by the address that the DSL reads their argument from."""

@@ -12,9 +12,9 @@ from warplens._intercept import frontend
 from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import by_position, instances, swap
 from warplens._intercept.twins import Unavailable, source_name
-from warplens.capture import Dim3
 from warplens.errors import UsageError
 from warplens.ptx.symbols import plain_name
+from warplens.record.capture import Dim3
 
 Text = Callable[[], str]
 Made = list[tuple[Any, Callable[[str], str]]]

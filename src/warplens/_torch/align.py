@@ -14,9 +14,9 @@ from warplens._torch.fit import Line, fit_intervals
 from warplens._torch.kineto import Slice, TorchTrace
 from warplens._torch.match import Execution, match
 from warplens.analyse.trust import plural
-from warplens.capture import HOST_NS
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx.symbols import base_name
+from warplens.record.capture import HOST_NS
 from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo

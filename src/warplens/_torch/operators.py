@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from warplens._torch.kineto import RUNTIME_CATEGORIES, MemoryEvent, Slice, Thread, TorchTrace
-from warplens.capture import OWN_WORK
+from warplens.record.capture import OWN_WORK
 
 _KINDS = {"cpu_op": "operator", "user_annotation": "annotation"} | dict.fromkeys(RUNTIME_CATEGORIES, "runtime")
 

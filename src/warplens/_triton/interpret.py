@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from warplens.capture import Launch
+from warplens.record.capture import Launch
 from warplens.record.layout import Kind, linear_block, track_stride
 from warplens.record.writer import TrackWriter
 from warplens.weave.marks import KINDS

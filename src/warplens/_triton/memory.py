@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import OWN_WORK, Device
 from warplens.errors import WarplensError
 from warplens.launch.memory import BUDGET_SHARE
+from warplens.record.capture import OWN_WORK, Device
 
 if TYPE_CHECKING:
     from warplens.session import Profile

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.capture import Capture
 from warplens.decode.coverage import coverage
 from warplens.decode.fallback import NumpyDecoder
 from warplens.decode.native import NativeDecoder
@@ -21,6 +20,7 @@ from warplens.decode.windows import Windows, windows
 from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record import clock
+from warplens.record.capture import Capture
 from warplens.trace.arrays import coded, numpy_dtype, to_arrow
 from warplens.trace.columns import LazyColumns
 from warplens.trace.model import Trace

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import Launch
 from warplens.decode.rows import MAX_DETAILS, SPAN, Counter, Detail, Plan, RegionTable, Rows
 from warplens.decode.windows import Windows
 from warplens.native import pointer
+from warplens.record.capture import Launch
 
 _P, _I = ctypes.c_void_p, ctypes.c_int64
 _DETAIL_FIELDS = 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, islice
 
-from warplens.capture import Launch
 from warplens.decode.rows import MAX_DETAILS, Counter, Detail, Rows
 from warplens.decode.windows import Windows
+from warplens.record.capture import Launch
 from warplens.trace.schema import Losses
 
 

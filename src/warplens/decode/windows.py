@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import Launch
+from warplens.record.capture import Launch
 from warplens.record.layout import (
     HEADER,
     HEADER_BYTES,

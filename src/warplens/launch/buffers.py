@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 
-from warplens.capture import Dim3
 from warplens.errors import WarplensError
 from warplens.launch.memory import Buffer, Memory
 from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.record.capture import Dim3
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
 from warplens.session import Profile
 from warplens.weave.weaving import MAX_SHIFT, MIN_SHIFT, shift_for

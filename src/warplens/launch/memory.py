@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens._cuda.driver import driver
-from warplens.capture import Device
 from warplens.errors import WarplensError
+from warplens.record.capture import Device
 
 if TYPE_CHECKING:
     from warplens.session import Profile

@@ -12,8 +12,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from warplens._cuda.driver import Driver, driver
-from warplens.capture import Launch
 from warplens.errors import WarplensError
+from warplens.record.capture import Launch
 from warplens.session import Profile
 from warplens.trace.shift import MEASURED
 

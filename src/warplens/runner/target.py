@@ -8,8 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from warplens.capture import MAGIC
 from warplens.errors import UsageError, closest, did_you_mean
+from warplens.record.capture import MAGIC
 from warplens.trace.columns import PARQUET
 
 _INTERPRETERS = ("python", "python3", "python.exe")

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from warplens import simulate
 from warplens._cuda.driver import Driver, driver
-from warplens.capture import Capture, Device, Dim3, Launch
 from warplens.errors import WarplensError
+from warplens.record.capture import Capture, Device, Dim3, Launch
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import ParamBuffer, capacity_of, shift_for
 

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from warplens.capture import is_capture, read_capture
 from warplens.errors import CaptureError, WarplensError, did_you_mean
 from warplens.files import atomic_write, check_writable
+from warplens.record.capture import is_capture, read_capture
 from warplens.trace.columns import PARQUET, ParquetColumns, open_parquet
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace

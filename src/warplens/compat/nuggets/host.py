@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.export import suffix_of
 from warplens.files import atomic_write
+from warplens.record.capture import Capture, Launch
 from warplens.record.layout import MAX_TAG, Kind, track_stride
 from warplens.record.writer import TrackWriter
 from warplens.trace.model import Trace

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import Capture, Device, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
 from warplens.record.buffer import BUFFER, BUFFER_BYTES, Plan
+from warplens.record.capture import Capture, Device, Launch
 from warplens.record.layout import HEADER, MAX_SLOTS, track_stride
 from warplens.trace.model import Trace
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.capture import Capture, Launch
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
 from warplens.export import perfetto
+from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, MAX_SLOTS, SLOT_BYTES
 from warplens.trace.model import Trace
 
