@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from warplens._cuda.driver import driver
-from warplens.auto.ptx import Marked, mark_ptx
+from warplens.auto.ptx import Marked, ptx_marker
 from warplens.auto.rules import Auto
 from warplens.errors import WarplensError
 from warplens.ptx.syntax import WeaveError
@@ -78,7 +78,7 @@ def marked_text(
     function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
-    marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
+    marked = ptx_marker(module.text(), auto, lambda name: name == symbol)
     if symbol not in marked.sites:
         raise Unavailable("no rule finds anything to mark in it")
     return weave(marked.text, buffer=ParamBuffer(-1), how=how), marked, constants

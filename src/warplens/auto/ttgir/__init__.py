@@ -1,5 +1,5 @@
 """Automatic marks in TTGIR, Triton's IR after all of its own passes: the kernel is optimised before it is marked."""
 
-from warplens.auto.ttgir.mark_ttgir import MarkedIR, mark_ttgir
+from warplens.auto.ttgir.ttgir_marker import MarkedIR, mark_ttgir
 
 __all__ = ["MarkedIR", "mark_ttgir"]
