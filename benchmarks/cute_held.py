@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import warplens.cute as wlc
 from warplens._cuda.driver import driver
 from warplens._cute.memory import CuteBuffer
-from warplens.record.buffer import plan
+from warplens.record.launch_buffer import plan
 from warplens.session import Profile
 
 

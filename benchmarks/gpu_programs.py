@@ -21,7 +21,7 @@ from warplens._cuda.driver import driver
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens._cuda.pending import DeviceBuffer
 from warplens._cuda.woven import FLAGS, WovenBuild, load
-from warplens.record.buffer import SPARE, plan
+from warplens.record.launch_buffer import SPARE, plan
 from warplens.record.layout import HEADER, HEADER_BYTES
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import AnyBuffer, Weaving, shift_for

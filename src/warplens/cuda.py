@@ -29,7 +29,7 @@ from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, want
 from warplens._cuda.pending import DIRECT
 from warplens.errors import UsageError, WarplensError
 from warplens.launch.calibration import Calibration
-from warplens.record.header import INCLUDE
+from warplens.record.c_header import INCLUDE
 
 _ZERO: np.uint64 = np.uint64(0)
 

@@ -27,8 +27,8 @@ from warplens._cuda.module import Module
 from warplens._cuda.pending import DeviceBuffer
 from warplens.decode import decode
 from warplens.errors import WarplensError
-from warplens.record.buffer import BUFFER_BYTES, plan
 from warplens.record.capture import Capture, Launch, read_capture, write_capture
+from warplens.record.launch_buffer import BUFFER_BYTES, plan
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TrackState
 
 HERE = Path(__file__).resolve().parent

@@ -12,8 +12,8 @@ import pytest
 
 from warplens.decode import decode
 from warplens.errors import WarplensError
+from warplens.record.c_header import PATH
 from warplens.record.capture import read_capture
-from warplens.record.header import PATH
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "attention"

@@ -22,7 +22,7 @@ from warplens.decode import decode
 from warplens.ptx import tree
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import Kind
-from warplens.record.writer import TrackWriter
+from warplens.record.track_writer import TrackWriter
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import SymbolBuffer
 

@@ -17,7 +17,7 @@ from warplens.decode import decode
 from warplens.errors import CaptureError, WarplensError
 from warplens.record.capture import MAGIC, Capture, Device, Launch, read_capture, write_capture
 from warplens.record.layout import Kind
-from warplens.record.writer import TrackWriter
+from warplens.record.track_writer import TrackWriter
 
 
 def sample(values: bool = True) -> Capture:

@@ -21,8 +21,8 @@ from warplens._cuda.nvrtc import compile_cubin, cuda_includes
 from warplens.cuda import compile as compile_cuda
 from warplens.cuda import flags
 from warplens.errors import UsageError, WarplensError
-from warplens.record.header import PATH
-from warplens.record.names import scan
+from warplens.record.c_header import PATH
+from warplens.record.name_table import scan
 
 SHIM = Path(__file__).resolve().parent.parent / "shim"
 BENCHMARKS = SHIM.parents[1] / "benchmarks" / "kernels"

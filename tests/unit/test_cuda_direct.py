@@ -15,8 +15,8 @@ from warplens import simulate
 from warplens._cuda.module import find_kernel
 from warplens._cuda.nvrtc import compile_ptx
 from warplens.ptx.tree import Module, parse
-from warplens.record.buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots
 from warplens.record.capture import Launch
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots
 from warplens.simulate import access, global_memory
 
 pytestmark = needs_nvrtc

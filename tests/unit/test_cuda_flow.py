@@ -18,8 +18,8 @@ from warplens._cuda.nvrtc import compile_ptx
 from warplens._cuda.woven import names_in
 from warplens.decode import decode
 from warplens.launch import memory as driver_memory
-from warplens.record.buffer import BUFFER_BYTES, plan
 from warplens.record.capture import Capture, Launch
+from warplens.record.launch_buffer import BUFFER_BYTES, plan
 from warplens.trace.model import Trace
 
 pytestmark = needs_nvrtc

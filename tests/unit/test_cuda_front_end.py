@@ -16,10 +16,10 @@ from tests.unit.contexts import Contexts
 from warplens._cuda import module as module_file
 from warplens._cuda.arguments import dim3, pack, stream_handle
 from warplens.errors import UsageError, WarplensError
-from warplens.record.buffer import BUFFER, BUFFER_BYTES, STORES
 from warplens.record.capture import Device
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, STORES
 from warplens.record.layout import HEADER, HEADER_BYTES, TRACK_MAGIC, Kind, TrackState, word0
-from warplens.record.names import NAME_MAGIC, Names, region_id
+from warplens.record.name_table import NAME_MAGIC, Names, region_id
 
 NAME = struct.pack("<QIIHH", NAME_MAGIC, region_id("work"), 3, 5, 5) + b"work\0k.cu\0"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from warplens.decode import decode
+from warplens.record.c_header import PATH
 from warplens.record.capture import read_capture
-from warplens.record.header import PATH
 
 SHIM = Path(__file__).resolve().parent.parent / "shim"
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warplens.errors import WarplensError
-from warplens.record import header
-from warplens.record.buffer import BUFFER, BUFFER_BYTES, WINDOW, plan, ring_slots, trimmed
+from warplens.record import c_header
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, WINDOW, plan, ring_slots, trimmed
 from warplens.record.layout import HEADER_BYTES, MAX_SLOTS, SLOT_BYTES
-from warplens.record.names import NAME_MAGIC, region_id, scan
+from warplens.record.name_table import NAME_MAGIC, region_id, scan
 
 
 def test_the_generated_header_is_up_to_date() -> None:
-    assert header.PATH.read_text() == header.text(), "run `python -m warplens.record.header`"
+    assert c_header.PATH.read_text() == c_header.text(), "run `python -m warplens.record.c_header`"
 
 
 @given(

@@ -11,8 +11,8 @@ import pytest
 
 from tests.shim.records import SLOTS_PER_STEP, step, tracks
 from warplens.decode import decode
+from warplens.record.c_header import PATH
 from warplens.record.capture import Launch, read_capture
-from warplens.record.header import PATH
 from warplens.record.layout import TrackState
 
 SHIM = Path(__file__).resolve().parent.parent / "shim"

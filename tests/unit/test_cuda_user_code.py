@@ -13,8 +13,8 @@ from tests.unit.test_cuda_compile import OFF, ON, _nvccs, needs_nvrtc, needs_sas
 from warplens._cuda.nvrtc import compile_cubin, cuda_includes
 from warplens.cuda import compile as compile_cuda
 from warplens.errors import WarplensError
-from warplens.record.header import PATH
-from warplens.record.names import NAME_MAGIC, scan
+from warplens.record.c_header import PATH
+from warplens.record.name_table import NAME_MAGIC, scan
 
 VALUES = r"""
 #include <warplens.cuh>

@@ -25,7 +25,7 @@ from warplens._cuda.arguments import Shape
 from warplens._intercept.launches import Kernel, Launches
 from warplens.ptx.tree import parse
 from warplens.record.layout import Kind, word0
-from warplens.record.names import region_id
+from warplens.record.name_table import region_id
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cute"
 LEAST = 24

@@ -13,7 +13,7 @@ from warplens.decode import decode
 from warplens.native import load
 from warplens.record.capture import Capture, Device, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, MAX_SM, Kind, TrackState
-from warplens.record.writer import TrackWriter
+from warplens.record.track_writer import TrackWriter
 from warplens.trace.model import Trace
 
 REGIONS = {1: "load", 2: "mma", 7: "wait", 4096: "store", 1 << 23: "epilogue"}

@@ -9,7 +9,7 @@ from warplens.decode import decode
 from warplens.record import layout
 from warplens.record.capture import Capture, Device, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind
-from warplens.record.writer import TrackWriter
+from warplens.record.track_writer import TrackWriter
 
 
 @pytest.mark.parametrize("kind", list(Kind))

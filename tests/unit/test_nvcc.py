@@ -26,11 +26,11 @@ from warplens.commands import main
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.ptx.tree import Declaration, parse
-from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES, plan
+from warplens.record.c_header import PATH
 from warplens.record.capture import Capture, Launch, read_capture
-from warplens.record.header import PATH
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES, plan
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
-from warplens.record.names import NAMES_BYTES, scan
+from warplens.record.name_table import NAMES_BYTES, scan
 
 SHIM = Path(__file__).resolve().parent.parent / "shim"
 ROOT = SHIM.parents[1]

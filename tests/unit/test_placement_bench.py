@@ -19,10 +19,10 @@ from warplens._cuda import module as module_file
 from warplens._cuda.nvrtc import compile_cubin
 from warplens.decode import decode
 from warplens.launch import memory as driver_memory
+from warplens.record.c_header import PATH
 from warplens.record.capture import Capture, Device, Launch
-from warplens.record.header import PATH
 from warplens.record.layout import Kind
-from warplens.record.writer import TrackWriter
+from warplens.record.track_writer import TrackWriter
 from warplens.trace.model import Trace
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -24,7 +24,7 @@ def _everything_loaded() -> None:
 HELPER = """
     from warplens.record.capture import Launch
     from warplens.record.layout import Kind
-    from warplens.record.writer import TrackWriter
+    from warplens.record.track_writer import TrackWriter
     from warplens.session import active
 
 

@@ -15,7 +15,7 @@ import warplens as wl
 from warplens.errors import UsageError
 from warplens.record.capture import Launch
 from warplens.record.layout import Kind
-from warplens.record.writer import TrackWriter
+from warplens.record.track_writer import TrackWriter
 from warplens.session import active
 
 

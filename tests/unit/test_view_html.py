@@ -18,7 +18,7 @@ from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import Kind
-from warplens.record.writer import TrackWriter
+from warplens.record.track_writer import TrackWriter
 from warplens.trace.model import Trace, empty_table
 from warplens.view import bundle
 from warplens.view.html import Options, report

@@ -14,8 +14,8 @@ from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
 from warplens.options import Options
-from warplens.record.buffer import plan
 from warplens.record.capture import Capture
+from warplens.record.launch_buffer import plan
 from warplens.session import Profile
 
 SHAPE = Shape((1, 1, 1), (32, 1, 1))

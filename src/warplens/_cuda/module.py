@@ -15,9 +15,9 @@ from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens._cuda.pending import DeviceBuffer
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.ptx.symbols import plain_name
-from warplens.record.buffer import SPARE, plan
 from warplens.record.capture import Dim3
-from warplens.record.names import Names, scan
+from warplens.record.launch_buffer import SPARE, plan
+from warplens.record.name_table import Names, scan
 from warplens.weave.weaving import Weaving
 
 if TYPE_CHECKING:

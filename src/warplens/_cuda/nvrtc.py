@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from warplens.errors import WarplensError
-from warplens.record.header import INCLUDE
+from warplens.record.c_header import INCLUDE
 
 _MISTAKES = {
     "'two_wl_Kernels_in_one_function": "two recordings are opened in one function. Write `wl::Kernel k(prof);` once, "

@@ -10,10 +10,10 @@ import numpy as np
 
 from warplens._cuda.driver import Driver
 from warplens.errors import WarplensError
-from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, STORES, Plan, ring_slots, trimmed
 from warplens.record.capture import Device, Dim3, Launch
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, STORES, Plan, ring_slots, trimmed
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
-from warplens.record.names import NAMES_BYTES, Names, scan
+from warplens.record.name_table import NAMES_BYTES, Names, scan
 
 DIRECT = STORES[0]
 

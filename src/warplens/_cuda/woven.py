@@ -22,7 +22,7 @@ from warplens.launch.woven import WovenKernel
 from warplens.options import Options
 from warplens.ptx.tree import Declaration, Module, parse
 from warplens.record.capture import Dim3
-from warplens.record.names import Names, scan
+from warplens.record.name_table import Names, scan
 from warplens.session import Profile
 from warplens.weave.direct_only import why_direct
 from warplens.weave.fit.module_fit import Taken, fitted

@@ -8,8 +8,8 @@ from typing import Any
 from warplens._cuda.driver import Driver
 from warplens._cuda.pending import DeviceBuffer
 from warplens.errors import UsageError
-from warplens.record.buffer import DEFAULT_BYTES, Plan, plan
 from warplens.record.capture import Dim3, Launch
+from warplens.record.launch_buffer import DEFAULT_BYTES, Plan, plan
 from warplens.record.layout import MAX_SLOTS, track_stride
 from warplens.session import Profile
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warplens.errors import UsageError
-from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES
 from warplens.record.layout import (
     HEADER,
     HEADER_BYTES,
@@ -25,7 +25,7 @@ from warplens.record.layout import (
     ValueType,
     split_word0,
 )
-from warplens.record.names import NAMES_BYTES
+from warplens.record.name_table import NAMES_BYTES
 
 DECLARE = ".reg .b32 wl_at, wl_high, wl_left, wl_mask, wl_clock; .reg .pred wl_lead;"
 """wl_at, wl_high: the address of the next slot (no track crosses a 4 GiB boundary); wl_left: `_FULL` and the slots that

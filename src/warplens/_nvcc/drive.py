@@ -22,7 +22,7 @@ from warplens._nvcc.ptxas import Ptxas, Refused
 from warplens.errors import WarplensError
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import parse
-from warplens.record.header import INCLUDE
+from warplens.record.c_header import INCLUDE
 from warplens.weave.direct_only import why_direct
 from warplens.weave.fit.module_fit import fitted
 from warplens.weave.stores.launch_tracks import opened

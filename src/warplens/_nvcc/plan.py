@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warplens.errors import WarplensError
-from warplens.record.header import INCLUDE
+from warplens.record.c_header import INCLUDE
 
 WOVEN = "WARPLENS_WOVEN=1"
 _SHOWN = "#$ "

@@ -11,7 +11,7 @@ import numpy as np
 
 from warplens.record.capture import Launch
 from warplens.record.layout import Kind, linear_block, track_stride
-from warplens.record.writer import TrackWriter
+from warplens.record.track_writer import TrackWriter
 from warplens.weave.marks import KINDS
 
 _Event = tuple[Kind, int, int, int, Any]

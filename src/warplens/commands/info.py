@@ -11,7 +11,7 @@ from rich.markup import escape
 from warplens.analyse.trust import clock_line, plural, warnings_of
 from warplens.commands.common import json_option, print_json, read_trace, stdout, table, time_ns
 from warplens.errors import UsageError
-from warplens.record.header import INCLUDE
+from warplens.record.c_header import INCLUDE
 from warplens.trace.model import Trace
 
 _MOST_LAUNCHES = 12

@@ -68,7 +68,7 @@ inline std::string triple(dim3 d) {
   return "[" + std::to_string(d.x) + "," + std::to_string(d.y) + "," + std::to_string(d.z) + "]";
 }
 
-// Region names that marks left in a module's data; see warplens/record/names.py.
+// Region names that marks left in a module's data; see warplens/record/name_table.py.
 inline void scan_names(const std::vector<unsigned char>& data, std::map<unsigned, std::string>& names) {
   const unsigned long long magic = WL_NAME_MAGIC;
   for (std::size_t at = 0; at + WL_NAME_BYTES <= data.size(); at += 8) {
@@ -229,7 +229,7 @@ class Capture {
     if (!problem.empty()) throw std::runtime_error("warplens: " + problem);
   }
 
-  // What kept warps of a launch from recording; see REFUSALS in warplens/record/buffer.py.
+  // What kept warps of a launch from recording; see REFUSALS in warplens/record/launch_buffer.py.
   static std::string why_not(const Launch& l, std::uint32_t refused) {
     if (refused == WL_REFUSED_BLOCK)
       return l.kernel + ": its marks are woven for blocks of whole warps, and block " + host::triple(l.block) +
@@ -246,7 +246,7 @@ class Capture {
                       "launched with this buffer, and compiled without -DWARPLENS=0?";
   }
 
-  // See Plan.place in warplens/record/buffer.py: no track may cross a 4 GiB boundary.
+  // See Plan.place in warplens/record/launch_buffer.py: no track may cross a 4 GiB boundary.
   static unsigned long long place(unsigned long long at, unsigned long long tracks, unsigned long long stride) {
     const unsigned long long to_boundary = (0ull - (at + WL_BUFFER_BYTES)) & 0xffffffffull;
     return to_boundary >= tracks * stride ? at : at + to_boundary % stride;

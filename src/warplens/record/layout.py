@@ -1,7 +1,7 @@
 """The one definition of what device code writes.
 
 Everything that writes or reads a track takes its numbers from here: the CUDA header's constants are generated from
-this module (`python -m warplens.record.header`), the native decoder gets them as compiler definitions, and the
+this module (`python -m warplens.record.c_header`), the native decoder gets them as compiler definitions, and the
 weaver formats them into PTX.
 
 A launch's buffer is `tracks` tracks of `stride` bytes. A track is one 128-byte header and `capacity` 8-byte slots.

@@ -35,7 +35,7 @@ class SymbolBuffer:
 
 @dataclass(frozen=True)
 class LaunchBuffer:
-    """The buffer is the one that the kernel's wl::Kernel was given, laid out as record/buffer.py says; region ids are
+    """The buffer is the one that the kernel's wl::Kernel was given, laid out as record/launch_buffer.py says; region ids are
     the header's own. See header.py."""
 
 

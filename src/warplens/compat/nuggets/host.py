@@ -25,7 +25,7 @@ from warplens.export import suffix_of
 from warplens.files import atomic_write
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import MAX_TAG, Kind, track_stride
-from warplens.record.writer import TrackWriter
+from warplens.record.track_writer import TrackWriter
 from warplens.trace.model import Trace
 
 WORDS = 4

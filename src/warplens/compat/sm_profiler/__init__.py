@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
-from warplens.record.buffer import BUFFER, BUFFER_BYTES, Plan
 from warplens.record.capture import Capture, Device, Launch
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, Plan
 from warplens.record.layout import HEADER, MAX_SLOTS, track_stride
 from warplens.trace.model import Trace
 

@@ -18,7 +18,7 @@ from triton.language import core  # noqa: E402
 
 from warplens.compat._direct import AT, emit, scalar, start_track, write_record  # noqa: E402
 from warplens.compat.sm_profiler import MAX_EVENTS  # noqa: E402
-from warplens.record.buffer import BUFFER, BUFFER_BYTES  # noqa: E402
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES  # noqa: E402
 from warplens.record.layout import REGION_SHIFT, TRACK_MAGIC, Kind  # noqa: E402
 
 __all__ = ["profiler_event_end", "profiler_event_instant", "profiler_event_start", "profiler_init"]

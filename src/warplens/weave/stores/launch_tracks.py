@@ -1,4 +1,4 @@
-"""Tracks in a launch's buffer as record/buffer.py describes it: what a kernel's `wl::Buffer` points at.
+"""Tracks in a launch's buffer as record/launch_buffer.py describes it: what a kernel's `wl::Buffer` points at.
 
 Programs that nvcc compiled get such buffers from warplens_host.h or `warplens.cuda.buffer`, whose tracks have any size.
 So the prologue does what the constructor of wl::Kernel does (warplens_device.h): it loads the sizes, finds the track,
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from warplens.ptx.operands import written_by
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Comment, Function, Module
-from warplens.record.buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
 from warplens.weave.stores.spread import COUNT, LANE, LANES, POSITION, SpreadTrack
 from warplens.weave.tracks import ZERO, RingTrack, Track, text_of

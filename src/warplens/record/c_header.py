@@ -1,4 +1,4 @@
-"""Writes the constants of `layout` and `buffer` as a C header: `python -m warplens.record.header`."""
+"""Writes the constants of `layout` and `buffer` as a C header: `python -m warplens.record.c_header`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from warplens.record import buffer, layout
-from warplens.record.names import MAX_NAME, NAME_BYTES, NAME_MAGIC, NAMES_BYTES
+from warplens.record import launch_buffer, layout
+from warplens.record.name_table import MAX_NAME, NAME_BYTES, NAME_MAGIC, NAMES_BYTES
 
 INCLUDE = Path(__file__).resolve().parent.parent / "include"
 """The folder of warplens.cuh."""
 PATH = INCLUDE / "warplens_layout.h"
 
 _OPENING = """\
-// Generated from warplens/record/layout.py and buffer.py by `python -m warplens.record.header`; do not edit.
+// Generated from warplens/record/layout.py and buffer.py by `python -m warplens.record.c_header`; do not edit.
 #ifndef WARPLENS_LAYOUT_H
 #define WARPLENS_LAYOUT_H
 """
@@ -33,20 +33,20 @@ def text() -> str:
         "MAX_SLOTS": layout.MAX_SLOTS,
         "MAX_WARPS": layout.MAX_WARPS,
         "TRACK_MAGIC": layout.TRACK_MAGIC,
-        "BUFFER_MAGIC": buffer.BUFFER_MAGIC,
-        "BUFFER_BYTES": buffer.BUFFER_BYTES,
+        "BUFFER_MAGIC": launch_buffer.BUFFER_MAGIC,
+        "BUFFER_BYTES": launch_buffer.BUFFER_BYTES,
         "NAME_BYTES": NAME_BYTES,
         "MAX_NAME": MAX_NAME,
         "NAMES_BYTES": NAMES_BYTES,
-        "MODE_STOP": buffer.FULL_MODES.index("stop"),
-        "MODE_RING": buffer.FULL_MODES.index("ring"),
-        "SPARE": buffer.SPARE,
+        "MODE_STOP": launch_buffer.FULL_MODES.index("stop"),
+        "MODE_RING": launch_buffer.FULL_MODES.index("ring"),
+        "SPARE": launch_buffer.SPARE,
     }
-    values |= {f"REFUSED_{name.upper()}": number for number, name in enumerate(buffer.REFUSALS) if name}
+    values |= {f"REFUSED_{name.upper()}": number for number, name in enumerate(launch_buffer.REFUSALS) if name}
     values |= {f"KIND_{kind.name}": kind.value for kind in layout.Kind}
     values |= {f"STATE_{state.name}": state.value for state in layout.TrackState}
     values |= {f"VALUE_{kind.name}": kind.value for kind in layout.ValueType}
-    values |= _offsets("TRACK", layout.HEADER) | _offsets("BUFFER", buffer.BUFFER)
+    values |= _offsets("TRACK", layout.HEADER) | _offsets("BUFFER", launch_buffer.BUFFER)
     lines = [f"#define WL_{name} {value}u" for name, value in values.items()]
     lines.append(f"#define WL_NAME_MAGIC {NAME_MAGIC:#x}ull")
     return _OPENING + "\n".join(lines) + "\n#endif\n"
