@@ -30,8 +30,8 @@ import numpy.typing as npt
 from gpu_programs import Memory, Program, buffer, context, driver
 
 from warplens.decode import decode
+from warplens.decode.clock.domains import domains
 from warplens.record.capture import Capture, Launch, write_capture
-from warplens.record.domains import domains
 from warplens.trace.model import Trace
 
 Float64 = npt.NDArray[np.float64]

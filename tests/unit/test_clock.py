@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warplens.record.clock import Lines, fit
-from warplens.record.knots import _rising, piecewise
+from warplens.decode.clock.fit import Lines, fit
+from warplens.decode.clock.knots import _rising, piecewise
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 BASE = 1_763_000_000_000_000_000 // 32 * 32
@@ -145,7 +145,7 @@ def test_clocks_that_lie_near_each_other_are_told_apart_with_few_looks_for_knots
     truth = np.sort(rng.integers(0, 200_000, (132, 8)), axis=1).ravel()
     clocks = (truth * 1.755).astype(np.int64) + rng.integers(0, 3_400_000, 132)[sm]
     calls = []
-    monkeypatch.setattr("warplens.record.clock.piecewise", lambda *given: calls.append(given) or piecewise(*given))
+    monkeypatch.setattr("warplens.decode.clock.fit.piecewise", lambda *given: calls.append(given) or piecewise(*given))
     lines = fit(sm, np.zeros_like(sm), clocks, truth // 32 * 32, nominal_mhz=1980.0)
     assert np.abs(lines(sm, clocks) + lines.base_ns - truth).max() < 60
     assert len(calls) < 20

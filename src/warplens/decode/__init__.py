@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.decode.clock import fit
 from warplens.decode.coverage import coverage
 from warplens.decode.fallback import NumpyDecoder
 from warplens.decode.native import NativeDecoder
@@ -19,7 +20,6 @@ from warplens.decode.rows import Counter, Detail, Plan, RegionTable, Rows
 from warplens.decode.windows import Windows, windows
 from warplens.errors import WarplensError
 from warplens.native import load
-from warplens.record import clock
 from warplens.record.capture import Capture
 from warplens.trace.arrays import coded, numpy_dtype, to_arrow
 from warplens.trace.columns import LazyColumns
@@ -113,7 +113,7 @@ def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: 
     )
 
 
-def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float) -> clock.Lines:
+def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float) -> fit.Lines:
     """All anchors: each track's start, its exit, and those between that lie within its lifetime."""
     unit: list[Int64] = []
     clocks: list[Int64] = []
@@ -128,12 +128,12 @@ def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float
         clocks += [view.start_clock, view.exit_clock[view.exited], rows.anchor_clock[inner][good]]
         times += [view.start_ns, view.exit_ns[view.exited], ns[good]]
     if not unit:
-        return clock.fit(*(np.empty(0, np.int64),) * 4)
+        return fit.fit(*(np.empty(0, np.int64),) * 4)
     units_all = np.concatenate(unit)
-    return clock.fit(units_all, units_all // _UNIT, np.concatenate(clocks), np.concatenate(times), nominal_mhz)
+    return fit.fit(units_all, units_all // _UNIT, np.concatenate(clocks), np.concatenate(times), nominal_mhz)
 
 
-def _first_record(tracks: _Tracks, unit: Int64, rows: Rows, lines: clock.Lines) -> int:
+def _first_record(tracks: _Tracks, unit: Int64, rows: Rows, lines: fit.Lines) -> int:
     """The earliest row, in ns since the fit's base: each track's first row is its earliest."""
     used = np.flatnonzero(np.diff(tracks.row_start))
     if not len(used):
@@ -141,7 +141,7 @@ def _first_record(tracks: _Tracks, unit: Int64, rows: Rows, lines: clock.Lines) 
     return int(np.floor(lines(unit[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
-def _clock_summary(lines: clock.Lines) -> ClockFit:
+def _clock_summary(lines: fit.Lines) -> ClockFit:
     if not len(lines.unit):
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
@@ -163,7 +163,7 @@ def _clock_summary(lines: clock.Lines) -> ClockFit:
 
 
 def _launch_infos(
-    capture: Capture, views: list[Windows], lines: clock.Lines, zero: int, covered: list[dict[str, float]]
+    capture: Capture, views: list[Windows], lines: fit.Lines, zero: int, covered: list[dict[str, float]]
 ) -> tuple[LaunchInfo, ...]:
     infos = []
     for number, (launch, view) in enumerate(zip(capture.launches, views, strict=True)):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from warplens.record.domains import LOOKS, ahead, domains, grouped
-from warplens.record.knots import piecewise
+from warplens.decode.clock.domains import LOOKS, ahead, domains, grouped
+from warplens.decode.clock.knots import piecewise
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
