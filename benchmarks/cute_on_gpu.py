@@ -31,7 +31,7 @@ from cutlass.cute.runtime import from_dlpack
 from gpu_programs import context, median
 
 import warplens.cute as wlc
-from warplens._cuda.driver import driver
+from warplens.driver.libcuda import driver
 from warplens.record.capture import Capture, write_capture
 from warplens.session import Profile
 

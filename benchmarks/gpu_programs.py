@@ -16,11 +16,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from warplens._cuda.arguments import dim3, pack
-from warplens._cuda.driver import driver
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens._cuda.pending import DeviceBuffer
 from warplens._cuda.woven import FLAGS, WovenBuild, load
+from warplens.driver.kernel_arguments import dim3, pack
+from warplens.driver.libcuda import driver
 from warplens.record.launch_buffer import SPARE, plan
 from warplens.record.layout import HEADER, HEADER_BYTES
 from warplens.weave.weaver import Woven

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from warplens._cuda.arguments import dim3, stream_handle
 from warplens._cuda.calibrate import measure, measure_woven
-from warplens._cuda.driver import driver
 from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, wanted_by
 from warplens._cuda.pending import DIRECT
+from warplens.driver.kernel_arguments import dim3, stream_handle
+from warplens.driver.libcuda import driver
 from warplens.errors import UsageError, WarplensError
 from warplens.launch.calibration import Calibration
 from warplens.record.c_header import INCLUDE

@@ -97,7 +97,7 @@ def _value(trace: Trace, budget: str) -> float:
 
 def gpu_missing() -> str:
     """Why there is no GPU to profile on, or nothing."""
-    from warplens._cuda.driver import gpu_names
+    from warplens.driver.libcuda import gpu_names
 
     names = gpu_names()
     if names is None:

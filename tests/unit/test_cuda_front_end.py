@@ -14,7 +14,7 @@ import warplens as wl
 import warplens.cuda as wlcu
 from tests.unit.contexts import Contexts
 from warplens._cuda import module as module_file
-from warplens._cuda.arguments import dim3, pack, stream_handle
+from warplens.driver.kernel_arguments import dim3, pack, stream_handle
 from warplens.errors import UsageError, WarplensError
 from warplens.record.capture import Device
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, STORES

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import warplens as wl
-from warplens._cuda.driver import Driver
 from warplens._triton.memory import Buffer
+from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
 from warplens.launch import memory as driver_memory
 from warplens.launch.buffers import Buffers

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from warplens._cuda.arguments import Shape, pack
-from warplens._cuda.driver import Driver
 from warplens._cuda.module import Module
 from warplens._cuda.pending import DeviceBuffer
 from warplens.decode import decode
+from warplens.driver.kernel_arguments import Shape, pack
+from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
 from warplens.options import Options

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warplens import session
-from warplens._cuda.arguments import Shape, dim3, pack, stream_handle
-from warplens._cuda.driver import CAPTURED, Driver, driver
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens._cuda.pending import DeviceBuffer
+from warplens.driver.kernel_arguments import Shape, dim3, pack, stream_handle
+from warplens.driver.libcuda import CAPTURED, Driver, driver
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3

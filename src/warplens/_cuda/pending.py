@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from warplens._cuda.driver import Driver
+from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
 from warplens.record.capture import Device, Dim3, Launch
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, STORES, Plan, ring_slots, trimmed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from warplens._cuda.driver import Driver
 from warplens._cuda.pending import DeviceBuffer
+from warplens.driver.libcuda import Driver
 from warplens.errors import UsageError
 from warplens.record.capture import Dim3, Launch
 from warplens.record.launch_buffer import DEFAULT_BYTES, Plan, plan

@@ -6,12 +6,12 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from warplens._cuda.arguments import Shape
-from warplens._cuda.driver import driver
 from warplens._intercept import frontend, nvrtc
 from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import by_position, swap
 from warplens._intercept.twins import Unavailable, source_name
+from warplens.driver.kernel_arguments import Shape
+from warplens.driver.libcuda import driver
 from warplens.ptx.symbols import plain_name
 
 _LOADERS = ("cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoad", "cuLibraryLoadData", "cuLibraryLoadFromFile")

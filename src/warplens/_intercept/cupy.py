@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from warplens._cuda.arguments import Shape
 from warplens._intercept import frontend
 from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import instances
 from warplens._intercept.twins import Unavailable, source_name
+from warplens.driver.kernel_arguments import Shape
 from warplens.ptx.symbols import plain_name
 
 _ARGUMENTS = (

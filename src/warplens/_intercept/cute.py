@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from warplens._cuda.driver import driver
 from warplens._cute.extra import require_cute
 from warplens._intercept import frontend
 from warplens._intercept.bindings import Arguments
@@ -23,6 +22,7 @@ from warplens._intercept.cute_host import Host, Launch, shape_of
 from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import instances
 from warplens._intercept.twins import Unavailable
+from warplens.driver.libcuda import driver
 from warplens.ptx.symbols import plain_name, remember
 from warplens.ptx.tree import parse
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from warplens import session
-from warplens._cuda.arguments import Shape
-from warplens._cuda.driver import CAPTURED, driver
 from warplens._intercept.twins import Harmful, Twin, Unavailable, twin_of
+from warplens.driver.kernel_arguments import Shape
+from warplens.driver.libcuda import CAPTURED, driver
 from warplens.errors import WarplensError
 from warplens.launch.buffers import Buffers
 from warplens.launch.memory import DriverMemory

@@ -6,9 +6,9 @@ import functools
 import re
 from dataclasses import dataclass
 
-from warplens._cuda.driver import driver
 from warplens.auto.ptx import Marked, ptx_marker
 from warplens.auto.rules import Auto
+from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Declaration, Module, parse

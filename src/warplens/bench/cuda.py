@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from warplens._cuda.driver import gpu_names
 from warplens.bench.backend import Call
 from warplens.bench.method import Method
 from warplens.bench.nvml import Nvml
 from warplens.bench.throttle import Reading
+from warplens.driver.libcuda import gpu_names
 from warplens.errors import UsageError, WarplensError
 
 _MIB = 1 << 20

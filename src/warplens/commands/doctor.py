@@ -12,8 +12,8 @@ import click
 from rich.markup import escape
 
 from warplens import __version__, native
-from warplens._cuda.driver import gpu_names
 from warplens.commands.common import json_option, print_json, stdout
+from warplens.driver.libcuda import gpu_names
 from warplens.view.fitting import Fitting
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from warplens._cuda.driver import Driver, driver
 from warplens.decode import decode
+from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.record.capture import Capture, Launch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from warplens._cuda.driver import driver
+from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
 from warplens.record.capture import Device
 

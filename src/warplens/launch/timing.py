@@ -11,7 +11,7 @@ import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from warplens._cuda.driver import Driver, driver
+from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.record.capture import Launch
 from warplens.session import Profile

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens import simulate
-from warplens._cuda.driver import Driver, driver
+from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.record.capture import Capture, Device, Dim3, Launch
 from warplens.weave.weaver import Woven, weave
