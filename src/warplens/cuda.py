@@ -24,11 +24,11 @@ import numpy as np
 
 from warplens._cuda.calibrate import measure, measure_woven
 from warplens._cuda.module import Kernel, Module, calibrations, new_buffer, wanted_by
-from warplens._cuda.pending import DIRECT
 from warplens.driver.kernel_arguments import dim3, stream_handle
 from warplens.driver.libcuda import driver
 from warplens.errors import UsageError, WarplensError
 from warplens.launch.calibration import Calibration
+from warplens.launch.direct import DIRECT
 from warplens.record.c_header import INCLUDE
 
 _ZERO: np.uint64 = np.uint64(0)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from warplens._cuda.module import Module
-from warplens._cuda.pending import DeviceBuffer
 from warplens.decode import decode
 from warplens.driver.kernel_arguments import Shape, pack
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
+from warplens.launch.direct import DeviceBuffer
 from warplens.options import Options
 from warplens.record.capture import Capture
 from warplens.record.launch_buffer import plan

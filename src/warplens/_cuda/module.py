@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from warplens import session
 from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
-from warplens._cuda.pending import DeviceBuffer
 from warplens.driver.kernel_arguments import Shape, dim3, pack, stream_handle
 from warplens.driver.libcuda import CAPTURED, Driver, driver
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.launch.direct import DeviceBuffer
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 from warplens.record.launch_buffer import SPARE, plan

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from warplens._cuda.pending import DeviceBuffer
 from warplens.driver.libcuda import Driver
 from warplens.errors import UsageError
+from warplens.launch.direct import DeviceBuffer
 from warplens.record.capture import Dim3, Launch
 from warplens.record.launch_buffer import DEFAULT_BYTES, Plan, plan
 from warplens.record.layout import MAX_SLOTS, track_stride
