@@ -48,7 +48,7 @@ def child(target: str, name: str, rules: str) -> None:
 
 
 def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
-    from warplens import frontends
+    from warplens.frontends import import_hook
     from warplens.runner.activity import Activity
     from warplens.runner.program import Program, execute
     from warplens.session import Profile
@@ -65,7 +65,7 @@ def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
         asked: dict[str, Any] = {"auto": True} if rules == "default" else {"auto": rules, "least_occupancy": 0.0}
         profile = Profile(None, launches=RECORDED, **asked)
         with profile:
-            stop = frontends.watch(lambda library, error: profile.note(library, str(error)))
+            stop = import_hook.watch(lambda library, error: profile.note(library, str(error)))
             result["exit_code"] = execute(program).code
             stop()
             activity.stop()

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from warplens import frontends
 from warplens.auto.rules import Coverage
 from warplens.decorate import F, inside
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
+from warplens.frontends import import_hook
 from warplens.options import Options
 from warplens.record.capture import HOST_NS, Capture, Device, Launch
 from warplens.trace.model import Trace, empty_table
@@ -160,7 +160,7 @@ class Profile:
             for hook in list(hooks) if self.enabled else ():
                 self.join(hook)
             if self.enabled and self.options.hands_on:
-                self._opened.append(frontends.watch(lambda library, error: self.note(library, str(error))))
+                self._opened.append(import_hook.watch(lambda library, error: self.note(library, str(error))))
         except BaseException:
             self.pause()
             raise

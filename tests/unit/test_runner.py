@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from warplens import frontends
 from warplens.auto.rules import DEFAULT
 from warplens.errors import UsageError
+from warplens.frontends import import_hook
 from warplens.runner.activity import Activity
 from warplens.runner.arguments import numbers, split
 from warplens.runner.listing import list_kernels
@@ -70,7 +70,7 @@ def test_an_old_triton_is_said_and_not_in_the_programs_way(monkeypatch: pytest.M
     monkeypatch.setattr(frontend, "attach", frontend.attach.__wrapped__)
     monkeypatch.setattr("triton.__version__", "3.1.0")
     heard: dict[str, str] = {}
-    stop = frontends.watch(lambda library, error: heard.update({library: str(error)}))
+    stop = import_hook.watch(lambda library, error: heard.update({library: str(error)}))
     stop()
     assert "triton 3.1 is too old" in heard["triton"]
 
@@ -102,7 +102,7 @@ def test_a_callback_comes_once_when_the_module_is_complete(module: str) -> None:
         calls.append((name, hasattr(sys.modules[module], "DONE")))
 
     before = list(sys.meta_path)
-    stop = frontends.when_imported({module: seen, f"{module}.inner": seen, "no_such_module_at_all": seen})
+    stop = import_hook.when_imported({module: seen, f"{module}.inner": seen, "no_such_module_at_all": seen})
     imported = importlib.import_module(module)
     importlib.reload(imported)
     assert calls == [(f"{module}.inner", False), (module, True)]
@@ -112,7 +112,7 @@ def test_a_callback_comes_once_when_the_module_is_complete(module: str) -> None:
     stop()
     stop()
     assert sys.meta_path == before
-    frontends.when_imported({module: seen})()
+    import_hook.when_imported({module: seen})()
     assert calls[2:] == [(module, True)]
 
 

@@ -17,7 +17,7 @@ from warplens._torch.kineto import TorchTrace, read_torch
 from warplens._torch.operators import Kernel, Operator, Summary, summarise
 from warplens.errors import WarplensError
 from warplens.files import atomic_write
-from warplens.frontends import when_imported
+from warplens.frontends.import_hook import when_imported
 from warplens.trace.model import Trace, empty_table
 from warplens.wrap import wrap
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from warplens import frontends
 from warplens.auto.rules import ALL, CLASSES, MOST_MARKS
 from warplens.commands import run_list
 from warplens.commands.common import force_option, json_option, print_json, stderr
 from warplens.commands.run_report import describe, document
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
+from warplens.frontends import import_hook
 from warplens.runner.arguments import numbers, split
 from warplens.runner.companion import COMPANIONS, Companion, Found, companion
 from warplens.runner.program import Outcome, Program, execute
@@ -190,7 +190,7 @@ def _run(program: Program, profile: Profile, companions: Sequence[Companion]) ->
     try:
         with profile, ExitStack() as stack:
             # Also where no automatic marks are asked for: what ran is counted by the front ends.
-            stack.callback(frontends.watch(lambda library, error: profile.note(library, str(error))))
+            stack.callback(import_hook.watch(lambda library, error: profile.note(library, str(error))))
             for one in companions:
                 stack.enter_context(one.around())
             outcome = execute(program)

@@ -6,11 +6,11 @@ import re
 
 from rich.markup import escape
 
-from warplens import frontends
 from warplens.analyse.trust import plural
 from warplens.commands.common import print_json, stderr, stdout, table, time_ns
 from warplens.commands.run_report import short
 from warplens.errors import WarplensError
+from warplens.frontends import import_hook
 from warplens.runner.activity import Activity
 from warplens.runner.listing import Listed, list_kernels
 from warplens.runner.program import Outcome, Program, execute
@@ -62,7 +62,7 @@ def run(program: Program, *, kernels: str | None, as_json: bool) -> int:
 def _watched(program: Program, profile: Profile, activity: Activity) -> Outcome:
     activity.start()
     profile.resume()
-    stop = frontends.watch(lambda library, error: profile.note(library, str(error)))
+    stop = import_hook.watch(lambda library, error: profile.note(library, str(error)))
     try:
         return execute(program)
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from warplens.frontends import when_imported
+from warplens.frontends.import_hook import when_imported
 from warplens.wrap import wrap
 
 _LIBRARIES = ("torch", "cupy", "numba.cuda", "cuda.core", "cutlass.cutlass_dsl")
