@@ -31,7 +31,7 @@ from placement import BAR_NS, measure
 
 import warplens as wl
 import warplens.cuda as wlcu
-from warplens._cuda.calibrate import SOURCE
+from warplens.frontends.cuda.calibrate import SOURCE
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS
 
 REPEATS, WARM_UP = 200, 20

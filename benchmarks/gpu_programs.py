@@ -16,10 +16,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
-from warplens._cuda.woven import FLAGS, WovenBuild, load
 from warplens.driver.kernel_arguments import dim3, pack
 from warplens.driver.libcuda import driver
+from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
+from warplens.frontends.cuda.woven import FLAGS, WovenBuild, load
 from warplens.launch.direct import DeviceBuffer
 from warplens.record.launch_buffer import SPARE, plan
 from warplens.record.layout import HEADER, HEADER_BYTES

@@ -21,11 +21,11 @@ import pytest
 import warplens as wl
 import warplens.cuda as wlcu
 from tests.shim.records import SLOTS_PER_STEP, step, tracks
-from warplens._cuda.module import Module
 from warplens.decode import decode
 from warplens.driver.kernel_arguments import pack
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
+from warplens.frontends.cuda.module import Module
 from warplens.launch.direct import DeviceBuffer
 from warplens.record.capture import Capture, Launch, read_capture, write_capture
 from warplens.record.launch_buffer import BUFFER_BYTES, plan

@@ -21,11 +21,11 @@ import warplens.cuda as wlcu
 from tests.gpu import test_cuda
 from tests.gpu.test_cuda import SAXPY, SHIM, Ints, in_parallel
 from tests.shim.records import SLOTS_PER_STEP, step, tracks
-from warplens._cuda.module import find_kernel, kernel_names
 from warplens.decode import decode
 from warplens.driver.kernel_arguments import pack
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
+from warplens.frontends.cuda.module import find_kernel, kernel_names
 from warplens.launch.direct import DeviceBuffer
 from warplens.record.capture import Capture, Launch, read_capture
 from warplens.record.launch_buffer import BUFFER_BYTES, SPARE, plan

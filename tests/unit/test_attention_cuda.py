@@ -117,8 +117,8 @@ def test_the_overflowing_softmax_overflows_and_its_trace_says_where(program: Pat
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 def test_every_kernel_compiles_for(arch: str) -> None:
-    from warplens._cuda.module import kernel_names
-    from warplens._cuda.nvrtc import compile_cubin
+    from warplens.frontends.cuda.module import kernel_names
+    from warplens.frontends.cuda.nvrtc import compile_cubin
 
     found: set[str] = set()
     try:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from warplens._cuda.module import Module, find_kernel, kernel_names, plain_name
-from warplens._cuda.nvrtc import compile_cubin, cuda_includes
 from warplens.cuda import compile as compile_cuda
 from warplens.cuda import flags
 from warplens.errors import UsageError, WarplensError
+from warplens.frontends.cuda.module import Module, find_kernel, kernel_names, plain_name
+from warplens.frontends.cuda.nvrtc import compile_cubin, cuda_includes
 from warplens.record.c_header import PATH
 from warplens.record.name_table import scan
 

@@ -12,8 +12,8 @@ from test_cuda_compile import KERNELS, ON, RING, needs_nvrtc
 
 from tests.shim.records import tracks
 from warplens import simulate
-from warplens._cuda.module import find_kernel
-from warplens._cuda.nvrtc import compile_ptx
+from warplens.frontends.cuda.module import find_kernel
+from warplens.frontends.cuda.nvrtc import compile_ptx
 from warplens.ptx.tree import Module, parse
 from warplens.record.capture import Launch
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots

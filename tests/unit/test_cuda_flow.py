@@ -13,10 +13,10 @@ import warplens.cuda as wlcu
 from tests.unit.test_cuda_compile import OFF, ON, needs_nvrtc
 from tests.unit.test_cuda_woven import SimulatedDriver
 from warplens import simulate
-from warplens._cuda import module as module_file
-from warplens._cuda.nvrtc import compile_ptx
-from warplens._cuda.woven import names_in
 from warplens.decode import decode
+from warplens.frontends.cuda import module as module_file
+from warplens.frontends.cuda.nvrtc import compile_ptx
+from warplens.frontends.cuda.woven import names_in
 from warplens.launch import memory as driver_memory
 from warplens.record.capture import Capture, Launch
 from warplens.record.launch_buffer import BUFFER_BYTES, plan

@@ -13,9 +13,9 @@ import pytest
 import warplens as wl
 import warplens.cuda as wlcu
 from tests.unit.contexts import Contexts
-from warplens._cuda import module as module_file
 from warplens.driver.kernel_arguments import dim3, pack, stream_handle
 from warplens.errors import UsageError, WarplensError
+from warplens.frontends.cuda import module as module_file
 from warplens.record.capture import Device
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, STORES
 from warplens.record.layout import HEADER, HEADER_BYTES, TRACK_MAGIC, Kind, TrackState, word0

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_cuda_compile import OFF, ON, _nvccs, needs_nvrtc, needs_sass, sass
-from warplens._cuda.nvrtc import compile_cubin, cuda_includes
 from warplens.cuda import compile as compile_cuda
 from warplens.errors import WarplensError
+from warplens.frontends.cuda.nvrtc import compile_cubin, cuda_includes
 from warplens.record.c_header import PATH
 from warplens.record.name_table import NAME_MAGIC, scan
 

@@ -15,9 +15,9 @@ import warplens.cuda as wlcu
 from tests.unit.test_cuda_compile import needs_nvrtc
 from tests.unit.test_cuda_woven import SimulatedDriver
 from warplens import simulate
-from warplens._cuda import module as module_file
-from warplens._cuda.nvrtc import compile_cubin
 from warplens.decode import decode
+from warplens.frontends.cuda import module as module_file
+from warplens.frontends.cuda.nvrtc import compile_cubin
 from warplens.launch import memory as driver_memory
 from warplens.record.c_header import PATH
 from warplens.record.capture import Capture, Device, Launch

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from warplens._cuda.module import calibrations
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import Driver
+from warplens.frontends.cuda.module import calibrations
 from warplens.launch.buffers import Buffers
 from warplens.launch.memory import DriverMemory
 from warplens.launch.recording import weaving

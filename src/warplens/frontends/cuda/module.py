@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warplens import session
-from warplens._cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens.driver.kernel_arguments import Shape, dim3, pack, stream_handle
 from warplens.driver.libcuda import CAPTURED, Driver, driver
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens.launch.direct import DeviceBuffer
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
@@ -21,7 +21,7 @@ from warplens.record.name_table import Names, scan
 from warplens.weave.weaving import Weaving
 
 if TYPE_CHECKING:
-    from warplens._cuda.woven import Loaded, WovenBuild
+    from warplens.frontends.cuda.woven import Loaded, WovenBuild
 
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
@@ -116,7 +116,7 @@ class Module:
     @functools.cached_property
     def ptx(self) -> str | None:
         """The PTX with marks for the weaver; None where marks are to be compiled the direct way."""
-        from warplens._cuda import woven
+        from warplens.frontends.cuda import woven
 
         if not self._weave:
             return None
@@ -128,7 +128,7 @@ class Module:
 
     def woven(self, how: Weaving) -> WovenBuild | None:
         """The module with its marks woven in; None where that cannot be."""
-        from warplens._cuda import woven
+        from warplens.frontends.cuda import woven
 
         lib = driver()
         key = lib.context(), how
@@ -147,7 +147,7 @@ class Module:
 
     def regions(self) -> dict[int, str]:
         """The names of the marks in the source, by id."""
-        from warplens._cuda import woven
+        from warplens.frontends.cuda import woven
 
         # Not of the cubin where it need not compile: the weaver finds its way into functions without a wl::Link.
         return dict((scan(self.cubin()) if self.ptx is None else woven.names_in(self.ptx)).regions)
@@ -206,7 +206,7 @@ class Kernel:
         """The woven function, its parameters' sizes and its buffer; None where its marks are not woven."""
         if self._module.ptx is None:
             return None
-        from warplens._cuda import woven
+        from warplens.frontends.cuda import woven
 
         profile.options.refuse("CUDA kernels", "buffer")
         how = woven.how_for(profile.options, shape.block)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from warplens._cuda.module import Module
 from warplens.decode import decode
 from warplens.driver.kernel_arguments import Shape, pack
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
+from warplens.frontends.cuda.module import Module
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
 from warplens.launch.direct import DeviceBuffer
 from warplens.options import Options
@@ -67,7 +67,7 @@ def measure(lib: Driver, arch: str, full: str) -> Calibration:
 
 def measure_woven(lib: Driver, arch: str, full: str) -> dict[str, Calibration]:
     """The same with its marks woven in, by where their stores are; empty where that cannot be."""
-    from warplens._cuda import woven
+    from warplens.frontends.cuda import woven
 
     options = Options(full=full, records_per_warp=2 * SLOTS * ROUNDS)
     module = _module(arch, woven=True)
