@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from warplens._triton.ptxas import Resources
+from warplens.frontends.triton.ptxas import Resources
 
 NOP, NONE = 0x7918, 7
 STALL, WRITE, READ, WAITS = 41, 46, 49, 52

@@ -31,7 +31,7 @@ import triton.profiler.mode as pmode
 from triton.profiler.hooks.instrumentation import InstrumentationHook
 
 import warplens.triton as wlt
-from warplens._triton import frontend
+from warplens.frontends.triton import frontend
 from warplens.record.layout import HEADER, HEADER_BYTES, RECORD
 from warplens.session import Profile
 from warplens.weave.weaving import Weaving

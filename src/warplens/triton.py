@@ -16,12 +16,12 @@ records. Under TRITON_INTERPRET=1 the same marks record host time per program.
 
 from __future__ import annotations
 
-from warplens._triton.extra import require_triton
+from warplens.frontends.triton.extra import require_triton
 
 require_triton()
 
-from warplens._triton.frontend import attach  # noqa: E402
-from warplens._triton.marks import anchor, async_begin, async_end, begin, end, instant, region, value  # noqa: E402
+from warplens.frontends.triton.frontend import attach  # noqa: E402
+from warplens.frontends.triton.marks import anchor, async_begin, async_end, begin, end, instant, region, value  # noqa: E402
 
 __all__ = ["anchor", "async_begin", "async_end", "begin", "end", "instant", "region", "value"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from warplens import simulate
-from warplens._triton import memory
+from warplens.frontends.triton import memory
 
 
 @dataclass

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import warplens as wl
-from warplens._triton.memory import Buffer
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
+from warplens.frontends.triton.memory import Buffer
 from warplens.launch import memory as driver_memory
 from warplens.launch.buffers import Buffers
 from warplens.launch.woven import WovenKernel

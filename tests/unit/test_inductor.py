@@ -19,7 +19,7 @@ from triton import knobs
 from triton.compiler import ASTSource
 
 import warplens as wl
-from warplens._triton import inductor
+from warplens.frontends.triton import inductor
 from warplens.launch import timing
 from warplens.launch.buffers import Buffers
 

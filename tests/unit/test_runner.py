@@ -66,7 +66,7 @@ def test_what_c_code_prints_does_not_reach_the_json_on_stdout() -> None:
 
 
 def test_an_old_triton_is_said_and_not_in_the_programs_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    frontend = importlib.import_module("warplens._triton.frontend")
+    frontend = importlib.import_module("warplens.frontends.triton.frontend")
     monkeypatch.setattr(frontend, "attach", frontend.attach.__wrapped__)
     monkeypatch.setattr("triton.__version__", "3.1.0")
     heard: dict[str, str] = {}

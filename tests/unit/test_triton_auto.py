@@ -18,8 +18,8 @@ from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 
 import warplens as wl  # noqa: E402
 from warplens import simulate  # noqa: E402
-from warplens._triton import stages  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
+from warplens.frontends.triton import stages  # noqa: E402
 from warplens.launch import buffers, cost  # noqa: E402
 from warplens.launch.woven import WovenKernel  # noqa: E402
 from warplens.record.capture import Device  # noqa: E402
@@ -226,7 +226,7 @@ def test_few_warps_pay_for_their_own_records_and_many_for_the_stores_of_their_sm
 
 
 def test_harm_runs_the_kernel_unmarked_and_says_why_or_fails(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    from warplens._triton.safety import Guard
+    from warplens.frontends.triton.safety import Guard
 
     monkeypatch.setattr(Guard, "problem", lambda self, marked: "with marks it would spill 8 bytes")
     with pytest.raises(

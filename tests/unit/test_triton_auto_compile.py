@@ -17,9 +17,9 @@ import plain_kernels as kernels  # noqa: E402
 from plain_jobs import CAPABILITY, blackwell_job, plain_jobs  # noqa: E402
 from triton_examples import Job, assemble  # noqa: E402
 
-from warplens._triton.compile import CompileHook, Recipe  # noqa: E402
 from warplens.auto.rules import Auto  # noqa: E402
 from warplens.auto.ttgir import ttgir_marker  # noqa: E402
+from warplens.frontends.triton.compile import CompileHook, Recipe  # noqa: E402
 from warplens.weave.weaving import Weaving  # noqa: E402
 
 SOURCE = Path(kernels.__file__).read_text().splitlines()

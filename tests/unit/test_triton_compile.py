@@ -15,11 +15,11 @@ import triton.language as tl  # noqa: E402
 from triton_examples import Job, assemble, jobs  # noqa: E402
 
 import warplens.triton as wlt  # noqa: E402
-from warplens._triton.assemble import Assembled  # noqa: E402
-from warplens._triton.assemble import assemble as assembled  # noqa: E402
-from warplens._triton.cached import in_cubin  # noqa: E402
-from warplens._triton.compile import CompileHook, Recipe  # noqa: E402
-from warplens._triton.extra import triton_version  # noqa: E402
+from warplens.frontends.triton.assemble import Assembled  # noqa: E402
+from warplens.frontends.triton.assemble import assemble as assembled  # noqa: E402
+from warplens.frontends.triton.cached import in_cubin  # noqa: E402
+from warplens.frontends.triton.compile import CompileHook, Recipe  # noqa: E402
+from warplens.frontends.triton.extra import triton_version  # noqa: E402
 from warplens.weave.weaver import weave  # noqa: E402
 from warplens.weave.weaving import Selection, Weaving  # noqa: E402
 
@@ -73,7 +73,7 @@ def test_the_plain_kernel_is_assembled_for_its_registers_unless_it_was_before(
         texts.append(ptx)
         return assembled(stage, ptx, metadata)
 
-    monkeypatch.setattr("warplens._triton.assemble.assemble", watched)
+    monkeypatch.setattr("warplens.frontends.triton.assemble.assemble", watched)
     hook.install()
     try:
         mode = triton.knobs.compilation.instrumentation_mode

@@ -17,9 +17,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 
-from warplens._triton.assemble import Assembled, Fitting
-from warplens._triton.assemble import assemble as assembled
-from warplens._triton.ptxas import Resources
+from warplens.frontends.triton.assemble import Assembled, Fitting
+from warplens.frontends.triton.assemble import assemble as assembled
+from warplens.frontends.triton.ptxas import Resources
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import Weaving
 

@@ -14,8 +14,8 @@ from typing import Any
 from warplens.errors import WarplensError
 
 ATTACH = {
-    "triton": "warplens._triton.frontend",
-    "torch._inductor.runtime.triton_heuristics": "warplens._triton.inductor",
+    "triton": "warplens.frontends.triton.frontend",
+    "torch._inductor.runtime.triton_heuristics": "warplens.frontends.triton.inductor",
     "cupy": "warplens._intercept.cupy",
     "cuda.core": "warplens._intercept.core",
     "cuda.bindings.driver": "warplens._intercept.bindings",

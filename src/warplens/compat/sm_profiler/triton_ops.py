@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warplens._triton.extra import require_triton
+from warplens.frontends.triton.extra import require_triton
 
 require_triton()
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from warplens import session
-from warplens._triton import memory
-from warplens._triton.compile import CompileHook
-from warplens._triton.launch import pass_on, tuning, woven_kernel
-from warplens._triton.stages import REMARKS
 from warplens.files import cache_folder
+from warplens.frontends.triton import memory
+from warplens.frontends.triton.compile import CompileHook
+from warplens.frontends.triton.launch import pass_on, tuning, woven_kernel
+from warplens.frontends.triton.stages import REMARKS
 from warplens.launch.timing import Timings
 from warplens.session import Profile
 from warplens.wrap import wrap

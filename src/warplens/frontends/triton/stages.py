@@ -13,17 +13,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from warplens._triton import override
-from warplens._triton.assemble import Fitting, assemble
-from warplens._triton.ptxas import Resources, ptxas_error
-from warplens._triton.room import shared_buffer
-from warplens._triton.safety import Guard, threads_of
 from warplens.auto.ptx import fill
 from warplens.auto.rules import Auto
 from warplens.auto.ttgir import MarkedIR, ttgir_marker
 from warplens.auto.ttgir.emit import begin_at_once, declare_counters
 from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.errors import WarplensError
+from warplens.frontends.triton import override
+from warplens.frontends.triton.assemble import Fitting, assemble
+from warplens.frontends.triton.ptxas import Resources, ptxas_error
+from warplens.frontends.triton.room import shared_buffer
+from warplens.frontends.triton.safety import Guard, threads_of
 from warplens.record.layout import SLOT_BYTES
 from warplens.weave.fit.registers import limited
 from warplens.weave.marks import PREFIX
@@ -31,7 +31,7 @@ from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, Weaving
 
 if TYPE_CHECKING:
-    from warplens._triton.compile import Recipe
+    from warplens.frontends.triton.compile import Recipe
 
 SCRATCH_BYTES = 128
 """What a woven kernel asks Triton for per block. Only that it is not zero matters: the allocator sizes the buffer."""

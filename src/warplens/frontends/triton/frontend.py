@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from warplens import session
-from warplens._triton import interpret
-from warplens._triton.compile import CompileHook, Recipe
-from warplens._triton.extra import require_triton
-from warplens._triton.launch import LaunchHook
 from warplens.errors import UsageError, WarplensError
+from warplens.frontends.triton import interpret
+from warplens.frontends.triton.compile import CompileHook, Recipe
+from warplens.frontends.triton.extra import require_triton
+from warplens.frontends.triton.launch import LaunchHook
 from warplens.launch.recording import weaving
 from warplens.options import Options
 from warplens.session import Profile

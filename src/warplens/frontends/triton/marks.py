@@ -10,8 +10,8 @@ from typing import Any
 import triton.language as tl
 from triton.language import core
 
-from warplens._triton import interpret
 from warplens.errors import UsageError
+from warplens.frontends.triton import interpret
 from warplens.record.layout import MAX_TAG
 from warplens.weave.marks import ANCHOR, mark_text
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from warplens._triton import memory
-from warplens._triton.stages import METADATA, REMARKS
 from warplens.errors import WarplensError
+from warplens.frontends.triton import memory
+from warplens.frontends.triton.stages import METADATA, REMARKS
 from warplens.launch.buffers import Buffers
 from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel

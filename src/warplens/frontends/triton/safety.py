@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from warplens._triton.ptxas import Resources
+from warplens.frontends.triton.ptxas import Resources
 
 
 @dataclass(frozen=True)

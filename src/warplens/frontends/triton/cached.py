@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from warplens._triton.ptxas import Resources
+from warplens.frontends.triton.ptxas import Resources
 from warplens.wrap import wrap
 
 _REGISTERS, _FRAME = rb"\x04\x2f\x08\x00.{4}(.{4})", rb"\x04\x11\x08\x00.{4}(.{4})"

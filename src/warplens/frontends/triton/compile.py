@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warplens._triton import cached
-from warplens._triton.extra import set_knob, triton_version
-from warplens._triton.override import SUFFIX
-from warplens._triton.stages import Compilation
 from warplens.auto.rules import Auto
+from warplens.frontends.triton import cached
+from warplens.frontends.triton.extra import set_knob, triton_version
+from warplens.frontends.triton.override import SUFFIX
+from warplens.frontends.triton.stages import Compilation
 from warplens.record.layout import LAYOUT_VERSION
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import Weaving

@@ -11,9 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warplens._triton import cached
-from warplens._triton.ptxas import Resources, listening, ptxas_error
-from warplens._triton.safety import Guard, threads_of
+from warplens.frontends.triton import cached
+from warplens.frontends.triton.ptxas import Resources, listening, ptxas_error
+from warplens.frontends.triton.safety import Guard, threads_of
 from warplens.weave.fit.registers import Made, fit, limitable, limited
 
 Stage = Callable[[Any, dict[str, Any]], Any]
