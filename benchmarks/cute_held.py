@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import warplens.cute as wlc
-from warplens._cute.memory import CuteBuffer
 from warplens.driver.libcuda import driver
+from warplens.frontends.cute.memory import CuteBuffer
 from warplens.record.launch_buffer import plan
 from warplens.session import Profile
 

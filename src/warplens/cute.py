@@ -23,14 +23,14 @@ profile the kernel records nothing.
 
 from __future__ import annotations
 
-from warplens._cute.extra import require_cute
+from warplens.frontends.cute.extra import require_cute
 
 require_cute()
 
-from warplens._cute.buffer import Buffer  # noqa: E402
-from warplens._cute.kernel import kernel, watch_returns  # noqa: E402
-from warplens._cute.launch import watch_launches  # noqa: E402
-from warplens._cute.marks import Token, anchor, async_begin, async_end, begin, end, instant, region, value  # noqa: E402
+from warplens.frontends.cute.buffer import Buffer  # noqa: E402
+from warplens.frontends.cute.kernel import kernel, watch_returns  # noqa: E402
+from warplens.frontends.cute.launch import watch_launches  # noqa: E402
+from warplens.frontends.cute.marks import Token, anchor, async_begin, async_end, begin, end, instant, region, value  # noqa: E402
 
 __all__ = [
     "Buffer", "Token", "anchor", "async_begin", "async_end", "begin", "buffer", "end", "instant", "kernel", "region",

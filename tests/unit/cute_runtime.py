@@ -14,8 +14,8 @@ from cutlass.base_dsl import dsl
 from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 from fake_driver import FakeDriver, fake_driver
 
-from warplens._cute import buffer as buffer_file
 from warplens._intercept import cute, cute_host
+from warplens.frontends.cute import buffer as buffer_file
 from warplens.ptx import tree
 
 _INT, _AT = ctypes.c_int32, ctypes.c_void_p

@@ -17,8 +17,8 @@ from cutlass import Int32, Int64, cute
 import warplens as wl
 import warplens.cute as wlc
 from warplens import simulate
-from warplens._cute import ptx as cute_ptx
 from warplens.errors import UsageError, WarplensError
+from warplens.frontends.cute import ptx as cute_ptx
 from warplens.ptx import tree
 
 
@@ -357,7 +357,7 @@ def test_a_kernel_that_never_reaches_its_first_line_is_an_error(gpu: Gpu) -> Non
 def test_a_missing_or_old_dsl_is_told_with_the_line_that_gets_it(
     version: str | None, message: str, monkeypatch: Any
 ) -> None:
-    from warplens._cute import extra
+    from warplens.frontends.cute import extra
 
     if version is None:
         monkeypatch.setattr(extra, "find_spec", lambda name: None)

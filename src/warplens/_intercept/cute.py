@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from warplens._cute.extra import require_cute
 from warplens._intercept import frontend
 from warplens._intercept.bindings import Arguments
 from warplens._intercept.cute_host import Host, Launch, shape_of
@@ -23,6 +22,7 @@ from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import instances
 from warplens._intercept.twins import Unavailable
 from warplens.driver.libcuda import driver
+from warplens.frontends.cute.extra import require_cute
 from warplens.ptx.symbols import plain_name, remember
 from warplens.ptx.tree import parse
 
@@ -238,5 +238,5 @@ def _has_hand_marks(text: str, symbol: str) -> bool:
 
 def _takes_buffer(exe_args: list[Any]) -> bool:
     """Whether a `wlc.buffer` is among the arguments of a function."""
-    buffers = sys.modules.get("warplens._cute.buffer")
+    buffers = sys.modules.get("warplens.frontends.cute.buffer")
     return buffers is not None and any(getattr(one, "value", one) in buffers.live for one in exe_args)

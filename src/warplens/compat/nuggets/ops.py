@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from warplens._cute.extra import require_cute
+from warplens.frontends.cute.extra import require_cute
 
 require_cute()
 
@@ -19,9 +19,9 @@ from cutlass._mlir.dialects import llvm  # noqa: E402
 from cutlass.base_dsl.typing import Numeric  # noqa: E402
 from cutlass.cutlass_dsl import T, dsl_user_op  # noqa: E402
 
-from warplens._cute.asm import emit  # noqa: E402
 from warplens.compat.nuggets.host import WORDS  # noqa: E402
 from warplens.errors import UsageError  # noqa: E402
+from warplens.frontends.cute.asm import emit  # noqa: E402
 
 __all__ = [
     "elected_start", "elected_stop", "lane0_warp0_start", "lane0_warp0_stop", "profile_region", "profile_start",

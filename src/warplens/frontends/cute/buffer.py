@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 from cutlass._mlir import ir
 
 from warplens import session
-from warplens._cute.memory import CuteBuffer, check_tensor, plan_for
 from warplens.driver.kernel_arguments import dim3, stream_handle
 from warplens.driver.libcuda import driver
 from warplens.errors import UsageError
 from warplens.frontends.cuda.module import wanted_by
+from warplens.frontends.cute.memory import CuteBuffer, check_tensor, plan_for
 from warplens.record.capture import Dim3
 
 live: WeakValueDictionary[int, Buffer] = WeakValueDictionary()

@@ -19,11 +19,11 @@ from cutlass.base_dsl.typing import Numeric
 from cutlass.cutlass_dsl import CuTeDSL
 
 from warplens import session
-from warplens._cute import ptx
-from warplens._cute.asm import call_site, emit, enclosing
-from warplens._cute.buffer import Argument, Buffer
-from warplens._cute.recording import Recording, settle
 from warplens.errors import UsageError, did_you_mean
+from warplens.frontends.cute import ptx
+from warplens.frontends.cute.asm import call_site, emit, enclosing
+from warplens.frontends.cute.buffer import Argument, Buffer
+from warplens.frontends.cute.recording import Recording, settle
 from warplens.record.layout import MAX_WARPS
 
 LEADERS = ("lane0", "elected", "warp0")

@@ -6,9 +6,9 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from warplens._cute import ptx
-from warplens._cute.asm import call_site, emit, enclosing, last_operation
 from warplens.errors import UsageError, did_you_mean
+from warplens.frontends.cute import ptx
+from warplens.frontends.cute.asm import call_site, emit, enclosing, last_operation
 from warplens.record.name_table import KERNEL_MAGIC, name_object, region_id
 
 _BARRIERS = ("nvvm.barrier", "nvvm.barrier0", "nvvm.cluster.wait", "nvvm.barrier.sync", "gpu.barrier")

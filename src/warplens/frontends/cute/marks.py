@@ -7,10 +7,10 @@ from typing import Any
 from cutlass import Float64, Int32, Int64, Uint32, Uint64
 from cutlass.base_dsl.typing import Boolean, Float, Integer, Numeric
 
-from warplens._cute import ptx
-from warplens._cute.asm import emit
-from warplens._cute.kernel import current
 from warplens.errors import UsageError
+from warplens.frontends.cute import ptx
+from warplens.frontends.cute.asm import emit
+from warplens.frontends.cute.kernel import current
 from warplens.record.layout import MAX_TAG, TAG_SHIFT, Kind, ValueType, word0
 
 
