@@ -14,7 +14,7 @@ from cutlass.base_dsl import dsl
 from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 from fake_driver import FakeDriver, fake_driver
 
-from warplens._intercept import cute, cute_host
+from warplens.frontends.cute import automatic, host_code
 from warplens.frontends.cute import buffer as buffer_file
 from warplens.ptx import tree
 
@@ -59,7 +59,7 @@ class Runtime:
         sizes = self.gpu.parameter_sizes(kernel)
         places = (ctypes.c_void_p * len(sizes)).from_address(arguments)
         values = [int.from_bytes(ctypes.string_at(at, size), "little") for at, size in zip(places, sizes, strict=True)]
-        shape = cute_host.shape_of(config)
+        shape = host_code.shape_of(config)
         self.gpu.launch(kernel, shape.grid, shape.block, values, shape.shared, shape.stream)
         return 0
 
@@ -95,8 +95,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Runtime:
             monkeypatch.setattr(module, "dump_cache_to_path", lambda *given, **named: runtime.cached.append(given))
             monkeypatch.setattr(module, "load_cache_from_path", lambda *given, **named: None)
     monkeypatch.setattr(CudaDialectJitCompiledFunction, "num_devices", 1)
-    monkeypatch.setattr(cute_host, "plain_launch", lambda libraries: runtime.launch)
-    monkeypatch.setattr(cute, "driver", lambda: gpu)
+    monkeypatch.setattr(host_code, "plain_launch", lambda libraries: runtime.launch)
+    monkeypatch.setattr(automatic, "driver", lambda: gpu)
     simulated = cute_gpu.SimulatedDriver(gpu.space)
     monkeypatch.setattr(buffer_file, "driver", lambda: simulated)
     monkeypatch.setattr(

@@ -21,10 +21,11 @@ from cutlass.cutlass_dsl import CuTeDSL
 import warplens as wl
 import warplens.cute as wlc
 from warplens import session
-from warplens._intercept import cute as intercepted
-from warplens._intercept import cute_host, frontend
+from warplens._intercept import frontend
 from warplens._intercept.launches import Launches
 from warplens.errors import WarplensError
+from warplens.frontends.cute import automatic as intercepted
+from warplens.frontends.cute import host_code
 from warplens.runner.listing import list_kernels
 
 COUNT = 200
@@ -216,7 +217,7 @@ def test_host_code_that_cannot_be_built_twice_leaves_its_kernels_listed(
     plain = plain_result(cuda, data)
 
     def refuses(*arguments: Any) -> None:
-        raise cute_host.Unavailable("its host code cannot be built a second time: no")
+        raise host_code.Unavailable("its host code cannot be built a second time: no")
 
     monkeypatch.setattr(intercepted, "Host", type("Host", (), {"__init__": refuses}))
     with pytest.raises(WarplensError, match="no automatic mark could be placed"):

@@ -20,7 +20,7 @@ ATTACH = {
     "cuda.core": "warplens._intercept.core",
     "cuda.bindings.driver": "warplens._intercept.bindings",
     "numba.cuda": "warplens._intercept.numba",
-    "cutlass.cutlass_dsl": "warplens._intercept.cute",
+    "cutlass.cutlass_dsl": "warplens.frontends.cute.automatic",
 }
 """By the library that a program imports: the module whose `attach()` lets profiles reach its kernels."""
 
