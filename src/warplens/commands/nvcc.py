@@ -7,8 +7,8 @@ import shutil
 
 import click
 
-from warplens._nvcc.drive import Driver
-from warplens._nvcc.plan import find_nvcc
+from warplens.frontends.nvcc.drive import Driver
+from warplens.frontends.nvcc.plan import find_nvcc
 from warplens.weave.weaving import Weaving
 
 

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from warplens._nvcc.dependencies import asked_apart, rule_file, split
-from warplens._nvcc.plan import FILTER, WOVEN, Step, Steps, planned, read, write
-from warplens._nvcc.ptxas import Ptxas, Refused
 from warplens.errors import WarplensError
+from warplens.frontends.nvcc.dependencies import asked_apart, rule_file, split
+from warplens.frontends.nvcc.plan import FILTER, WOVEN, Step, Steps, planned, read, write
+from warplens.frontends.nvcc.ptxas import Ptxas, Refused
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import parse
 from warplens.record.c_header import INCLUDE

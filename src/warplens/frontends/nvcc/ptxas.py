@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from warplens._nvcc.plan import Step, write
 from warplens.errors import WarplensError
+from warplens.frontends.nvcc.plan import Step, write
 from warplens.weave.fit.module_fit import Taken
 
 _VERBOSE = ("-v", "--verbose")
