@@ -15,8 +15,9 @@ import pytest
 
 from tests.unit.contexts import Contexts
 from warplens import simulate
-from warplens._intercept import bindings, core, launches, twins
+from warplens._intercept import launches, twins
 from warplens.errors import WarplensError
+from warplens.frontends import cuda_bindings, cuda_core
 from warplens.launch import memory, timing
 from warplens.record.capture import Device
 
@@ -144,7 +145,7 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """The fake in place of the driver, wherever interception asks for one."""
     fake = FakeDriver()
     twins.twin_of.cache_clear()
-    for module in (launches, memory, timing, twins, core, bindings):
+    for module in (launches, memory, timing, twins, cuda_core, cuda_bindings):
         monkeypatch.setattr(module, "driver", lambda: fake)
     from warplens.launch import cost
 

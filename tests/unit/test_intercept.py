@@ -21,9 +21,10 @@ from fake_driver import FakeDriver, fake_cupy, fake_driver, modules
 
 import warplens as wl
 from warplens import session
-from warplens._intercept import bindings, core, cupy, frontend, numba
+from warplens._intercept import frontend
 from warplens._intercept.twins import Unavailable, constants_of, source_name
 from warplens.errors import WarplensError
+from warplens.frontends import cuda_bindings, cuda_core, cupy, numba
 from warplens.ptx import tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
@@ -386,7 +387,7 @@ def test_cuda_core_programs(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch, at
         library, user, data = made["cuda.core"], users["user"], Data(gpu)
         user.go, program, stream = library.launch, library.Program, SimpleNamespace(handle=5)
         before = library.Program("source", "c++").compile("cubin").get_kernel("vector_add")
-        attached(core)
+        attached(cuda_core)
         with wl.profile(auto="all") as prof:
             inside = library.Program("source", "c++").compile("cubin").get_kernel("vector_add")
             user.go(stream, CONFIG, inside, *data.arguments)
@@ -446,7 +447,7 @@ def test_numba_kernels_are_reached_through_cuda_core(
         old.launch(data.arguments)
         assert not gpu.fired[-1][1]
     assert (CUDACodeLibrary.get_cufunc, Kernel.__init__) == original
-    assert not core.givers
+    assert not cuda_core.givers
 
 
 class Handle(int):
@@ -507,7 +508,7 @@ def test_cuda_bindings_follow_a_kernel_from_its_source(
     with modules(monkeypatch, **fake_bindings(gpu)) as made:
         drv, nvrtc, data = made["cuda.bindings.driver"], made["cuda.bindings.nvrtc"], Data(gpu)
         original = drv.cuLaunchKernel, nvrtc.nvrtcCompileProgram
-        attached(bindings)
+        attached(cuda_bindings)
 
         def build() -> bytearray:
             program = nvrtc.nvrtcCreateProgram(b"source", b"mine.cu", 0, [], [])[1]
@@ -548,7 +549,7 @@ def test_a_handle_that_the_driver_gives_out_again_is_another_kernel(
     parts["cuda__bindings__driver"]["cuModuleGetFunction"] = lambda module, name: (0, Handle(handle))
     with modules(monkeypatch, **parts) as made:
         drv, data = made["cuda.bindings.driver"], Data(gpu)
-        attached(bindings)
+        attached(cuda_bindings)
         values = ((*data.places, 100), (ctypes.c_void_p,) * 3 + (ctypes.c_int,))
         with wl.profile(auto="all"):
             for opcode, expected in (("add", data.a + data.b), ("sub", data.b - data.a)):

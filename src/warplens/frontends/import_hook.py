@@ -16,10 +16,10 @@ from warplens.errors import WarplensError
 ATTACH = {
     "triton": "warplens.frontends.triton.frontend",
     "torch._inductor.runtime.triton_heuristics": "warplens.frontends.triton.inductor",
-    "cupy": "warplens._intercept.cupy",
-    "cuda.core": "warplens._intercept.core",
-    "cuda.bindings.driver": "warplens._intercept.bindings",
-    "numba.cuda": "warplens._intercept.numba",
+    "cupy": "warplens.frontends.cupy",
+    "cuda.core": "warplens.frontends.cuda_core",
+    "cuda.bindings.driver": "warplens.frontends.cuda_bindings",
+    "numba.cuda": "warplens.frontends.numba",
     "cutlass.cutlass_dsl": "warplens.frontends.cute.automatic",
 }
 """By the library that a program imports: the module whose `attach()` lets profiles reach its kernels."""

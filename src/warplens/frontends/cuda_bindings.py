@@ -6,12 +6,13 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from warplens._intercept import frontend, nvrtc
+from warplens._intercept import frontend
 from warplens._intercept.launches import Kernel, Launches
 from warplens._intercept.swap import by_position, swap
 from warplens._intercept.twins import Unavailable, source_name
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
+from warplens.frontends import nvrtc_sources
 from warplens.ptx.symbols import plain_name
 
 _LOADERS = ("cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoad", "cuLibraryLoadData", "cuLibraryLoadFromFile")
@@ -35,7 +36,7 @@ class Bindings:
     def install(self) -> list[Callable[[], None]]:
         from cuda.bindings import driver as bindings
 
-        undo = nvrtc.install()
+        undo = nvrtc_sources.install()
         for names, watch in ((_LOADERS, self._loader), (_GETTERS, self._getter), (_LAUNCHERS, self._launcher)):
             for name in names:
                 original = getattr(bindings, name, None)
@@ -155,7 +156,7 @@ def _bytes(image: Any, from_file: bool) -> bytes:
 
 
 def _ptx(image: bytes) -> str:
-    again = nvrtc.text_of(image)
+    again = nvrtc_sources.text_of(image)
     if again is not None:
         return again
     if b".version" in image[:4096]:

@@ -6,14 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from warplens._intercept import core, frontend
+from warplens._intercept import frontend
 from warplens._intercept.launches import Launches
 from warplens._intercept.twins import Unavailable
+from warplens.frontends import cuda_core
 from warplens.wrap import wrap
 
 
 def attach() -> None:
-    core.attach()
+    cuda_core.attach()
     frontend.attach("numba-cuda", install)
 
 
@@ -24,7 +25,7 @@ def install(launches: Launches) -> list[Callable[[], None]]:
 
     def get_cufunc(original: Callable[..., Any], library: Any) -> Any:
         function = original(library)
-        core.givers[int(function.handle)] = functools.partial(_ptx, library)
+        cuda_core.givers[int(function.handle)] = functools.partial(_ptx, library)
         return function
 
     def init(original: Callable[..., None], kernel: Any, *arguments: Any, **options: Any) -> None:
@@ -32,7 +33,7 @@ def install(launches: Launches) -> list[Callable[[], None]]:
         original(kernel, *arguments, **(options if options.get("debug") else {**options, "lineinfo": True}))
 
     return [
-        core.givers.clear, wrap(CUDACodeLibrary, "get_cufunc", get_cufunc), wrap(_Kernel, "__init__", init),
+        cuda_core.givers.clear, wrap(CUDACodeLibrary, "get_cufunc", get_cufunc), wrap(_Kernel, "__init__", init),
     ]  # fmt: skip
 
 
