@@ -15,9 +15,9 @@ import pytest
 
 from tests.unit.contexts import Contexts
 from warplens import simulate
-from warplens._intercept import launches, twins
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core
+from warplens.frontends.intercept import launches, twins
 from warplens.launch import memory, timing
 from warplens.record.capture import Device
 

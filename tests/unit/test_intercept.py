@@ -21,10 +21,10 @@ from fake_driver import FakeDriver, fake_cupy, fake_driver, modules
 
 import warplens as wl
 from warplens import session
-from warplens._intercept import frontend
-from warplens._intercept.twins import Unavailable, constants_of, source_name
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core, cupy, numba
+from warplens.frontends.intercept import frontend
+from warplens.frontends.intercept.twins import Unavailable, constants_of, source_name
 from warplens.ptx import tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warplens.wrap import wrap
+from warplens.frontends.wrap import wrap
 
 
 def test_what_was_inherited_is_inherited_again_and_what_was_own_is_own() -> None:

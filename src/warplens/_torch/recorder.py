@@ -18,8 +18,8 @@ from warplens._torch.operators import Kernel, Operator, Summary, summarise
 from warplens.errors import WarplensError
 from warplens.files import atomic_write
 from warplens.frontends.import_hook import when_imported
+from warplens.frontends.wrap import wrap
 from warplens.trace.model import Trace, empty_table
-from warplens.wrap import wrap
 
 _OWN = (
     "the program runs torch.profiler itself, and only one can run: what follows is not in this torch trace; export the "

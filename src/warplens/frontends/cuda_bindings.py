@@ -6,13 +6,13 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from warplens._intercept import frontend
-from warplens._intercept.launches import Kernel, Launches
-from warplens._intercept.swap import by_position, swap
-from warplens._intercept.twins import Unavailable, source_name
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
 from warplens.frontends import nvrtc_sources
+from warplens.frontends.intercept import frontend
+from warplens.frontends.intercept.launches import Kernel, Launches
+from warplens.frontends.intercept.swap import by_position, swap
+from warplens.frontends.intercept.twins import Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 
 _LOADERS = ("cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoad", "cuLibraryLoadData", "cuLibraryLoadFromFile")

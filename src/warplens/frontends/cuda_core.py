@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from warplens._intercept import frontend
-from warplens._intercept.launches import Kernel, Launches
-from warplens._intercept.swap import by_position, instances, swap
-from warplens._intercept.twins import Unavailable, source_name
 from warplens.driver.kernel_arguments import Shape, stream_handle
 from warplens.driver.libcuda import driver
 from warplens.errors import UsageError
+from warplens.frontends.intercept import frontend
+from warplens.frontends.intercept.launches import Kernel, Launches
+from warplens.frontends.intercept.swap import by_position, instances, swap
+from warplens.frontends.intercept.twins import Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 

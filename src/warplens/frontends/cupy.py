@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from warplens._intercept import frontend
-from warplens._intercept.launches import Kernel, Launches
-from warplens._intercept.swap import instances
-from warplens._intercept.twins import Unavailable, source_name
 from warplens.driver.kernel_arguments import Shape
+from warplens.frontends.intercept import frontend
+from warplens.frontends.intercept.launches import Kernel, Launches
+from warplens.frontends.intercept.swap import instances
+from warplens.frontends.intercept.twins import Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 
 _ARGUMENTS = (

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from warplens._intercept import frontend
-from warplens._intercept.launches import Launches
-from warplens._intercept.twins import Unavailable
 from warplens.frontends import cuda_core
-from warplens.wrap import wrap
+from warplens.frontends.intercept import frontend
+from warplens.frontends.intercept.launches import Launches
+from warplens.frontends.intercept.twins import Unavailable
+from warplens.frontends.wrap import wrap
 
 
 def attach() -> None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from warplens.frontends.import_hook import when_imported
-from warplens.wrap import wrap
+from warplens.frontends.wrap import wrap
 
 _LIBRARIES = ("torch", "cupy", "numba.cuda", "cuda.core", "cutlass.cutlass_dsl")
 _NOT_KERNELS = ("Memcpy", "Memset")

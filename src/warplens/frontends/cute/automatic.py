@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from warplens._intercept import frontend
-from warplens._intercept.launches import Kernel, Launches
-from warplens._intercept.swap import instances
-from warplens._intercept.twins import Unavailable
 from warplens.driver.libcuda import driver
 from warplens.frontends.cuda_bindings import Arguments
 from warplens.frontends.cute.extra import require_cute
 from warplens.frontends.cute.host_code import Host, Launch, shape_of
+from warplens.frontends.intercept import frontend
+from warplens.frontends.intercept.launches import Kernel, Launches
+from warplens.frontends.intercept.swap import instances
+from warplens.frontends.intercept.twins import Unavailable
 from warplens.ptx.symbols import plain_name, remember
 from warplens.ptx.tree import parse
 

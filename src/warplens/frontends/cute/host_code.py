@@ -12,8 +12,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from warplens._intercept.twins import Unavailable
 from warplens.driver.kernel_arguments import Shape
+from warplens.frontends.intercept.twins import Unavailable
 
 Launch = Callable[[int, int, int], int]
 """Takes the addresses of a launch's configuration, kernel and array of argument addresses; gives a CUDA error."""

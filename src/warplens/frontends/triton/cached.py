@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warplens.frontends.triton.ptxas import Resources
-from warplens.wrap import wrap
+from warplens.frontends.wrap import wrap
 
 _REGISTERS, _FRAME = rb"\x04\x2f\x08\x00.{4}(.{4})", rb"\x04\x11\x08\x00.{4}(.{4})"
 """Attributes of a kernel in its cubin: how they are coded, their number, 8 bytes of symbol and value."""

@@ -14,11 +14,11 @@ from warplens.frontends.triton import interpret
 from warplens.frontends.triton.compile import CompileHook, Recipe
 from warplens.frontends.triton.extra import require_triton
 from warplens.frontends.triton.launch import LaunchHook
+from warplens.frontends.wrap import wrap
 from warplens.launch.recording import weaving
 from warplens.options import Options
 from warplens.session import Profile
 from warplens.weave.weaving import Weaving
-from warplens.wrap import wrap
 
 override: Weaving | None = None
 """A weaving that benchmarks and tests put in place of the one the options ask for."""

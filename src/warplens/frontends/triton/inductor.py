@@ -24,9 +24,9 @@ from warplens.frontends.triton import memory
 from warplens.frontends.triton.compile import CompileHook
 from warplens.frontends.triton.launch import pass_on, tuning, woven_kernel
 from warplens.frontends.triton.stages import REMARKS
+from warplens.frontends.wrap import wrap
 from warplens.launch.timing import Timings
 from warplens.session import Profile
-from warplens.wrap import wrap
 
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")
 """What torch calls the setting of launchers that cannot pass a buffer; the second name is the newer one."""

@@ -11,12 +11,12 @@ from typing import Any
 from warplens.errors import WarplensError
 from warplens.frontends.triton import memory
 from warplens.frontends.triton.stages import METADATA, REMARKS
+from warplens.frontends.wrap import wrap
 from warplens.launch.buffers import Buffers
 from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel
 from warplens.session import Profile
 from warplens.weave.weaving import Selection
-from warplens.wrap import wrap
 
 
 def woven_kernel(metadata: Any) -> WovenKernel | None:
