@@ -17,9 +17,9 @@ if not torch.cuda.is_available():
 from torch.profiler import ProfilerActivity  # noqa: E402
 
 import warplens as wl  # noqa: E402
-from warplens._torch.align import Aligned, align  # noqa: E402
-from warplens._torch.kineto import read_torch  # noqa: E402
-from warplens._torch.operators import summarise  # noqa: E402
+from warplens.analyse.torch.alignment import Aligned, align  # noqa: E402
+from warplens.analyse.torch.kineto import read_torch  # noqa: E402
+from warplens.analyse.torch.operators import summarise  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "torch"))

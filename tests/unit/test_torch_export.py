@@ -13,7 +13,7 @@ from oracle.merged import ALIGNMENT, KERNELS, REGIONS, assert_contained
 from oracle.trace_processor import TraceProcessor
 from torch_truth import EPOCH, PID, Run
 
-from warplens._torch.kineto import Slice
+from warplens.analyse.torch.kineto import Slice
 from warplens.commands import main
 from warplens.errors import UsageError
 from warplens.export.torch_tracks import nested_lanes

@@ -11,9 +11,9 @@ from oracle.merged import KERNELS, REGIONS, assert_contained
 from oracle.trace_processor import TraceProcessor
 
 import warplens as wl
-from warplens._torch.align import Aligned, align
-from warplens._torch.kineto import read_torch
-from warplens._torch.operators import summarise
+from warplens.analyse.torch.alignment import Aligned, align
+from warplens.analyse.torch.kineto import read_torch
+from warplens.analyse.torch.operators import summarise
 from warplens.trace.model import Trace
 
 HERE = Path(__file__).parents[1] / "golden" / "torch"

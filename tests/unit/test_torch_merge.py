@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch_truth import Run
 
-from warplens._torch.align import Aligned, align
-from warplens._torch.fit import fit_intervals
-from warplens._torch.kineto import read_torch
+from warplens.analyse.torch.alignment import Aligned, align
+from warplens.analyse.torch.interval_fit import fit_intervals
+from warplens.analyse.torch.kineto import read_torch
 from warplens.errors import WarplensError
 from warplens.ptx.symbols import base_name
 

@@ -16,8 +16,8 @@ from torch_truth import EPOCH, Run
 
 import warplens as wl
 from warplens import session
-from warplens._torch.kineto import MemoryEvent, Slice, TorchTrace, read_torch
-from warplens._torch.operators import summarise
+from warplens.analyse.torch.kineto import MemoryEvent, Slice, TorchTrace, read_torch
+from warplens.analyse.torch.operators import summarise
 from warplens.commands import main
 from warplens.errors import WarplensError
 from warplens.trace.model import Trace

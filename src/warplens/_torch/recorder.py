@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from warplens._torch.align import Aligned, align
-from warplens._torch.kineto import TorchTrace, read_torch
-from warplens._torch.operators import Kernel, Operator, Summary, summarise
+from warplens.analyse.torch.alignment import Aligned, align
+from warplens.analyse.torch.kineto import TorchTrace, read_torch
+from warplens.analyse.torch.operators import Kernel, Operator, Summary, summarise
 from warplens.errors import WarplensError
 from warplens.files import atomic_write
 from warplens.frontends.import_hook import when_imported

@@ -61,8 +61,8 @@ def _ncu(path: str, as_json: bool) -> dict[str, object]:
 
 def _torch(path: str, as_json: bool) -> dict[str, object]:
     """What PyTorch's profiler saw; printed unless it goes into a document."""
-    from warplens._torch.kineto import read_torch
-    from warplens._torch.operators import summarise
+    from warplens.analyse.torch.kineto import read_torch
+    from warplens.analyse.torch.operators import summarise
     from warplens.commands.torch_tables import torch_tables
 
     summary = summarise(read_torch(path))

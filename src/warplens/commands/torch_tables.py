@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from warplens._torch.operators import Summary
+from warplens.analyse.torch.operators import Summary
 from warplens.commands.common import table, time_ns
 
 _MOST = 20

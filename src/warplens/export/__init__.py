@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from warplens.errors import UsageError, WarplensError, did_you_mean
 
 if TYPE_CHECKING:
-    from warplens._torch.align import Aligned
+    from warplens.analyse.torch.alignment import Aligned
     from warplens.trace.model import Trace
 
 FORMATS = {
@@ -74,8 +74,8 @@ def merge(
     annotate: bool | None = None,
 ) -> Aligned:
     """Write `trace` and a torch trace of the same run as one `.pftrace`; says how well their clocks were aligned."""
-    from warplens._torch.align import align
-    from warplens._torch.kineto import read_torch
+    from warplens.analyse.torch.alignment import align
+    from warplens.analyse.torch.kineto import read_torch
     from warplens.export.merged import write_merged
 
     suffix = suffix_of(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from warplens._torch.align import Aligned
+from warplens.analyse.torch.alignment import Aligned
 from warplens.export import wire as w
 from warplens.export.packets import HEAD_SEQUENCE
 from warplens.export.perfetto import PerfettoWriter

@@ -8,8 +8,8 @@ from decimal import Decimal
 from itertools import count, groupby
 from typing import Any, BinaryIO
 
-from warplens._torch.align import Aligned
-from warplens._torch.kineto import MemoryEvent, Slice, Thread
+from warplens.analyse.torch.alignment import Aligned
+from warplens.analyse.torch.kineto import MemoryEvent, Slice, Thread
 from warplens.export import wire as w
 from warplens.export.packets import (
     BEGIN,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from warplens._torch.fit import MAX_DRIFT, Fit, Line, fit_intervals
+from warplens.analyse.torch.interval_fit import MAX_DRIFT, Fit, Line, fit_intervals
 from warplens.errors import WarplensError
 
 Int64 = npt.NDArray[np.int64]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens._torch.fit import Line, fit_intervals
-from warplens._torch.kineto import Slice, TorchTrace
-from warplens._torch.match import Execution, match
+from warplens.analyse.torch.interval_fit import Line, fit_intervals
+from warplens.analyse.torch.kineto import Slice, TorchTrace
+from warplens.analyse.torch.matching import Execution, match
 from warplens.analyse.trust import plural
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx.symbols import base_name

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from warplens._torch.kineto import RUNTIME_CATEGORIES, MemoryEvent, Slice, Thread, TorchTrace
+from warplens.analyse.torch.kineto import RUNTIME_CATEGORIES, MemoryEvent, Slice, Thread, TorchTrace
 from warplens.record.capture import OWN_WORK
 
 _KINDS = {"cpu_op": "operator", "user_annotation": "annotation"} | dict.fromkeys(RUNTIME_CATEGORIES, "runtime")
