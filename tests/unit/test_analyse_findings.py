@@ -13,9 +13,9 @@ from warplens.analyse.clock import clock
 from warplens.analyse.finding import numbers
 from warplens.analyse.findings import findings, own_cost
 from warplens.analyse.modes import find_modes, modes
+from warplens.analyse.time_shift import ALONE_CYCLES, RECORD_CYCLES
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, Meta
-from warplens.trace.shift import ALONE_CYCLES, RECORD_CYCLES
 
 
 def chain(durations: list[int], region: str = "load", warps: int = 1) -> Trace:

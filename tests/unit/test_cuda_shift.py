@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warplens.analyse import time_shift
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, SHORT, WARM_UP, Calibration, solve
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, RECORD, TRACK_MAGIC, Kind, TrackState, track_stride, word0
-from warplens.trace import shift
 from warplens.trace.model import Trace
 
 Record = tuple[Kind, int, int]
@@ -105,8 +105,8 @@ def test_work_too_short_to_show_is_all_that_is_lost(program: Program, behind: in
     found = program.trace(program.clocks(behind, behind, 0), costs(0, 0, behind, behind)).time_shift().tolist()
     for (begin, end), cycles in zip(program.rows(), found, strict=True):
         inside = program.work[begin + 1 : end + 1]
-        assert sum(work for work in inside if work > behind * shift.SLACK) <= cycles <= sum(inside)
-        assert cycles == sum(work for work in inside if work > behind * shift.SLACK)
+        assert sum(work for work in inside if work > behind * time_shift.SLACK) <= cycles <= sum(inside)
+        assert cycles == sum(work for work in inside if work > behind * time_shift.SLACK)
 
 
 @given(
@@ -167,7 +167,7 @@ def test_spans_in_flight_do_not_add_up() -> None:
 
 @pytest.mark.parametrize("rows", [1, 5, 100])
 def test_tracks_and_launches_keep_their_own_records_and_constants(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shift, "ROWS", rows)
+    monkeypatch.setattr(time_shift, "ROWS", rows)
     records = [(Kind.BEGIN, 1, 0), *span(1, 20, 20), (Kind.END, 1, 60)]
     launches = [launch(records, {1: "r"}, costs(0, 0, behind, behind)) for behind in (20, 0, 20)]
     assert decode(Capture(launches)).time_shift().tolist() == [0, 0, 60, 20, 0, 0]

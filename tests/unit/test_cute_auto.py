@@ -21,12 +21,12 @@ from cutlass.cutlass_dsl import CuTeDSL
 import warplens as wl
 import warplens.cute as wlc
 from warplens import session
+from warplens.analyse.kernel_list import list_kernels
 from warplens.errors import WarplensError
 from warplens.frontends.cute import automatic as intercepted
 from warplens.frontends.cute import host_code
 from warplens.frontends.intercept import frontend
 from warplens.frontends.intercept.launches import Launches
-from warplens.runner.listing import list_kernels
 
 COUNT = 200
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from warplens.analyse.kernel_list import list_kernels
 from warplens.auto.rules import DEFAULT
 from warplens.errors import UsageError
 from warplens.frontends import import_hook
 from warplens.runner.activity import Activity
 from warplens.runner.arguments import numbers, split
-from warplens.runner.listing import list_kernels
 
 USUAL = "--auto=" + ",".join(DEFAULT)
 

@@ -7,11 +7,11 @@ import itertools
 import pytest
 
 from tests.unit.contexts import Contexts
+from warplens.analyse.time_shift import MEASURED
 from warplens.errors import WarplensError
 from warplens.launch import timing
 from warplens.launch.timing import Timings
 from warplens.record.capture import Launch
-from warplens.trace.shift import MEASURED
 
 
 class Device(Contexts):

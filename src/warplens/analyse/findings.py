@@ -17,10 +17,10 @@ from warplens.analyse.overlap import overlap, overlap_findings
 from warplens.analyse.producers import match_waits
 from warplens.analyse.ramp import ramp, ramp_findings
 from warplens.analyse.result import PerKernel
+from warplens.analyse.time_shift import ALONE_CYCLES, MEASURED, RECORD_CYCLES, SLOWDOWN
 from warplens.analyse.waits import wait_findings, waits
 from warplens.analyse.waves import wave_findings, waves
 from warplens.trace.model import Trace
-from warplens.trace.shift import ALONE_CYCLES, MEASURED, RECORD_CYCLES, SLOWDOWN
 
 _LEAST = 0.005
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.markup import escape
 
+from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
 from warplens.analyse.trust import plural, warnings_of
 from warplens.commands import again
 from warplens.commands.common import percent, stderr, table, time_ns
 from warplens.errors import WarplensError
 from warplens.runner.companion import Found
 from warplens.runner.program import Outcome, Program
-from warplens.runner.summary import KernelSummary, summarise, unmarked
 from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 

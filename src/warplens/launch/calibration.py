@@ -6,8 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.time_shift import (
+    ALONE_CYCLES,
+    BEHIND_CYCLES,
+    EMPTY_CYCLES,
+    NOTED_CYCLES,
+    RECORD_CYCLES,
+    REGION_CYCLES,
+)
 from warplens.trace.model import Trace
-from warplens.trace.shift import ALONE_CYCLES, BEHIND_CYCLES, EMPTY_CYCLES, NOTED_CYCLES, RECORD_CYCLES, REGION_CYCLES
 
 SHORT, LONG, ROUNDS, WARM_UP = 64, 128, 120, 20
 """Dependent fmas in the short and the long regions, how often each runs, and how many of those warm up."""

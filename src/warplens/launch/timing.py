@@ -11,11 +11,11 @@ import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
+from warplens.analyse.time_shift import MEASURED
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.record.capture import Launch
 from warplens.session import Profile
-from warplens.trace.shift import MEASURED
 
 MOST, LEAST = 8, 2
 """Launches of each kind that are timed, and that make a number; the first ones load code and do not count."""

@@ -100,8 +100,8 @@ class Trace:
         return statistics(self, by=by, **options)
 
     def time_shift(self) -> Array:
-        """Cycles of every row without what the marks added, where a calibration was measured; see trace/shift.py."""
-        from warplens.trace.shift import time_shift
+        """Cycles of every row without what the marks added, where a calibration was measured; see analyse/time_shift.py."""
+        from warplens.analyse.time_shift import time_shift
 
         return time_shift(self)
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from warplens.analyse.findings import own_cost
+from warplens.analyse.time_shift import MEASURED, SLOWDOWN
 from warplens.trace.model import Trace
-from warplens.trace.shift import MEASURED, SLOWDOWN
 
 _TOP = 3
 
