@@ -13,16 +13,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warplens.auto.rules import Coverage
-from warplens.decorate import F, inside
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.frontends import import_hook
 from warplens.options import Options
+from warplens.profiling.decorator import F, inside
 from warplens.record.capture import HOST_NS, Capture, Device, Launch
 from warplens.trace.model import Trace, empty_table
 
 if TYPE_CHECKING:
-    from warplens._torch.recorder import Recorder, TorchResult
+    from warplens.profiling.torch_recorder import Recorder, TorchResult
 
 
 class PendingLaunch(Protocol):
@@ -135,7 +135,7 @@ class Profile:
         self._forget()
         self._process = os.getpid()
         if self.options.torch and self.enabled:
-            from warplens._torch.recorder import Recorder
+            from warplens.profiling.torch_recorder import Recorder
 
             self._recorder = Recorder(self.options.torch)
             self._recorder.start()

@@ -142,7 +142,9 @@ def test_options_that_torch_does_not_know_are_refused(torch: Any) -> None:
 
 def test_without_torch_the_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr("warplens._torch.recorder.find_spec", lambda name: None if name == "torch" else real(name))
+    monkeypatch.setattr(
+        "warplens.profiling.torch_recorder.find_spec", lambda name: None if name == "torch" else real(name)
+    )
     with pytest.raises(WarplensError, match="pip install torch"):
         with wl.profile(torch=True):
             pass

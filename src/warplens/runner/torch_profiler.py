@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from warplens._torch.recorder import merged_path, require_torch, torch_path
 from warplens.files import check_writable
+from warplens.profiling.torch_recorder import merged_path, require_torch, torch_path
 from warplens.runner import companion
 
 
