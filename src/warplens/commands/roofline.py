@@ -65,7 +65,7 @@ def command(
         return
     measured: dict[str, float] | None = None
     if measure:
-        from warplens.measure import measure_ceilings
+        from warplens.bench.device_peaks import measure_ceilings
 
         stderr().print("measuring copy bandwidth and matrix rates ...")
         name, measured = measure_ceilings()
