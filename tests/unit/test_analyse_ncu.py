@@ -12,7 +12,7 @@ from warplens.analyse.findings import findings
 from warplens.analyse.ncu import match_kernel, ncu_findings, parse_ncu
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
-from warplens.ncu import ncu_command, read_ncu
+from warplens.runner.nsight_compute import ncu_command, read_ncu
 
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 RAW_COLUMNS = {

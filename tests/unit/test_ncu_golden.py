@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from warplens.analyse.ncu import ncu_findings
-from warplens.ncu import ncu_command, read_ncu
+from warplens.runner.nsight_compute import ncu_command, read_ncu
 
 PAGES = Path(__file__).parent.parent / "golden" / "ncu"
 

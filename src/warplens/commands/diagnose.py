@@ -167,7 +167,7 @@ def _time(text: str | None) -> float | None:
 
 def _ncu(report: str | None, kernel: str | None, trace: Trace) -> NcuKernel | None:
     """The kernel of a report that is the one diagnosed; None without a report."""
-    from warplens.ncu import read_ncu
+    from warplens.runner.nsight_compute import read_ncu
 
     if report is None:
         return None

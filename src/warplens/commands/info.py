@@ -50,7 +50,7 @@ def command(trace: str | None, show_include: bool, ncu: str | None, torch: str |
 def _ncu(path: str, as_json: bool) -> dict[str, object]:
     """What a report of Nsight Compute says; printed unless it goes into a document."""
     from warplens.commands.tables import ncu_table
-    from warplens.ncu import read_ncu
+    from warplens.runner.nsight_compute import read_ncu
 
     kernels = read_ncu(path)
     if not as_json:

@@ -117,7 +117,7 @@ def command(
 def _findings(trace: Trace, waits: str | None, ncu: str | None) -> Any:
     from warplens.analyse.findings import findings
     from warplens.analyse.ncu import ncu_findings
-    from warplens.ncu import read_ncu
+    from warplens.runner.nsight_compute import read_ncu
 
     extra = ncu_findings(read_ncu(ncu), trace.kernels) if ncu else ()
     with working("looking for what stands out"):

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from warplens.files import check_writable
-from warplens.ncu import find_ncu, run_ncu
 from warplens.runner import companion
+from warplens.runner.nsight_compute import find_ncu, run_ncu
 
 
 class Companion(companion.Companion):
