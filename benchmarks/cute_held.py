@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import warplens.cute as wlc
 from warplens.driver.libcuda import driver
-from warplens.frontends.cute.memory import CuteBuffer
+from warplens.frontends.cute.launch_memory import CuteBuffer
 from warplens.record.launch_buffer import plan
 from warplens.session import Profile
 

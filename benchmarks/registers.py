@@ -79,7 +79,7 @@ def triton_rows(arch: str) -> list[str]:
     """The examples for one architecture, as rows of a Markdown table."""
     from triton_examples import jobs
 
-    from warplens.frontends.triton.extra import triton_version
+    from warplens.frontends.triton.requirement import triton_version
     from warplens.weave.weaving import Weaving
 
     capability, rows = int(arch.strip("sma_")), []

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit"))
 import triton
 from triton_examples import Job, jobs
 
-from warplens.frontends.triton.compile import CompileHook, Recipe
+from warplens.frontends.triton.compile_hook import CompileHook, Recipe
 from warplens.weave.weaving import Weaving
 
 PLAIN, WOVEN, AGAIN = "plain", "woven", "woven after plain"

@@ -23,14 +23,14 @@ profile the kernel records nothing.
 
 from __future__ import annotations
 
-from warplens.frontends.cute.extra import require_cute
+from warplens.frontends.cute.requirement import require_cute
 
 require_cute()
 
-from warplens.frontends.cute.buffer import Buffer  # noqa: E402
-from warplens.frontends.cute.kernel import kernel, watch_returns  # noqa: E402
-from warplens.frontends.cute.launch import watch_launches  # noqa: E402
+from warplens.frontends.cute.buffer_argument import Buffer  # noqa: E402
+from warplens.frontends.cute.launch_hook import watch_launches  # noqa: E402
 from warplens.frontends.cute.marks import Token, anchor, async_begin, async_end, begin, end, instant, region, value  # noqa: E402
+from warplens.frontends.cute.traced_kernel import kernel, watch_returns  # noqa: E402
 
 __all__ = [
     "Buffer", "Token", "anchor", "async_begin", "async_end", "begin", "buffer", "end", "instant", "kernel", "region",

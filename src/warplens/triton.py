@@ -16,7 +16,7 @@ records. Under TRITON_INTERPRET=1 the same marks record host time per program.
 
 from __future__ import annotations
 
-from warplens.frontends.triton.extra import require_triton
+from warplens.frontends.triton.requirement import require_triton
 
 require_triton()
 

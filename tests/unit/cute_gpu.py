@@ -21,7 +21,7 @@ from cutlass.base_dsl.jit_executor import JitExecutor
 
 from tests.unit.contexts import Contexts
 from warplens import simulate
-from warplens.frontends.cute import buffer as buffer_file
+from warplens.frontends.cute import buffer_argument as buffer_file
 from warplens.ptx import tree
 from warplens.record.capture import Device
 

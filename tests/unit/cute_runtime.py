@@ -15,7 +15,7 @@ from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 from fake_driver import FakeDriver, fake_driver
 
 from warplens.frontends.cute import automatic, host_code
-from warplens.frontends.cute import buffer as buffer_file
+from warplens.frontends.cute import buffer_argument as buffer_file
 from warplens.ptx import tree
 
 _INT, _AT = ctypes.c_int32, ctypes.c_void_p

@@ -17,7 +17,7 @@ from tests.unit.contexts import Contexts
 from warplens import simulate
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core
-from warplens.frontends.intercept import launches, twins
+from warplens.frontends.intercept import interceptor, woven_module
 from warplens.launch import memory, timing
 from warplens.record.capture import Device
 
@@ -144,8 +144,8 @@ class FakeDriver(Contexts):
 def fake_driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """The fake in place of the driver, wherever interception asks for one."""
     fake = FakeDriver()
-    twins.twin_of.cache_clear()
-    for module in (launches, memory, timing, twins, cuda_core, cuda_bindings):
+    woven_module.twin_of.cache_clear()
+    for module in (interceptor, memory, timing, woven_module, cuda_core, cuda_bindings):
         monkeypatch.setattr(module, "driver", lambda: fake)
     from warplens.launch import cost
 

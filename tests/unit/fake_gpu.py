@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from warplens import simulate
-from warplens.frontends.triton import memory
+from warplens.frontends.triton import torch_memory
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Fired:
     cooperative: bool
 
 
-class SimulatedBuffer(memory.Buffer):
+class SimulatedBuffer(torch_memory.Buffer):
     """A launch buffer in the interpreter's memory."""
 
     def __init__(self, space: simulate.Memory, nbytes: int) -> None:
@@ -140,10 +140,10 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
         def get_current_target(self) -> GPUTarget:
             return GPUTarget("cuda", gpu.capability, 32)
 
-    monkeypatch.setattr(memory, "allocate", lambda nbytes, stream: SimulatedBuffer(gpu.space, nbytes))
-    monkeypatch.setattr(memory, "capturing", lambda: gpu.capturing)
-    monkeypatch.setattr(memory, "budget", lambda: gpu.budget)
-    monkeypatch.setattr(memory, "describe", lambda profile: None)
+    monkeypatch.setattr(torch_memory, "allocate", lambda nbytes, stream: SimulatedBuffer(gpu.space, nbytes))
+    monkeypatch.setattr(torch_memory, "capturing", lambda: gpu.capturing)
+    monkeypatch.setattr(torch_memory, "budget", lambda: gpu.budget)
+    monkeypatch.setattr(torch_memory, "describe", lambda profile: None)
     before = driver._active
     driver.set_active(Driver())
     knobs.runtime.kernel_load_start_hook.add(on_load)

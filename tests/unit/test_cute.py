@@ -18,7 +18,7 @@ import warplens as wl
 import warplens.cute as wlc
 from warplens import simulate
 from warplens.errors import UsageError, WarplensError
-from warplens.frontends.cute import ptx as cute_ptx
+from warplens.frontends.cute import record_ptx as cute_ptx
 from warplens.ptx import tree
 
 
@@ -357,11 +357,11 @@ def test_a_kernel_that_never_reaches_its_first_line_is_an_error(gpu: Gpu) -> Non
 def test_a_missing_or_old_dsl_is_told_with_the_line_that_gets_it(
     version: str | None, message: str, monkeypatch: Any
 ) -> None:
-    from warplens.frontends.cute import extra
+    from warplens.frontends.cute import requirement
 
     if version is None:
-        monkeypatch.setattr(extra, "find_spec", lambda name: None)
+        monkeypatch.setattr(requirement, "find_spec", lambda name: None)
     else:
-        monkeypatch.setattr(extra.metadata, "version", lambda name: version)
+        monkeypatch.setattr(requirement.metadata, "version", lambda name: version)
     with pytest.raises(WarplensError, match=f"{message}.*pip install -U 'nvidia-cutlass-dsl>=4.5.3'"):
-        extra.require_cute()
+        requirement.require_cute()

@@ -26,7 +26,7 @@ from warplens.errors import WarplensError
 from warplens.frontends.cute import automatic as intercepted
 from warplens.frontends.cute import host_code
 from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.launches import Launches
+from warplens.frontends.intercept.interceptor import Launches
 
 COUNT = 200
 

@@ -22,7 +22,7 @@ from test_cuda_compile import needs_sass, sass, usage
 import warplens as wl
 import warplens.cute as wlc
 from warplens.driver.kernel_arguments import Shape
-from warplens.frontends.intercept.launches import Kernel, Launches
+from warplens.frontends.intercept.interceptor import Kernel, Launches
 from warplens.ptx.tree import parse
 from warplens.record.layout import Kind, word0
 from warplens.record.name_table import region_id

@@ -17,7 +17,7 @@ import pytest
 import warplens as wl
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
-from warplens.frontends.triton.memory import Buffer
+from warplens.frontends.triton.torch_memory import Buffer
 from warplens.launch import memory as driver_memory
 from warplens.launch.buffers import Buffers
 from warplens.launch.woven import WovenKernel

@@ -24,7 +24,7 @@ from warplens import session
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core, cupy, numba
 from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.twins import Unavailable, constants_of, source_name
+from warplens.frontends.intercept.woven_module import Unavailable, constants_of, source_name
 from warplens.ptx import tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"

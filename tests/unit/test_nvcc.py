@@ -22,9 +22,9 @@ from warplens import simulate
 from warplens.commands import main
 from warplens.decode import decode
 from warplens.errors import WarplensError
+from warplens.frontends.nvcc.assembler import Cubin, Ptxas
 from warplens.frontends.nvcc.dependencies import asked_apart
-from warplens.frontends.nvcc.plan import find_nvcc
-from warplens.frontends.nvcc.ptxas import Cubin, Ptxas
+from warplens.frontends.nvcc.dryrun import find_nvcc
 from warplens.ptx.tree import Declaration, parse
 from warplens.record.c_header import PATH
 from warplens.record.capture import Capture, Launch, read_capture
@@ -546,7 +546,7 @@ ptxas info    : Used 12 registers
 
 
 def test_what_ptxas_says_of_each_kernel_and_what_of_it_is_shown() -> None:
-    from warplens.frontends.nvcc.plan import Step
+    from warplens.frontends.nvcc.dryrun import Step
 
     ptxas, build = Ptxas(Step('ptxas "a b.ptx" -o x', {}), "a b.ptx", Path()), Cubin(Path(), LOG)
     assert ptxas.taken(build, {"_Z1kPi": 2, "other": 1}) == {

@@ -19,7 +19,7 @@ from triton_examples import Job, assemble  # noqa: E402
 
 from warplens.auto.rules import Auto  # noqa: E402
 from warplens.auto.ttgir import ttgir_marker  # noqa: E402
-from warplens.frontends.triton.compile import CompileHook, Recipe  # noqa: E402
+from warplens.frontends.triton.compile_hook import CompileHook, Recipe  # noqa: E402
 from warplens.weave.weaving import Weaving  # noqa: E402
 
 SOURCE = Path(kernels.__file__).read_text().splitlines()

@@ -17,9 +17,9 @@ from triton_examples import Job, assemble, jobs  # noqa: E402
 import warplens.triton as wlt  # noqa: E402
 from warplens.frontends.triton.assemble import Assembled  # noqa: E402
 from warplens.frontends.triton.assemble import assemble as assembled  # noqa: E402
-from warplens.frontends.triton.cached import in_cubin  # noqa: E402
-from warplens.frontends.triton.compile import CompileHook, Recipe  # noqa: E402
-from warplens.frontends.triton.extra import triton_version  # noqa: E402
+from warplens.frontends.triton.compile_hook import CompileHook, Recipe  # noqa: E402
+from warplens.frontends.triton.plain_cache import in_cubin  # noqa: E402
+from warplens.frontends.triton.requirement import triton_version  # noqa: E402
 from warplens.weave.weaver import weave  # noqa: E402
 from warplens.weave.weaving import Selection, Weaving  # noqa: E402
 

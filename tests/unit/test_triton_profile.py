@@ -315,7 +315,7 @@ def test_shared_memory_that_is_not_there_is_refused(gpu: FakeGpu) -> None:
 
 
 def test_shared_memory_is_taken_only_where_occupancy_does_not_suffer() -> None:
-    from warplens.frontends.triton.room import free_bytes
+    from warplens.frontends.triton.shared_memory import free_bytes
 
     for capability, per_sm in ((80, 164 << 10), (90, 228 << 10), (89, 100 << 10)):
         for threads in (32, 128, 256, 1024):

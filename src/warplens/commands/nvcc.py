@@ -7,8 +7,8 @@ import shutil
 
 import click
 
-from warplens.frontends.nvcc.drive import Driver
-from warplens.frontends.nvcc.plan import find_nvcc
+from warplens.frontends.nvcc.dryrun import find_nvcc
+from warplens.frontends.nvcc.step_runner import Driver
 from warplens.weave.weaving import Weaving
 
 

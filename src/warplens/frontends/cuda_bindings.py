@@ -10,9 +10,9 @@ from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
 from warplens.frontends import nvrtc_sources
 from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.launches import Kernel, Launches
-from warplens.frontends.intercept.swap import by_position, swap
-from warplens.frontends.intercept.twins import Unavailable, source_name
+from warplens.frontends.intercept.interceptor import Kernel, Launches
+from warplens.frontends.intercept.name_swap import by_position, swap
+from warplens.frontends.intercept.woven_module import Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 
 _LOADERS = ("cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoad", "cuLibraryLoadData", "cuLibraryLoadFromFile")

@@ -17,9 +17,9 @@ import numpy as np
 
 from warplens.driver.kernel_arguments import Shape
 from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.launches import Kernel, Launches
-from warplens.frontends.intercept.swap import instances
-from warplens.frontends.intercept.twins import Unavailable, source_name
+from warplens.frontends.intercept.interceptor import Kernel, Launches
+from warplens.frontends.intercept.name_swap import instances
+from warplens.frontends.intercept.woven_module import Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 
 _ARGUMENTS = (

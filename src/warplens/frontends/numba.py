@@ -8,8 +8,8 @@ from typing import Any
 
 from warplens.frontends import cuda_core
 from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.launches import Launches
-from warplens.frontends.intercept.twins import Unavailable
+from warplens.frontends.intercept.interceptor import Launches
+from warplens.frontends.intercept.woven_module import Unavailable
 from warplens.frontends.wrap import wrap
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warplens.frontends.intercept.swap import by_position, swap
-from warplens.frontends.intercept.twins import Unavailable
+from warplens.frontends.intercept.name_swap import by_position, swap
+from warplens.frontends.intercept.woven_module import Unavailable
 
 
 @dataclass

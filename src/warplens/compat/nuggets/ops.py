@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from warplens.frontends.cute.extra import require_cute
+from warplens.frontends.cute.requirement import require_cute
 
 require_cute()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warplens.frontends.triton.extra import require_triton
+from warplens.frontends.triton.requirement import require_triton
 
 require_triton()
 

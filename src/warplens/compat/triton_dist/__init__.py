@@ -37,7 +37,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("Profiler", "tid"):
-        from warplens.frontends.triton.extra import require_triton
+        from warplens.frontends.triton.requirement import require_triton
 
         require_triton()
         from warplens.compat.triton_dist import language

@@ -17,12 +17,12 @@ from weakref import WeakKeyDictionary
 
 from warplens.driver.libcuda import driver
 from warplens.frontends.cuda_bindings import Arguments
-from warplens.frontends.cute.extra import require_cute
 from warplens.frontends.cute.host_code import Host, Launch, shape_of
+from warplens.frontends.cute.requirement import require_cute
 from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.launches import Kernel, Launches
-from warplens.frontends.intercept.swap import instances
-from warplens.frontends.intercept.twins import Unavailable
+from warplens.frontends.intercept.interceptor import Kernel, Launches
+from warplens.frontends.intercept.name_swap import instances
+from warplens.frontends.intercept.woven_module import Unavailable
 from warplens.ptx.symbols import plain_name, remember
 from warplens.ptx.tree import parse
 
@@ -238,5 +238,5 @@ def _has_hand_marks(text: str, symbol: str) -> bool:
 
 def _takes_buffer(exe_args: list[Any]) -> bool:
     """Whether a `wlc.buffer` is among the arguments of a function."""
-    buffers = sys.modules.get("warplens.frontends.cute.buffer")
+    buffers = sys.modules.get("warplens.frontends.cute.buffer_argument")
     return buffers is not None and any(getattr(one, "value", one) in buffers.live for one in exe_args)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from warplens.driver.kernel_arguments import Shape
-from warplens.frontends.intercept.twins import Unavailable
+from warplens.frontends.intercept.woven_module import Unavailable
 
 Launch = Callable[[int, int, int], int]
 """Takes the addresses of a launch's configuration, kernel and array of argument addresses; gives a CUDA error."""

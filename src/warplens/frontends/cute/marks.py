@@ -8,9 +8,9 @@ from cutlass import Float64, Int32, Int64, Uint32, Uint64
 from cutlass.base_dsl.typing import Boolean, Float, Integer, Numeric
 
 from warplens.errors import UsageError
-from warplens.frontends.cute import ptx
+from warplens.frontends.cute import record_ptx
 from warplens.frontends.cute.asm import emit
-from warplens.frontends.cute.kernel import current
+from warplens.frontends.cute.traced_kernel import current
 from warplens.record.layout import MAX_TAG, TAG_SHIFT, Kind, ValueType, word0
 
 
@@ -51,14 +51,14 @@ def value(name: str, v: Any) -> None:
         return
     operand, constraint, kind = _scalar(text, v)
     word = word0(Kind.VALUE, recording.region(text), kind)
-    emit(ptx.value(word, kind, recording.full, narrow=constraint == "r"), [operand], constraint)
+    emit(record_ptx.value(word, kind, recording.full, narrow=constraint == "r"), [operand], constraint)
 
 
 def anchor() -> None:
     """Tie this warp's clock to the global timer here: for kernels of many milliseconds."""
     recording = current("wlc.anchor()")
     if recording.enabled:
-        emit(ptx.anchor(word0(Kind.ANCHOR), recording.full))
+        emit(record_ptx.anchor(word0(Kind.ANCHOR), recording.full))
 
 
 class Token:
@@ -106,7 +106,7 @@ def _fly(kind: Kind, token: Token, **edge: bool) -> None:
         recording.record(word0(kind, ident, token.tag))
         return
     word = (token.tag & Int32(MAX_TAG)) << Int32(TAG_SHIFT) | Int32(word0(kind, ident))
-    emit(ptx.records(["$0"], recording.full), [word.ir_value()], "r")
+    emit(record_ptx.records(["$0"], recording.full), [word.ir_value()], "r")
 
 
 def _name(name: Any, what: str) -> str:

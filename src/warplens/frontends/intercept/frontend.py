@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from warplens import session
-from warplens.frontends.intercept.launches import Launches
+from warplens.frontends.intercept.interceptor import Launches
 from warplens.session import Profile
 
 Install = Callable[[Launches], list[Callable[[], None]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from warplens.frontends.nvcc.plan import FILTER, Step
+from warplens.frontends.nvcc.dryrun import FILTER, Step
 
 _WITH_COMPILE = {
     "-MD": "-M",

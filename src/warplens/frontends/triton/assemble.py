@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warplens.frontends.triton import cached
+from warplens.frontends.triton import plain_cache
 from warplens.frontends.triton.ptxas import Resources, listening, ptxas_error
 from warplens.frontends.triton.safety import Guard, threads_of
 from warplens.weave.fit.registers import Made, fit, limitable, limited
@@ -49,7 +49,7 @@ class Fitting:
     def __init__(self, stage: Stage, plain: str, metadata: dict[str, Any], *, limit: bool = True) -> None:
         self._stage, self._text, self._metadata = stage, plain, dict(metadata)
         self._measured: Future[Assembled] | None = None
-        self._limit, self._known = limit and limitable(plain), cached.looked_up()
+        self._limit, self._known = limit and limitable(plain), plain_cache.looked_up()
         if self._limit and self._known is None:
             pool = ThreadPoolExecutor(1, "warplens-ptxas")
             self._measured = pool.submit(assemble, stage, plain, self._metadata)

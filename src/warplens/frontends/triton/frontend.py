@@ -11,9 +11,9 @@ from typing import Any
 from warplens import session
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.triton import interpret
-from warplens.frontends.triton.compile import CompileHook, Recipe
-from warplens.frontends.triton.extra import require_triton
-from warplens.frontends.triton.launch import LaunchHook
+from warplens.frontends.triton.compile_hook import CompileHook, Recipe
+from warplens.frontends.triton.launch_hook import LaunchHook
+from warplens.frontends.triton.requirement import require_triton
 from warplens.frontends.wrap import wrap
 from warplens.launch.recording import weaving
 from warplens.options import Options

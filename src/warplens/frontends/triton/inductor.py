@@ -20,9 +20,9 @@ from typing import Any
 
 from warplens import session
 from warplens.files import cache_folder
-from warplens.frontends.triton import memory
-from warplens.frontends.triton.compile import CompileHook
-from warplens.frontends.triton.launch import pass_on, tuning, woven_kernel
+from warplens.frontends.triton import torch_memory
+from warplens.frontends.triton.compile_hook import CompileHook
+from warplens.frontends.triton.launch_hook import pass_on, tuning, woven_kernel
 from warplens.frontends.triton.stages import REMARKS
 from warplens.frontends.wrap import wrap
 from warplens.launch.timing import Timings
@@ -94,7 +94,7 @@ class _Marker:
     def _timed(self, kernel: Any, arguments: tuple[Any, ...], stream: int | None) -> Iterator[None]:
         """Once enough launches are recorded the plain launcher is back; a few launches with either are timed."""
         name, (_, plain) = str(kernel.fn.__name__), self._done.get(id(kernel), (None, None))
-        if plain is None or stream is None or (self.profile.options.launches is None) or memory.capturing():
+        if plain is None or stream is None or (self.profile.options.launches is None) or torch_memory.capturing():
             yield
             return
         over = self.profile.finished(name)

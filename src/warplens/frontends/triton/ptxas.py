@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from warplens.frontends.triton.extra import set_knob
+from warplens.frontends.triton.requirement import set_knob
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from warplens.errors import WarplensError
 from warplens.frontends.triton import override
 from warplens.frontends.triton.assemble import Fitting, assemble
 from warplens.frontends.triton.ptxas import Resources, ptxas_error
-from warplens.frontends.triton.room import shared_buffer
 from warplens.frontends.triton.safety import Guard, threads_of
+from warplens.frontends.triton.shared_memory import shared_buffer
 from warplens.record.layout import SLOT_BYTES
 from warplens.weave.fit.registers import limited
 from warplens.weave.marks import PREFIX
@@ -31,7 +31,7 @@ from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, Weaving
 
 if TYPE_CHECKING:
-    from warplens.frontends.triton.compile import Recipe
+    from warplens.frontends.triton.compile_hook import Recipe
 
 SCRATCH_BYTES = 128
 """What a woven kernel asks Triton for per block. Only that it is not zero matters: the allocator sizes the buffer."""

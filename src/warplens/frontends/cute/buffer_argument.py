@@ -14,7 +14,7 @@ from warplens.driver.kernel_arguments import dim3, stream_handle
 from warplens.driver.libcuda import driver
 from warplens.errors import UsageError
 from warplens.frontends.cuda.module import wanted_by
-from warplens.frontends.cute.memory import CuteBuffer, check_tensor, plan_for
+from warplens.frontends.cute.launch_memory import CuteBuffer, check_tensor, plan_for
 from warplens.record.capture import Dim3
 
 live: WeakValueDictionary[int, Buffer] = WeakValueDictionary()

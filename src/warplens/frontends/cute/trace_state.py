@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warplens.errors import UsageError, did_you_mean
-from warplens.frontends.cute import ptx
+from warplens.frontends.cute import record_ptx
 from warplens.frontends.cute.asm import call_site, emit, enclosing, last_operation
 from warplens.record.name_table import KERNEL_MAGIC, name_object, region_id
 
@@ -23,7 +23,7 @@ class Recording:
     where: tuple[str, int]
     enabled: bool
     full: str = "stop"
-    leader: ptx.Leader = ptx.LANE0
+    leader: record_ptx.Leader = record_ptx.LANE0
     operands: tuple[Any, Any] = (None, None)
     sized: bool = True
     names: dict[int, tuple[str, str, int]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Recording:
         if self.newest is not None and before is not None and self.newest[0] == before:
             words = [*self.newest[1], word]
             self.newest[0].erase()
-        emit(ptx.records(words, self.full))
+        emit(record_ptx.records(words, self.full))
         self.newest = last_operation(block), words
 
     def region(self, name: str, *, begins: bool = False, ends: bool = False, flies: bool = False) -> int:
@@ -76,7 +76,7 @@ class Recording:
         table += b"".join(name_object(*entry) for entry in self.names.values())
         symbol = f"wl_names_{zlib.crc32(str(self.operation.operation.attributes['sym_name']).encode()):08x}"
         settle(enclosing()[1])
-        emit(ptx.epilogue(self.leader, self.full, table, symbol, sized=self.sized), self.operands, "l,l")
+        emit(record_ptx.epilogue(self.leader, self.full, table, symbol, sized=self.sized), self.operands, "l,l")
 
     def __enter__(self) -> None:
         """`with wlc.kernel(prof):` ends the recording with its block."""
@@ -90,4 +90,4 @@ def settle(block: Any) -> None:
     """Hold the clock read that follows at a block barrier right before it."""
     before = last_operation(block)
     if before is not None and before.name in _BARRIERS:
-        emit(ptx.SETTLE)
+        emit(record_ptx.SETTLE)

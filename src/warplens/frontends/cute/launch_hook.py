@@ -7,7 +7,7 @@ from typing import Any
 
 from cutlass.base_dsl.jit_executor import JitExecutor
 
-from warplens.frontends.cute.buffer import live
+from warplens.frontends.cute.buffer_argument import live
 
 
 @functools.cache

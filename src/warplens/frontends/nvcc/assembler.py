@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warplens.errors import WarplensError
-from warplens.frontends.nvcc.plan import Step, write
+from warplens.frontends.nvcc.dryrun import Step, write
 from warplens.weave.fit.module_fit import Taken
 
 _VERBOSE = ("-v", "--verbose")

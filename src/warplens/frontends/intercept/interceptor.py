@@ -11,7 +11,7 @@ from warplens import session
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import CAPTURED, driver
 from warplens.errors import WarplensError
-from warplens.frontends.intercept.twins import Harmful, Twin, Unavailable, twin_of
+from warplens.frontends.intercept.woven_module import Harmful, Twin, Unavailable, twin_of
 from warplens.launch.buffers import Buffers
 from warplens.launch.memory import DriverMemory
 from warplens.launch.recording import weaving

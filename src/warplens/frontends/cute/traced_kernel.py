@@ -20,10 +20,10 @@ from cutlass.cutlass_dsl import CuTeDSL
 
 from warplens import session
 from warplens.errors import UsageError, did_you_mean
-from warplens.frontends.cute import ptx
+from warplens.frontends.cute import record_ptx
 from warplens.frontends.cute.asm import call_site, emit, enclosing
-from warplens.frontends.cute.buffer import Argument, Buffer
-from warplens.frontends.cute.recording import Recording, settle
+from warplens.frontends.cute.buffer_argument import Argument, Buffer
+from warplens.frontends.cute.trace_state import Recording, settle
 from warplens.record.layout import MAX_WARPS
 
 LEADERS = ("lane0", "elected", "warp0")
@@ -71,8 +71,8 @@ def kernel(
     if isinstance(prof, Argument):
         prof.host.kernel = prof.host.kernel or name
     # The declaration goes first, so that no block of the kernel can be placed ahead of it.
-    emit(ptx.DECLARE, ip=ir.InsertionPoint.at_block_begin(block))
-    emit(ptx.prologue(choice, mode, sized=sized), (*operands, condition), "l,l,r")
+    emit(record_ptx.DECLARE, ip=ir.InsertionPoint.at_block_begin(block))
+    emit(record_ptx.prologue(choice, mode, sized=sized), (*operands, condition), "l,l,r")
     return _current
 
 
@@ -113,7 +113,7 @@ def _operands(prof: Any) -> tuple[tuple[Any, Any], bool]:
     )
 
 
-def _leader(leader: Any, warps: int | Collection[int] | None) -> tuple[ptx.Leader, Any]:
+def _leader(leader: Any, warps: int | Collection[int] | None) -> tuple[record_ptx.Leader, Any]:
     """The choice, and the operand with its condition."""
     chosen: tuple[int, ...] | None = None
     if warps is not None:
@@ -129,13 +129,13 @@ def _leader(leader: Any, warps: int | Collection[int] | None) -> tuple[ptx.Leade
         if leader == "warp0":
             if chosen is not None:
                 raise UsageError("leader='warp0' and warps= exclude each other; give one of them")
-            return ptx.Leader(warps=(0,)), nothing
+            return record_ptx.Leader(warps=(0,)), nothing
         if leader == "elected":
-            return ptx.Leader(chosen=True, warps=chosen), Int32(1).ir_value()
-        return ptx.Leader(warps=chosen), nothing
+            return record_ptx.Leader(chosen=True, warps=chosen), Int32(1).ir_value()
+        return record_ptx.Leader(warps=chosen), nothing
     if not isinstance(leader, (bool, Numeric)):
         raise UsageError(f"leader={leader!r}: allowed are a condition and one of {LEADERS}")
-    return ptx.Leader(chosen=True, warps=chosen), Int32(Boolean(leader)).ir_value()
+    return record_ptx.Leader(chosen=True, warps=chosen), Int32(Boolean(leader)).ir_value()
 
 
 def _full(full: str | None) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from warplens.errors import WarplensError
-from warplens.frontends.triton import memory
+from warplens.frontends.triton import torch_memory
 from warplens.frontends.triton.stages import METADATA, REMARKS
 from warplens.frontends.wrap import wrap
 from warplens.launch.buffers import Buffers
@@ -78,7 +78,7 @@ class LaunchHook:
     """Patches the driver's launcher class and Triton's profile allocator while a profile runs."""
 
     def __init__(self, profile: Profile) -> None:
-        self.profile, self.buffers = profile, Buffers(profile, memory)
+        self.profile, self.buffers = profile, Buffers(profile, torch_memory)
         self._local = threading.local()
         self._undo: list[Callable[[], None]] = []
         self._watched: list[Any] = []
@@ -157,7 +157,7 @@ class LaunchHook:
             return None
         if not self.profile.wants(kernel.name):
             return None
-        if memory.capturing():
+        if torch_memory.capturing():
             warnings.warn(
                 f"warplens: kernel {kernel.name} was captured into a CUDA graph; its replays are not recorded. "
                 "Profile the call that is not captured.",

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from warplens.auto.rules import Auto
-from warplens.frontends.triton import cached
-from warplens.frontends.triton.extra import set_knob, triton_version
+from warplens.frontends.triton import plain_cache
 from warplens.frontends.triton.override import SUFFIX
+from warplens.frontends.triton.requirement import set_knob, triton_version
 from warplens.frontends.triton.stages import Compilation
 from warplens.record.layout import LAYOUT_VERSION
 from warplens.weave.weaver import weave
@@ -70,7 +70,7 @@ class CompileHook:
         knobs.runtime.add_stages_inspection_hook = self
         if triton_version() < (3, 7):
             self._undo.append(set_knob(knobs.compilation, "instrumentation_mode", self._key))
-        self._undo.append(cached.watch(self._key))
+        self._undo.append(plain_cache.watch(self._key))
         if self.recipe.always:
             self._undo.append(set_knob(knobs.compilation, "always_compile", True))
 

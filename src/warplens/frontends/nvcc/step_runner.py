@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warplens.errors import WarplensError
+from warplens.frontends.nvcc.assembler import Ptxas, Refused
 from warplens.frontends.nvcc.dependencies import asked_apart, rule_file, split
-from warplens.frontends.nvcc.plan import FILTER, WOVEN, Step, Steps, planned, read, write
-from warplens.frontends.nvcc.ptxas import Ptxas, Refused
+from warplens.frontends.nvcc.dryrun import FILTER, WOVEN, Step, Steps, planned, read, write
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import parse
 from warplens.record.c_header import INCLUDE
