@@ -16,7 +16,7 @@ from test_auto_ptx import EVERYTHING, GOLDEN, GUARDED, clean, run, source, walk
 from test_cuda_compile import NVDISASM, sass
 
 from warplens import simulate
-from warplens.auto.ptx import fill, ptx_marker
+from warplens.auto.ptx import fill, mark_ptx
 from warplens.auto.rules import Auto
 from warplens.decode import decode
 from warplens.ptx import tree
@@ -120,7 +120,7 @@ def test_any_control_flow_is_covered_nested_and_computes_the_same(body: list[Any
     text = GUARDED.replace("%r<9>", f"%r<{30 + counter[0]}>").replace("BODY", text)
     text = text + '.file 1 "some.cu"\n' if lines else re.sub(r"\t\.loc[^\n]*\n", "", text)
     data, out = np.arange(64, dtype=np.uint32) * 7, []
-    filled = fill(ptx_marker(text, Auto.of("loads,loops")).text)
+    filled = fill(mark_ptx(text, Auto.of("loads,loops")).text)
     for marked in ("", text, filled):
         memory = simulate.Memory(16 << 20)
         a, b = memory.alloc(data), memory.alloc(np.zeros(64, np.uint32))
@@ -137,7 +137,7 @@ def test_any_control_flow_is_covered_nested_and_computes_the_same(body: list[Any
 
 
 def test_a_branch_is_a_region_of_its_own_line_and_lines_side_by_side_share_a_clock() -> None:
-    marked = ptx_marker(source("nvcc_kernels_lineinfo"), Auto.of("lines"), lambda name: name == "vector_add")
+    marked = mark_ptx(source("nvcc_kernels_lineinfo"), Auto.of("lines"), lambda name: name == "vector_add")
     found = [
         f"{letter} {name}" if letter else i.opcode for letter, name, i in walk(marked, "vector_add") if letter or i
     ]
@@ -152,8 +152,8 @@ def test_a_branch_is_a_region_of_its_own_line_and_lines_side_by_side_share_a_clo
 def test_the_cap_leaves_the_lines_that_hold_most() -> None:
     text, written = source("nvcc_kernels_lineinfo"), (GOLDEN / "kernels.cu").read_text().splitlines()
     loops = {f"line kernels.cu:{number}" for number, line in enumerate(written, 1) if "for (" in line}
-    others = sum(site.kind != "lines" for site in ptx_marker(text, EVERYTHING).sites["softmax"])
-    few = ptx_marker(text, Auto.of("all", most=others + 2)).sites["softmax"]
+    others = sum(site.kind != "lines" for site in mark_ptx(text, EVERYTHING).sites["softmax"])
+    few = mark_ptx(text, Auto.of("all", most=others + 2)).sites["softmax"]
     kept = {site.region for site in few if site.kind == "lines"}
     assert len(kept) == 2
     assert kept <= loops, "loops with all that is in them"
@@ -165,7 +165,7 @@ def test_no_code_is_left_between_the_tracks_clocks_and_the_first_and_last_region
     """In SASS: the track's first and last clock read, all 64 bits of it, are those of the first and the last region."""
     text = source(name)
     entry = tree.parse(text).entries[0].name
-    woven = weave(ptx_marker(text, EVERYTHING, lambda kernel: kernel == entry).text, buffer=SymbolBuffer())
+    woven = weave(mark_ptx(text, EVERYTHING, lambda kernel: kernel == entry).text, buffer=SymbolBuffer())
     (tmp_path / "all.ptx").write_text(woven.text)
     subprocess.run(["ptxas", "-arch=sm_90a", "all.ptx", "-o", "all.cubin"], cwd=tmp_path, check=True)
     lines = sass((tmp_path / "all.cubin").read_bytes(), tmp_path, entry)

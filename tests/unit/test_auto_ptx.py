@@ -13,7 +13,7 @@ from test_cuda_compile import NVDISASM, sass
 from test_whole import kernel as kernel_of
 
 from warplens import simulate
-from warplens.auto.ptx import Marked, ptx_marker
+from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.ptx.instruction_classes import kind_of
 from warplens.auto.ptx.units import Code
 from warplens.auto.rules import CLASSES, Auto
@@ -53,7 +53,7 @@ def walk(marked: Marked, kernel: str) -> list[tuple[str, str, tree.Instruction |
 def test_every_operation_lies_in_one_region_of_its_class(path: Path) -> None:
     """And in none of another: a region that strays over its neighbours would report their time as its own."""
     text = source(path)
-    marked = ptx_marker(text, Auto.of(",".join(name for name in CLASSES if name not in ("loops", "lines"))))
+    marked = mark_ptx(text, Auto.of(",".join(name for name in CLASSES if name not in ("loops", "lines"))))
     assert not marked.left_out
     seen = 0
     for function in tree.parse(text).entries:
@@ -82,8 +82,8 @@ def test_every_operation_lies_in_one_region_of_its_class(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_marks_are_valid_unique_and_idempotent(path: Path, auto: str) -> None:
     wanted = Auto.of(auto, most=100_000)
-    marked = ptx_marker(source(path), wanted)
-    assert ptx_marker(marked.text, wanted).text == marked.text
+    marked = mark_ptx(source(path), wanted)
+    assert mark_ptx(marked.text, wanted).text == marked.text
     for kernel, sites in marked.sites.items():
         marks = walk(marked, kernel)
         assert sum(letter == "B" for letter, _, _ in marks) >= len(sites)
@@ -105,7 +105,7 @@ def test_ptxas_takes_what_the_rules_and_the_weaver_make(path: Path, arch: str, t
     target = re.findall(r"^\.target\s+(sm_\d+a?)", text, re.M)[0]
     if target != arch and (target.endswith("a") or int(arch[3:].rstrip("a")) < int(target[3:].rstrip("a"))):
         pytest.skip(f"made for {target}")
-    woven = weave(ptx_marker(text, EVERYTHING).text, buffer=SymbolBuffer())
+    woven = weave(mark_ptx(text, EVERYTHING).text, buffer=SymbolBuffer())
     (tmp_path / "woven.ptx").write_text(woven.text.rstrip("\0"))
     command = ["ptxas", f"--gpu-name={arch}", "woven.ptx", "-o", "out.cubin"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -117,7 +117,7 @@ def test_ptxas_takes_what_the_rules_and_the_weaver_make(path: Path, arch: str, t
 def run(text: str, kernel: str, grid: int, block: object, arguments: list[object], memory: simulate.Memory,
         shared: int = 0) -> tuple[Marked, Trace]:  # fmt: skip
     """The marked kernel in the interpreter, and the trace that its records make."""
-    marked = ptx_marker(text, EVERYTHING, lambda name: name == kernel)
+    marked = mark_ptx(text, EVERYTHING, lambda name: name == kernel)
     woven = weave(marked.text, buffer=SymbolBuffer())
     warps = -(-int(np.prod(block)) // 32)
     shift = shift_for(SLOTS, "stop", woven.slack)
@@ -207,7 +207,7 @@ BODY
 
 
 def marks_of(body: str, auto: str = "loads,stores,waits,loops") -> list[str]:
-    marked = ptx_marker(GUARDED.replace("BODY", body), Auto.of(auto))
+    marked = mark_ptx(GUARDED.replace("BODY", body), Auto.of(auto))
     assert weave(marked.text, buffer=SymbolBuffer()).entries.get("k", 0) or not marked.sites
     return [f"{letter} {name}" if letter else str(i and i.opcode) for letter, name, i in walk(marked, "k")][3:-1]
 
@@ -247,7 +247,7 @@ def test_a_wait_covers_the_whole_spin(form: str) -> None:
     assert begin < tried < end
     assert len([word for word in marks if word.startswith(("B ", "E "))]) == 2
     # The begin stands on the way in only, the end on the way out only: both outside what repeats.
-    text = ptx_marker(GUARDED.replace("BODY", SPINS[form]), Auto.of("waits")).text
+    text = mark_ptx(GUARDED.replace("BODY", SPINS[form]), Auto.of("waits")).text
     repeated = text[text.index("$B:" if form == "jumped to" else "$W:") : text.rindex("bra $")]
     assert "@warplens B" not in repeated
     if form != "jumped to":
@@ -298,7 +298,7 @@ def test_early_ways_out_close_their_iteration() -> None:
 
 
 def test_marks_stay_out_of_call_sequences() -> None:
-    marked = ptx_marker(source("nvcc_kernels_debug"), EVERYTHING)
+    marked = mark_ptx(source("nvcc_kernels_debug"), EVERYTHING)
     for function in tree.parse(marked.text).functions:
         for node in function.walk():
             if isinstance(node, tree.Scope) and any(
@@ -309,7 +309,7 @@ def test_marks_stay_out_of_call_sequences() -> None:
 
 def test_a_range_of_lines_is_one_region_where_its_code_is_one_piece() -> None:
     text = source("nvcc_kernels_lineinfo")
-    marked = ptx_marker(text, Auto.of(None, {"loop": "kernels.cu:66-72"}), lambda name: name == "tiled_matmul")
+    marked = mark_ptx(text, Auto.of(None, {"loop": "kernels.cu:66-72"}), lambda name: name == "tiled_matmul")
     assert [site.region for site in marked.sites["tiled_matmul"]] == ["loop"]
     memory = simulate.Memory(64 << 20)
     places = [memory.alloc(np.ones(1024, np.float32)) for _ in range(3)]
@@ -318,16 +318,16 @@ def test_a_range_of_lines_is_one_region_where_its_code_is_one_piece() -> None:
     buffer = memory.alloc(8 << shift, align=1 << shift)
     simulate.run(woven.text, "tiled_matmul", 1, (16, 16), [*places, 32], memory=memory,
                  symbols={"warplens_buffer": buffer | shift})  # fmt: skip
-    body = ptx_marker(text, Auto.of(None, ["body=kernels.cu:70"]), lambda name: name == "tiled_matmul")
+    body = mark_ptx(text, Auto.of(None, ["body=kernels.cu:70"]), lambda name: name == "tiled_matmul")
     assert {site.region for site in body.sites["tiled_matmul"]} == {"body"}
-    assert not ptx_marker(text, Auto.of(None, ["none=kernels.cu:5000"])).sites
-    assert not ptx_marker(text, Auto.of(None, ["none=other.cu:66-72"])).sites
+    assert not mark_ptx(text, Auto.of(None, ["none=kernels.cu:5000"])).sites
+    assert not mark_ptx(text, Auto.of(None, ["none=other.cu:66-72"])).sites
 
 
 def test_the_cap_keeps_ranges_loops_and_operations_before_lines() -> None:
     text = source("nvcc_gemm_lineinfo")
-    all_of_it = ptx_marker(text, EVERYTHING).sites["gemm"]
-    few = ptx_marker(text, Auto.of("all", most=10))
+    all_of_it = mark_ptx(text, EVERYTHING).sites["gemm"]
+    few = mark_ptx(text, Auto.of("all", most=10))
     assert len(few.sites["gemm"]) == 10
     assert few.left_out["gemm"] == len(all_of_it) - 10
     assert "loops" in {site.kind for site in few.sites["gemm"]}
@@ -336,8 +336,8 @@ def test_the_cap_keeps_ranges_loops_and_operations_before_lines() -> None:
 
 def test_code_from_headers_is_named_by_the_authors_line() -> None:
     """A pipeline copy, a barrier's wait and a shuffle are inlined several headers deep."""
-    regions = {site.region for site in ptx_marker(source("nvcc_gemm_lineinfo"), EVERYTHING).sites["gemm"]}
-    regions |= {site.region for site in ptx_marker(source("nvcc_gemm_lineinfo"), EVERYTHING).sites["bulk"]}
+    regions = {site.region for site in mark_ptx(source("nvcc_gemm_lineinfo"), EVERYTHING).sites["gemm"]}
+    regions |= {site.region for site in mark_ptx(source("nvcc_gemm_lineinfo"), EVERYTHING).sites["bulk"]}
     assert {
         "copy issue gemm.cu:18", "wait gemm.cu:26", "mma gemm.cu:41", "wait gemm.cu:69", "reduce gemm.cu:72",
         "copy issue gemm.cu:64", "atomic gemm.cu:73", "barrier gemm.cu:27", "loop gemm.cu:23",
@@ -365,14 +365,14 @@ def test_a_loop_that_a_kernel_jumps_to_behind_a_mark_of_its_author_counts_from_z
     text = kernel_of("$x:\nadd.u32 %r1, %r1, 1;\nsetp.lt.u32 %p1, %r1, 5;\n@%p1 bra $x;")
     first = text.index("\tld.param")
     text = text[:first] + "\t// @warplens I mine\n\tbra $x;\n" + text[text.index("$x:") :]
-    lines = [line.strip() for line in ptx_marker(text, Auto.of("loops")).text.splitlines()]
+    lines = [line.strip() for line in mark_ptx(text, Auto.of("loops")).text.splitlines()]
     assert lines.index("mov.u32 %wl_n1, 0;") < lines.index("bra $x;")
 
 
 def test_nothing_asked_for_changes_nothing() -> None:
     text = source("nvcc_kernels")
-    assert ptx_marker(text, Auto()).text == text
-    assert ptx_marker(text, Auto.of("lines")).text == text, "without line information there are no lines"
+    assert mark_ptx(text, Auto()).text == text
+    assert mark_ptx(text, Auto.of("lines")).text == text, "without line information there are no lines"
     with pytest.raises(UsageError, match="did you mean 'loads'"):
         Auto.of("laods")
 
@@ -381,7 +381,7 @@ def test_nothing_asked_for_changes_nothing() -> None:
 @pytest.mark.parametrize("auto", ["mma,copies,waits,barriers", "all"])
 def test_sass_keeps_what_each_region_holds(auto: str, tmp_path: Path) -> None:
     """Tensor-core instructions and asynchronous copies stand between the same clock reads as in PTX."""
-    marked = ptx_marker(source("nvcc_gemm_lineinfo"), Auto.of(auto, most=1000), lambda name: name == "gemm")
+    marked = mark_ptx(source("nvcc_gemm_lineinfo"), Auto.of(auto, most=1000), lambda name: name == "gemm")
     woven = weave(marked.text, buffer=SymbolBuffer(), how=Weaving(store="late", fuse=False))
     (tmp_path / "gemm.ptx").write_text(woven.text)
     subprocess.run(["ptxas", "-arch=sm_90a", "gemm.ptx", "-o", "gemm.cubin"], cwd=tmp_path, check=True)
@@ -404,7 +404,7 @@ def test_sass_keeps_what_each_region_holds(auto: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(NVDISASM is None or shutil.which("ptxas") is None, reason="needs ptxas and nvdisasm")
 @pytest.mark.parametrize("store", ["now", "late", "end", "defer", "spread"])
 def test_a_load_ends_when_its_value_is_there_wherever_its_record_waits(store: str, tmp_path: Path) -> None:
-    text = ptx_marker(
+    text = mark_ptx(
         kernel_of("ld.global.u32 %r4, [%rd1];\nadd.u32 %r5, %r4, %r4;\nst.global.u32 [%rd1], %r5;"), Auto.of("loads")
     ).text
     woven = weave(text, buffer=SymbolBuffer(), how=Weaving(store=store, aligned=True))

@@ -18,7 +18,7 @@ from plain_jobs import CAPABILITY, blackwell_job, plain_jobs  # noqa: E402
 from triton_examples import Job, assemble  # noqa: E402
 
 from warplens.auto.rules import Auto  # noqa: E402
-from warplens.auto.ttgir import ttgir_marker  # noqa: E402
+from warplens.auto.ttgir import mark_ttgir  # noqa: E402
 from warplens.frontends.triton.compile_hook import CompileHook, Recipe  # noqa: E402
 from warplens.weave.weaving import Weaving  # noqa: E402
 
@@ -116,7 +116,7 @@ def test_every_site_is_marked_once_and_stays_in_its_place_down_to_sass(job: Job)
     kernel = compiled(job, auto=Auto.of(classes), least_occupancy=0.0)
     plain = kernel.asm["ttgir"]
     assert "@warplens" not in plain, "Triton's own copy of the TTGIR stays as it is"
-    marked = ttgir_marker(plain, Auto.of(classes))
+    marked = mark_ttgir(plain, Auto.of(classes))
     assert _unmarked(marked.text) == plain
     found = Counter(site.region for site in marked.sites)
     if job.name in EXPECTED:
@@ -136,7 +136,7 @@ def test_every_site_is_marked_once_and_stays_in_its_place_down_to_sass(job: Job)
 @pytest.mark.parametrize("job", every_job())
 def test_lines_fill_the_blocks_and_nest_with_the_rest(job: Job) -> None:
     plain = ttgir(job)
-    marked = ttgir_marker(plain, Auto.of("all", most=1000))
+    marked = mark_ttgir(plain, Auto.of("all", most=1000))
     assert _unmarked(marked.text) == plain
     assert_nested(marked.text)
     for site in marked.sites:
@@ -152,7 +152,7 @@ def test_tritons_own_warp_specialisation_is_marked_in_every_partition() -> None:
     job = blackwell_job()
     classes = [kind for kind in Auto.of("all").classes if kind != "lines"]
     kernel = compiled(job, 100, auto=Auto.of(classes), least_occupancy=0.0)
-    marked = ttgir_marker(kernel.asm["ttgir"], Auto.of(classes))
+    marked = mark_ttgir(kernel.asm["ttgir"], Auto.of(classes))
     dot = number("acc = tl.dot(a.load([row, k]), b.load([k, column]), acc)")
     found = Counter(site.region for site in marked.sites)
     assert found[f"mma issue plain_kernels.py:{dot}"] == 1

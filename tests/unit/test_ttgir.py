@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warplens.auto.rules import Auto, Coverage, LineRange
-from warplens.auto.ttgir import ttgir_marker
+from warplens.auto.ttgir import mark_ttgir
 from warplens.auto.ttgir.locations import Locations
 from warplens.ptx.tree import parse
 
@@ -87,7 +87,7 @@ def test_a_load_lasts_until_its_value_is_used() -> None:
     text = module(
         f"{LOAD.format('a')} {at(3)}", f"{ADD.format('b', 'a')} {at(4)}", f"{STORE.format('b')} {at(5)}", RETURN
     )
-    lines = ttgir_marker(text, Auto.of("loads")).text.splitlines()
+    lines = mark_ttgir(text, Auto.of("loads")).text.splitlines()
     assert [line for line in lines if "warplens" in line or "arith" in line][1].lstrip().startswith("%b = arith.addf")
     assert marks("\n".join(lines)) == ["B load attn.py:3", "E load attn.py:3"]
 
@@ -97,7 +97,7 @@ def test_loads_that_others_come_between_are_issue_and_wait() -> None:
         f"{LOAD.format('a')} {at(3)}", f"{LOAD.format('b')} {at(4)}", f"{ADD.format('c', 'b')} {at(5)}",
         f"{ADD.format('d', 'a')} {at(6)}", RETURN,
     )  # fmt: skip
-    assert marks(ttgir_marker(text, Auto.of("loads")).text) == [
+    assert marks(mark_ttgir(text, Auto.of("loads")).text) == [
         "B load issue attn.py:3", "E load issue attn.py:3", "B load attn.py:4", "E load attn.py:4",
         "B load wait attn.py:3", "E load wait attn.py:3",
     ]  # fmt: skip
@@ -109,7 +109,7 @@ def test_loads_are_not_kept_from_overlapping() -> None:
         f"{LOAD.format('a')} {at(3)}", f"{ADD.format('b', 'a')} {at(3)}", f"{LOAD.format('c')} {at(4)}",
         f"{ADD.format('d', 'c')} {at(5)}", RETURN,
     )  # fmt: skip
-    assert marks(ttgir_marker(text, Auto.of("loads")).text) == ["B load attn.py:3-4", "E load attn.py:3-4"]
+    assert marks(mark_ttgir(text, Auto.of("loads")).text) == ["B load attn.py:3-4", "E load attn.py:3-4"]
 
 
 FOR = "scf.for %i = %c0 to %n step %c1  : i32 {"
@@ -121,7 +121,7 @@ def test_ranges_hold_whole_loops_and_stop_at_others() -> None:
         FOR, f"  {STORE.format('p')} {at(21)}", f"  {ADD.format('e', 'p')} {at(12)}", f"}} {at(20)}",
         f"{STORE.format('w')} {at(12)}", RETURN,
     )  # fmt: skip
-    made = ttgir_marker(text, Auto.of(None, {"part": "attn.py:9-13"}))
+    made = mark_ttgir(text, Auto.of(None, {"part": "attn.py:9-13"}))
     assert made.matched == {"part"}
     found = [
         "mark" if "warplens" in line else line.split()[0]
@@ -137,7 +137,7 @@ def test_ranges_hold_whole_loops_and_stop_at_others() -> None:
 
 def test_ranges_that_cross_are_cut_so_that_they_nest() -> None:
     ops = [f"{STORE.format('p')} {at(line)}" for line in range(1, 7)]
-    made = ttgir_marker(module(*ops, RETURN), Auto.of(None, {"a": "attn.py:1-4", "b": "attn.py:3-6"}))
+    made = mark_ttgir(module(*ops, RETURN), Auto.of(None, {"a": "attn.py:1-4", "b": "attn.py:3-6"}))
     assert _nested(made.text)
     assert marks(made.text).count("B b") == 2
 
@@ -150,9 +150,9 @@ def test_marks_that_are_there_are_not_crossed() -> None:
     ops = [f"{STORE.format('p')} {at(line)}" for line in (1, 2, 2, 3)]
     text = module(ops[0], ops[1], mark("B"), ops[2], mark("E"), ops[3], RETURN)
     for auto in (Auto.of("all"), Auto.of(None, {"r": "attn.py:1-3"}), Auto.of("lines", {"r": "attn.py:2"})):
-        assert _nested(ttgir_marker(text, auto).text), auto
+        assert _nested(mark_ttgir(text, auto).text), auto
     half = module(ops[0], mark("B"), ops[1], RETURN)
-    assert marks(ttgir_marker(half, Auto.of(None, {"r": "attn.py:1-3"})).text) == ["B r", "E r", "B mine", "B r", "E r"]
+    assert marks(mark_ttgir(half, Auto.of(None, {"r": "attn.py:1-3"})).text) == ["B r", "E r", "B mine", "B r", "E r"]
 
 
 def test_early_returns_and_unknown_operations_do_no_harm() -> None:
@@ -162,7 +162,7 @@ def test_early_returns_and_unknown_operations_do_no_harm() -> None:
         f"  {STORE.format('q')} {at(8)}", "  new.yield loc(#loc)", f"}}) : (f32) -> f32 {at(7)}",
         f"{STORE.format('z')} {at(9)}", RETURN,
     )  # fmt: skip
-    made = ttgir_marker(text, Auto.of("stores,lines"))
+    made = mark_ttgir(text, Auto.of("stores,lines"))
     stores = [name for name in marks(made.text) if " store " in name]
     assert stores == [f"{letter} store attn.py:{line}" for line in (4, 9) for letter in "BE"]
     assert _nested(made.text)
@@ -171,28 +171,28 @@ def test_early_returns_and_unknown_operations_do_no_harm() -> None:
 def test_iterations_count_from_zero_whatever_the_loop_counts() -> None:
     body = ["  tt.store %p, %p : tensor<4xf32> loc(#loc)", f"}} {at(3)}"]
     constants = ["%c0 = arith.constant 0 : i32 loc(#loc)", "%c1 = arith.constant 1 : i32 loc(#loc)"]
-    plain = ttgir_marker(module(*constants, FOR, *body, RETURN), Auto.of("loops")).text
+    plain = mark_ttgir(module(*constants, FOR, *body, RETURN), Auto.of("loops")).text
     assert re.search(r"V loop%20attn.py:3 s32 \$1.* %i : i32 -> i32", plain)
     strided = FOR.replace("%c0 to", "%a to").replace("step %c1", "step %b").replace(": i32 {", ": i64 {")
-    text = ttgir_marker(module(*constants, strided, *body, RETURN), Auto.of("loops")).text
+    text = mark_ttgir(module(*constants, strided, *body, RETURN), Auto.of("loops")).text
     assert re.search(r"arith\.subi %i, %a : i64.*\n.*arith\.divui %warplens_\d+, %b : i64.*\n.*V loop\S+ s64", text)
-    index = ttgir_marker(module(FOR.replace("  : i32 {", " {"), *body, RETURN), Auto.of("loops")).text
+    index = mark_ttgir(module(FOR.replace("  : i32 {", " {"), *body, RETURN), Auto.of("loops")).text
     assert re.search(r"arith\.index_cast %warplens_\d+ : index to i64", index)
 
 
 def test_a_loop_in_a_loop_of_the_same_line_has_a_name_of_its_own() -> None:
     text = module(FOR, f"  {FOR}", f"    {STORE.format('p')} {at(4)}", f"  }} {at(3)}", f"}} {at(3)}", RETURN)
-    names = [name for name in marks(ttgir_marker(text, Auto.of("loops")).text) if name.startswith("B")]
+    names = [name for name in marks(mark_ttgir(text, Auto.of("loops")).text) if name.startswith("B")]
     assert names == ["B loop attn.py:3", "B loop attn.py:3 (2)"]
 
 
 def test_the_cap_keeps_what_runs_least_often() -> None:
     ops = [f"{STORE.format('p')} {at(line)}" for line in (1, 2)]
     text = module(*ops, FOR, f"  {STORE.format('p')} {at(5)}", f"  {STORE.format('p')} {at(6)}", f"}} {at(4)}", RETURN)
-    made = ttgir_marker(text, Auto.of("stores,lines", most=3))
+    made = mark_ttgir(text, Auto.of("stores,lines", most=3))
     assert dict(made.dropped) == {"lines": 5, "stores": 1}
     assert [site.region for site in made.sites] == [f"store attn.py:{line}" for line in (1, 2, 5)]
-    ranged = ttgir_marker(text, Auto.of("stores", {"r": "attn.py:5-6"}, most=1))
+    ranged = mark_ttgir(text, Auto.of("stores", {"r": "attn.py:5-6"}, most=1))
     assert [site.region for site in ranged.sites] == ["r"], "what was asked for by name stays"
 
 
@@ -246,7 +246,7 @@ def test_any_program_keeps_its_lines_and_its_marks_nest(
     ]
     ranges = {f"r{n}": f"attn.py:{a}-{b}" for n, (a, b) in enumerate(spans)}
     text = module(*body, RETURN)
-    made = ttgir_marker(text, Auto.of(classes, ranges, most=data.draw(st.sampled_from([3, 1000]))))
+    made = mark_ttgir(text, Auto.of(classes, ranges, most=data.draw(st.sampled_from([3, 1000]))))
     assert "\n".join(line for line in made.text.split("\n") if not line.startswith("%warplens")) == text
     assert _nested(made.text)
     assert sum(mark.startswith("B") for mark in marks(made.text)) == len(made.sites)
@@ -258,4 +258,4 @@ def test_time_to_mark_grows_with_the_lines_and_no_faster() -> None:
         return module(*(f"{line} {at(n % 50)}" for n, pair in enumerate(lines) for line in pair), RETURN)
 
     # Four times the lines: 16 times the time were it square.
-    assert growth(lambda text: ttgir_marker(text, Auto.of("all")), long(500), long(2000)) < 8
+    assert growth(lambda text: mark_ttgir(text, Auto.of("all")), long(500), long(2000)) < 8

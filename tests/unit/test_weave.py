@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from warplens import simulate
-from warplens.auto.ptx import ptx_marker
+from warplens.auto.ptx import mark_ptx
 from warplens.auto.ptx.value_arrival import arrived
 from warplens.auto.rules import Auto
 from warplens.decode import decode
@@ -621,7 +621,7 @@ def test_the_last_return_may_be_left_away() -> None:
     ] * 2
     assert 32 <= out[0] < 64
     plain = ENDLESS.replace("// @warplens I end", "").replace("$done:", "").replace("@%p1 bra $done;", "")
-    marked = ptx_marker(plain, Auto.of("stores,lines"))
+    marked = mark_ptx(plain, Auto.of("stores,lines"))
     tracks, _, _ = launch(weave(marked.text), "open_end", 1, 64, ["OUT", "BUFFER"], out=1)
     assert all(header["state"] == 1 and len(records) == 2 for header, records in tracks)
 

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Automatic marks: the rules that place them in TTGIR and in PTX."""

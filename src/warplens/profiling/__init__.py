@@ -1,1 +1,1 @@
-"""TODO room."""
+"""wl.profile: a run from its first mark to its trace."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""PTX as data: parse, print, control flow and divergence. Knows no marks."""

@@ -35,8 +35,8 @@ class SymbolBuffer:
 
 @dataclass(frozen=True)
 class LaunchBuffer:
-    """The buffer is the one that the kernel's wl::Kernel was given, laid out as record/launch_buffer.py says; region ids are
-    the header's own. See header.py."""
+    """The buffer that the kernel's wl::Kernel was given, laid out as in record/launch_buffer.py; region ids are the
+    header's own. See stores/launch_tracks.py."""
 
 
 AnyBuffer = ParamBuffer | SymbolBuffer | LaunchBuffer

@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from warplens.auto.ptx import Marked, ptx_marker
+from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.rules import Auto
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
@@ -78,7 +78,7 @@ def marked_text(
     function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
-    marked = ptx_marker(module.text(), auto, lambda name: name == symbol)
+    marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
     if symbol not in marked.sites:
         raise Unavailable("no rule finds anything to mark in it")
     return weave(marked.text, buffer=ParamBuffer(-1), how=how), marked, constants

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from warplens.auto.ptx import fill
 from warplens.auto.rules import Auto
-from warplens.auto.ttgir import MarkedIR, ttgir_marker
+from warplens.auto.ttgir import MarkedIR, mark_ttgir
 from warplens.auto.ttgir.emit import begin_at_once, declare_counters
 from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.errors import WarplensError
@@ -132,7 +132,7 @@ class Compilation:
         plain = functools.cache(lambda: self._build(text, context, metadata).resources)
         problem = ""
         for auto, left in _asks(self.recipe.auto):
-            marked = ttgir_marker(text, auto)
+            marked = mark_ttgir(text, auto)
             remarks |= {"matched": sorted(marked.matched), "lines": marked.lines}
             if not marked.sites and not problem:
                 return None
