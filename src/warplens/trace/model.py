@@ -100,7 +100,7 @@ class Trace:
         return statistics(self, by=by, **options)
 
     def time_shift(self) -> Array:
-        """Cycles of every row without what the marks added, where a calibration was measured (analyse/time_shift.py)."""
+        """Cycles of every row without what the marks added, if a calibration was measured (analyse/time_shift.py)."""
         from warplens.analyse.time_shift import time_shift
 
         return time_shift(self)
