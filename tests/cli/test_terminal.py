@@ -19,7 +19,7 @@ from tests.builders import Span, make_trace
 from warplens.analyse.findings import findings
 from warplens.commands import main
 from warplens.commands.doctor import Check, _table
-from warplens.commands.tables import print_findings
+from warplens.commands.shared.analysis_tables import print_findings
 from warplens.decode import decode
 from warplens.trace.io import load
 

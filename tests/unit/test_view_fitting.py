@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from warplens.commands.common import table
+from warplens.commands.shared.console import table
 
 NAMES = ("region", "count", "mean", "std", "p50", "p95")
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from warplens import __version__
-from warplens.commands.plain import make_plain
+from warplens.commands.shared.ascii_fallback import with_ascii_fallback
 from warplens.errors import WarplensError, closest, did_you_mean
 
 _VERBS = {
@@ -113,7 +113,7 @@ def _meant(option: str, ctx: click.Context | None) -> str:
 
 
 def _complain(line: str) -> None:
-    click.echo(line, make_plain(sys.stderr))
+    click.echo(line, with_ascii_fallback(sys.stderr))
 
 
 def entry() -> None:

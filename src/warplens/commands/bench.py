@@ -19,8 +19,8 @@ from warplens.bench.method import CACHES, QUICK, TIMERS
 from warplens.bench.results import BROKEN, Results, Row
 from warplens.bench.store import SUFFIXES, load_results
 from warplens.bench.text import columns, heading, how, remarks, where
-from warplens.commands.common import force_option, json_option, print_json, stderr, stdout, table, time_ns
-from warplens.commands.plain import make_plain
+from warplens.commands.shared.ascii_fallback import with_ascii_fallback
+from warplens.commands.shared.console import force_option, json_option, print_json, stderr, stdout, table, time_ns
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable
 from warplens.view.fitting import Fitting
@@ -127,7 +127,7 @@ def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]
     from warplens.bench.arguments import apply
     from warplens.bench.load import choose, load_benchmarks
     from warplens.bench.run import Job
-    from warplens.commands.roofline import read_ceilings
+    from warplens.commands.shared.roofline_options import read_ceilings
 
     found = choose(load_benchmarks(file), given["only"])
     if given["listed"]:
@@ -172,9 +172,9 @@ def _show(results: Results, given: dict[str, Any]) -> None:
     if given["as_json"]:
         print_json(results.to_json())
     elif given["as_csv"]:
-        click.echo(results.to_csv(), make_plain(sys.stdout), nl=False)
+        click.echo(results.to_csv(), with_ascii_fallback(sys.stdout), nl=False)
     elif given["as_markdown"]:
-        click.echo(results.to_markdown(), make_plain(sys.stdout), nl=False)
+        click.echo(results.to_markdown(), with_ascii_fallback(sys.stdout), nl=False)
     else:
         console = stdout()
         for (name, others), rows in results.groups().items():

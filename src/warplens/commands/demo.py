@@ -10,9 +10,9 @@ from rich.markup import escape
 
 from warplens import samples
 from warplens.analyse.trust import clock_line, plural, warnings_of
-from warplens.commands import again
-from warplens.commands.common import force_option, json_option, print_json, stdout
-from warplens.commands.stats import statistics_table
+from warplens.commands.shared.analysis_tables import statistics_table
+from warplens.commands.shared.console import force_option, json_option, print_json, stdout
+from warplens.commands.shared.invocation import warplens_command
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.files import check_writable
@@ -72,7 +72,7 @@ def _print(where: str, trace: Trace, targets: list[Path]) -> None:
     for target in targets:
         console.print(f"  {escape(str(target))} ({target.stat().st_size:,} bytes)")
     console.print("\n[bold]next[/]")
-    program, file = again.program(), shlex.quote(str(targets[0]))
+    program, file = warplens_command(), shlex.quote(str(targets[0]))
     out = shlex.quote(str(targets[0].with_suffix(".json.gz")))
     for line in (
         f"open {targets[2]} in a browser, or {targets[1]} at https://ui.perfetto.dev",

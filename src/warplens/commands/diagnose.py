@@ -15,7 +15,7 @@ from warplens.analyse.diagnose import Diagnosis, Given, diagnose
 from warplens.analyse.finding import duration
 from warplens.analyse.issues import CLEAR, FOUND
 from warplens.analyse.ncu import NcuKernel, match_kernel
-from warplens.commands.common import (
+from warplens.commands.shared.console import (
     force_option,
     json_option,
     percent,
@@ -26,7 +26,7 @@ from warplens.commands.common import (
     stdout,
     working,
 )
-from warplens.commands.roofline import amount, read_ceilings
+from warplens.commands.shared.roofline_options import parse_amount, read_ceilings
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable, safe_name
 from warplens.trace.model import Trace
@@ -75,7 +75,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         if given["only"] or given["output"]:
             raise UsageError("--only and --output go with a benchmark (FILE.py), not with a trace")
         trace = read_trace(arguments[0])
-        known |= {"flops": amount(given["flops"], "--flops"), "bytes": amount(given["moved"], "--bytes")}
+        known |= {"flops": parse_amount(given["flops"], "--flops"), "bytes": parse_amount(given["moved"], "--bytes")}
         known |= {"dtype": given["roof"] or "fp16", "ncu": _ncu(given["ncu"], given["kernel"], trace)}
         with working("diagnosing"):
             found = [(arguments[0], diagnose(trace, kernel=given["kernel"], given=Given(**known)))]

@@ -11,7 +11,7 @@ from rich.markup import escape
 from warplens.analyse.diff import CONFIDENCE, MARGIN, Difference, KernelChange, RegionChange, Verdict, diff
 from warplens.analyse.resample import Interval
 from warplens.analyse.thresholds import Crossing, Threshold, check
-from warplens.commands.common import (
+from warplens.commands.shared.console import (
     cycles,
     json_option,
     percent,

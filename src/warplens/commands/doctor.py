@@ -12,7 +12,7 @@ import click
 from rich.markup import escape
 
 from warplens import __version__, native
-from warplens.commands.common import json_option, print_json, stdout
+from warplens.commands.shared.console import json_option, print_json, stdout
 from warplens.driver.libcuda import gpu_names
 from warplens.view.fitting import Fitting
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from warplens.commands.common import force_option, json_option, print_json, read_trace, stderr, working
+from warplens.commands.shared.console import force_option, json_option, print_json, read_trace, stderr, working
 from warplens.errors import UsageError
 from warplens.export import export, merge, suffix_of
 from warplens.files import check_writable

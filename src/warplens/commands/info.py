@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.trust import clock_line, plural, warnings_of
-from warplens.commands.common import json_option, print_json, read_trace, stdout, table, time_ns
+from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table, time_ns
 from warplens.errors import UsageError
 from warplens.record.c_header import INCLUDE
 from warplens.trace.model import Trace
@@ -49,7 +49,7 @@ def command(trace: str | None, show_include: bool, ncu: str | None, torch: str |
 
 def _ncu(path: str, as_json: bool) -> dict[str, object]:
     """What a report of Nsight Compute says; printed unless it goes into a document."""
-    from warplens.commands.tables import ncu_table
+    from warplens.commands.shared.analysis_tables import ncu_table
     from warplens.runner.nsight_compute import read_ncu
 
     kernels = read_ncu(path)
@@ -63,7 +63,7 @@ def _torch(path: str, as_json: bool) -> dict[str, object]:
     """What PyTorch's profiler saw; printed unless it goes into a document."""
     from warplens.analyse.torch.kineto import read_torch
     from warplens.analyse.torch.operators import summarise
-    from warplens.commands.torch_tables import torch_tables
+    from warplens.commands.shared.torch_tables import torch_tables
 
     summary = summarise(read_torch(path))
     if not as_json:

@@ -9,8 +9,8 @@ import click
 from warplens.analyse.devices import LIMITS, find_peak
 from warplens.analyse.occupancy import occupancy
 from warplens.analyse.trust import plural
-from warplens.commands.common import json_option, percent, print_json, stdout
-from warplens.commands.roofline import amount
+from warplens.commands.shared.console import json_option, percent, print_json, stdout
+from warplens.commands.shared.roofline_options import parse_amount
 
 
 @click.command("occupancy")
@@ -23,7 +23,7 @@ def command(threads: int, registers: int, shared: str, capability: str, as_json:
     """Theoretical occupancy of a kernel. Achieved occupancy: warplens stats TRACE --show occupancy."""
     device = find_peak(capability)
     known = device.capability if device and capability not in LIMITS else capability
-    result = occupancy(threads, registers, int(amount(shared, "--shared") or 0), known)
+    result = occupancy(threads, registers, int(parse_amount(shared, "--shared") or 0), known)
     if as_json:
         print_json(asdict(result) | {"capability": known})
         return

@@ -11,8 +11,8 @@ from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.roofline import roofline
-from warplens.commands.common import force_option, json_option, print_json, read_trace, stderr, working
-from warplens.commands.roofline import amount, read_ceilings
+from warplens.commands.shared.console import force_option, json_option, print_json, read_trace, stderr, working
+from warplens.commands.shared.roofline_options import parse_amount, read_ceilings
 from warplens.errors import UsageError
 from warplens.files import check_writable
 
@@ -57,7 +57,7 @@ def command(
             raise UsageError(f"--source {folder}: not a folder")
     from warplens.view import html
 
-    work, traffic = amount(flops, "--flops"), amount(moved, "--bytes")
+    work, traffic = parse_amount(flops, "--flops"), parse_amount(moved, "--bytes")
     if (device or ceilings) and not (work or traffic):
         raise UsageError("--device and --ceilings go with --flops and --bytes, which place the kernel")
     name, measured = read_ceilings(ceilings) if ceilings else (None, None)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES, PEAKS, Peak
 from warplens.analyse.roofline import Roofline, roofline
-from warplens.commands.common import (
+from warplens.commands.shared.console import (
     json_option,
     percent,
     print_hanging,
@@ -25,9 +21,8 @@ from warplens.commands.common import (
     table,
     time_ns,
 )
-from warplens.errors import UsageError, WarplensError
-
-_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+from warplens.commands.shared.roofline_options import parse_amount, read_ceilings
+from warplens.errors import UsageError
 
 
 @click.command("roofline")
@@ -80,8 +75,8 @@ def command(
         raise UsageError("name a trace, or give --time-ns and --device; --measure and --list work alone")
     result = roofline(
         read_trace(trace) if trace else None,
-        flops=amount(flops, "--flops"),
-        bytes=amount(moved, "--bytes"),
+        flops=parse_amount(flops, "--flops"),
+        bytes=parse_amount(moved, "--bytes"),
         kernel=kernel,
         region=region,
         per_span=per_span,
@@ -94,34 +89,6 @@ def command(
         print_json(result.to_json())
     else:
         _print(result)
-
-
-def amount(text: str | None, option: str) -> float | None:
-    """A number, with a suffix, or a product of such."""
-    if text is None:
-        return None
-    total = 1.0
-    for part in text.replace("_", "").replace(",", "").split("*"):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*([kmgtp]?|[kmg]ib)\s*", part.lower())
-        if not found:
-            raise UsageError(f"{option} {text!r}: expected a number such as 137e9, 137G or 2*4096*4096*4096")
-        total *= float(found[1]) * _SUFFIXES[found[2]]
-    if not math.isfinite(total):
-        raise UsageError(f"{option} {text!r}: too large")
-    return total
-
-
-def read_ceilings(path: str) -> tuple[str, dict[str, float]]:
-    """The device and its rates, as `--measure --json` printed them."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-        rates = {str(name): float(value) for name, value in document["measured"].items()}
-        if wrong := [name for name, value in rates.items() if not 0 < value < math.inf]:
-            raise ValueError(f"{wrong[0]} is {rates[wrong[0]]:g}")
-        return str(document["device"]), rates
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        remedy = "make it with `warplens roofline --measure --json > FILE`"
-        raise WarplensError(f"{path}: not measured ceilings ({error}); {remedy}") from None
 
 
 def _print(one: Roofline) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from warplens.auto.rules import ALL, CLASSES, MOST_MARKS
-from warplens.commands import run_list
-from warplens.commands.common import force_option, json_option, print_json, stderr
-from warplens.commands.run_report import describe, document
+from warplens.commands.shared import kernel_listing
+from warplens.commands.shared.console import force_option, json_option, print_json, stderr
+from warplens.commands.shared.run_report import describe, document
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.frontends import import_hook
@@ -117,7 +117,7 @@ def command(
     """
     target = _program(module, program)
     if list_kernels:
-        return run_list.run(target, kernels=given["kernels"], as_json=as_json)
+        return kernel_listing.run(target, kernels=given["kernels"], as_json=as_json)
     path = Path(output or _default_output(target))
     profile = Profile(path, **_options(given))
     check_writable(path, force=force)

@@ -8,20 +8,16 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from warplens.analyse.statistics import GROUPS, Statistics
+from warplens.analyse.statistics import GROUPS
 from warplens.analyse.tree import pruned, tree
 from warplens.analyse.trust import warnings_of
-from warplens.commands import tables
-from warplens.commands.common import (
-    cycles,
+from warplens.commands.shared import analysis_tables
+from warplens.commands.shared.console import (
     json_option,
-    percent,
     print_json,
     read_trace,
     stderr,
     stdout,
-    table,
-    time_ns,
     working,
 )
 from warplens.errors import UsageError, did_you_mean
@@ -87,25 +83,25 @@ def command(
         roots = pruned(tree(part), include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100)
         document["tree"] = [root.to_json() for root in roots]
         if not as_json:
-            console.print(tables.tree_view(roots))
+            console.print(analysis_tables.tree_view(roots))
     if show_findings or ncu:
         found = _findings(part, waits, ncu)
         document["findings"] = [one.to_json() for one in found]
         if not as_json:
-            tables.print_findings(console, found)
+            analysis_tables.print_findings(console, found)
             _say_what_is_unknown(part)
     for name in show:
         answer = _analysis(name)(part, waits)
         document.setdefault("analyses", {})[name] = answer.to_json()
         if not as_json:
             for kernel, one in answer.kernels.items():
-                console.print(getattr(tables, f"{name}_table")(escape(kernel), one))
+                console.print(getattr(analysis_tables, f"{name}_table")(escape(kernel), one))
     if not document:
         result = part.stats(by=by)
         result = result.sorted(metric) if metric else result
         document = result.to_json()
         if not as_json:
-            console.print(statistics_table(result))
+            console.print(analysis_tables.statistics_table(result))
     if as_json:
         meta = whole.meta.to_json()
         print_json(document | {"losses": meta["losses"], "clock": meta["clock"]})
@@ -154,29 +150,3 @@ def _analysis(name: str) -> Callable[[Trace, str | None], Any]:
         "ramp": ramp.ramp,
     }
     return lambda trace, waits: able[name](trace, waits=waits)
-
-
-def statistics_table(result: Statistics) -> object:
-    """The statistics as a rich table."""
-    columns = [
-        (result.by if result.by != "region" else "", lambda row: escape(row.group)),
-        ("region", lambda row: escape(row.region)),
-        ("count", lambda row: f"{row.count:,}"),
-        ("share", lambda row: percent(row.share)),
-        ("exclusive", lambda row: percent(row.exclusive_share)),
-        ("mean", lambda row: cycles(row.mean)),
-        ("std", lambda row: cycles(row.std)),
-        ("p50", lambda row: cycles(row.p50)),
-        ("p95", lambda row: cycles(row.p95)),
-        ("p99", lambda row: cycles(row.p99)),
-        ("min", lambda row: cycles(row.min)),
-        ("max", lambda row: cycles(row.max)),
-        ("p50 time", lambda row: time_ns(row.p50_ns)),
-        ("total time", lambda row: time_ns(row.total_ns)),
-    ]
-    if result.by == "region":
-        columns = columns[1:]
-    if any(row.open for row in result):
-        columns.append(("open", lambda row: f"{row.open:,}"))
-    title = f"durations in cycles; shares of {time_ns(result.busy_ns)} of warp time"
-    return table(title, columns, result.rows, spare=("std", "min", "max", "p99", "exclusive", "total time", "mean"))

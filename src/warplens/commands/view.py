@@ -12,7 +12,7 @@ import click
 
 from warplens.analyse.finding import numbers
 from warplens.analyse.trust import warnings_of
-from warplens.commands.common import read_trace, stderr, stdout, working
+from warplens.commands.shared.console import read_trace, stderr, stdout, working
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 

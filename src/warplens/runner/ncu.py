@@ -20,7 +20,7 @@ class Companion(companion.Companion):
         check_writable(self.report, force=self.force)
 
     def after(self) -> companion.Found:
-        from warplens.commands.tables import ncu_table
+        from warplens.commands.shared.analysis_tables import ncu_table
 
         options = self.profile.options
         kernels = run_ncu(

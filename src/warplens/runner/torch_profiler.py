@@ -18,7 +18,7 @@ class Companion(companion.Companion):
         self.profile.options = replace(self.profile.options, torch=True)
 
     def after(self) -> companion.Found:
-        from warplens.commands.torch_tables import torch_tables
+        from warplens.commands.shared.torch_tables import torch_tables
 
         found = self.profile.torch
         lines = [] if found.aligned is None else [f"aligned with torch: {one}" for one in found.aligned.alignments]

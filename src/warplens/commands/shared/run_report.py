@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
 from warplens.analyse.trust import plural, warnings_of
-from warplens.commands import again
-from warplens.commands.common import percent, stderr, table, time_ns
+from warplens.commands.shared.console import percent, stderr, table, time_ns
+from warplens.commands.shared.invocation import warplens_command
 from warplens.errors import WarplensError
 from warplens.runner.companion import Found
 from warplens.runner.program import Outcome, Program
@@ -127,13 +127,13 @@ def _next(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[str]:
     """Commands that work as they are printed, from where the user stands."""
     if profile.options.dump_ir is not None and any(Path(profile.options.dump_ir).glob("*.ttgir")):
         folder = shlex.quote(str(profile.options.dump_ir))
-        return [f"edit the files in {folder}, then: {again.program()} run --override {folder} SCRIPT"]
+        return [f"edit the files in {folder}, then: {warplens_command()} run --override {folder} SCRIPT"]
     if not len(trace) or profile.path is None:
         return []
     file = shlex.quote(str(profile.path))
     verbs = ["stats {trace} --findings", "report {trace}", "view {trace} --terminal"]
     verbs += [line for one in found for line in one.next]
-    return [f"{again.program()} {verb.format(trace=file)}" for verb in verbs]
+    return [f"{warplens_command()} {verb.format(trace=file)}" for verb in verbs]
 
 
 def short(kernel: str, most: int = 40) -> str:

@@ -11,7 +11,7 @@ _CALLED = sys.argv[0]
 """As it was at the start: a program that warplens runs has its own."""
 
 
-def program() -> str:
+def warplens_command() -> str:
     """`warplens` where the shell finds it, else the path or the interpreter it was called by."""
     if shutil.which("warplens"):
         return "warplens"

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from warplens.analyse.torch.operators import Summary
-from warplens.commands.common import table, time_ns
+from warplens.commands.shared.console import table, time_ns
 
 _MOST = 20
 _LONGEST = 60

@@ -30,7 +30,7 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_NAME, _replace)
 
 
-def make_plain(stream: TextIO) -> TextIO:
+def with_ascii_fallback(stream: TextIO) -> TextIO:
     """The same stream, which from now on writes any text. Python itself would raise in the middle of a table."""
     change = getattr(stream, "reconfigure", None)
     if change is not None:

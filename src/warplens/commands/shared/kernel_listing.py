@@ -8,8 +8,8 @@ from rich.markup import escape
 
 from warplens.analyse.kernel_list import Listed, list_kernels
 from warplens.analyse.trust import plural
-from warplens.commands.common import print_json, stderr, stdout, table, time_ns
-from warplens.commands.run_report import short
+from warplens.commands.shared.console import print_json, stderr, stdout, table, time_ns
+from warplens.commands.shared.run_report import short
 from warplens.errors import WarplensError
 from warplens.frontends import import_hook
 from warplens.runner.activity import Activity

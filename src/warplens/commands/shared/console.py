@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from warplens.commands.plain import make_plain
+from warplens.commands.shared.ascii_fallback import with_ascii_fallback
 from warplens.trace.io import load
 from warplens.trace.model import Trace
 from warplens.view.fitting import Fitting
@@ -42,7 +42,7 @@ def stderr() -> Console:
 
 
 def _console(stream: TextIO) -> Console:
-    return _Console(file=make_plain(stream), highlight=False, width=None if stream.isatty() else _PIPE)
+    return _Console(file=with_ascii_fallback(stream), highlight=False, width=None if stream.isatty() else _PIPE)
 
 
 def print_hanging(console: Console, head: str, text: str) -> None:

@@ -11,9 +11,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from warplens.analyse.finding import Finding
+from warplens.analyse.statistics import Statistics
 from warplens.analyse.tree import Node
 from warplens.analyse.trust import plural
-from warplens.commands.common import cycles, percent, print_hanging, table, time_ns
+from warplens.commands.shared.console import cycles, percent, print_hanging, table, time_ns
 
 
 def print_findings(console: Console, found: Iterable[Finding]) -> None:
@@ -32,6 +33,32 @@ def print_findings(console: Console, found: Iterable[Finding]) -> None:
     for one in listed:
         if one.withheld:
             print_hanging(console, "", f"[dim]withheld ({escape(one.kind)}): {escape(one.withheld)}[/]")
+
+
+def statistics_table(result: Statistics) -> object:
+    """The statistics as a rich table."""
+    columns = [
+        (result.by if result.by != "region" else "", lambda row: escape(row.group)),
+        ("region", lambda row: escape(row.region)),
+        ("count", lambda row: f"{row.count:,}"),
+        ("share", lambda row: percent(row.share)),
+        ("exclusive", lambda row: percent(row.exclusive_share)),
+        ("mean", lambda row: cycles(row.mean)),
+        ("std", lambda row: cycles(row.std)),
+        ("p50", lambda row: cycles(row.p50)),
+        ("p95", lambda row: cycles(row.p95)),
+        ("p99", lambda row: cycles(row.p99)),
+        ("min", lambda row: cycles(row.min)),
+        ("max", lambda row: cycles(row.max)),
+        ("p50 time", lambda row: time_ns(row.p50_ns)),
+        ("total time", lambda row: time_ns(row.total_ns)),
+    ]
+    if result.by == "region":
+        columns = columns[1:]
+    if any(row.open for row in result):
+        columns.append(("open", lambda row: f"{row.open:,}"))
+    title = f"durations in cycles; shares of {time_ns(result.busy_ns)} of warp time"
+    return table(title, columns, result.rows, spare=("std", "min", "max", "p99", "exclusive", "total time", "mean"))
 
 
 def tree_view(roots: Iterable[Node]) -> Tree:
