@@ -49,12 +49,12 @@ def child(target: str, name: str, rules: str) -> None:
 
 def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
     from warplens.frontends import import_hook
-    from warplens.runner.activity import Activity
-    from warplens.runner.program import Program, execute
+    from warplens.runner.kernel_times import KernelTimes
+    from warplens.runner.program import TargetProgram, execute
     from warplens.session import Profile
 
-    activity = Activity()
-    program = Program(words[0], tuple(words[1:]))
+    activity = KernelTimes()
+    program = TargetProgram(words[0], tuple(words[1:]))
     result: dict[str, Any] = {}
     activity.start()
     if rules == "none":

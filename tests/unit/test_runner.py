@@ -17,8 +17,8 @@ from warplens.analyse.kernel_list import list_kernels
 from warplens.auto.rules import DEFAULT
 from warplens.errors import UsageError
 from warplens.frontends import import_hook
-from warplens.runner.activity import Activity
-from warplens.runner.arguments import numbers, split
+from warplens.runner.kernel_times import KernelTimes
+from warplens.runner.run_arguments import numbers, split
 
 USUAL = "--auto=" + ",".join(DEFAULT)
 
@@ -54,7 +54,7 @@ def test_a_mistyped_rule_is_not_taken_for_a_script(tmp_path: Path, monkeypatch: 
 def test_what_c_code_prints_does_not_reach_the_json_on_stdout() -> None:
     """As a program of its own: C's buffer and its file descriptor are the process's."""
     code = (
-        "import ctypes; from warplens.runner.streams import stdout_to_stderr\n"
+        "import ctypes; from warplens.runner.stdout_redirect import stdout_to_stderr\n"
         "with stdout_to_stderr(True):\n    ctypes.CDLL(None).printf(b'from a kernel'); print('from python')\n"
         "print('{}')"
     )
@@ -166,13 +166,13 @@ def test_kernel_times_come_from_cupti_and_make_way_for_the_programs_own_profiler
 ) -> None:
     events = [Event("gemm", 5), Event("gemm", 7), Event("Memcpy HtoD", 9), Event("aten::mm", 1, "CPU")]
     session = install_profiler(monkeypatch, [*events, Event("step", 3, annotation=True)])
-    activity = Activity()
+    activity = KernelTimes()
     activity.start()
     activity.stop()
     assert activity.complete
     assert activity.times == {"gemm": [5, 7]}
     original = session._prepare_trace
-    busy = Activity()
+    busy = KernelTimes()
     busy.start()
     with session():
         pass

@@ -17,11 +17,11 @@ from warplens.commands.shared.run_report import describe, document
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.frontends import import_hook
-from warplens.runner.arguments import numbers, split
-from warplens.runner.companion import COMPANIONS, Companion, Found, companion
-from warplens.runner.program import Outcome, Program, execute
-from warplens.runner.streams import stdout_to_stderr
-from warplens.runner.target import check_module, check_script
+from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
+from warplens.runner.program import Outcome, TargetProgram, execute
+from warplens.runner.run_arguments import numbers, split
+from warplens.runner.stdout_redirect import stdout_to_stderr
+from warplens.runner.target_check import check_module, check_script
 from warplens.session import Profile
 
 AUTO_LAUNCHES = 10
@@ -48,7 +48,7 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-class _Run(click.Command):
+class _RunCommand(click.Command):
     """Our options end where the program begins; what follows it is the program's, dashes and all."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -62,7 +62,7 @@ class _Run(click.Command):
         return super().parse_args(ctx, [*ours, "--", *program])
 
 
-@click.command("run", cls=_Run, options_metavar="[OPTIONS]")
+@click.command("run", cls=_RunCommand, options_metavar="[OPTIONS]")
 @click.option("-m", "module", default=None, metavar="MODULE", help="Run a module, as python -m does.")
 @click.option(
     "--auto",
@@ -125,7 +125,7 @@ def command(
     if not profile.enabled:
         stderr().print("warplens is switched off (WARPLENS=0): the program runs as it is")
         return execute(target).code
-    asked = [companion(name, target, profile, path, force=force) for name in COMPANIONS if given[name]]
+    asked = [open_companion(name, target, profile, path, force=force) for name in COMPANIONS if given[name]]
     with stdout_to_stderr(as_json):
         outcome, problem = _run(target, profile, asked)
     with stdout_to_stderr(True):
@@ -140,17 +140,17 @@ def command(
     return outcome.code or next((one.exit_code for one in (problem, *missed) if one is not None), 0)
 
 
-def _program(module: str | None, words: tuple[str, ...]) -> Program:
+def _program(module: str | None, words: tuple[str, ...]) -> TargetProgram:
     if module is not None:
         check_module(module)
-        return Program(module, words, module=True)
+        return TargetProgram(module, words, module=True)
     if not words:
         raise UsageError("name the program: warplens run [OPTIONS] SCRIPT.py [ARGUMENTS], or -m MODULE [ARGUMENTS]")
     check_script(words[0])
-    return Program(words[0], words[1:])
+    return TargetProgram(words[0], words[1:])
 
 
-def _default_output(program: Program) -> Path:
+def _default_output(program: TargetProgram) -> Path:
     """Beside where the user stands; each rank of a distributed run has its own."""
     several = int(os.environ.get("WORLD_SIZE", "1") or 1) > 1
     rank = f".rank{os.environ.get('RANK', '0')}" if several else ""
@@ -184,7 +184,9 @@ def _blocks(text: str) -> int | list[int]:
     return int(text) if text.isdigit() else numbers(text, "--blocks")
 
 
-def _run(program: Program, profile: Profile, companions: Sequence[Companion]) -> tuple[Outcome, WarplensError | None]:
+def _run(
+    program: TargetProgram, profile: Profile, companions: Sequence[Companion]
+) -> tuple[Outcome, WarplensError | None]:
     """The program inside the profile; what went wrong with the profile does not hide how the program ended."""
     outcome = Outcome()
     try:
@@ -205,7 +207,7 @@ def _run(program: Program, profile: Profile, companions: Sequence[Companion]) ->
     return outcome, None
 
 
-def _after(companions: Sequence[Companion]) -> tuple[list[Found], list[WarplensError]]:
+def _after(companions: Sequence[Companion]) -> tuple[list[CompanionReport], list[WarplensError]]:
     """What the companions found; one that fails does not take the others along."""
     found, missed = [], []
     for one in companions:

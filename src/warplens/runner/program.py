@@ -25,7 +25,7 @@ _SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 @dataclass(frozen=True)
-class Program:
+class TargetProgram:
     """What to run: a script (or a folder or zip file with a __main__), or a module."""
 
     target: str
@@ -62,7 +62,7 @@ class Terminated(SystemExit):
     """A signal asked the program to end; it unwinds as for sys.exit, so that the trace can be written."""
 
 
-def execute(program: Program) -> Outcome:
+def execute(program: TargetProgram) -> Outcome:
     """Run the program in this process; its exception or exit is printed as Python prints it and given back. What is
     warplens's own, such as a file of marks that it cannot read, is one line: it is no fault of the program's."""
     parent = os.getpid()
@@ -80,7 +80,7 @@ def execute(program: Program) -> Outcome:
     return Outcome()
 
 
-def _run(program: Program) -> None:
+def _run(program: TargetProgram) -> None:
     sys.argv[:] = [program.target, *program.arguments]
     main = _new_main()
     if program.module:

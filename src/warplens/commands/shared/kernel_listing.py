@@ -12,9 +12,9 @@ from warplens.commands.shared.console import print_json, stderr, stdout, table, 
 from warplens.commands.shared.run_report import short
 from warplens.errors import WarplensError
 from warplens.frontends import import_hook
-from warplens.runner.activity import Activity
-from warplens.runner.program import Outcome, Program, execute
-from warplens.runner.streams import stdout_to_stderr
+from warplens.runner.kernel_times import KernelTimes
+from warplens.runner.program import Outcome, TargetProgram, execute
+from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.session import Profile
 
 _NONE = "(?!)"
@@ -28,39 +28,39 @@ _COLUMNS = [
 ]
 
 
-def run(program: Program, *, kernels: str | None, as_json: bool) -> int:
+def run(program: TargetProgram, *, kernels: str | None, as_json: bool) -> int:
     """Run the program unmarked and list its kernels; gives the exit code."""
-    profile, activity = Profile(kernels=_NONE, auto=True), Activity()
+    profile, kernel_times = Profile(kernels=_NONE, auto=True), KernelTimes()
     profile.gives_way = True
     pattern = Profile(kernels=kernels).options
     with stdout_to_stderr(as_json):
-        outcome = _watched(program, profile, activity)
-    rows = list_kernels(activity.times, profile.seen, profile.notes)
+        outcome = _watched(program, profile, kernel_times)
+    rows = list_kernels(kernel_times.times, profile.seen, profile.notes)
     chosen = [row for row in rows if pattern.wants_kernel(row.kernel)]
     if as_json:
         print_json(
             {
                 "program": [program.target, *program.arguments],
                 "exit_code": outcome.code,
-                "timed": activity.complete,
-                "problem": activity.problem or None,
+                "timed": kernel_times.complete,
+                "problem": kernel_times.problem or None,
                 "kernels": [row.to_json() for row in chosen],
             }
         )
     else:
-        _print(chosen, activity)
+        _print(chosen, kernel_times)
     if outcome.code:
         return outcome.code
     if not rows:
-        raise WarplensError(f"{program.target} launched no kernel ({activity.problem or 'none was seen'})")
+        raise WarplensError(f"{program.target} launched no kernel ({kernel_times.problem or 'none was seen'})")
     if not chosen:
         names = ", ".join(short(row.kernel) for row in rows[:12])
         raise WarplensError(f"--kernels {kernels}: matches none of the {plural(len(rows), 'kernel')} that ran: {names}")
     return 0
 
 
-def _watched(program: Program, profile: Profile, activity: Activity) -> Outcome:
-    activity.start()
+def _watched(program: TargetProgram, profile: Profile, kernel_times: KernelTimes) -> Outcome:
+    kernel_times.start()
     profile.resume()
     stop = import_hook.watch(lambda library, error: profile.note(library, str(error)))
     try:
@@ -68,10 +68,10 @@ def _watched(program: Program, profile: Profile, activity: Activity) -> Outcome:
     finally:
         stop()
         profile.pause()
-        activity.stop()
+        kernel_times.stop()
 
 
-def _print(rows: list[Listed], activity: Activity) -> None:
+def _print(rows: list[Listed], kernel_times: KernelTimes) -> None:
     if not rows:
         return
     console = stdout()
@@ -83,8 +83,8 @@ def _print(rows: list[Listed], activity: Activity) -> None:
     for reason, names in reasons.items():
         listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         console.print(f"[dim]cannot be marked ({escape(reason)}): {escape(listed)}[/]", soft_wrap=True)
-    if activity.problem:
-        stderr().print(f"times: {escape(activity.problem)}", soft_wrap=True)
+    if kernel_times.problem:
+        stderr().print(f"times: {escape(kernel_times.problem)}", soft_wrap=True)
     best = next((row for row in rows if row.markable), None)
     if best is not None:
         stderr().print(f"next: add --auto --kernels {escape(re.escape(best.kernel))} to see inside", soft_wrap=True)

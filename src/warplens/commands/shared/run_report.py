@@ -8,15 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 
 from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
 from warplens.analyse.trust import plural, warnings_of
+from warplens.commands.shared.analysis_tables import ncu_table
 from warplens.commands.shared.console import percent, stderr, table, time_ns
 from warplens.commands.shared.invocation import warplens_command
+from warplens.commands.shared.torch_tables import torch_tables
 from warplens.errors import WarplensError
-from warplens.runner.companion import Found
-from warplens.runner.program import Outcome, Program
+from warplens.runner.companion_base import CompanionReport
+from warplens.runner.program import Outcome, TargetProgram
 from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 
@@ -37,7 +40,9 @@ _COLUMNS = [
 ]
 
 
-def describe(profile: Profile, outcome: Outcome, found: Sequence[Found] = (), *, asked_for: bool = False) -> None:
+def describe(
+    profile: Profile, outcome: Outcome, found: Sequence[CompanionReport] = (), *, asked_for: bool = False
+) -> None:
     """The summary, on stderr: stdout is the program's. `asked_for` is whether the user chose how many launches."""
     console = stderr()
     trace = trace_of(profile)
@@ -68,8 +73,8 @@ def describe(profile: Profile, outcome: Outcome, found: Sequence[Found] = (), *,
         console.print(f"{plural(len(left), 'kernel')} ran unmarked:")
         for kernel, reason in left.items():
             console.print(f"  {escape(short(kernel))}: {escape(reason or 'no marks')}", soft_wrap=True)
-    for made in (made for one in found for made in one.tables):
-        console.print(made)
+    for report in found:
+        _print_companion(console, report)
     files = _files(profile, trace, found)
     if files:
         console.print("\n[bold]files[/]")
@@ -82,12 +87,22 @@ def describe(profile: Profile, outcome: Outcome, found: Sequence[Found] = (), *,
             console.print(f"  {escape(line)}", soft_wrap=True)
 
 
+def _print_companion(console: Console, report: CompanionReport) -> None:
+    if report.ncu_kernels:
+        console.print(ncu_table(report.ncu_kernels))
+    if report.torch_summary is not None:
+        for made in torch_tables(report.torch_summary):
+            console.print(made)
+    for line in report.lines:
+        console.print(line)
+
+
 def document(
-    program: Program,
+    program: TargetProgram,
     profile: Profile,
     outcome: Outcome,
     problem: WarplensError | None,
-    found: Sequence[Found] = (),
+    found: Sequence[CompanionReport] = (),
 ) -> dict[str, Any]:
     """The same as one JSON document."""
     trace = trace_of(profile)
@@ -116,14 +131,14 @@ def trace_of(profile: Profile) -> Trace:
         return Trace(empty_table())
 
 
-def _files(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[Path]:
+def _files(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> list[Path]:
     own = [profile.path] if len(trace) and profile.path is not None else []
     if profile.options.dump_ir is not None:
         own += sorted(Path(profile.options.dump_ir).glob("*.ttgir"))
     return [*own, *(file for one in found for file in one.files)]
 
 
-def _next(profile: Profile, trace: Trace, found: Sequence[Found]) -> list[str]:
+def _next(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> list[str]:
     """Commands that work as they are printed, from where the user stands."""
     if profile.options.dump_ir is not None and any(Path(profile.options.dump_ir).glob("*.ttgir")):
         folder = shlex.quote(str(profile.options.dump_ir))

@@ -1,4 +1,4 @@
-"""`warplens run --torch`: PyTorch's profiler beside the run, and one Perfetto file of both."""
+"""`warplens run --torch`: run PyTorch's profiler alongside the program and merge both into one Perfetto file."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from dataclasses import replace
 
 from warplens.files import check_writable
 from warplens.profiling.torch_recorder import merged_path, require_torch, torch_path
-from warplens.runner import companion
+from warplens.runner.companion_base import Companion, CompanionReport
 
 
-class Companion(companion.Companion):
+class TorchCompanion(Companion):
     def check(self) -> None:
         require_torch()
         for file in (merged_path(self.path), torch_path(self.path)):
             check_writable(file, force=self.force)
         self.profile.options = replace(self.profile.options, torch=True)
 
-    def after(self) -> companion.Found:
-        from warplens.commands.shared.torch_tables import torch_tables
-
+    def after(self) -> CompanionReport:
         found = self.profile.torch
         lines = [] if found.aligned is None else [f"aligned with torch: {one}" for one in found.aligned.alignments]
-        return companion.Found(
+        return CompanionReport(
             files=found.files,
-            tables=[*torch_tables(found.summary), *lines],
+            torch_summary=found.summary,
+            lines=lines,
             next=[f"view {shlex.quote(str(merged_path(self.path)))}"],
             document={"torch": found.to_json()},
         )

@@ -1,4 +1,4 @@
-"""`warplens run --ncu`: the same program under Nsight Compute, unmarked, so that its counters are the kernel's own."""
+"""`warplens run --ncu`: run the program again under Nsight Compute, without marks, to measure the original kernels."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from warplens.files import check_writable
-from warplens.runner import companion
+from warplens.runner.companion_base import Companion, CompanionReport
 from warplens.runner.nsight_compute import find_ncu, run_ncu
 
 
-class Companion(companion.Companion):
+class NcuCompanion(Companion):
     @property
     def report(self) -> Path:
         return self.path.with_suffix(".ncu-rep")
@@ -19,16 +19,14 @@ class Companion(companion.Companion):
         find_ncu()
         check_writable(self.report, force=self.force)
 
-    def after(self) -> companion.Found:
-        from warplens.commands.shared.analysis_tables import ncu_table
-
+    def after(self) -> CompanionReport:
         options = self.profile.options
         kernels = run_ncu(
             self.program.command, self.report, kernels=options.kernels, launches=options.launches, force=True
         )
-        return companion.Found(
+        return CompanionReport(
             files=[self.report],
-            tables=[ncu_table(kernels)],
+            ncu_kernels=kernels,
             next=[f"stats {{trace}} --findings --ncu {self.report}"],
             document={"report": str(self.report), "kernels": [asdict(one) | {"bound": one.bound} for one in kernels]},
         )

@@ -13,7 +13,7 @@ _LIBRARIES = ("torch", "cupy", "numba.cuda", "cuda.core", "cutlass.cutlass_dsl")
 _NOT_KERNELS = ("Memcpy", "Memset")
 
 
-class Activity:
+class KernelTimes:
     """Times by kernel, from the import of a library that launches kernels to `stop`. `problem` says what is missing."""
 
     def __init__(self) -> None:
