@@ -221,7 +221,7 @@ def test_mistakes_get_one_clear_line(
 def test_without_a_gpu_it_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warplens.bench.cuda.gpu_names", lambda: None)
+    monkeypatch.setattr("warplens.bench.cuda_backend.gpu_names", lambda: None)
     path = tmp_path / "b.py"
     path.write_text(FILE.replace('device="cpu", ', ""))
     assert main(["bench", str(path)]) == 1

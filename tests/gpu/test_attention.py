@@ -13,10 +13,10 @@ if not torch.cuda.is_available():
     pytest.skip("no CUDA GPU here", allow_module_level=True)
 
 import warplens as wl  # noqa: E402
-from warplens.bench.inside import diagnose_row, profile_case  # noqa: E402
-from warplens.bench.load import load_benchmarks  # noqa: E402
-from warplens.bench.method import QUICK  # noqa: E402
-from warplens.bench.run import Job  # noqa: E402
+from warplens.bench.benchmark_file import load_benchmarks  # noqa: E402
+from warplens.bench.benchmark_job import BenchmarkJob  # noqa: E402
+from warplens.bench.case_diagnosis import diagnose_row, profile_case  # noqa: E402
+from warplens.bench.measurement_method import QUICK  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 EXAMPLES = Path(__file__).parents[2] / "examples" / "attention"
@@ -89,7 +89,7 @@ def test_each_broken_kernel_is_named_for_its_trouble_and_the_repaired_ones_are_n
     (benchmark,) = load_benchmarks(str(EXAMPLES / "broken" / "bench.py"))
     method: dict[str, Any] = dict(QUICK)
     found = {}
-    for row in Job([benchmark], **method):
+    for row in BenchmarkJob([benchmark], **method):
         assert row.timed, row.note
         trace = profile_case(benchmark.make, row.params)
         found[row.line] = {issue.name for issue in diagnose_row(trace, row).found}

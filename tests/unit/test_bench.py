@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warplens as wl
-from warplens.bench.arguments import apply
-from warplens.bench.axes import spellings
-from warplens.bench.check import check, dtype_name
-from warplens.bench.cpu import Cpu
-from warplens.bench.method import Method
+from warplens.bench.benchmark_job import BenchmarkJob
+from warplens.bench.cpu_backend import CpuBackend
+from warplens.bench.measurement_method import Method
+from warplens.bench.parameter_axes import spellings
+from warplens.bench.parameter_options import apply
+from warplens.bench.result_check import check, dtype_name
 from warplens.bench.results import Results
-from warplens.bench.run import Job
-from warplens.bench.stopping import collect
-from warplens.bench.summary import deviation, drift, median_interval, summarise, thinned
+from warplens.bench.sample_statistics import deviation, drift, median_interval, summarise, thinned
+from warplens.bench.stopping_rule import collect
 from warplens.bench.throttle import Reading, throttled
 from warplens.errors import UsageError
 
@@ -46,7 +46,7 @@ class Clock:
 def sampled(series: Iterator[float], **method: Any) -> Any:
     """Collect from a series of ns, with a host clock that runs as the samples do."""
     clock = Clock()
-    backend = Cpu(clock)
+    backend = CpuBackend(clock)
     call = clock.work(series)
     return collect(lambda n: backend.sample([call] * n, backend.resolve(Method())), Method(**method), backend.seconds)
 
@@ -180,32 +180,32 @@ def wide(value: Any) -> Any:
 
 def test_results_are_held_against_float64() -> None:
     right = np.linspace(-1, 1, 101)
-    assert check(right + 1e-6, right, 1e-4, wide).trouble == ""
+    assert check(right + 1e-6, right, 1e-4, wide).problem == ""
     # At the middle the reference is 0: what counts is the distance against the size of the others.
     off = right.copy()
     off[50] = 0.5
     found = check(off, right, 1e-4, wide)
     assert found.error == pytest.approx(0.5 / np.sqrt(np.mean(right**2)))
-    assert found.trouble == "relative error 0.86, allowed 0.0001"
+    assert found.problem == "relative error 0.86, allowed 0.0001"
 
 
-def test_nan_inf_and_shapes_are_trouble() -> None:
+def test_nan_inf_and_shapes_are_problems() -> None:
     right = np.ones(10)
     for bad, name in ((np.nan, "NaN"), (-np.inf, "Inf")):
         wrong = right.copy()
         wrong[3:5] = bad
-        assert check(wrong, right, 1.0, wide).trouble == f"2 of 10 values are {name}"
-        assert check(wrong, None, 1.0, wide).trouble == f"2 of 10 values are {name}"
-        assert check(wrong, wrong, 1.0, wide).trouble == ""
+        assert check(wrong, right, 1.0, wide).problem == f"2 of 10 values are {name}"
+        assert check(wrong, None, 1.0, wide).problem == f"2 of 10 values are {name}"
+        assert check(wrong, wrong, 1.0, wide).problem == ""
         expected = "2 of 10 values differ from a reference of NaN or Inf"
-        assert check(right, wrong, 1.0, wide).trouble == expected
-        assert check(-wrong, wrong, 1.0, wide).trouble == (expected if bad == -np.inf else "")
-    assert check(right, right[:5], 1.0, wide).trouble == "shape (10,), but the reference has (5,)"
-    assert check((right, 2 * right), (right, right), 0.1, wide).trouble == "result 1: relative error 0.5, allowed 0.1"
-    assert check((right, right), right, 0.1, wide).trouble == "2 results, but the reference has 1"
-    assert check(None, right, 0.1, wide).trouble == "nothing was returned to compare with the reference"
-    assert check("text", None, 0.1, wide).trouble == ""
-    assert "a str cannot be compared" in check("text", right, 0.1, wide).trouble
+        assert check(right, wrong, 1.0, wide).problem == expected
+        assert check(-wrong, wrong, 1.0, wide).problem == (expected if bad == -np.inf else "")
+    assert check(right, right[:5], 1.0, wide).problem == "shape (10,), but the reference has (5,)"
+    assert check((right, 2 * right), (right, right), 0.1, wide).problem == "result 1: relative error 0.5, allowed 0.1"
+    assert check((right, right), right, 0.1, wide).problem == "2 results, but the reference has 1"
+    assert check(None, right, 0.1, wide).problem == "nothing was returned to compare with the reference"
+    assert check("text", None, 0.1, wide).problem == ""
+    assert "a str cannot be compared" in check("text", right, 0.1, wide).problem
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_types_have_one_name(given: Any, name: str) -> None:
 
 def run(make: Callable[..., wl.Case], clock: Clock, **declared: Any) -> Results:
     bench = wl.benchmark(**{"x": "n", "values": [1], "device": "cpu", **declared})(make)
-    job = Job([bench], backend=Cpu(clock), warmup=0.0, min_time=0.0)
+    job = BenchmarkJob([bench], backend=CpuBackend(clock), warmup=0.0, min_time=0.0)
     list(job)
     return job.results()
 
@@ -301,7 +301,7 @@ def test_a_reference_out_of_memory_leaves_the_row_unchecked_and_says_so() -> Non
 
 
 def test_a_dead_device_ends_the_run_but_keeps_every_row() -> None:
-    class Dying(Cpu):
+    class Dying(CpuBackend):
         def recover(self) -> str:
             return "the CUDA context does not work any more"
 
@@ -311,7 +311,7 @@ def test_a_dead_device_ends_the_run_but_keeps_every_row() -> None:
         return wl.Case(clock.work(itertools.repeat(1e3) if n != 2 else iter(())))
 
     bench = wl.benchmark(x="n", values=[1, 2, 3, 4], device="cpu")(make)
-    job = Job([bench], backend=Dying(clock), warmup=0.0, min_time=0.0)
+    job = BenchmarkJob([bench], backend=Dying(clock), warmup=0.0, min_time=0.0)
     assert [row.status for row in job] == ["ok", "failed", "failed", "failed"]
     assert job.rows[3].note == "not run: the CUDA context does not work any more"
 
@@ -328,7 +328,7 @@ def test_rotating_inputs_take_turns() -> None:
         return wl.Case(work, lambda number: (np.full(n, number, np.uint8),))
 
     bench = wl.benchmark(x="n", values=[24 << 20], device="cpu", cache="rotate")(make)
-    rows = list(Job([bench], backend=Cpu(clock), warmup=0.0, min_time=0.0))
+    rows = list(BenchmarkJob([bench], backend=CpuBackend(clock), warmup=0.0, min_time=0.0))
     assert rows[0].status == "ok"
     # 64 MiB of caches hold less than three sets of 24 MiB; samples go through them in turn, batch after batch.
     assert seen[-31:-1] == [0, 1, 2] * 10
@@ -339,7 +339,9 @@ def test_measured_ceilings_make_a_roof() -> None:
     bench = wl.benchmark(x="n", values=[1], device="cpu")(
         lambda n: wl.Case(clock.work(itertools.repeat(1000.0)), flops=1e6, bytes=1e3, dtype="fp16")
     )
-    job = Job([bench], backend=Cpu(clock), measured={"bandwidth": 10.0, "fp16": 2.0}, warmup=0.0, min_time=0.0)
+    job = BenchmarkJob(
+        [bench], backend=CpuBackend(clock), measured={"bandwidth": 10.0, "fp16": 2.0}, warmup=0.0, min_time=0.0
+    )
     (row,) = job
     assert (row.of_roof, row.bound) == (pytest.approx(0.5), "neither")
     assert job.results().roofs["fp16"].measured
@@ -350,7 +352,9 @@ def test_work_of_a_type_without_a_compute_roof_is_held_against_the_memory_alone(
     bench = wl.benchmark(x="n", values=[1], lines={"bytes": [5e3, None]}, device="cpu")(
         lambda n, bytes: wl.Case(clock.work(itertools.repeat(1000.0)), flops=1e6, bytes=bytes, dtype="int64")
     )
-    job = Job([bench], backend=Cpu(clock), measured={"bandwidth": 10.0, "fp32": 1.0}, warmup=0.0, min_time=0.0)
+    job = BenchmarkJob(
+        [bench], backend=CpuBackend(clock), measured={"bandwidth": 10.0, "fp32": 1.0}, warmup=0.0, min_time=0.0
+    )
     both, compute = job
     assert (both.of_roof, both.bound, both.tflops) == (pytest.approx(0.5), "neither", pytest.approx(1.0))
     assert (compute.of_roof, compute.bound, compute.tflops) == (None, "", pytest.approx(1.0))
@@ -360,7 +364,7 @@ def test_warm_up_is_not_sampled() -> None:
     clock = Clock()
     cold = itertools.chain(itertools.repeat(9e6, 5), itertools.repeat(1e6))
     bench = wl.benchmark(x="n", values=[1], device="cpu")(lambda n: wl.Case(clock.work(cold)))
-    (row,) = Job([bench], backend=Cpu(clock), warmup=0.03, min_time=0.0)
+    (row,) = BenchmarkJob([bench], backend=CpuBackend(clock), warmup=0.03, min_time=0.0)
     assert row.max_ns == 1e6
 
 
@@ -455,7 +459,7 @@ def test_one_option_sets_the_parameter_of_every_benchmark_that_has_it() -> None:
     chosen = apply([first, first, second], ["--n", "7"])
     assert [one.x.values for one in chosen] == [(7,), (7,), (1,)]
     with pytest.raises(UsageError, match="two benchmarks are called '<lambda>'"):
-        Job([first, second], backend=Cpu(Clock()))
+        BenchmarkJob([first, second], backend=CpuBackend(Clock()))
 
 
 def test_options_have_the_spellings_one_would_try() -> None:

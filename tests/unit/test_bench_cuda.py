@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import warplens.bench.cuda as cuda
+import warplens.bench.cuda_backend as cuda
 import warplens.bench.nvml as nvml
-from warplens.bench.cuda import Cuda
-from warplens.bench.method import Method
+from warplens.bench.cuda_backend import CudaBackend
+from warplens.bench.measurement_method import Method
 from warplens.bench.throttle import Reading
 from warplens.errors import UsageError, WarplensError
 
@@ -104,7 +104,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
 
 
 def measured(torch: FakeTorch, seconds: float, launch: float, **settings: Any) -> list[float]:
-    backend = Cuda()
+    backend = CudaBackend()
     method = backend.resolve(Method(**settings))
     calls = backend.prepare([lambda: torch.kernel("kernel", seconds, launch)], method)
     backend.sample(calls, method)
@@ -134,7 +134,7 @@ def test_a_graph_is_captured_once_and_replayed(torch: FakeTorch) -> None:
 
 
 def test_a_call_that_waits_for_the_device_itself_does_not_grow_the_hold(torch: FakeTorch) -> None:
-    backend = Cuda()
+    backend = CudaBackend()
     method = backend.resolve(Method(cache="warm"))
 
     def waits() -> None:
@@ -148,7 +148,7 @@ def test_a_call_that_waits_for_the_device_itself_does_not_grow_the_hold(torch: F
 
 
 def test_rotating_inputs_outgrow_l2(torch: FakeTorch) -> None:
-    backend = Cuda()
+    backend = CudaBackend()
     block = SimpleNamespace(nbytes=10 << 20)
     sets = backend.input_sets((block, block, 3))
     assert sets * 20 >= 3 * 50 > (sets - 1) * 20
@@ -164,7 +164,7 @@ def test_the_clock_is_read_under_load(torch: FakeTorch, monkeypatch: pytest.Monk
         return Reading(1500.0, ("the power limit",))
 
     monkeypatch.setattr(nvml.Nvml, "reading", reading)
-    backend = Cuda()
+    backend = CudaBackend()
     method = backend.resolve(Method())
     calls = backend.prepare([lambda: torch.kernel("kernel", 1e-3)], method)
     backend.clocks()
@@ -176,7 +176,7 @@ def test_the_clock_is_read_under_load(torch: FakeTorch, monkeypatch: pytest.Monk
 
 
 def test_a_broken_context_is_noticed(torch: FakeTorch) -> None:
-    backend = Cuda()
+    backend = CudaBackend()
     assert backend.recover() == ""
 
     def synchronize() -> None:
@@ -188,13 +188,13 @@ def test_a_broken_context_is_noticed(torch: FakeTorch) -> None:
 
 def test_what_cannot_be_measured_is_refused(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="'clock' is for the CPU"):
-        Cuda().resolve(Method(timer="clock"))
+        CudaBackend().resolve(Method(timer="clock"))
     torch.cuda.is_available = lambda: False
     with pytest.raises(WarplensError, match="no GPU: this torch cannot use the NVIDIA H200"):
-        Cuda()
+        CudaBackend()
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(WarplensError, match="need torch: pip install torch"):
-        Cuda()
+        CudaBackend()
     monkeypatch.setattr(cuda, "gpu_names", lambda: None)
     with pytest.raises(WarplensError, match="no GPU: there is no NVIDIA driver"):
-        Cuda()
+        CudaBackend()

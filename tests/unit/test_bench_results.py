@@ -19,28 +19,30 @@ from hypothesis import strategies as st
 from warplens.analyse.roofline import Ceilings
 from warplens.bench import load_results
 from warplens.bench.compare import compare
-from warplens.bench.plot import plots
-from warplens.bench.results import STATUSES, Results, Row, Sweep, with_speedups
-from warplens.bench.store import document, read
-from warplens.bench.summary import deviation, summarise
-from warplens.bench.text import remarks
+from warplens.bench.result_files import document, read
+from warplens.bench.result_plots import plots
+from warplens.bench.result_tables import remarks
+from warplens.bench.results import STATUSES, ResultRow, Results, Sweep, with_speedups
+from warplens.bench.sample_statistics import deviation, summarise
 from warplens.errors import CaptureError, UsageError, WarplensError
 
 ROOF = Ceilings("H200 SXM", 4800.0, 989.4, "fp16", "a datasheet")
 SWEEP = Sweep("attn", "seq_len", "impl", ("causal",), "sdpa", "attention", {"timer": "events", "cache": "flush"})
 
 
-def row(x: int, line: str, series: Any, **more: Any) -> Row:
+def row(x: int, line: str, series: Any, **more: Any) -> ResultRow:
     series = np.asarray(series, float)
     flops, moved = 4.0 * x * x * 64, 8.0 * x * 64
     params = {"seq_len": x, "impl": line, "causal": more.pop("causal", False)}
-    made = Row("attn", params, x, line, samples=len(series), deviation=deviation(series), dtype="fp16", flops=flops)
+    made = ResultRow(
+        "attn", params, x, line, samples=len(series), deviation=deviation(series), dtype="fp16", flops=flops
+    )
     middle = float(np.median(series))
     made = replace(made, bytes=moved, tflops=flops / middle / 1000, gbps=moved / middle, peak_bytes=512 * x)
     return replace(made, **(summarise(series) | {"series_ns": tuple(series.tolist())} | more))  # type: ignore[arg-type]
 
 
-def results(*rows: Row, **more: Any) -> Results:
+def results(*rows: ResultRow, **more: Any) -> Results:
     machine = {"device": "NVIDIA H200", "driver": "580", "versions": {"torch": "2.11.0"}, "date": "2026-11-15T00:00:00"}
     return with_speedups(Results((SWEEP,), rows, machine | more, {"fp16": ROOF}))
 
@@ -52,7 +54,7 @@ def small() -> Results:
         for x in (128, 512, 2048)
         for line, factor in (("flash", 1.0), ("sdpa", 1.5))
     ]
-    gone = Row("attn", {"seq_len": 2048, "impl": "naive", "causal": False}, 2048, "naive", "oom", "out of memory")
+    gone = ResultRow("attn", {"seq_len": 2048, "impl": "naive", "causal": False}, 2048, "naive", "oom", "out of memory")
     return results(*made, row(128, "naive", [9e5] * 40), gone)
 
 
@@ -82,7 +84,7 @@ _NUMBER = st.none() | st.floats(0, 1e15)
 def test_any_row_survives_the_round_trip(
     status: str, note: str, time: Any, error: Any, peak: Any, clock: Any, series: Any, value: Any
 ) -> None:
-    one = Row(
+    one = ResultRow(
         "attn", {"seq_len": value}, value, "a", status, note, median_ns=time, error=error, peak_bytes=peak,
         clock_mhz=clock, series_ns=series,
     )  # fmt: skip
@@ -118,7 +120,7 @@ def test_what_does_not_fit_the_schema_is_named(change: Any, message: str, tmp_pa
 
 def test_parameters_of_any_kind_can_be_written(tmp_path: Path) -> None:
     params = {"seq_len": np.int64(4), "impl": "flash", "causal": complex(1, 2)}
-    found = load_results(results(Row("attn", params, np.int64(4), "flash")).save(tmp_path / "r.json"))
+    found = load_results(results(ResultRow("attn", params, np.int64(4), "flash")).save(tmp_path / "r.json"))
     assert found.rows[0].params == {"seq_len": 4, "impl": "flash", "causal": "(1+2j)"}
     assert found.rows[0].x == 4
 
@@ -184,7 +186,7 @@ def test_remarks_say_what_one_must_know_of_a_number() -> None:
 
 
 def test_a_parameter_named_like_a_field_keeps_its_own_column() -> None:
-    one = Row("attn", {"seq_len": 1, "dtype": "float16"}, 1, "", dtype="fp16")
+    one = ResultRow("attn", {"seq_len": 1, "dtype": "float16"}, 1, "", dtype="fp16")
     (line,) = csv.DictReader(io.StringIO(Results((SWEEP,), (one,), {}).to_csv()))
     assert (line["param_dtype"], line["dtype"]) == ("float16", "fp16")
 
@@ -273,7 +275,7 @@ def test_what_noise_hides_is_unsure_with_a_reason() -> None:
         (row(1, "a", [5.0] * 40, clock_mhz=(0.0, 0.0)), row(1, "a", [5.0] * 40, clock_mhz=(9.0, 9.0)), "same"),
     ],
 )
-def test_times_and_clocks_of_0_and_no_series_decide_nothing(before: Row, after: Row, verdict: str) -> None:
+def test_times_and_clocks_of_0_and_no_series_decide_nothing(before: ResultRow, after: ResultRow, verdict: str) -> None:
     found = compare(results(before), results(after))
     assert found.verdict == verdict
     json.dumps(found.to_json(), allow_nan=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from warplens.bench.method import Method
+from warplens.bench.measurement_method import Method
 from warplens.bench.throttle import Reading
 
 Call = Callable[[], Any]

@@ -12,8 +12,8 @@ import numpy as np
 
 from warplens.analyse.resample import Interval, student
 from warplens.analyse.result import plain
-from warplens.bench.results import Results, Row
-from warplens.bench.summary import RESOLUTION_NS, Series, independent
+from warplens.bench.results import ResultRow, Results
+from warplens.bench.sample_statistics import RESOLUTION_NS, Series, independent
 from warplens.errors import UsageError, WarplensError
 
 THRESHOLD = 0.05
@@ -103,7 +103,7 @@ def compare(
     return Comparison(tuple(changes), threshold, confidence, tuple(_warnings(before, after)))
 
 
-def _change(old: Row, new: Row, threshold: float, confidence: float) -> Change:
+def _change(old: ResultRow, new: ResultRow, threshold: float, confidence: float) -> Change:
     def made(verdict: str, interval: Interval | None = None, note: str = "") -> Change:
         return Change(new.benchmark, new.params, verdict, old.median_ns, new.median_ns, interval, note)
 
@@ -144,7 +144,7 @@ def _why(interval: Interval, threshold: float) -> str:
     return "the noise is as large as the change: measure longer"
 
 
-def _interval(old: Row, new: Row, confidence: float) -> Interval:
+def _interval(old: ResultRow, new: ResultRow, confidence: float) -> Interval:
     """By the medians of stretches of each series, since neighbouring samples share their noise: Welch's interval for
     the difference of their logarithms, around the ratio of the two medians. Where the noise outlasts a stretch, they
     count for fewer."""
@@ -167,7 +167,7 @@ def _interval(old: Row, new: Row, confidence: float) -> Interval:
     return Interval(*(math.exp(value) - 1 for value in (change, change - reach, change + reach)))
 
 
-def _stretches(row: Row) -> Series:
+def _stretches(row: ResultRow) -> Series:
     series = np.asarray(row.series_ns, float)
     medians = [np.median(part) for part in np.array_split(series, min(_BLOCKS, len(series)))]
     return np.log(np.maximum(medians, RESOLUTION_NS))
@@ -192,5 +192,5 @@ def _warnings(before: Results, after: Results) -> Iterator[str]:
             yield f"the run {what} was interrupted: it has not all its cases"
 
 
-def _key(row: Row) -> str:
+def _key(row: ResultRow) -> str:
     return json.dumps([row.benchmark, row.params], sort_keys=True, default=str)

@@ -17,7 +17,7 @@ BROKEN = ("wrong", "failed")
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """One case. Times, rates and memory are None where they were not measured or not declared.
 
     - `status`: ok, wrong (timed, but the result is not right), oom, failed or skipped; `note` says why.
@@ -90,12 +90,12 @@ class Results:
     `complete` is False for a run that was interrupted."""
 
     sweeps: tuple[Sweep, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     machine: Mapping[str, Any]
     roofs: Mapping[str, Ceilings] = field(default_factory=dict)
     complete: bool = True
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ResultRow]:
         return iter(self.rows)
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ class Results:
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 
-    def row(self, **params: Any) -> Row:
+    def row(self, **params: Any) -> ResultRow:
         """The one row with these parameters, such as `results.row(seq_len=1024, impl="flash")`."""
         for name in params:
             known = {known for row in self.rows for known in row.params}
@@ -118,10 +118,10 @@ class Results:
             raise UsageError(f"{len(found)} rows have {params}: expected exactly one; name more or other parameters")
         return found[0]
 
-    def groups(self) -> dict[tuple[str, tuple[tuple[str, Any], ...]], list[Row]]:
+    def groups(self) -> dict[tuple[str, tuple[tuple[str, Any], ...]], list[ResultRow]]:
         """Rows that belong into one table or plot: same benchmark, same values of everything but x and line."""
         others = {sweep.name: sweep.others for sweep in self.sweeps}
-        out: dict[tuple[str, tuple[tuple[str, Any], ...]], list[Row]] = {}
+        out: dict[tuple[str, tuple[tuple[str, Any], ...]], list[ResultRow]] = {}
         for row in self.rows:
             key = row.benchmark, tuple((name, row.params.get(name)) for name in others[row.benchmark])
             out.setdefault(key, []).append(row)
@@ -132,28 +132,28 @@ class Results:
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write a file; its suffix picks JSON (which `load_results` reads back), CSV or Markdown."""
-        from warplens.bench.store import save
+        from warplens.bench.result_files import save
 
         return save(self, path, force=force)
 
     def to_json(self) -> dict[str, Any]:
-        from warplens.bench.store import document
+        from warplens.bench.result_files import document
 
         return document(self)
 
     def to_csv(self) -> str:
-        from warplens.bench.text import csv_text
+        from warplens.bench.result_tables import csv_text
 
         return csv_text(self)
 
     def to_markdown(self) -> str:
-        from warplens.bench.text import markdown
+        from warplens.bench.result_tables import markdown
 
         return markdown(self)
 
     def plot(self, folder: str | os.PathLike[str], *, format: str = "svg", force: bool = False) -> list[Path]:
         """Latency, throughput, speed-up, memory and roofline as files in a folder."""
-        from warplens.bench.plot import write_plots
+        from warplens.bench.result_plots import write_plots
 
         return write_plots(self, folder, format=format, force=force)
 
@@ -176,5 +176,5 @@ def with_speedups(results: Results) -> Results:
     return replace(results, rows=tuple(rows))
 
 
-def _others(row: Row, line: str) -> tuple[tuple[str, str], ...]:
+def _others(row: ResultRow, line: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, repr(value)) for name, value in row.params.items() if name != line))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warplens.bench.summary import Series, drift
+from warplens.bench.sample_statistics import Series, drift
 
 _FELL = 0.03
 """A clock or series that moves by less is ordinary."""

@@ -15,10 +15,10 @@ from rich.table import Table
 
 from warplens.analyse.resample import Interval
 from warplens.bench.compare import THRESHOLD, Comparison, compare
-from warplens.bench.method import CACHES, QUICK, TIMERS
-from warplens.bench.results import BROKEN, Results, Row
-from warplens.bench.store import SUFFIXES, load_results
-from warplens.bench.text import columns, heading, how, remarks, where
+from warplens.bench.measurement_method import CACHES, QUICK, TIMERS
+from warplens.bench.result_files import SUFFIXES, load_results
+from warplens.bench.result_tables import columns, heading, how, remarks, where
+from warplens.bench.results import BROKEN, ResultRow, Results
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
 from warplens.commands.shared.console import force_option, json_option, print_json, stderr, stdout, table, time_ns
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
@@ -26,7 +26,7 @@ from warplens.files import check_writable
 from warplens.view.fitting import Fitting
 
 if TYPE_CHECKING:
-    from warplens.bench.run import Job
+    from warplens.bench.benchmark_job import BenchmarkJob
 
 _COLOURS = {"better": "green", "worse": "red", "same": "dim", "unsure": "yellow", "new": "cyan", "gone": "cyan"}
 _INTERRUPTED = 130
@@ -98,7 +98,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         else:
             _plot(given["plotted"], given["outputs"], given["form"], given["force"], given["as_json"])
         return 0
-    from warplens.bench.arguments import split
+    from warplens.bench.parameter_options import split
 
     file, tokens = split(arguments)
     for output in given["outputs"]:
@@ -124,9 +124,9 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
 
 
 def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]) -> Results | None:
-    from warplens.bench.arguments import apply
-    from warplens.bench.load import choose, load_benchmarks
-    from warplens.bench.run import Job
+    from warplens.bench.benchmark_file import choose, load_benchmarks
+    from warplens.bench.benchmark_job import BenchmarkJob
+    from warplens.bench.parameter_options import apply
     from warplens.commands.shared.roofline_options import read_ceilings
 
     found = choose(load_benchmarks(file), given["only"])
@@ -140,7 +140,7 @@ def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]
     if given["rel_dev"] is not None:
         method["rel_dev"] = _share(given["rel_dev"], "--rel-dev")
     measured = read_ceilings(given["ceilings"])[1] if given["ceilings"] else None
-    job = Job(chosen, device=given["device"], measured=measured, **method)
+    job = BenchmarkJob(chosen, device=given["device"], measured=measured, **method)
     try:
         with _progress(job) as advance:
             for row in job:
@@ -153,7 +153,7 @@ def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]
 
 
 @contextmanager
-def _progress(job: Job) -> Iterator[Any]:
+def _progress(job: BenchmarkJob) -> Iterator[Any]:
     """Which case is running, on stderr; silent unless that is a terminal."""
     console = stderr()
     if not console.is_terminal:
@@ -161,7 +161,7 @@ def _progress(job: Job) -> Iterator[Any]:
         return
     with console.status(f"measuring {job.total} cases on {escape(job.backend.device)}") as status:
 
-        def advance(row: Row) -> None:
+        def advance(row: ResultRow) -> None:
             time = time_ns(row.median_ns) if row.median_ns else row.status
             status.update(f"{len(job.rows)} of {job.total}: {escape(row.line)} at {row.x}: {time}")
 
@@ -217,7 +217,7 @@ def _next(outputs: tuple[str, ...]) -> None:
 
 
 def _list(found: list[Any], as_json: bool) -> None:
-    from warplens.bench.arguments import describe
+    from warplens.bench.parameter_options import describe
 
     if as_json:
         print_json({one.name: {name: [values, role] for name, values, role in describe(one)} for one in found})

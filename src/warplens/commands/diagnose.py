@@ -104,18 +104,18 @@ def _known(given: dict[str, Any]) -> dict[str, Any]:
 def _of_benchmark(
     arguments: list[str], own: list[str], given: dict[str, Any], known: dict[str, Any]
 ) -> list[tuple[str, Diagnosis]]:
-    from warplens.bench.arguments import apply, split
-    from warplens.bench.inside import diagnose_row, profile_case
-    from warplens.bench.load import choose, load_benchmarks
-    from warplens.bench.method import QUICK
-    from warplens.bench.run import Job
+    from warplens.bench.benchmark_file import choose, load_benchmarks
+    from warplens.bench.benchmark_job import BenchmarkJob
+    from warplens.bench.case_diagnosis import diagnose_row, profile_case
+    from warplens.bench.measurement_method import QUICK
+    from warplens.bench.parameter_options import apply, split
 
     if given["flops"] or given["moved"] or given["roof"]:
         raise UsageError("--flops, --bytes and --roof: a benchmark's case declares its own work and type")
     file, tokens = split(arguments)
     chosen = apply(choose(load_benchmarks(file), given["only"]), tokens, own)
     method: dict[str, Any] = dict(QUICK)
-    job = Job(chosen, **method)
+    job = BenchmarkJob(chosen, **method)
     makers = {one.name: one.make for one in chosen}
     varying = {one.name: [axis.name for axis in one.fixed if len(axis.values) > 1] for one in chosen}
     out, missed = [], []

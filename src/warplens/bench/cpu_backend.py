@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from warplens.bench.backend import Call
-from warplens.bench.method import Method
+from warplens.bench.measurement_method import Method
 from warplens.bench.throttle import Reading
 from warplens.errors import UsageError
 
@@ -20,7 +20,7 @@ _CACHE = 64 << 20
 """Bytes written to displace the caches: more than the last level of most CPUs."""
 
 
-class Cpu:
+class CpuBackend:
     """Functions that return when they are done."""
 
     name = "cpu"

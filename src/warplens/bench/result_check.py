@@ -15,11 +15,11 @@ _NAMES |= {"bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """`error` is the largest relative error (None without a reference); `trouble` is empty when all is right."""
+class CheckResult:
+    """`error` is the largest relative error (None without a reference); `problem` is empty when all is right."""
 
     error: float | None
-    trouble: str
+    problem: str
 
 
 def dtype_name(dtype: Any) -> str:
@@ -28,17 +28,17 @@ def dtype_name(dtype: Any) -> str:
     return "fp8" if text.startswith(("float8", "fp8")) else _NAMES.get(text, text)
 
 
-def check(results: Any, references: Any, tolerance: float, wide: Callable[[Any], Any]) -> Verdict:
+def check(results: Any, references: Any, tolerance: float, wide: Callable[[Any], Any]) -> CheckResult:
     """Compare a result, or each of several, with its reference (None: only NaN and Inf are looked for).
 
     The relative error of an element is its distance from the reference over the reference's size there plus the root
     mean square of all: next to a value that happens to be 0 the others say what is large.
     """
     if results is None:
-        return Verdict(None, "nothing was returned to compare with the reference" if references is not None else "")
+        return CheckResult(None, "nothing was returned to compare with the reference" if references is not None else "")
     found, wanted = _parts(results), _parts(references)
     if references is not None and len(found) != len(wanted):
-        return Verdict(None, f"{len(found)} results, but the reference has {len(wanted)}")
+        return CheckResult(None, f"{len(found)} results, but the reference has {len(wanted)}")
     worst: float | None = None
     for at, one in enumerate(found):
         where = f"result {at}: " if len(found) > 1 else ""
@@ -48,18 +48,18 @@ def check(results: Any, references: Any, tolerance: float, wide: Callable[[Any],
         except (TypeError, ValueError):
             if reference is None:
                 continue
-            return Verdict(worst, f"{where}a {type(one).__name__} cannot be compared with the reference")
+            return CheckResult(worst, f"{where}a {type(one).__name__} cannot be compared with the reference")
         verdict = _one(numbers, reference, tolerance)
         if verdict.error is not None:
             worst = verdict.error if worst is None else max(worst, verdict.error)
-        if verdict.trouble:
-            return Verdict(worst, where + verdict.trouble)
-    return Verdict(worst, "")
+        if verdict.problem:
+            return CheckResult(worst, where + verdict.problem)
+    return CheckResult(worst, "")
 
 
-def _one(result: Any, reference: Any, tolerance: float) -> Verdict:
+def _one(result: Any, reference: Any, tolerance: float) -> CheckResult:
     if reference is not None and tuple(result.shape) != tuple(reference.shape):
-        return Verdict(None, f"shape {tuple(result.shape)}, but the reference has {tuple(reference.shape)}")
+        return CheckResult(None, f"shape {tuple(result.shape)}, but the reference has {tuple(reference.shape)}")
     # Only operators, which numpy, torch and CuPy share; NaN is what differs from itself.
     nan, inf = result != result, abs(result) == math.inf
     if reference is not None:
@@ -68,20 +68,20 @@ def _one(result: Any, reference: Any, tolerance: float) -> Verdict:
     for name, bad in (("NaN", nan), ("Inf", inf)):
         count = int(bad.sum())
         if count:
-            return Verdict(None, f"{count:,} of {size:,} values are {name}")
+            return CheckResult(None, f"{count:,} of {size:,} values are {name}")
     if reference is None or not size:
-        return Verdict(None, "")
+        return CheckResult(None, "")
     finite = (reference == reference) & (abs(reference) != math.inf)
     missed = int((~finite & (result != reference) & ((result == result) | (reference == reference))).sum())
     if missed:
-        return Verdict(None, f"{missed:,} of {size:,} values differ from a reference of NaN or Inf")
+        return CheckResult(None, f"{missed:,} of {size:,} values differ from a reference of NaN or Inf")
     right, got = reference[finite], result[finite]
     scale = abs(right) + float((right * right).mean()) ** 0.5 if int(finite.sum()) else abs(right)
     apart = abs(got - right)
     error = float((apart / (scale + (scale == 0))).max()) if int(finite.sum()) else 0.0
     if not error <= tolerance:
-        return Verdict(error, f"relative error {error:.2g}, allowed {tolerance:.2g}")
-    return Verdict(error, "")
+        return CheckResult(error, f"relative error {error:.2g}, allowed {tolerance:.2g}")
+    return CheckResult(error, "")
 
 
 def _parts(value: Any) -> tuple[Any, ...]:

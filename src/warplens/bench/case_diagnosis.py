@@ -10,8 +10,8 @@ from warplens.analyse.devices import DTYPES
 from warplens.analyse.diagnose import Diagnosis, Given, diagnose
 from warplens.analyse.issues import Checked
 from warplens.analyse.lives import Lives
-from warplens.bench.case import Case
-from warplens.bench.results import Row
+from warplens.bench.benchmark_case import Case
+from warplens.bench.results import ResultRow
 from warplens.errors import UsageError
 from warplens.session import Profile
 from warplens.trace.model import Trace
@@ -32,7 +32,7 @@ def profile_case(
     return trace
 
 
-def diagnose_row(trace: Trace, row: Row, kernel: str | None = None, **more: Any) -> Diagnosis:
+def diagnose_row(trace: Trace, row: ResultRow, kernel: str | None = None, **more: Any) -> Diagnosis:
     """The diagnosis of a benchmark's row: its declared work, its time without marks, and what its check said."""
     lives = Lives.of(trace)
     longest = max(lives.kernels, key=lambda name: lives.kernel_ns(name) * len(lives.kernels[name]), default=None)

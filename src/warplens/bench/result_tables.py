@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from warplens.bench.results import Results, Row, Sweep
+from warplens.bench.results import ResultRow, Results, Sweep
 
-Column = tuple[str, Callable[[Row], str]]
+Column = tuple[str, Callable[[ResultRow], str]]
 
 _ABOVE = 1.02
 _WORDS = {"oom": "out of memory"}
 
 
-def columns(sweep: Sweep, rows: Sequence[Row]) -> list[Column]:
+def columns(sweep: Sweep, rows: Sequence[ResultRow]) -> list[Column]:
     """The columns that have something to show, the last one for remarks."""
     base = sweep.baseline
-    shown: list[tuple[bool, str, Callable[[Row], str]]] = [
+    shown: list[tuple[bool, str, Callable[[ResultRow], str]]] = [
         (True, sweep.x, lambda row: str(row.x)),
         (bool(sweep.line), sweep.line, lambda row: row.line),
         (True, "median µs", lambda row: _number(row.median_ns, 1e-3)),
@@ -38,7 +38,7 @@ def columns(sweep: Sweep, rows: Sequence[Row]) -> list[Column]:
     return [(name, render) for wanted, name, render in shown if wanted]
 
 
-def remarks(row: Row) -> str:
+def remarks(row: ResultRow) -> str:
     """What one must know of a row before using its number."""
     said = []
     if row.status != "ok":
@@ -87,7 +87,7 @@ def csv_text(results: Results) -> str:
     """One line per row: its parameters, then every plain field."""
     names = list(dict.fromkeys(name for row in results.rows for name in row.params))
     skipped = {"params", "series_ns", "clock_mhz", "x", "line"}
-    plain = [one.name for one in fields(Row) if one.name not in skipped]
+    plain = [one.name for one in fields(ResultRow) if one.name not in skipped]
     # A parameter may be called like a field: dtype of the inputs and of the roof, say.
     headers = [f"param_{name}" if name in plain else name for name in names]
     out = io.StringIO()
@@ -132,5 +132,5 @@ def _percent(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{100 * value:.{digits}f} %"
 
 
-def _error(row: Row) -> str:
+def _error(row: ResultRow) -> str:
     return "-" if row.error is None else f"{row.error:.1e}"

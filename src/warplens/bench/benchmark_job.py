@@ -9,33 +9,33 @@ from typing import Any
 from warplens.analyse.devices import DTYPES, find_peak
 from warplens.analyse.roofline import Ceilings, ceilings
 from warplens.bench.backend import Backend
-from warplens.bench.declare import DEVICES, Benchmark
-from warplens.bench.machine import machine_facts
-from warplens.bench.measure import Measure
-from warplens.bench.method import Method
-from warplens.bench.results import Results, Row, with_speedups
+from warplens.bench.benchmark_decorator import DEVICES, Benchmark
+from warplens.bench.case_measurement import CaseMeasurement
+from warplens.bench.machine_facts import machine_facts
+from warplens.bench.measurement_method import Method
+from warplens.bench.results import ResultRow, Results, with_speedups
 from warplens.errors import UsageError, did_you_mean
 
-Measured = Mapping[str, float]
+MeasuredCeilings = Mapping[str, float]
 
 
 def run(
     benchmarks: Sequence[Benchmark],
     *,
     device: str | None = None,
-    measured: Measured | None = None,
-    on_row: Callable[[Row], None] | None = None,
+    measured: MeasuredCeilings | None = None,
+    on_row: Callable[[ResultRow], None] | None = None,
     **method: Any,
 ) -> Results:
     """Measure every case of these benchmarks. `measured` are ceilings from `warplens roofline --measure`."""
-    job = Job(benchmarks, device=device, measured=measured, **method)
+    job = BenchmarkJob(benchmarks, device=device, measured=measured, **method)
     for row in job:
         if on_row is not None:
             on_row(row)
     return job.results()
 
 
-class Job:
+class BenchmarkJob:
     """A run that can be looked at while it goes on: iterating measures, `results()` is what is there so far."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Job:
         benchmarks: Sequence[Benchmark],
         *,
         device: str | None = None,
-        measured: Measured | None = None,
+        measured: MeasuredCeilings | None = None,
         backend: Backend | None = None,
         **method: Any,
     ) -> None:
@@ -56,7 +56,7 @@ class Job:
         self.methods = {
             one.name: self.backend.resolve(Method.named(**{**one.settings, **method})) for one in benchmarks
         }
-        self.rows: list[Row] = []
+        self.rows: list[ResultRow] = []
         self.roofs: dict[str, Ceilings] = {}
         self._facts = machine_facts(self.backend)
 
@@ -64,13 +64,13 @@ class Job:
     def total(self) -> int:
         return sum(1 for one in self.benchmarks for _ in one.cases())
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ResultRow]:
         dead = ""
         for one in self.benchmarks:
-            measure = Measure(self.backend, self.methods[one.name], self._roof)
+            measure = CaseMeasurement(self.backend, self.methods[one.name], self._roof)
             for params in one.cases():
                 line = str(params[one.line.name]) if one.line else one.name
-                empty = Row(one.name, params, params[one.x.name], line)
+                empty = ResultRow(one.name, params, params[one.x.name], line)
                 if dead:
                     row = replace(empty, status="failed", note=f"not run: {dead}")
                 else:
@@ -97,13 +97,13 @@ class Job:
 def open_backend(name: str) -> Backend:
     """The backend of `cuda` or `cpu`; an error with the remedy where it cannot work."""
     if name == "cpu":
-        from warplens.bench.cpu import Cpu
+        from warplens.bench.cpu_backend import CpuBackend
 
-        return Cpu()
+        return CpuBackend()
     if name == "cuda":
-        from warplens.bench.cuda import Cuda
+        from warplens.bench.cuda_backend import CudaBackend
 
-        return Cuda()
+        return CudaBackend()
     raise UsageError(f"device {name!r} is not known{did_you_mean(name, DEVICES)}")
 
 

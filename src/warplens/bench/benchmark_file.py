@@ -7,7 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from warplens.bench.declare import Benchmark
+from warplens.bench.benchmark_decorator import Benchmark
 from warplens.errors import UsageError, WarplensError, did_you_mean
 
 

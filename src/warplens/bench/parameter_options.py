@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from warplens.bench.axes import Axis, spellings
-from warplens.bench.declare import Benchmark
+from warplens.bench.benchmark_decorator import Benchmark
+from warplens.bench.parameter_axes import Axis, spellings
 from warplens.errors import UsageError, did_you_mean
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from warplens.analyse.roofline import Ceilings, place
 from warplens.bench.backend import Backend, Call, out_of_memory
-from warplens.bench.case import Case
-from warplens.bench.check import TOLERANCES, check, dtype_name
-from warplens.bench.method import Method
-from warplens.bench.results import Row
-from warplens.bench.stopping import collect
-from warplens.bench.summary import deviation, summarise, thinned
+from warplens.bench.benchmark_case import Case
+from warplens.bench.measurement_method import Method
+from warplens.bench.result_check import TOLERANCES, check, dtype_name
+from warplens.bench.results import ResultRow
+from warplens.bench.sample_statistics import deviation, summarise, thinned
+from warplens.bench.stopping_rule import collect
 from warplens.bench.throttle import throttled
 from warplens.errors import UsageError
 
@@ -26,14 +26,14 @@ _FEWEST_WARM = 3
 
 
 @dataclass(frozen=True)
-class Measure:
+class CaseMeasurement:
     """Measures cases on one backend in one way."""
 
     backend: Backend
     method: Method
     roof: Roof
 
-    def row(self, make: Callable[..., Case], empty: Row) -> Row:
+    def row(self, make: Callable[..., Case], empty: ResultRow) -> ResultRow:
         """The row of `make(**params)`. Whatever goes wrong in a case is that row's news; the next case still runs."""
         try:
             return self._row(make, empty)
@@ -43,7 +43,7 @@ class Measure:
             note = "out of memory" if status == "oom" else f"{type(error).__name__}: {text}" if text else repr(error)
             return replace(empty, status=status, note=note)
 
-    def _row(self, make: Callable[..., Case], empty: Row) -> Row:
+    def _row(self, make: Callable[..., Case], empty: ResultRow) -> ResultRow:
         before = self.backend.memory()
         case = make(**empty.params)
         if not isinstance(case, Case):
@@ -69,15 +69,15 @@ class Measure:
             self.backend.seconds,
         )
         readings = self.backend.clocks()
-        trouble = verdict.trouble
-        if not trouble:
+        problem = verdict.problem
+        if not problem:
             verdict = check(calls[0](), reference, tolerance, self.backend.wide)
-            trouble = f"right at first, then {verdict.trouble}" if verdict.trouble else ""
+            problem = f"right at first, then {verdict.problem}" if verdict.problem else ""
         series = measured.series
         row = replace(
             empty,
-            status="wrong" if trouble else "ok",
-            note=trouble or unchecked,
+            status="wrong" if problem else "ok",
+            note=problem or unchecked,
             unmet=measured.unmet,
             throttled=throttled(readings, series),
             samples=len(series),
@@ -131,7 +131,7 @@ class Measure:
             if spent >= self.method.timeout or (spent >= self.method.warmup and number >= _FEWEST_WARM):
                 return
 
-    def _placed(self, row: Row) -> Row:
+    def _placed(self, row: ResultRow) -> ResultRow:
         time = row.median_ns
         if not time or not (row.flops or row.bytes):
             return row

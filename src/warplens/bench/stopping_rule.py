@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.bench.method import Method
-from warplens.bench.summary import Series, deviation, drift
+from warplens.bench.measurement_method import Method
+from warplens.bench.sample_statistics import Series, deviation, drift
 
 _DRIFT = 4.0
 """The first and last quarter may differ by this many times `rel_dev`: a quarter is known half as well as the whole."""
@@ -16,7 +16,7 @@ _LARGEST_BATCH = 100
 
 
 @dataclass(frozen=True)
-class Measured:
+class Samples:
     """The samples in ns, and the condition that was not met when they ended; empty when all were."""
 
     series: Series
@@ -38,7 +38,7 @@ def unmet(series: Series, method: Method, elapsed: float) -> str:
     return ""
 
 
-def collect(take: Callable[[int], Iterable[float]], method: Method, seconds: Callable[[], float]) -> Measured:
+def collect(take: Callable[[int], Iterable[float]], method: Method, seconds: Callable[[], float]) -> Samples:
     """Take samples, `take(n)` at a time, until every condition holds, `max_samples` are there or time is up.
 
     The first batch is small, so that one slow call cannot overrun the timeout by much; later ones grow with the
@@ -55,8 +55,8 @@ def collect(take: Callable[[int], Iterable[float]], method: Method, seconds: Cal
         elapsed = seconds() - begin
         missing = unmet(series, method, elapsed)
         if not missing:
-            return Measured(series, "")
+            return Samples(series, "")
         if elapsed >= method.timeout:
-            return Measured(series, f"timeout after {method.timeout:g} s: {missing}")
+            return Samples(series, f"timeout after {method.timeout:g} s: {missing}")
         if len(series) >= method.max_samples:
-            return Measured(series, f"{method.max_samples} samples taken: {missing}")
+            return Samples(series, f"{method.max_samples} samples taken: {missing}")

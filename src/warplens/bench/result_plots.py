@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warplens.analyse.roofline import Ceilings
-from warplens.bench.results import Results, Row, Sweep
-from warplens.bench.text import heading
+from warplens.bench.result_tables import heading
+from warplens.bench.results import ResultRow, Results, Sweep
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.files import atomic_write, check_writable, safe_name
 from warplens.view.palette import colours
@@ -24,7 +24,7 @@ KINDS = ("latency", "throughput", "speedup", "memory", "roofline")
 FORMATS = ("svg", "png", "pdf")
 _MARKERS = "os^Dv<>P"
 
-Value = Callable[[Row], "float | None"]
+Value = Callable[[ResultRow], "float | None"]
 
 
 def write_plots(
@@ -62,7 +62,7 @@ def plots(results: Results) -> dict[str, Figure]:
     return out
 
 
-def plot(results: Results, kind: str, rows: Sequence[Row]) -> Figure | None:
+def plot(results: Results, kind: str, rows: Sequence[ResultRow]) -> Figure | None:
     """One kind of plot of one group's rows; None when they have nothing to show."""
     if kind not in KINDS:
         raise UsageError(f"no plot named {kind!r}{did_you_mean(kind, KINDS)}")
@@ -90,7 +90,7 @@ def plot(results: Results, kind: str, rows: Sequence[Row]) -> Figure | None:
     return figure
 
 
-def draw_lines(axis: Axes, sweep: Sweep, rows: Sequence[Row], value: Value, kind: str) -> None:
+def draw_lines(axis: Axes, sweep: Sweep, rows: Sequence[ResultRow], value: Value, kind: str) -> None:
     """One line per implementation over x; of latencies also the band from p5 to p95."""
     lines = list(dict.fromkeys(row.line for row in rows))
     xs = list(dict.fromkeys(row.x for row in rows))
@@ -120,7 +120,7 @@ def draw_lines(axis: Axes, sweep: Sweep, rows: Sequence[Row], value: Value, kind
         axis.set_ylim(bottom=0)
 
 
-def draw_roofline(axis: Axes, rows: Sequence[Row], roofs: Mapping[str, Ceilings]) -> None:
+def draw_roofline(axis: Axes, rows: Sequence[ResultRow], roofs: Mapping[str, Ceilings]) -> None:
     """Every case that declared FLOPs and bytes as a point, under the roof of each type."""
     placed = [row for row in rows if _on_roof(row)]
     intensities = [_intensity(row) for row in placed]
@@ -153,7 +153,7 @@ def draw_roofline(axis: Axes, rows: Sequence[Row], roofs: Mapping[str, Ceilings]
     axis.set_ylabel("TFLOP/s")
 
 
-def _quantity(kind: str, sweep: Sweep, rows: Sequence[Row]) -> tuple[Value, str]:
+def _quantity(kind: str, sweep: Sweep, rows: Sequence[ResultRow]) -> tuple[Value, str]:
     if kind == "latency":
         return (lambda row: row.median_ns / 1000 if row.median_ns else None), "median time (µs), band p5 to p95"
     if kind == "throughput":
@@ -177,7 +177,7 @@ def _plain_numbers(axis: Axes, which: str) -> None:
     chosen.set_minor_formatter(NullFormatter())
 
 
-def _missing(rows: Sequence[Row], value: Value) -> str:
+def _missing(rows: Sequence[ResultRow], value: Value) -> str:
     """Where a line ends, and why: nobody should take a gap for a case that was not asked for."""
     words = {"oom": "out of memory", "failed": "failed", "wrong": "wrong"}
     gone = [row for row in rows if row.status in words and (row.status == "wrong" or not value(row))]
@@ -197,11 +197,11 @@ def _varying(name: str, others: Sequence[tuple[str, Any]], groups: Mapping[Any, 
     return [safe_name(f"{key}={value}") for key, value in others if len(values[key]) > 1]
 
 
-def _on_roof(row: Row) -> bool:
+def _on_roof(row: ResultRow) -> bool:
     return bool(row.tflops and row.flops and row.bytes)
 
 
-def _intensity(row: Row) -> float:
+def _intensity(row: ResultRow) -> float:
     assert row.flops
     assert row.bytes
     return row.flops / row.bytes

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from warplens.analyse.result import plain
-from warplens.bench.axes import Axis, pick
-from warplens.bench.case import Case
+from warplens.bench.benchmark_case import Case
+from warplens.bench.parameter_axes import Axis, pick
 from warplens.bench.results import Results, Sweep
 from warplens.errors import UsageError, did_you_mean
 
@@ -46,7 +46,7 @@ class Benchmark:
     def run(self, axes: Mapping[str, Any] | None = None, *, device: str | None = None, **method: Any) -> Results:
         """Measure every combination. `axes` replaces values (`{"seq_len": [1024, 2048], "head_dim": 128}`); `device`
         is cuda or cpu; the rest are settings of `warplens.bench.Method`, such as `timer="graph"` or `rel_dev=0.01`."""
-        from warplens.bench.run import run
+        from warplens.bench.benchmark_job import run
 
         return run([self.choose(axes or {})], device=device, **method)
 
@@ -87,7 +87,7 @@ def benchmark(
     Import torch inside the function rather than at the top of the file: then `--list` and mistakes on the command line
     are answered at once, on any machine.
     """
-    from warplens.bench.method import Method
+    from warplens.bench.measurement_method import Method
 
     if device not in DEVICES:
         raise UsageError(f"device {device!r} is not known{did_you_mean(device, DEVICES)}")

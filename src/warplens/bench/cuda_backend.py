@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from warplens.bench.backend import Call
-from warplens.bench.method import Method
+from warplens.bench.measurement_method import Method
 from warplens.bench.nvml import Nvml
 from warplens.bench.throttle import Reading
 from warplens.driver.libcuda import gpu_names
@@ -25,7 +25,7 @@ _BETWEEN_READINGS = 0.05
 _MOST_SETS = 64
 
 
-class Cuda:
+class CudaBackend:
     """The current CUDA device of torch."""
 
     name = "cuda"

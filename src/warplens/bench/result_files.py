@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from warplens.analyse.result import plain
 from warplens.analyse.roofline import Ceilings
-from warplens.bench.results import STATUSES, Results, Row, Sweep
+from warplens.bench.results import STATUSES, ResultRow, Results, Sweep
 from warplens.errors import CaptureError, UsageError, did_you_mean
 from warplens.files import atomic_write
 
@@ -81,7 +81,9 @@ def read(found: Any, path: str = "results") -> Results:
         sweeps=tuple(
             _made(Sweep, one, f"sweeps[{at}]", path) for at, one in enumerate(_part(found, "sweeps", list, path))
         ),
-        rows=tuple(_made(Row, one, f"rows[{at}]", path) for at, one in enumerate(_part(found, "rows", list, path))),
+        rows=tuple(
+            _made(ResultRow, one, f"rows[{at}]", path) for at, one in enumerate(_part(found, "rows", list, path))
+        ),
         machine=_part(found, "machine", dict, path),
         roofs={name: _made(Ceilings, one, f"roofs.{name}", path) for name, one in roofs.items()},
         complete=_part(found, "complete", bool, path),
