@@ -144,7 +144,7 @@ def test_a_regression_exits_with_3(saved: str, tmp_path: Path, capsys: pytest.Ca
     assert main(["bench", "--compare", str(steady), worse]) == 3
     captured = capsys.readouterr()
     assert "worse" in captured.out
-    assert "1 of 6 cases are worse: attention(seq_len=16, impl=flash" in captured.err
+    assert "1 of 6 cases got worse: attention(seq_len=16, impl=flash" in captured.err
     assert "+20.0 %" in captured.err
     assert main(["bench", "--compare", worse, str(steady)]) == 0
     assert main(["bench", "--compare", str(steady), worse, "--threshold", "30%"]) == 0
@@ -177,7 +177,7 @@ def test_a_regression_exits_with_3(saved: str, tmp_path: Path, capsys: pytest.Ca
         (["{f}", "--rel-dev", "much"], 2, "--rel-dev 'much': expected a percentage"),
         (["{f}", "--timeout", "0"], 2, "timeout=0.0 must be more than 0"),
         (["{f}", "-o", "{r}"], 1, "already exists; pass --force"),
-        (["{f}", "-o", "x.parquet"], 2, "results are written as .json, .csv, .md"),
+        (["{f}", "-o", "x.parquet"], 2, "the file name must end in .json, .csv, .md"),
         (["nothing.py"], 1, "nothing.py: there is no such file"),
         (["{empty}"], 1, "holds no benchmark; put @wl.benchmark"),
         (["{broken}"], 1, "broken.py:2: needs no_such_module, which is not installed: pip install no_such_module"),
@@ -188,12 +188,12 @@ def test_a_regression_exits_with_3(saved: str, tmp_path: Path, capsys: pytest.Ca
         ([], 2, "name a .py file"),
         (["--plot", "{f}", "-o", "plots"], 1, "attention.py: file: not JSON"),
         (["--plot", "{other}", "-o", "plots"], 1, "schema: this is not a benchmark's results"),
-        (["--plot", "{r}"], 2, "name one folder"),
+        (["--plot", "{r}"], 2, "--plot needs one output folder"),
         (["--plot", "{r}", "-o", "plots", "--format", "pgn"], 2, "did you mean 'png'"),
         (["--compare", "{r}"], 2, "requires 2 arguments"),
         (["--compare", "{r}", "{other}"], 1, "schema: this is not a benchmark's results"),
         (["--compare", "{r}", "{r}", "--threshold", "x"], 2, "--threshold 'x': expected a percentage above 0"),
-        (["--compare", "{r}", "{r}", "--impl", "flash"], 2, "--impl: nothing more is expected here"),
+        (["--compare", "{r}", "{r}", "--impl", "flash"], 2, "--impl: unexpected argument"),
     ],
 )  # fmt: skip
 def test_mistakes_get_one_clear_line(
@@ -231,7 +231,7 @@ def test_without_a_gpu_it_says_so(
     )
     # Mistakes come first: they are the same on any machine.
     assert main(["bench", str(path), "--csv", "--markdown"]) == 2
-    assert "--csv and --markdown: one form can be printed" in capsys.readouterr().err
+    assert "--csv and --markdown cannot be combined" in capsys.readouterr().err
     assert main(["bench", str(path), "--seq-lengths", "0"]) == 2
     assert main(["bench", str(path), "--impl", "naive", "--device", "cpu", "--json"]) == 0
 
@@ -241,7 +241,7 @@ def test_an_interrupted_run_keeps_its_rows(file: str, tmp_path: Path, capsys: py
     path.write_text(FILE.replace("raise ValueError", "raise KeyboardInterrupt"))
     target = tmp_path / "r.json"
     assert main(["bench", str(path), "--impl", "naive,breaks", "-o", str(target)]) == 130
-    assert "interrupted: 1 of 4 cases are kept" in capsys.readouterr().err
+    assert "interrupted: showing 1 of 4 cases" in capsys.readouterr().err
     found = load_results(target)
     assert (len(found), found.complete) == (1, False)
 

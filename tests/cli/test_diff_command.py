@@ -27,7 +27,7 @@ def test_the_same_kernel_twice(traces: tuple[str, str, str], capsys: pytest.Capt
     out = capsys.readouterr().out
     assert "SAME" in out
     assert "SLOWER" not in out
-    assert "held load.p50:+5%" in out
+    assert "pass load.p50:+5%" in out
 
 
 def test_a_crossed_threshold_exits_with_three(traces: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:

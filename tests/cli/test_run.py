@@ -96,7 +96,7 @@ def test_the_program_sees_and_says_what_it_does_under_python(last: str, tmp_path
     program(tmp_path, SELF)
     words = ["prog.py", last] if last == "fail" else ["prog.py", "--auto", "-o", "x", last]
     plain, under = python(tmp_path, *words), run(tmp_path, *words, WARPLENS="0")
-    note = "warplens is switched off (WARPLENS=0): the program runs as it is\n"
+    note = "profiling is off (WARPLENS=0): running the program without it\n"
     assert (under.returncode, under.stdout) == (plain.returncode, plain.stdout)
     assert under.stderr == note + plain.stderr
 
@@ -140,8 +140,8 @@ def test_all_says_how_much_of_each_warps_life_is_explained_and_what_was_left_out
     assert info.covered["least"] >= kernel["covered_least"], "the trace holds it, launch by launch"
     few = run(tmp_path, "--auto", "all", "--most-marks", "1", "--force", "prog.py")
     assert "covered" in few.stderr
-    assert "least warp" in few.stderr
-    said = next(line for line in few.stderr.splitlines() if "of its life in no region" in line)
+    assert "least covered warp" in few.stderr
+    said = next(line for line in few.stderr.splitlines() if "is outside all regions" in line)
     assert "places could be marked, 1 may be: left out" in said
 
 
@@ -189,7 +189,7 @@ def test_a_signal_ends_the_program_and_keeps_the_trace(number: int, code: int, t
             child.kill()
     assert child.returncode == code
     assert ("KeyboardInterrupt" in err) == (number == signal.SIGINT)
-    assert "the trace holds what ran until then" in err
+    assert "the trace contains what ran until then" in err
     assert len(wl.load(tmp_path / "prog.warplens")) == 8
 
 
@@ -303,7 +303,7 @@ def test_ir_by_hand_is_marked_and_what_is_wrong_with_it_is_one_line(tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ([], 2, "name the program"),
+        ([], 2, "no program to run"),
         (["--auto", "load", "{py}"], 2, "no rule 'load' (did you mean 'loads'?)"),
         (["--auto", "foo,bar", "{py}"], 2, "no rule 'foo'"),
         (["--auto=mmma", "{py}"], 2, "did you mean 'mma'"),
@@ -314,7 +314,7 @@ def test_ir_by_hand_is_marked_and_what_is_wrong_with_it_is_one_line(tmp_path: Pa
         (["--region", "softmax:1-2", "{py}"], 2, "write NAME=FILE:FIRST-LAST"),
         (["--kernels", "[", "{py}"], 2, "not a regular expression"),
         (["--launches", "0", "{py}"], 2, "must be at least 1"),
-        (["--launches", "some", "{py}"], 2, "write a number, or all"),
+        (["--launches", "some", "{py}"], 2, "expected a number or `all`"),
         (["--warps", "0,x", "{py}"], 2, "write numbers and ranges"),
         (["--fulll", "stop", "{py}"], 2, "no such option"),
         (["-o", "no/such/t.warplens", "{py}"], 1, "does not exist; create it first"),

@@ -18,7 +18,7 @@ from benchmarks.synthetic import make_capture
 from tests.builders import Span, make_trace
 from warplens.analyse.findings import findings
 from warplens.commands import main
-from warplens.commands.doctor import Check, _table
+from warplens.commands.doctor import DoctorCheck, _table
 from warplens.commands.shared.analysis_tables import print_findings
 from warplens.decode import decode
 from warplens.trace.io import load
@@ -141,7 +141,7 @@ def test_a_comparison_across_devices_says_so(capsys: pytest.CaptureFixture[str],
     other = str(GOLDEN / "findings" / "serial.warplens")
     for pair, told in (((other, other), False), ((trace, other), True)):
         assert main(["diff", *pair]) == 0
-        assert ("not the same device: " in capsys.readouterr().out) is told
+        assert ("the traces are from different devices: " in capsys.readouterr().out) is told
 
 
 def test_a_pipe_gets_every_column_and_whole_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +156,7 @@ def test_a_pipe_gets_every_column_and_whole_names(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize("width", [60, 80])
 def test_remedies_can_be_pasted_from_a_narrow_terminal(width: int) -> None:
     remedy = "pip install 'warplens[cute]'"
-    checks = [Check("nvidia-cutlass-dsl", "missing", "not installed", "CuTe DSL kernels", remedy)]
+    checks = [DoctorCheck("nvidia-cutlass-dsl", "missing", "not installed", "CuTe DSL kernels", remedy)]
     shown = io.StringIO()
     Console(file=shown, width=width).print(_table(checks))
     assert "nvidia-cutlass-dsl" in shown.getvalue()

@@ -197,4 +197,4 @@ def test_ceilings_that_nothing_can_be_held_against_are_refused(
     file = tmp_path / "ceilings.json"
     file.write_text(f'{{"device": "H200", "measured": {{"bandwidth": {rate}, "fp16": 700}}}}')
     assert main(["roofline", "--ceilings", str(file), "--bytes", "1G", "--time-ns", "1e6"]) == 1
-    assert "not measured ceilings (bandwidth is " in capsys.readouterr().err
+    assert "not a file of measured ceilings (bandwidth is " in capsys.readouterr().err

@@ -165,7 +165,7 @@ def test_warplens_run_prints_the_operators_and_names_the_files(
     assert main([*command, str(script)]) == 0
     said = capsys.readouterr().err
     assert "op::mul" in said
-    assert "recorded inside" in said
+    assert "recorded by warplens" in said
     assert "aligned with torch: ±" in said
     assert "t.pftrace" in said
     assert main([*command, str(script)]) == 1, "existing files are not overwritten"

@@ -146,7 +146,7 @@ def test_the_command_serves_a_real_trace_and_then_ends(
     assert got[1] == b"as it is" * 10
     capsys.readouterr()
     assert main(["view", str(trace), "--no-browser", "--timeout", "0.05"]) == 1
-    assert "nobody fetched it" in capsys.readouterr().err
+    assert "no browser fetched the trace" in capsys.readouterr().err
 
 
 def test_a_remote_machine_prints_the_tunnel_and_opens_nothing(

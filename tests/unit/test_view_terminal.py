@@ -77,7 +77,7 @@ def test_the_command_filters_and_says_what_is_wrong(
     assert "block 1 warp 1" in out
     assert "load" not in out
     assert main(["view", saved, "--terminal", "--sm", "77"]) == 1
-    assert "nothing was recorded on SM 77; there is SM 0-2 and block 0-2" in capsys.readouterr().err
+    assert "nothing was recorded on SM 77; the trace has SM 0-2 and block 0-2" in capsys.readouterr().err
     assert main(["view", saved, "--terminal", "--region", "mna"]) == 2
     assert "did you mean 'mma'" in capsys.readouterr().err
     assert main(["view", saved, "--sm", "1"]) == 2

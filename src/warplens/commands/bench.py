@@ -1,4 +1,4 @@
-"""`warplens bench`: time the cases of a benchmark file, show, plot and compare results."""
+"""`warplens bench`: run benchmarks, and show, plot and compare their results."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _COLOURS = {"better": "green", "worse": "red", "same": "dim", "unsure": "yellow", "new": "cyan", "gone": "cyan"}
 _INTERRUPTED = 130
-_SPARE = ("p5", "p95", "bound", "peak MiB", "GB/s")
-"""Columns to go first where the terminal is narrow."""
+_OPTIONAL_COLUMNS = ("p5", "p95", "bound", "peak MiB", "GB/s")
+"""Columns to drop first on a narrow terminal."""
 _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
 
 
@@ -43,56 +43,91 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
     "outputs",
     multiple=True,
     metavar="FILE|FOLDER",
-    help="Write results (.json, .csv, .md), or plots into a folder.",
+    help="Write the results to FILE (.json, .csv or .md; repeatable); with --plot, the folder for the plots.",
 )
-@click.option("--plot", "plotted", default=None, metavar="RESULTS", help="Plot results into the folder of -o.")
-@click.option("--format", "form", default="svg", show_default=True, metavar="svg|png|pdf", help="Of the plots.")
+@click.option("--plot", "plotted", default=None, metavar="RESULTS", help="Plot a result file into the folder of -o.")
 @click.option(
-    "--compare", "compared", nargs=2, default=None, metavar="OLD NEW", help="Verdicts; exit 3 if any is worse."
+    "--format", "form", default="svg", show_default=True, metavar="svg|png|pdf", help="Image format of the plots."
+)
+@click.option(
+    "--compare",
+    "compared",
+    nargs=2,
+    default=None,
+    metavar="OLD NEW",
+    help="Compare two result files; exit 3 on a regression.",
 )
 @click.option(
     "--threshold",
     default=f"{100 * THRESHOLD:g}%",
     show_default=True,
     metavar="PERCENT",
-    help="The change that matters.",
+    help="Smallest change that --compare reports as better or worse.",
 )
-@click.option("--only", multiple=True, metavar="NAME", help="Only this benchmark of the file (repeatable).")
-@click.option("--list", "listed", is_flag=True, help="List the benchmarks of FILE with their parameters.")
-@click.option("--device", default=None, metavar="cuda|cpu", help="Where to run; what the file says, usually cuda.")
-@click.option("--timer", default=None, metavar="|".join(TIMERS[1:]), help="CUDA events, CUDA graph replay, host clock.")
-@click.option("--cache", default=None, metavar="|".join(CACHES[1:]), help="What each call finds in the caches.")
-@click.option("--rel-dev", default=None, metavar="PERCENT", help="Stop when the median is known this well (0.5%).")
-@click.option("--timeout", default=None, type=float, metavar="SECONDS", help="Per case; the row says what was unmet.")
-@click.option("--min-samples", default=None, type=int, metavar="N", help="At least so many calls.")
-@click.option("--max-samples", default=None, type=int, metavar="N", help="At most so many calls.")
-@click.option("--warmup", default=None, type=float, metavar="SECONDS", help="Untimed calls before the first sample.")
-@click.option("--quick", is_flag=True, help="A first look: a deviation of 2 %, at most 2 s per case.")
+@click.option("--only", multiple=True, metavar="NAME", help="Run only this benchmark of FILE (repeatable).")
+@click.option("--list", "listed", is_flag=True, help="List the benchmarks of FILE and their parameters, then exit.")
 @click.option(
-    "--ceilings", default=None, metavar="FILE", help="A measured roof: what `roofline --measure --json` wrote."
+    "--device", default=None, metavar="cuda|cpu", help="Device to run on.  [default: as declared in FILE, or cuda]"
 )
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown.")
+@click.option(
+    "--timer",
+    default=None,
+    metavar="|".join(TIMERS[1:]),
+    help="Time calls with CUDA events, CUDA graph replay or the host clock.  [default: events; clock on the CPU]",
+)
+@click.option(
+    "--cache",
+    default=None,
+    metavar="|".join(CACHES[1:]),
+    help="Cache state before each call: L2 flushed, rotating inputs or warm.  [default: flush; warm on the CPU]",
+)
+@click.option(
+    "--rel-dev",
+    default=None,
+    metavar="PERCENT",
+    help="Stop a case when the 95% confidence interval of its median is within this much.  [default: 0.5%]",
+)
+@click.option(
+    "--timeout", default=None, type=float, metavar="SECONDS", help="Maximum time to measure each case.  [default: 10]"
+)
+@click.option("--min-samples", default=None, type=int, metavar="N", help="Minimum number of calls.  [default: 30]")
+@click.option("--max-samples", default=None, type=int, metavar="N", help="Maximum number of calls.  [default: 5000]")
+@click.option(
+    "--warmup", default=None, type=float, metavar="SECONDS", help="Time to run untimed calls first.  [default: 0.05]"
+)
+@click.option("--quick", is_flag=True, help="Measure less: --rel-dev 2%, at most 300 calls and 2 s per case.")
+@click.option(
+    "--ceilings",
+    default=None,
+    metavar="FILE",
+    help="Peaks measured with `roofline --measure --json`.  [default: the listed peaks of the device]",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print the results as CSV.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the results as Markdown.")
 @force_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> int:
-    """Time every case of FILE.py, check its results and print a table; or show results that were written.
+    """Time and check every case of the benchmarks in FILE.py, or show the results in FILE.json.
+
+    Each parameter of a benchmark is an option that takes one or more values; `warplens bench FILE.py --list` shows
+    them. Defaults of the measurement options may be set in FILE.py.
 
     \b
-    warplens bench attention.py --seq-lengths 128,256,512 --impl flash,sdpa -o results.json
-    warplens bench results.json --markdown
-    warplens bench --plot results.json -o plots/
-    warplens bench --compare old.json new.json --threshold 3%
-
-    Each parameter of a benchmark is an option; `warplens bench FILE.py --list` names them.
+    Examples:
+      warplens bench attention.py --seq-lengths 128,256,512 --impl flash,sdpa -o results.json
+      warplens bench results.json --markdown
+      warplens bench --plot results.json -o plots/
+      warplens bench --compare old.json new.json --threshold 3%
     """
     own = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
     printed = [name for name in ("json", "csv", "markdown") if given[f"as_{name}"]]
     if len(printed) > 1:
-        raise UsageError(f"--{printed[0]} and --{printed[1]}: one form can be printed; write the other with -o FILE")
+        raise UsageError(
+            f"--{printed[0]} and --{printed[1]} cannot be combined; write one of them to a file with -o FILE"
+        )
     if given["compared"] or given["plotted"]:
-        _no_more(arguments, own)
+        _reject_arguments(arguments, own)
         if given["compared"]:
             _compare(*given["compared"], threshold=_share(given["threshold"], "--threshold"), as_json=given["as_json"])
         else:
@@ -103,11 +138,11 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
     file, tokens = split(arguments)
     for output in given["outputs"]:
         if Path(output).suffix.lower() not in SUFFIXES:
-            raise UsageError(f"-o {output}: results are written as {', '.join(SUFFIXES)}")
+            raise UsageError(f"-o {output}: unknown result format; the file name must end in {', '.join(SUFFIXES)}")
         check_writable(output, force=given["force"])
     written = file.lower().endswith(".json")
     if written:
-        _no_more(tuple(tokens), own)
+        _reject_arguments(tuple(tokens), own)
     results = load_results(file) if written else _measure(file, tokens, own, given)
     if results is None:
         return 0
@@ -115,11 +150,11 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         results.save(output, force=given["force"])
     _show(results, given)
     if given["outputs"] and not printed:
-        _next(given["outputs"])
+        _print_next(given["outputs"])
     if not written and not results.complete:
         return _INTERRUPTED
     if not written:
-        _judge(results)
+        _raise_on_failures(results)
     return 0
 
 
@@ -148,13 +183,13 @@ def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]
     except KeyboardInterrupt:
         if not job.rows:
             raise
-        stderr().print(f"[yellow]interrupted: {len(job.rows)} of {job.total} cases are kept[/]")
+        stderr().print(f"[yellow]interrupted: showing {len(job.rows)} of {job.total} cases[/]")
     return job.results()
 
 
 @contextmanager
 def _progress(job: BenchmarkJob) -> Iterator[Any]:
-    """Which case is running, on stderr; silent unless that is a terminal."""
+    """Show which case is running, if stderr is a terminal."""
     console = stderr()
     if not console.is_terminal:
         yield lambda row: None
@@ -180,7 +215,7 @@ def _show(results: Results, given: dict[str, Any]) -> None:
         for (name, others), rows in results.groups().items():
             sweep = results.sweep(name)
             shown = [(title, render) for title, render in columns(sweep, rows) if title != "remarks"]
-            made = Fitting(title=escape(heading(sweep, others)), title_justify="left", spare=_SPARE)
+            made = Fitting(title=escape(heading(sweep, others)), title_justify="left", spare=_OPTIONAL_COLUMNS)
             for title, _ in shown:
                 text = title in (sweep.line, "bound")
                 made.add_column(escape(title), justify="left" if text else "right", no_wrap=True)
@@ -194,11 +229,11 @@ def _show(results: Results, given: dict[str, Any]) -> None:
             console.print(f"[dim]{escape(how(sweep))}[/]")
         console.print(f"[dim]{escape(where(results))}[/]", soft_wrap=True)
         if not results.complete:
-            console.print("[yellow]interrupted: not every case was measured[/]")
+            console.print("[yellow]incomplete: the run was interrupted before every case was measured[/]")
 
 
-def _judge(results: Results) -> None:
-    """Fail when a case gave a wrong result or broke."""
+def _raise_on_failures(results: Results) -> None:
+    """Raise an error if a case gave a wrong result or failed."""
     broken = [row for row in results if row.status in BROKEN]
     if broken:
         first = broken[0]
@@ -208,7 +243,7 @@ def _judge(results: Results) -> None:
         )
 
 
-def _next(outputs: tuple[str, ...]) -> None:
+def _print_next(outputs: tuple[str, ...]) -> None:
     saved = next((output for output in outputs if output.lower().endswith(".json")), None)
     console = stderr()
     console.print(f"wrote {', '.join(map(escape, outputs))}", soft_wrap=True)
@@ -224,7 +259,7 @@ def _list(found: list[Any], as_json: bool) -> None:
         return
     for one in found:
         made = Table(title=escape(one.name), title_justify="left", header_style="bold", pad_edge=False, box=None)
-        for title in ("option", "usually", "role"):
+        for title in ("option", "default", "role"):
             made.add_column(title)
         for cells in describe(one):
             made.add_row(*map(escape, cells))
@@ -233,7 +268,7 @@ def _list(found: list[Any], as_json: bool) -> None:
 
 def _plot(path: str, outputs: tuple[str, ...], form: str, force: bool, as_json: bool) -> None:
     if len(outputs) != 1:
-        raise UsageError("--plot: name one folder for the plots with -o, such as -o plots/")
+        raise UsageError("--plot needs one output folder, for example -o plots/")
     files = load_results(path).plot(outputs[0], format=form, force=force)
     if as_json:
         print_json({"files": [str(file) for file in files]})
@@ -252,7 +287,7 @@ def _compare(old: str, new: str, *, threshold: float, as_json: bool) -> None:
     if worse:
         more = f" and {len(worse) - 1} more" if len(worse) > 1 else ""
         note = worse[0].note if worse[0].interval is None else _percent(worse[0].interval)
-        raise ThresholdCrossed(f"{len(worse)} of {len(result.changes)} cases are worse: {worse[0].name}: {note}{more}")
+        raise ThresholdCrossed(f"{len(worse)} of {len(result.changes)} cases got worse: {worse[0].name}: {note}{more}")
 
 
 def _print_comparison(result: Comparison) -> None:
@@ -264,7 +299,7 @@ def _print_comparison(result: Comparison) -> None:
         ("after", lambda one: time_ns(one.after_ns) if one.after_ns else "-"),
         ("change of the median", lambda one: escape(_percent(one.interval))),
     ]
-    title = f"worse and better: beyond {100 * result.threshold:g} % and beyond the noise"
+    title = f"better or worse: the median changed by more than {100 * result.threshold:g} % and more than the noise"
     console.print(table(title, columns, result.changes))
     for one in result:
         if one.note:
@@ -282,13 +317,13 @@ def _percent(interval: Interval | None) -> str:
 
 
 def _share(text: str, option: str) -> float:
-    """`5%` or `5` as 0.05."""
+    """Parse `5%` or `5` as 0.05."""
     if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", number := text.strip().removesuffix("%").strip()) or float(number) <= 0:
         raise UsageError(f"{option} {text!r}: expected a percentage above 0, such as 5%")
     return float(number) / 100
 
 
-def _no_more(arguments: tuple[str, ...], own: list[str]) -> None:
+def _reject_arguments(arguments: tuple[str, ...], own: list[str]) -> None:
     if arguments:
         hint = did_you_mean(arguments[0], own) if arguments[0].startswith("-") else ""
-        raise UsageError(f"{arguments[0]}: nothing more is expected here{hint}")
+        raise UsageError(f"{arguments[0]}: unexpected argument{hint}")

@@ -1,4 +1,4 @@
-"""`warplens demo`: profile a small kernel, with or without a GPU, and show what comes out."""
+"""`warplens demo`: profile a small kernel, with or without a GPU, and show the results."""
 
 from __future__ import annotations
 
@@ -22,24 +22,36 @@ _TOLERANCE = 1e-3
 
 
 @click.command("demo")
-@click.option("-o", "--output", default="warplens-demo", metavar="FOLDER", help="Where to write the files.")
+@click.option(
+    "-o",
+    "--output",
+    default="warplens-demo",
+    show_default=True,
+    metavar="FOLDER",
+    help="Folder for the trace, the report and the source.",
+)
 @force_option
 @json_option
 def command(output: str, force: bool, as_json: bool) -> None:
-    """Profile a tiled matrix product: on the GPU when there is one, else in the PTX interpreter."""
+    """Profile a tiled matrix multiplication, on the GPU if there is one, otherwise in the PTX interpreter.
+
+    Writes a trace, a Perfetto file and an HTML report, and prints statistics and the commands to try next.
+    """
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
-        raise WarplensError(f"{folder}: is a file; name a folder with --output")
+        raise WarplensError(f"{folder}: is a file, not a folder; choose a folder with --output")
     targets = [folder / name for name in ("demo.warplens", "demo.pftrace", "demo.html", samples.SOURCE.name)]
     for target in targets:
         if target.exists() and not force:
             check_writable(target)
     where, run = _run()
     if run.error > _TOLERANCE:
-        raise WarplensError(f"the demo's product is off by {run.error:.3g} (allowed {_TOLERANCE}); please report this")
+        raise WarplensError(
+            f"the result of the demo kernel is off by {run.error:.3g} (allowed: {_TOLERANCE}); please report this"
+        )
     trace = decode(run.capture)
     folder.mkdir(parents=True, exist_ok=True)
-    # The source beside the trace, where reports look for the lines that its regions name.
+    # Reports look for the kernel's source in the folder of the trace.
     targets[3].write_bytes(samples.SOURCE.read_bytes())
     trace.save(targets[0])
     for target in targets[1:3]:
@@ -66,7 +78,7 @@ def _print(where: str, trace: Trace, targets: list[Path]) -> None:
     console.print(f"\n[bold]{info.kernel}[/]: {grid} blocks of {block} threads, {plural(len(trace), 'span')}")
     console.print(statistics_table(trace.stats()))
     console.print(f"clock: {escape(clock_line(trace))}")
-    for line in warnings_of(trace) or ["nothing was lost"]:
+    for line in warnings_of(trace) or ["no records were lost"]:
         console.print(escape(line))
     console.print("\n[bold]files[/]")
     for target in targets:

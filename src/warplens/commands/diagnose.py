@@ -1,4 +1,4 @@
-"""`warplens diagnose`: what limits a kernel, and which of the four common troubles it has."""
+"""`warplens diagnose`: find what limits a kernel and check it for four common problems."""
 
 from __future__ import annotations
 
@@ -36,34 +36,52 @@ _STYLES = {FOUND: "bold red", CLEAR: "green"}
 
 @click.command("diagnose", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="TRACE | FILE.py [PARAMETERS]")
-@click.option("--flops", default=None, metavar="N", help="FLOPs per launch: 137e9, 137G or 2*4096*4096*4096.")
-@click.option("--bytes", "moved", default=None, metavar="N", help="Bytes to and from memory per launch.")
-@click.option("--roof", default=None, metavar="|".join(DTYPES), help="Which compute roof of a trace; fp16.")
-@click.option("--kernel", default=None, help="The kernel, when there are several.")
-@click.option("--expected", default=None, metavar="TIME", help="How long it should take: 5ms, 300us; 2x that is long.")
-@click.option("--ncu", default=None, metavar="REPORT", help="Nsight Compute's report (.csv or .ncu-rep) of the kernel.")
-@click.option("--ceilings", default=None, metavar="FILE", help="A measured roof: `roofline --measure --json`.")
-@click.option("--waits", default=None, metavar="REGEX", help="Regions that only wait, besides those named so.")
-@click.option("--only", multiple=True, metavar="NAME", help="FILE.py: only this benchmark (repeatable).")
-@click.option("-o", "--output", default=None, metavar="FOLDER", help="FILE.py: keep the traces here.")
-@click.option("--fail", is_flag=True, help="Exit with 3 when a trouble is found.")
+@click.option("--flops", default=None, metavar="N", help="FLOPs per launch, such as 137e9, 137G or 2*4096*4096*4096.")
+@click.option("--bytes", "moved", default=None, metavar="N", help="Bytes read and written in memory per launch.")
+@click.option(
+    "--roof", default=None, metavar="|".join(DTYPES), help="Compute peak to compare a trace with.  [default: fp16]"
+)
+@click.option("--kernel", default=None, metavar="NAME", help="Kernel to diagnose, if there are several.")
+@click.option(
+    "--expected",
+    default=None,
+    metavar="TIME",
+    help="Expected kernel time, such as 5ms or 300us; twice that counts as too long.",
+)
+@click.option(
+    "--ncu", default=None, metavar="REPORT", help="Use the counters of an Nsight Compute report (.csv or .ncu-rep)."
+)
+@click.option(
+    "--ceilings",
+    default=None,
+    metavar="FILE",
+    help="Peaks measured with `roofline --measure --json`.  [default: the listed peaks of the device]",
+)
+@click.option("--waits", default=None, metavar="REGEX", help="Additional regions to treat as waits.")
+@click.option("--only", multiple=True, metavar="NAME", help="With FILE.py: only this benchmark (repeatable).")
+@click.option("-o", "--output", default=None, metavar="FOLDER", help="With FILE.py: keep the traces in this folder.")
+@click.option("--fail", is_flag=True, help="Exit with code 3 if a problem is found.")
 @force_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> None:
-    """Memory or compute bound, occupancy, stalls, roofline position; low memory throughput, low occupancy, long
-    duration, numerical trouble: each with its evidence and what to do.
+    """Diagnose a kernel from a trace, or from a benchmark that is timed and then profiled.
+
+    Shows whether the kernel is memory or compute bound, its occupancy, stalls and position on the roofline, and checks
+    for four common problems: low memory throughput, low occupancy, long duration and a numerical problem. Each
+    comes with its evidence and with what to do about it.
+
+    A benchmark declares its FLOPs and bytes and checks its result; for a trace, give --flops and --bytes.
 
     \b
-    warplens diagnose flash.warplens --flops 137e9 --bytes 67e6 --ncu flash.ncu-rep
-    warplens diagnose examples/attention/bench.py --impl flash --seq-len 2048
-
-    A benchmark knows its work and checks its result: it is timed, then profiled once more.
+    Examples:
+      warplens diagnose flash.warplens --flops 137e9 --bytes 67e6 --ncu flash.ncu-rep
+      warplens diagnose examples/attention/bench.py --impl flash --seq-len 2048
     """
     if given["roof"] not in (None, *DTYPES):
-        raise UsageError(f"--roof {given['roof']!r} is not known{did_you_mean(given['roof'], DTYPES)}")
+        raise UsageError(f"--roof {given['roof']!r}: unknown type{did_you_mean(given['roof'], DTYPES)}")
     if not arguments:
-        raise UsageError("name a trace, or a .py file with @wl.benchmark in it")
+        raise UsageError("give a trace, or a .py file that contains an @wl.benchmark")
     known = _known(given)
     benchmarks = [token for token in arguments if token.lower().endswith(".py") and not token.startswith("-")]
     if benchmarks:
@@ -71,9 +89,9 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         found = _of_benchmark(list(arguments), own, given, known)
     else:
         if len(arguments) > 1:
-            raise UsageError(f"{arguments[1]}: nothing more is expected after a trace")
+            raise UsageError(f"{arguments[1]}: unexpected argument after the trace")
         if given["only"] or given["output"]:
-            raise UsageError("--only and --output go with a benchmark (FILE.py), not with a trace")
+            raise UsageError("--only and --output need a benchmark (FILE.py), not a trace")
         trace = read_trace(arguments[0])
         known |= {"flops": parse_amount(given["flops"], "--flops"), "bytes": parse_amount(given["moved"], "--bytes")}
         known |= {"dtype": given["roof"] or "fp16", "ncu": _ncu(given["ncu"], given["kernel"], trace)}
@@ -86,14 +104,14 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
             if at:
                 stdout().print()
             _print(stdout(), label, one)
-    troubled = [(label, one) for label, one in found if one.found]
-    if given["fail"] and troubled:
-        label, one = troubled[0]
+    problematic = [(label, one) for label, one in found if one.found]
+    if given["fail"] and problematic:
+        label, one = problematic[0]
         raise ThresholdCrossed(f"{label}: {', '.join(issue.name for issue in one.found)}")
 
 
 def _known(given: dict[str, Any]) -> dict[str, Any]:
-    """What both kinds of input take from the command line, before anything is read or measured."""
+    """Parse the options that apply to traces and benchmarks alike, before anything is read or measured."""
     return {
         "expected_ns": _time(given["expected"]),
         "measured": read_ceilings(given["ceilings"])[1] if given["ceilings"] else None,
@@ -111,7 +129,9 @@ def _of_benchmark(
     from warplens.bench.parameter_options import apply, split
 
     if given["flops"] or given["moved"] or given["roof"]:
-        raise UsageError("--flops, --bytes and --roof: a benchmark's case declares its own work and type")
+        raise UsageError(
+            "--flops, --bytes and --roof cannot be used with a benchmark: its cases declare their work and type"
+        )
     file, tokens = split(arguments)
     chosen = apply(choose(load_benchmarks(file), given["only"]), tokens, own)
     method: dict[str, Any] = dict(QUICK)
@@ -137,7 +157,7 @@ def _of_benchmark(
     for line in missed if out else missed[1:]:
         stderr().print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     if not out:
-        raise WarplensError(f"none of {job.total} cases could be diagnosed; {missed[0] if missed else ''}")
+        raise WarplensError(f"none of the {job.total} cases could be diagnosed; {missed[0] if missed else ''}")
     return out
 
 
@@ -149,7 +169,7 @@ def _target(folder: str | None, name: str, force: bool) -> Path | None:
 
 
 def _time(text: str | None) -> float | None:
-    """`5ms` in ns."""
+    """Parse a time such as `5ms` into ns."""
     if text is None:
         return None
     units = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
@@ -166,7 +186,7 @@ def _time(text: str | None) -> float | None:
 
 
 def _ncu(report: str | None, kernel: str | None, trace: Trace) -> NcuKernel | None:
-    """The kernel of a report that is the one diagnosed; None without a report."""
+    """Return the diagnosed kernel's entry in an Nsight Compute report, or None without a report."""
     from warplens.runner.nsight_compute import read_ncu
 
     if report is None:
@@ -174,14 +194,14 @@ def _ncu(report: str | None, kernel: str | None, trace: Trace) -> NcuKernel | No
     wanted = [kernel] if kernel else trace.kernels
     found = [one for one in read_ncu(report) if match_kernel(one.kernel, wanted)]
     if not found:
-        raise WarplensError(f"{report}: holds none of {', '.join(wanted)}")
+        raise WarplensError(f"{report}: contains none of these kernels: {', '.join(wanted)}")
     return found[0]
 
 
 def _print(console: Console, label: str, one: Diagnosis) -> None:
     name = label if label == one.kernel else f"{label}: {one.kernel}"
     console.print(f"[bold]{escape(name)}[/], {duration(one.time_ns)} on {escape(one.device or 'an unknown device')}")
-    bound = {"neither": "neither memory nor compute bound", "unknown": "bound not known"}
+    bound = {"neither": "neither memory nor compute bound", "unknown": "bound unknown"}
     words = bound.get(one.bound, f"{one.bound} bound")
     print_hanging(console, "  ", f"[bold]{words}[/]: {escape(one.why)}")
     if one.moves:
@@ -189,9 +209,9 @@ def _print(console: Console, label: str, one: Diagnosis) -> None:
     filled = one.occupancy
     if filled is not None and filled.share is not None:
         limit = filled.theoretical
-        could = f", {percent(limit.share)} could be (limit: {' and '.join(limit.limiters)})" if limit else ""
+        could = f", {percent(limit.share)} possible (limited by {' and '.join(limit.limiters)})" if limit else ""
         print_hanging(console, "  occupancy   ", f"{percent(filled.share)} of the warp slots{could}")
-    origin = "Nsight Compute" if one.stalls_from == "ncu" else "waiting regions"
+    origin = "Nsight Compute" if one.stalls_from == "ncu" else "regions that wait"
     listed = ", ".join(f"{escape(name)} {percent(share)}" for name, share in list(one.stalls.items())[:4] if share)
     print_hanging(console, "  stalls      ", f"{listed or 'none marked'} ({origin})")
     for issue in one.issues:

@@ -1,4 +1,4 @@
-"""`warplens diff`: what changed between two traces, and whether it may."""
+"""`warplens diff`: compare two traces and check the changes against limits."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from warplens.commands.shared.console import (
     time_ns,
     working,
 )
+from warplens.commands.shared.number_range import number_range
 from warplens.errors import ThresholdCrossed
 from warplens.trace.model import Trace
 
@@ -31,26 +32,34 @@ _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow
 @click.command("diff")
 @click.argument("before")
 @click.argument("after")
-@click.option("--fail-on", multiple=True, metavar="REGION.METRIC:LIMIT", help="Exit with 3 beyond this: load.p50:+5%")
+@click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="REGION.METRIC:LIMIT",
+    help="Exit with code 3 if a metric changes by more than this, such as load.p50:+5% (repeatable).",
+)
 @click.option(
     "--margin",
     default=100 * MARGIN,
-    type=click.FloatRange(0),
+    type=number_range(float, 0),
     metavar="PERCENT",
-    show_default="2",
-    help="What counts as the same.",
+    help=f"Changes up to this size count as the same.  [default: {100 * MARGIN:g}]",
 )
 @click.option(
     "--confidence",
     default=100 * CONFIDENCE,
-    type=click.FloatRange(0, 100, min_open=True, max_open=True),
+    type=number_range(float, 0, 100, exclusive=True),
     metavar="PERCENT",
-    show_default="99",
-    help="Of the intervals.",
+    help=f"Confidence level of the intervals, for all regions together.  [default: {100 * CONFIDENCE:g}]",
 )
 @json_option
 def command(before: str, after: str, fail_on: tuple[str, ...], margin: float, confidence: float, as_json: bool) -> None:
-    """Compare trace BEFORE with trace AFTER, region by region, with confidence intervals and a verdict."""
+    """Compare the traces BEFORE and AFTER region by region, with confidence intervals and a verdict.
+
+    \b
+    Example:
+      warplens diff before.warplens after.warplens --fail-on load.p50:+5%
+    """
     thresholds = [Threshold.parse(text) for text in fail_on]
     old, new = read_trace(before), read_trace(after)
     with working("comparing"):
@@ -70,7 +79,7 @@ def command(before: str, after: str, fail_on: tuple[str, ...], margin: float, co
         _print(result, crossings)
         if _devices(old) != _devices(new):
             ran = " -> ".join(" and ".join(_devices(one)) or "unknown" for one in (old, new))
-            stdout().print(f"[yellow]not the same device: {escape(ran)}[/]", soft_wrap=True)
+            stdout().print(f"[yellow]the traces are from different devices: {escape(ran)}[/]", soft_wrap=True)
     if crossed:
         raise ThresholdCrossed("; ".join(one.text for one in crossed))
 
@@ -92,7 +101,7 @@ def _print(result: Difference, crossings: tuple[Crossing, ...]) -> None:
         if change.note:
             console.print(f"[dim]{escape(change.region)}: {escape(change.note)}[/]")
     for one in crossings:
-        mark = "[red]crossed[/]" if one.crossed else "[green]held[/]"
+        mark = "[red]FAIL[/]" if one.crossed else "[green]pass[/]"
         console.print(f"{mark} {escape(one.text)}")
 
 
@@ -120,7 +129,7 @@ def _region_table(result: Difference) -> object:
         ("explains", lambda one: percent(one.explains) if one.explains is not None else "-"),
     ]
     wide = percent(result.confidence)
-    title = f"cycles per span; intervals hold for all regions together with {wide}; margin {percent(result.margin)}"
+    title = f"cycles per span; {wide} confidence for all regions together; margin {percent(result.margin)}"
     return table(title, columns, result.regions)
 
 

@@ -1,4 +1,4 @@
-"""`warplens doctor`: what this machine has, what is missing, and what each thing is for."""
+"""`warplens doctor`: check which tools and libraries are installed, and what each is used for."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _EXTRAS = {
     "numba-cuda": ("numba's CUDA kernels", "pip install numba-cuda"),
     "nvidia-cutlass-dsl": ("CuTe DSL kernels", "pip install 'warplens[cute]'"),
     "pandas": ("trace.to_pandas()", "pip install pandas"),
-    "matplotlib": ("plots in files", "pip install 'warplens[viewer]'"),
+    "matplotlib": ("plots written to files", "pip install 'warplens[viewer]'"),
 }
 _TOOLKIT = "comes with the CUDA toolkit"
 _TOOLS = {
-    "nvcc": ("CUDA C++ compiled ahead of time: warplens nvcc", _TOOLKIT),
+    "nvcc": ("compiling CUDA C++ ahead of time: warplens nvcc", _TOOLKIT),
     "ptxas": ("assembling woven PTX without Triton", _TOOLKIT),
     "nvdisasm": ("checking regions in SASS", _TOOLKIT),
     "ncu": ("hardware counters: run --ncu", "comes with Nsight Compute"),
-    "nsys": ("the whole system: run --nsys", "comes with Nsight Systems"),
+    "nsys": ("system-wide timeline: run --nsys", "comes with Nsight Systems"),
 }
 
 
 @dataclass(frozen=True)
-class Check:
-    """One line of the report. `state` is ok, missing (optional) or broken (warplens itself suffers)."""
+class DoctorCheck:
+    """One line of the report. `state` is ok, missing (optional) or broken (warplens needs it)."""
 
     name: str
     state: str
@@ -52,7 +52,10 @@ class Check:
 @click.command("doctor")
 @json_option
 def command(as_json: bool) -> int:
-    """Check the Python packages, compilers, GPU and environment that warplens can use."""
+    """Check the Python packages, compilers, GPU and environment that warplens can use.
+
+    Exits with code 1 if something that warplens needs is missing.
+    """
     checks = [*_python(), _decoder(), _gpu(), *_extras(), *_tools(), _switch()]
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
@@ -60,15 +63,15 @@ def command(as_json: bool) -> int:
     else:
         console = stdout()
         console.print(_table(checks))
-        verdict = f"{len(broken)} broken" if broken else "warplens works here"
-        console.print(f"[bold]{verdict}[/]; what is missing is optional and named with its remedy")
+        verdict = f"{len(broken)} required packages are missing" if broken else "warplens works here"
+        console.print(f"[bold]{verdict}[/]; items marked -- are optional")
     return 1 if broken else 0
 
 
-def _table(checks: list[Check]) -> Fitting:
-    """Remedies stay whole, to be pasted."""
-    table = Fitting(spare=("for", "found"))
-    for name in ("", "what", "found", "for", "to get it"):
+def _table(checks: list[DoctorCheck]) -> Fitting:
+    """Build the table; remedies are never truncated, so that they can be pasted."""
+    table = Fitting(spare=("used for", "found"))
+    for name in ("", "what", "found", "used for", "how to get it"):
         table.add_column(name, no_wrap=True)
     marks = {"ok": "[green]ok[/]", "missing": "[yellow]--[/]", "broken": "[red]!![/]"}
     for check in checks:
@@ -78,53 +81,61 @@ def _table(checks: list[Check]) -> Fitting:
     return table
 
 
-def _python() -> list[Check]:
-    checks = [Check("python", "ok", platform.python_version(), "everything")]
+def _python() -> list[DoctorCheck]:
+    checks = [DoctorCheck("python", "ok", platform.python_version(), "everything")]
     for name in _CORE:
         found = _version(name)
         remedy = "" if found else f"pip install {name}"
-        checks.append(Check(name, "ok" if found else "broken", found or "not installed", "everything", remedy))
+        checks.append(DoctorCheck(name, "ok" if found else "broken", found or "not installed", "everything", remedy))
     return checks
 
 
-def _decoder() -> Check:
+def _decoder() -> DoctorCheck:
     reason = native.why_not()
     if reason is None:
-        return Check("fast decoder", "ok", "compiled", "decoding at memory speed")
-    return Check("fast decoder", "missing", reason, "decoding; numpy serves instead, slower", "install gcc or clang")
+        return DoctorCheck("fast decoder", "ok", "compiled", "fast decoding")
+    return DoctorCheck(
+        "fast decoder", "missing", reason, "fast decoding; numpy is used instead", "install gcc or clang"
+    )
 
 
-def _gpu() -> Check:
+def _gpu() -> DoctorCheck:
     names = gpu_names()
     if not names:
-        found = "no NVIDIA driver" if names is None else "driver without a GPU"
-        return Check("gpu", "missing", found, "running kernels; the demo simulates one", "")
-    return Check("gpu", "ok", f"{len(names)} × {names[0]}", "running kernels")
+        found = "no NVIDIA driver" if names is None else "NVIDIA driver, but no GPU"
+        return DoctorCheck("gpu", "missing", found, "running kernels; the demo uses a simulator", "")
+    return DoctorCheck("gpu", "ok", f"{len(names)} × {names[0]}", "running kernels")
 
 
-def _extras() -> list[Check]:
+def _extras() -> list[DoctorCheck]:
     checks = []
     for name, (purpose, remedy) in _EXTRAS.items():
         found = _version(name) or (_any_cupy() if name == "cupy" else "")
         checks.append(
-            Check(name, "ok" if found else "missing", found or "not installed", purpose, "" if found else remedy)
+            DoctorCheck(name, "ok" if found else "missing", found or "not installed", purpose, "" if found else remedy)
         )
     return checks
 
 
-def _tools() -> list[Check]:
+def _tools() -> list[DoctorCheck]:
     checks = []
     for name, (purpose, remedy) in _TOOLS.items():
         found = shutil.which(name)
         state = "ok" if found else "missing"
-        checks.append(Check(name, state, found or "not on PATH", purpose, "" if found else remedy))
+        checks.append(DoctorCheck(name, state, found or "not on PATH", purpose, "" if found else remedy))
     return checks
 
 
-def _switch() -> Check:
+def _switch() -> DoctorCheck:
     off = os.environ.get("WARPLENS") == "0"
-    found = "WARPLENS=0: profiling is off" if off else "profiling is on"
-    return Check("environment", "missing" if off else "ok", found, "the switch", "unset WARPLENS" if off else "")
+    found = "profiling is off (WARPLENS=0)" if off else "profiling is on"
+    return DoctorCheck(
+        "environment",
+        "missing" if off else "ok",
+        found,
+        "WARPLENS=0 turns profiling off",
+        "unset WARPLENS" if off else "",
+    )
 
 
 def _version(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`warplens export`: write another format."""
+"""`warplens export`: convert a trace to another format."""
 
 from __future__ import annotations
 
@@ -16,11 +16,20 @@ from warplens.files import check_writable
 @click.argument("trace")
 @click.argument("output", required=False)
 @click.option(
-    "-o", "--output", "option_output", default=None, metavar="FILE", help="Where to write; its suffix picks the format."
+    "-o",
+    "--output",
+    "option_output",
+    default=None,
+    metavar="FILE",
+    help="File to write; its suffix selects the format.",
 )
-@click.option("--annotate/--no-annotate", default=None, help="Cycles on every slice (default: up to 200,000 spans).")
 @click.option(
-    "--torch", default=None, metavar="FILE", help="Merge the trace that torch.profiler exported of the same run."
+    "--annotate/--no-annotate",
+    default=None,
+    help="Attach cycle counts to every slice.  [default: only in traces of up to 200,000 spans]",
+)
+@click.option(
+    "--torch", default=None, metavar="FILE", help="Merge a trace that torch.profiler exported during the same run."
 )
 @force_option
 @json_option
@@ -33,12 +42,21 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write TRACE as OUTPUT: .pftrace .json .json.gz .hatchet .csv .parquet .html .png .svg"""
+    """Convert TRACE to the format of OUTPUT's suffix.
+
+    \b
+      .pftrace          Perfetto
+      .json, .json.gz   Chrome trace events
+      .hatchet          Hatchet, for proton-viewer
+      .csv, .parquet    table of spans
+      .html             self-contained report
+      .png, .svg        image of the timeline
+    """
     if output is not None and option_output is not None:
-        raise UsageError(f"two files to write, {output} and {option_output}: name one")
+        raise UsageError(f"two output files, {output} and {option_output}; give only one")
     target = option_output or output
     if target is None:
-        raise UsageError("name the file to write, for example: warplens export t.warplens -o t.pftrace")
+        raise UsageError("no output file; give one, for example: warplens export t.warplens -o t.pftrace")
     suffix_of(target)
     check_writable(target, force=force)
     loaded = read_trace(trace)

@@ -1,4 +1,4 @@
-"""`warplens info`: what a trace or capture holds, and how far to trust it."""
+"""`warplens info`: describe a trace or capture and how accurate it is."""
 
 from __future__ import annotations
 
@@ -14,22 +14,29 @@ from warplens.errors import UsageError
 from warplens.record.c_header import INCLUDE
 from warplens.trace.model import Trace
 
-_MOST_LAUNCHES = 12
+_MAX_LAUNCHES = 12
 
 
 @click.command("info")
 @click.argument("trace", required=False)
-@click.option("--include-dir", "show_include", is_flag=True, help="Print the folder of warplens.cuh and exit.")
-@click.option("--ncu", default=None, metavar="REPORT", help="Describe a report of Nsight Compute (.csv or .ncu-rep).")
-@click.option("--torch", default=None, metavar="FILE", help="Describe what torch.profiler exported: operators, memory.")
+@click.option("--include-dir", "show_include", is_flag=True, help="Print the include folder of warplens.cuh and exit.")
+@click.option(
+    "--ncu", default=None, metavar="REPORT", help="Also describe an Nsight Compute report (.csv or .ncu-rep)."
+)
+@click.option(
+    "--torch",
+    default=None,
+    metavar="FILE",
+    help="Also describe a trace exported by torch.profiler: operators, kernels, memory.",
+)
 @json_option
 def command(trace: str | None, show_include: bool, ncu: str | None, torch: str | None, as_json: bool) -> None:
-    """Describe TRACE: device, launches, clock error, losses and cost."""
+    """Describe TRACE: device, launches, regions, clock alignment error, lost records and profiling overhead."""
     if show_include:
         print_json({"include_dir": str(INCLUDE)}) if as_json else click.echo(INCLUDE)
         return
     if trace is None and torch is None and ncu is None:
-        raise UsageError("name a trace (warplens info t.warplens), or ask for --torch, --ncu or --include-dir")
+        raise UsageError("nothing to describe; give a trace, --torch, --ncu or --include-dir")
     asked = [(one, of(path, as_json)) for one, of, path in (("torch", _torch, torch), ("ncu", _ncu, ncu)) if path]
     if trace is None:
         if as_json:
@@ -43,12 +50,12 @@ def command(trace: str | None, show_include: bool, ncu: str | None, torch: str |
     for label, text in _facts(trace, loaded):
         console.print(f"[bold]{label:<9}[/] {escape(text)}")
     console.print(_launch_table(loaded))
-    for line in warnings_of(loaded) or ["nothing was lost"]:
+    for line in warnings_of(loaded) or ["no records were lost"]:
         console.print(escape(line))
 
 
 def _ncu(path: str, as_json: bool) -> dict[str, object]:
-    """What a report of Nsight Compute says; printed unless it goes into a document."""
+    """Print an Nsight Compute report, unless as JSON, and return it as a document."""
     from warplens.commands.shared.analysis_tables import ncu_table
     from warplens.runner.nsight_compute import read_ncu
 
@@ -60,7 +67,7 @@ def _ncu(path: str, as_json: bool) -> dict[str, object]:
 
 
 def _torch(path: str, as_json: bool) -> dict[str, object]:
-    """What PyTorch's profiler saw; printed unless it goes into a document."""
+    """Print what PyTorch's profiler measured, unless as JSON, and return it as a document."""
     from warplens.analyse.torch.kineto import read_torch
     from warplens.analyse.torch.operators import summarise
     from warplens.commands.shared.torch_tables import torch_tables
@@ -97,26 +104,26 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
         ("regions", ", ".join(shown) + more),
         ("clock", clock_line(trace)),
         *([("cost", cost)] if cost else []),
-        *([("finalize", _finalize_line(trace))] if _finalize_times(trace) else []),
+        *([("copy-out", _copy_out_line(trace))] if _copy_out_times(trace) else []),
     ]
 
 
-def _finalize_times(trace: Trace) -> list[float]:
-    """How long each launch's buffer took to copy out, in ns; a capture that was made by hand has none."""
+def _copy_out_times(trace: Trace) -> list[float]:
+    """Return how long copying out each launch's buffer took, in ns; empty for captures without this measurement."""
     return [info.cost["finalize_ns"] for info in trace.meta.launches if "finalize_ns" in info.cost]
 
 
-def _finalize_line(trace: Trace) -> str:
-    times = _finalize_times(trace)
+def _copy_out_line(trace: Trace) -> str:
+    times = _copy_out_times(trace)
     if len(times) == 1:
-        return f"copying the buffer out took {time_ns(times[0])}"
+        return time_ns(times[0])
     least, middle, most = time_ns(min(times)), time_ns(median(times)), time_ns(max(times))
-    return f"copying a buffer out took {least} (min), {middle} (median), {most} (max) over {len(times):,} launches"
+    return f"{least} min, {middle} median, {most} max over {len(times):,} launches"
 
 
 def _launch_table(trace: Trace) -> object:
     infos = trace.meta.launches
-    title = f"the first {_MOST_LAUNCHES} of {len(infos):,} launches" if len(infos) > _MOST_LAUNCHES else "launches"
+    title = f"the first {_MAX_LAUNCHES} of {len(infos):,} launches" if len(infos) > _MAX_LAUNCHES else "launches"
     columns = [
         ("kernel", lambda info: escape(info.kernel)),
         ("launch", lambda info: str(info.launch)),
@@ -128,8 +135,8 @@ def _launch_table(trace: Trace) -> object:
         ("duration", lambda info: time_ns(info.end_ns - info.begin_ns)),
         ("clock", lambda info: info.clock),
     ]
-    if _finalize_times(trace):
+    if _copy_out_times(trace):
         columns.insert(
-            -1, ("finalize", lambda info: time_ns(t) if (t := info.cost.get("finalize_ns")) is not None else "-")
+            -1, ("copy-out", lambda info: time_ns(t) if (t := info.cost.get("finalize_ns")) is not None else "-")
         )
-    return table(title, columns, infos[:_MOST_LAUNCHES], spare=("clock", "rank"))
+    return table(title, columns, infos[:_MAX_LAUNCHES], spare=("clock", "rank"))

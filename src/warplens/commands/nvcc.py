@@ -1,4 +1,4 @@
-"""`warplens nvcc`: compile CUDA C++ as nvcc does, with marks that cost a kernel least."""
+"""`warplens nvcc`: compile CUDA C++ with nvcc and weave the marks in, which costs less than direct recording."""
 
 from __future__ import annotations
 
@@ -20,25 +20,31 @@ from warplens.weave.weaving import Weaving
         "help_option_names": ["--help"],
     },
 )
-@click.option("--nvcc", "named", metavar="PATH", help="The nvcc to use (default: $NVCC, then PATH).")
-@click.option("--any-block", is_flag=True, help="Weave for blocks of any size; see above.")
-@click.option("--whole-warps", is_flag=True, help="Promise that x of every block is a multiple of 32.")
+@click.option("--nvcc", "named", metavar="PATH", help="nvcc executable to use.  [default: $NVCC, then the one on PATH]")
+@click.option(
+    "--any-block", is_flag=True, help="Support blocks whose size is not a multiple of 32 threads, at a higher cost."
+)
+@click.option("--whole-warps", is_flag=True, help="Assume that blockDim.x is always a multiple of 32.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(named: str | None, any_block: bool, whole_warps: bool, arguments: tuple[str, ...]) -> int:
-    """Compile with nvcc and weave the marks of warplens.cuh into the PTX. ARGUMENTS are nvcc's; the include folder is
-    added. The program records into the same buffers as without warplens nvcc, at less cost.
+    """Compile with nvcc and weave the marks of warplens.cuh into the PTX.
 
-    Where a kernel's warps stay together their lanes share stores, which needs blocks of whole warps (a multiple of 32
-    threads). A kernel checks that when it runs and refuses other blocks, unless it was compiled with --any-block.
+    ARGUMENTS are passed to nvcc; the include folder of warplens.cuh is added. The program records the same data as
+    with plain nvcc, at a lower cost.
+
+    Woven kernels share stores among the lanes of a warp, which requires the number of threads per block to be a
+    multiple of 32. Each kernel checks this when it runs and refuses other blocks, unless it was compiled with
+    --any-block.
 
     \b
+    Examples:
         warplens nvcc -O3 -std=c++17 -arch=sm_90a gemm.cu -o gemm
         make NVCC="warplens nvcc"
         cmake -DCMAKE_CUDA_COMPILER_LAUNCHER="warplens;nvcc" ...
         PYTORCH_NVCC="warplens nvcc" python train.py
     """
     if any_block and whole_warps:
-        raise click.UsageError("--any-block and --whole-warps exclude each other")
+        raise click.UsageError("--any-block and --whole-warps cannot be combined")
     if arguments and os.path.basename(arguments[0]) == "nvcc" and shutil.which(arguments[0]):
         named, arguments = named or arguments[0], arguments[1:]
     if os.environ.get("WARPLENS") == "0" and not any(word.startswith("-DWARPLENS") for word in arguments):

@@ -1,4 +1,4 @@
-"""`warplens occupancy`: how many blocks fit on an SM, what limits them, and what would lift the limit."""
+"""`warplens occupancy`: compute how many blocks fit on an SM and what limits them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,26 @@ from warplens.commands.shared.roofline_options import parse_amount
 
 
 @click.command("occupancy")
-@click.option("--threads", required=True, type=int, help="Threads per block.")
-@click.option("--registers", default=0, type=int, help="Registers per thread; 0 is unknown.")
-@click.option("--shared", default="0", metavar="BYTES", help="Shared memory per block: 36864 or 36KiB.")
-@click.option("--capability", default="9.0", show_default=True, metavar="CC", help="Compute capability or device name.")
+@click.option("--threads", required=True, type=int, metavar="N", help="Threads per block.")
+@click.option(
+    "--registers", default=0, show_default=True, type=int, metavar="N", help="Registers per thread; 0 means unknown."
+)
+@click.option(
+    "--shared", default="0", show_default=True, metavar="BYTES", help="Shared memory per block, such as 36864 or 36KiB."
+)
+@click.option(
+    "--capability",
+    default="9.0",
+    show_default=True,
+    metavar="CC",
+    help="Compute capability or device name, such as 9.0 or H100.",
+)
 @json_option
 def command(threads: int, registers: int, shared: str, capability: str, as_json: bool) -> None:
-    """Theoretical occupancy of a kernel. Achieved occupancy: warplens stats TRACE --show occupancy."""
+    """Compute the theoretical occupancy of a kernel from the resources that a block uses.
+
+    For the achieved occupancy of a recorded kernel, use `warplens stats TRACE --show occupancy`.
+    """
     device = find_peak(capability)
     known = device.capability if device and capability not in LIMITS else capability
     result = occupancy(threads, registers, int(parse_amount(shared, "--shared") or 0), known)
@@ -33,4 +46,4 @@ def command(threads: int, registers: int, shared: str, capability: str, as_json:
     for name, count in result.allowed.items():
         mark = " [yellow]limits[/]" if name in result.limiters else ""
         console.print(f"  {name:<14} allow {count:>3}{mark}")
-    console.print(f"to fit more: {result.lift}")
+    console.print(f"to raise it: {result.lift}")

@@ -1,4 +1,4 @@
-"""`warplens report`: one HTML file that shows a trace, or compares two."""
+"""`warplens report`: write a self-contained HTML report of one trace, or of two compared."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.markup import escape
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.roofline import roofline
 from warplens.commands.shared.console import force_option, json_option, print_json, read_trace, stderr, working
+from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.roofline_options import parse_amount, read_ceilings
 from warplens.errors import UsageError
 from warplens.files import check_writable
@@ -19,15 +20,43 @@ from warplens.files import check_writable
 
 @click.command("report")
 @click.argument("traces", nargs=-1, metavar="TRACE [OTHER]")
-@click.option("-o", "--output", default=None, metavar="FILE", help="Where to write (default: TRACE with .html).")
-@click.option("--limit", default=None, type=click.IntRange(min=0), help="Most spans in the timeline; 0 keeps all.")
-@click.option("--source", "sources", multiple=True, metavar="DIR", help="Folder of the kernel's source (repeatable).")
-@click.option("--flops", default=None, metavar="N", help="FLOPs per launch, for a roofline: 137e9 or 2*4096*4096*4096.")
-@click.option("--bytes", "moved", default=None, metavar="N", help="Bytes to and from memory per launch.")
-@click.option("--dtype", default="fp16", type=click.Choice(DTYPES), show_default=True, help="Which compute roof.")
-@click.option("--device", default=None, help="For the roofline, this device's listed peaks, for example H100.")
 @click.option(
-    "--ceilings", default=None, metavar="FILE", help="A measured roof: what `roofline --measure --json` wrote."
+    "-o", "--output", default=None, metavar="FILE", help="File to write.  [default: TRACE with the suffix .html]"
+)
+@click.option(
+    "--limit",
+    default=None,
+    type=number_range(int, 0),
+    metavar="N",
+    help="Maximum number of spans in the timeline; 0 keeps all.  [default: 2,000,000]",
+)
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="DIR",
+    help="Additional folder to search for the kernel's source (repeatable).",
+)
+@click.option(
+    "--flops", default=None, metavar="N", help="FLOPs per launch, such as 137e9 or 2*4096*4096*4096; adds a roofline."
+)
+@click.option(
+    "--bytes", "moved", default=None, metavar="N", help="Bytes read and written in memory per launch; adds a roofline."
+)
+@click.option(
+    "--dtype", default="fp16", type=click.Choice(DTYPES), show_default=True, help="Compute peak to compare with."
+)
+@click.option(
+    "--device",
+    default=None,
+    metavar="NAME",
+    help="Device whose listed peaks to use, such as H100.  [default: the device of the trace]",
+)
+@click.option(
+    "--ceilings",
+    default=None,
+    metavar="FILE",
+    help="Peaks measured with `roofline --measure --json`.  [default: the listed peaks of the device]",
 )
 @force_option
 @json_option
@@ -44,22 +73,22 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write TRACE as one HTML file that needs nothing else; with OTHER, compare the two."""
+    """Write TRACE as one self-contained HTML file; with OTHER, compare the two traces."""
     if not 1 <= len(traces) <= 2:
-        raise UsageError(f"name one trace, or two to compare; {len(traces)} were given")
+        raise UsageError(f"expected one trace, or two to compare; got {len(traces)}")
     target = Path(output) if output else Path(traces[0]).with_suffix(".html")
     if target.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{target}: a report is an .html file; other formats: warplens export")
+        raise UsageError(f"{target}: a report must be an .html file; use `warplens export` for other formats")
     check_writable(target, force=force)
     folders = [Path(folder) for folder in sources]
     for folder in folders:
         if not folder.is_dir():
-            raise UsageError(f"--source {folder}: not a folder")
+            raise UsageError(f"--source {folder}: no such folder")
     from warplens.view import html
 
     work, traffic = parse_amount(flops, "--flops"), parse_amount(moved, "--bytes")
     if (device or ceilings) and not (work or traffic):
-        raise UsageError("--device and --ceilings go with --flops and --bytes, which place the kernel")
+        raise UsageError("--device and --ceilings need --flops or --bytes as well")
     name, measured = read_ceilings(ceilings) if ceilings else (None, None)
     loaded = [read_trace(path) for path in traces]
     placed = loaded if work or traffic else []
@@ -80,9 +109,9 @@ def command(
     if as_json:
         print_json({"file": str(target), "bytes": size, "spans": [len(trace) for trace in loaded]})
     else:
-        stderr().print(f"wrote {escape(str(target))} ({size / 1e6:,.1f} MB); open it in any browser, no server needed")
+        stderr().print(f"wrote {escape(str(target))} ({size / 1e6:,.1f} MB); open it in a browser")
 
 
 def _label(path: str) -> str:
-    """The file's name alone: a report is passed on, and folders are nobody's business."""
+    """Return the file name without folders, which should not leak into a report that is passed on."""
     return os.fsencode(Path(path).name).decode(errors="replace")

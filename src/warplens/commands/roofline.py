@@ -1,4 +1,4 @@
-"""`warplens roofline`: how far a kernel or region is from what the device can do."""
+"""`warplens roofline`: compare a kernel or region with the compute and memory peaks of its device."""
 
 from __future__ import annotations
 
@@ -27,17 +27,28 @@ from warplens.errors import UsageError
 
 @click.command("roofline")
 @click.argument("trace", required=False)
-@click.option("--flops", default=None, metavar="N", help="FLOPs per launch: 137e9, 137G or 2*4096*4096*4096.")
-@click.option("--bytes", "moved", default=None, metavar="N", help="Bytes to and from memory per launch.")
-@click.option("--kernel", default=None, help="The kernel, when the trace has several.")
-@click.option("--region", default=None, help="Place this region instead of the kernel.")
-@click.option("--per-span", is_flag=True, help="FLOPs and bytes are per instance of the region.")
-@click.option("--dtype", default="fp16", show_default=True, metavar="|".join(DTYPES), help="Which compute roof.")
-@click.option("--device", default=None, help="Use this device's listed peaks, for example H100.")
-@click.option("--time-ns", default=None, type=float, help="The time, when there is no trace.")
-@click.option("--measure", is_flag=True, help="Measure bandwidth and matrix rates on the GPU at hand.")
-@click.option("--ceilings", default=None, metavar="FILE", help="Use what --measure --json wrote.")
-@click.option("--list", "listed", is_flag=True, help="List the known devices with their sources.")
+@click.option("--flops", default=None, metavar="N", help="FLOPs per launch, such as 137e9, 137G or 2*4096*4096*4096.")
+@click.option("--bytes", "moved", default=None, metavar="N", help="Bytes read and written in memory per launch.")
+@click.option("--kernel", default=None, metavar="NAME", help="Kernel to analyse, if the trace has several.")
+@click.option("--region", default=None, metavar="NAME", help="Analyse this region instead of the whole kernel.")
+@click.option("--per-span", is_flag=True, help="--flops and --bytes are per span of the region, not per launch.")
+@click.option(
+    "--dtype", default="fp16", show_default=True, metavar="|".join(DTYPES), help="Compute peak to compare with."
+)
+@click.option(
+    "--device",
+    default=None,
+    metavar="NAME",
+    help="Device whose listed peaks to use, such as H100.  [default: the device of the trace]",
+)
+@click.option("--time-ns", default=None, type=float, metavar="NS", help="Kernel time in ns, to use without a trace.")
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure memory bandwidth and matrix multiplication rates on this GPU and use them as peaks.",
+)
+@click.option("--ceilings", default=None, metavar="FILE", help="Peaks measured earlier with --measure --json.")
+@click.option("--list", "listed", is_flag=True, help="List the known devices, their peaks and the sources, then exit.")
 @json_option
 def command(
     trace: str | None,
@@ -54,7 +65,14 @@ def command(
     listed: bool,
     as_json: bool,
 ) -> None:
-    """Place a kernel of TRACE, or one of its regions, under the roof of its device."""
+    """Show how close a kernel of TRACE, or one of its regions, comes to the peaks of its device.
+
+    \b
+    Examples:
+      warplens roofline gemm.warplens --flops 2*4096*4096*4096 --bytes 100663296
+      warplens roofline --time-ns 250e3 --device H100 --flops 137e9 --bytes 67e6
+      warplens roofline --measure --json > ceilings.json
+    """
     if listed:
         _print_devices(as_json)
         return
@@ -62,7 +80,7 @@ def command(
     if measure:
         from warplens.bench.device_peaks import measure_ceilings
 
-        stderr().print("measuring copy bandwidth and matrix rates ...")
+        stderr().print("measuring memory bandwidth and matrix multiplication rates ...")
         name, measured = measure_ceilings()
         device = device or name
     elif ceilings:
@@ -72,7 +90,9 @@ def command(
         _print_ceilings(device or "", measured, as_json)
         return
     if trace is None and time_ns is None:
-        raise UsageError("name a trace, or give --time-ns and --device; --measure and --list work alone")
+        raise UsageError(
+            "no time to analyse; give a trace, or --time-ns and --device (--measure and --list need neither)"
+        )
     result = roofline(
         read_trace(trace) if trace else None,
         flops=parse_amount(flops, "--flops"),
@@ -104,9 +124,9 @@ def _print(one: Roofline) -> None:
         share = percent(one.bandwidth / roof.bandwidth)
         console.print(f"  {one.bandwidth:,.0f} of {roof.bandwidth:,.0f} GB/s ({share})")
     if one.intensity is not None:
-        console.print(f"  {one.intensity:,.1f} FLOP/byte; the ridge is at {roof.ridge:,.1f}")
-    room = f": it could be {one.times:.2f} times as fast" if one.of_roof <= 1 else ""
-    console.print(f"  {percent(one.of_roof)} of the roof{room}")
+        console.print(f"  {one.intensity:,.1f} FLOP/byte; the ridge point is at {roof.ridge:,.1f}")
+    speedup = f"; at the roof it would be {one.times:.2f} times as fast" if one.of_roof <= 1 else ""
+    console.print(f"  {percent(one.of_roof)} of the roof{speedup}")
     console.print(f"  {escape(roof.device)} ({escape(origin)})")
     print_hanging(console, "", f"[cyan]{escape(one.advice)}[/]")
 
@@ -131,7 +151,7 @@ def _print_devices(as_json: bool) -> None:
         *((dtype, _rate(dtype)) for dtype in ("fp64", "fp32", "tf32", "fp16", "fp8")),
         ("source", lambda peak: escape(peak.source)),
     ]
-    stdout().print(table("listed peaks, dense, TFLOP/s", columns, PEAKS))
+    stdout().print(table("listed peaks (dense TFLOP/s)", columns, PEAKS))
 
 
 def _rate(dtype: str) -> Callable[[Peak], str]:

@@ -1,4 +1,4 @@
-"""`warplens run`: a program as it is, its kernels recorded."""
+"""`warplens run`: run a Python program unchanged and record its kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from warplens.auto.rules import ALL, CLASSES, MOST_MARKS
+from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.commands.shared import kernel_listing
 from warplens.commands.shared.console import force_option, json_option, print_json, stderr
 from warplens.commands.shared.run_report import describe, document
@@ -25,8 +25,8 @@ from warplens.runner.target_check import check_module, check_script
 from warplens.session import Profile
 
 AUTO_LAUNCHES = 10
-"""Of each kernel with automatic marks, the launches recorded unless told otherwise: a training run has thousands."""
-_PLAIN = (
+"""Default number of recorded launches per kernel with automatic marks: a training run has thousands."""
+_PROFILE_OPTIONS = (
     "auto",
     "kernels",
     "every",
@@ -38,18 +38,18 @@ _PLAIN = (
     "clock",
     "granularity",
 )
-"""Options that go to the profile as they are."""
+"""Options passed to the profile unchanged."""
 
 
 def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One flag for each companion."""
+    """Add one flag per companion tool."""
     for name, (_, help_text) in reversed(COMPANIONS.items()):
         command = click.option(f"--{name}", is_flag=True, help=help_text)(command)
     return command
 
 
 class _RunCommand(click.Command):
-    """Our options end where the program begins; what follows it is the program's, dashes and all."""
+    """A command whose options end at the program's name; everything after it belongs to the program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with_value = [
@@ -63,38 +63,86 @@ class _RunCommand(click.Command):
 
 
 @click.command("run", cls=_RunCommand, options_metavar="[OPTIONS]")
-@click.option("-m", "module", default=None, metavar="MODULE", help="Run a module, as python -m does.")
+@click.option("-m", "module", default=None, metavar="MODULE", help="Run a module, as `python -m` does.")
 @click.option(
     "--auto",
     default=None,
     metavar="[CLASSES]",
-    help=f"Mark kernels without touching their source: any of {', '.join(CLASSES)}, {ALL}; alone: the usual ones.",
+    help="Mark kernels automatically, without changing their source. CLASSES is a comma-separated list of "
+    f"{', '.join(CLASSES)} or {ALL}.  [default: {','.join(DEFAULT)}]",
 )
-@click.option("--region", "regions", multiple=True, metavar="NAME=FILE:A-B", help="A region by source lines.")
-@click.option("--kernels", default=None, metavar="REGEX", help="Only kernels whose name matches.")
+@click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    metavar="NAME=FILE:A-B",
+    help="Mark lines A to B of a source file as a region (repeatable).",
+)
+@click.option(
+    "--kernels", default=None, metavar="REGEX", help="Record only kernels whose name matches.  [default: all]"
+)
 @click.option(
     "--launches",
     default=None,
     metavar="N|all",
-    help=f"Record only N launches of each kernel; default: all, {AUTO_LAUNCHES} with automatic marks.",
+    help=f"Record this many launches of each kernel.  [default: all; {AUTO_LAUNCHES} with --auto or --region]",
 )
-@click.option("--every", default=1, metavar="N", help="Record every N-th launch of a kernel.")
-@click.option("-o", "--output", default=None, metavar="FILE", help="The trace; default: PROGRAM.warplens.")
+@click.option("--every", default=1, show_default=True, metavar="N", help="Record every N-th launch of a kernel.")
+@click.option("-o", "--output", default=None, metavar="FILE", help="Trace file to write.  [default: PROGRAM.warplens]")
 @force_option
-@click.option("--list-kernels", is_flag=True, help="Only list which kernels ran, how often and how long.")
-@click.option("--dump-ir", default=None, metavar="DIR", help="Write one TTGIR file per kernel, to be marked by hand.")
-@click.option("--override", default=None, metavar="DIR", help="Compile the marked files of --dump-ir.")
-@click.option("--strict", is_flag=True, help="Fail where marks cannot be had or would harm a kernel.")
-@click.option("--most-marks", default=MOST_MARKS, metavar="N", help="Sites that --auto may mark in one kernel.")
+@click.option("--list-kernels", is_flag=True, help="List the kernels that ran, with counts and times; record nothing.")
+@click.option("--dump-ir", default=None, metavar="DIR", help="Write the TTGIR of each kernel here, to mark it by hand.")
+@click.option("--override", default=None, metavar="DIR", help="Compile the edited files of --dump-ir instead.")
 @click.option(
-    "--least-occupancy", default=1.0, metavar="SHARE", help="Of its blocks per SM, what a marked kernel must keep."
+    "--strict",
+    is_flag=True,
+    help="Fail if a kernel cannot be marked without harm, instead of running it without marks.",
 )
-@click.option("--records-per-warp", default=None, type=int, metavar="N", help="Room for so many records of each warp.")
-@click.option("--full", default="stop", metavar="stop|ring", help="A full track keeps its first or latest records.")
-@click.option("--clock", default="32", metavar="32|64", help="Bits of the clock in each record.")
-@click.option("--granularity", default="warp", metavar="warp|warpgroup|block", help="One track for each of these.")
-@click.option("--blocks", default=None, metavar="N|A-B|A,B", help="Record only these blocks; N alone: so many.")
-@click.option("--warps", default=None, metavar="A-B|A,B", help="Record only these warps of a block.")
+@click.option(
+    "--most-marks",
+    default=MOST_MARKS,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of places that --auto marks in one kernel.",
+)
+@click.option(
+    "--least-occupancy",
+    default=1.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Minimum fraction of blocks per SM that a marked kernel must keep.",
+)
+@click.option(
+    "--records-per-warp",
+    default=None,
+    type=int,
+    metavar="N",
+    help="Buffer size: records to keep per warp.  [default: chosen per kernel]",
+)
+@click.option(
+    "--full",
+    default="stop",
+    show_default=True,
+    metavar="stop|ring",
+    help="When a buffer is full: keep the first records (stop) or the latest (ring).",
+)
+@click.option("--clock", default="32", show_default=True, metavar="32|64", help="Clock bits stored in each record.")
+@click.option(
+    "--granularity",
+    default="warp",
+    show_default=True,
+    metavar="warp|warpgroup|block",
+    help="Record one track per warp, warp group or block.",
+)
+@click.option(
+    "--blocks",
+    default=None,
+    metavar="N|A-B|A,B",
+    help="Record only the first N blocks, or the blocks with these numbers.  [default: all]",
+)
+@click.option(
+    "--warps", default=None, metavar="A-B|A,B", help="Record only the warps with these numbers.  [default: all]"
+)
 @companion_options
 @json_option
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]...")
@@ -107,37 +155,40 @@ def command(
     program: tuple[str, ...],
     **given: Any,
 ) -> int:
-    """Run SCRIPT unchanged and record what its GPU kernels do inside.
+    """Run SCRIPT unchanged, record what happens inside its GPU kernels, and print a summary.
+
+    Options go before SCRIPT; everything after it is passed to the script. The exit code is that of the script.
 
     \b
-    warplens run --auto train.py --steps 3
-    warplens run --list-kernels train.py
-    warplens run --kernels 'attn.*' --auto loads,mma,waits --launches 5 -o attn.warplens train.py
-    warplens run --region softmax=attn.py:120-134 -m package.train
+    Examples:
+      warplens run --auto train.py --steps 3
+      warplens run --list-kernels train.py
+      warplens run --kernels 'attn.*' --auto loads,mma,waits --launches 5 -o attn.warplens train.py
+      warplens run --region softmax=attn.py:120-134 -m package.train
     """
     target = _program(module, program)
     if list_kernels:
-        return kernel_listing.run(target, kernels=given["kernels"], as_json=as_json)
+        return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
     path = Path(output or _default_output(target))
     profile = Profile(path, **_options(given))
     check_writable(path, force=force)
     profile.gives_way = True
     if not profile.enabled:
-        stderr().print("warplens is switched off (WARPLENS=0): the program runs as it is")
+        stderr().print("profiling is off (WARPLENS=0): running the program without it")
         return execute(target).code
-    asked = [open_companion(name, target, profile, path, force=force) for name in COMPANIONS if given[name]]
+    companions = [open_companion(name, target, profile, path, force=force) for name in COMPANIONS if given[name]]
     with stdout_to_stderr(as_json):
-        outcome, problem = _run(target, profile, asked)
+        outcome, problem = _run(target, profile, companions)
     with stdout_to_stderr(True):
-        found, missed = _after(asked)
+        reports, failures = _companion_reports(companions)
     if as_json:
-        print_json(document(target, profile, outcome, problem, found))
+        print_json(document(target, profile, outcome, problem, reports))
     else:
-        describe(profile, outcome, found, asked_for=given["launches"] is not None)
-    for one in (problem, *missed):
+        describe(profile, outcome, reports, launches_given=given["launches"] is not None)
+    for one in (problem, *failures):
         if one is not None:
             stderr().print(f"warplens: {one}", markup=False, soft_wrap=True)
-    return outcome.code or next((one.exit_code for one in (problem, *missed) if one is not None), 0)
+    return outcome.code or next((one.exit_code for one in (problem, *failures) if one is not None), 0)
 
 
 def _program(module: str | None, words: tuple[str, ...]) -> TargetProgram:
@@ -145,24 +196,26 @@ def _program(module: str | None, words: tuple[str, ...]) -> TargetProgram:
         check_module(module)
         return TargetProgram(module, words, module=True)
     if not words:
-        raise UsageError("name the program: warplens run [OPTIONS] SCRIPT.py [ARGUMENTS], or -m MODULE [ARGUMENTS]")
+        raise UsageError(
+            "no program to run; usage: warplens run [OPTIONS] SCRIPT.py [ARGUMENTS], or -m MODULE [ARGUMENTS]"
+        )
     check_script(words[0])
     return TargetProgram(words[0], words[1:])
 
 
 def _default_output(program: TargetProgram) -> Path:
-    """Beside where the user stands; each rank of a distributed run has its own."""
+    """Return a file in the current folder, one per rank in a distributed run."""
     several = int(os.environ.get("WORLD_SIZE", "1") or 1) > 1
     rank = f".rank{os.environ.get('RANK', '0')}" if several else ""
     return Path(f"{program.name}{rank}.warplens")
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    """What the command line asks of the profile."""
+    """Convert the command line to options of the profile."""
     warps, blocks = given["warps"], given["blocks"]
     folders = {name: given[name] for name in ("dump_ir", "override") if given[name] is not None}
     return {
-        **{name: given[name] for name in _PLAIN},
+        **{name: given[name] for name in _PROFILE_OPTIONS},
         **folders,
         "launches": _launches(given),
         "regions": given["regions"] or None,
@@ -176,7 +229,7 @@ def _launches(given: dict[str, Any]) -> int | None:
     if text is None:
         return AUTO_LAUNCHES if given["auto"] or given["regions"] else None
     if text != "all" and not text.isdigit():
-        raise UsageError(f"--launches {text}: write a number, or all")
+        raise UsageError(f"--launches {text}: expected a number or `all`")
     return None if text == "all" else int(text)
 
 
@@ -187,17 +240,17 @@ def _blocks(text: str) -> int | list[int]:
 def _run(
     program: TargetProgram, profile: Profile, companions: Sequence[Companion]
 ) -> tuple[Outcome, WarplensError | None]:
-    """The program inside the profile; what went wrong with the profile does not hide how the program ended."""
+    """Run the program inside the profile; return how it ended and what went wrong with the profile, if anything."""
     outcome = Outcome()
     try:
         with profile, ExitStack() as stack:
-            # Also where no automatic marks are asked for: what ran is counted by the front ends.
+            # Front ends count what ran, so attach them even without automatic marks.
             stack.callback(import_hook.watch(lambda library, error: profile.note(library, str(error))))
             for one in companions:
                 stack.enter_context(one.around())
             outcome = execute(program)
     except WarplensError as error:
-        # That nothing was recorded needs no second reason.
+        # The program failed with a warplens error, which already explains why nothing was recorded.
         if isinstance(outcome.error, WarplensError):
             return outcome, None
         if outcome.cut_short and not profile.seen:
@@ -207,12 +260,12 @@ def _run(
     return outcome, None
 
 
-def _after(companions: Sequence[Companion]) -> tuple[list[CompanionReport], list[WarplensError]]:
-    """What the companions found; one that fails does not take the others along."""
-    found, missed = [], []
+def _companion_reports(companions: Sequence[Companion]) -> tuple[list[CompanionReport], list[WarplensError]]:
+    """Collect the companions' reports, and the errors of those that failed."""
+    reports, failures = [], []
     for one in companions:
         try:
-            found.append(one.after())
+            reports.append(one.after())
         except WarplensError as error:
-            missed.append(error)
-    return found, missed
+            failures.append(error)
+    return reports, failures

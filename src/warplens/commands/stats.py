@@ -1,4 +1,4 @@
-"""`warplens stats`: how long each region takes, the tree of regions, and what stands out."""
+"""`warplens stats`: statistics per region, the region tree, findings and single analyses."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from warplens.commands.shared.console import (
     stdout,
     working,
 )
+from warplens.commands.shared.number_range import number_range
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 
@@ -28,25 +29,51 @@ _SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "cl
 
 @click.command("stats")
 @click.argument("trace")
-@click.option("--by", default="region", metavar="|".join(GROUPS), help="Group rows by this as well as by region.")
-@click.option("--sort", "metric", default=None, metavar="METRIC", help="Sort by a column, for example p95 or mean_ns.")
-@click.option("--region", "regions", multiple=True, help="Only these regions (repeatable).")
-@click.option("--kernel", "kernels", multiple=True, help="Only these kernels (repeatable).")
-@click.option("--tree", "as_tree", is_flag=True, help="The tree of regions with cycles and normalised cycles.")
-@click.option("--include", default=None, metavar="REGEX", help="Tree: keep what matches, its parents and children.")
-@click.option("--exclude", default=None, metavar="REGEX", help="Tree: drop what matches and all below it.")
-@click.option("--depth", default=None, type=click.IntRange(0), metavar="N", help="Tree: at most N levels of regions.")
+@click.option(
+    "--by",
+    default="region",
+    show_default=True,
+    metavar="|".join(GROUPS),
+    help="Group by this in addition to the region.",
+)
+@click.option("--sort", "metric", default=None, metavar="METRIC", help="Sort by this column, such as p95 or mean_ns.")
+@click.option("--region", "regions", multiple=True, metavar="NAME", help="Show only this region (repeatable).")
+@click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Show only this kernel (repeatable).")
+@click.option("--tree", "as_tree", is_flag=True, help="Show the tree of regions with total cycles and cycles per warp.")
+@click.option(
+    "--include",
+    default=None,
+    metavar="REGEX",
+    help="With --tree: keep only matching regions, their parents and their children.",
+)
+@click.option(
+    "--exclude", default=None, metavar="REGEX", help="With --tree: drop matching regions and everything below them."
+)
+@click.option(
+    "--depth",
+    default=None,
+    type=number_range(int, 0),
+    metavar="N",
+    help="With --tree: show at most N levels.  [default: all]",
+)
 @click.option(
     "--threshold",
     default=None,
-    type=click.FloatRange(0, 100),
+    type=number_range(float, 0, 100),
     metavar="PERCENT",
-    help="Tree: drop what is below this share of warp time.",
+    help="With --tree: drop regions below this share of warp time.  [default: 0]",
 )
-@click.option("--findings", "show_findings", is_flag=True, help="What stands out, ranked, with what to try.")
-@click.option("--show", multiple=True, metavar="|".join(_SHOWN), help="One analysis as a table (repeatable).")
-@click.option("--waits", default=None, metavar="REGEX", help="Regions that only wait, besides those named so.")
-@click.option("--ncu", default=None, metavar="REPORT", help="Merge Nsight Compute's report (.csv or .ncu-rep).")
+@click.option("--findings", "show_findings", is_flag=True, help="Show findings, ranked by possible gain, with advice.")
+@click.option("--show", multiple=True, metavar="|".join(_SHOWN), help="Show this analysis as a table (repeatable).")
+@click.option(
+    "--waits", default=None, metavar="REGEX", help="With --findings or --show: additional regions to treat as waits."
+)
+@click.option(
+    "--ncu",
+    default=None,
+    metavar="REPORT",
+    help="Show findings that include an Nsight Compute report (.csv or .ncu-rep).",
+)
 @json_option
 def command(
     trace: str,
@@ -65,16 +92,17 @@ def command(
     ncu: str | None,
     as_json: bool,
 ) -> None:
-    """Count, total, mean, percentiles and shares of every region in TRACE; its tree; its findings."""
+    """Show count, total, mean, percentiles and share of warp time of every region in TRACE.
+
+    --tree, --findings and --show replace this table and can be combined.
+    """
     for name in show:
         if name not in _SHOWN:
-            raise UsageError(f"--show {name}: no such analysis{did_you_mean(name, _SHOWN)}")
+            raise UsageError(f"--show {name}: unknown analysis{did_you_mean(name, _SHOWN)}")
     if not as_tree and any(given is not None for given in (include, exclude, depth, threshold)):
-        raise UsageError(
-            "--include, --exclude, --depth and --threshold go with --tree; --region picks rows of the table"
-        )
+        raise UsageError("--include, --exclude, --depth and --threshold need --tree; use --region to filter the table")
     if waits is not None and not (show_findings or ncu or show):
-        raise UsageError("--waits goes with --findings or --show")
+        raise UsageError("--waits needs --findings or --show")
     whole = read_trace(trace)
     part = whole.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else whole
     console = stdout()
@@ -89,7 +117,7 @@ def command(
         document["findings"] = [one.to_json() for one in found]
         if not as_json:
             analysis_tables.print_findings(console, found)
-            _say_what_is_unknown(part)
+            _print_unknown_overhead(part)
     for name in show:
         answer = _analysis(name)(part, waits)
         document.setdefault("analyses", {})[name] = answer.to_json()
@@ -116,19 +144,19 @@ def _findings(trace: Trace, waits: str | None, ncu: str | None) -> Any:
     from warplens.runner.nsight_compute import read_ncu
 
     extra = ncu_findings(read_ncu(ncu), trace.kernels) if ncu else ()
-    with working("looking for what stands out"):
+    with working("analysing"):
         return findings(trace, waits_like=waits, extra=extra)
 
 
-def _say_what_is_unknown(trace: Trace) -> None:
+def _print_unknown_overhead(trace: Trace) -> None:
     from warplens.analyse.findings import own_cost
 
     if any(own_cost(trace, kernel) is None for kernel in trace.kernels):
-        stderr().print("[dim]what profiling itself cost was not measured, so nothing was withheld for it[/]")
+        stderr().print("[dim]Profiling overhead was not measured; findings are not filtered for it.[/]")
 
 
 def _analysis(name: str) -> Callable[[Trace, str | None], Any]:
-    """One analysis by its name on the command line."""
+    """Return the analysis of this name."""
     if name in ("waves", "modes", "clock", "occupancy"):
         from warplens.analyse import clock, modes, occupancy, waves
 

@@ -1,4 +1,4 @@
-"""`warplens view`: a trace in the Perfetto UI, or in the terminal."""
+"""`warplens view`: open a trace in the Perfetto UI, or draw it in the terminal."""
 
 from __future__ import annotations
 
@@ -13,22 +13,57 @@ import click
 from warplens.analyse.finding import numbers
 from warplens.analyse.trust import warnings_of
 from warplens.commands.shared.console import read_trace, stderr, stdout, working
+from warplens.commands.shared.number_range import number_range
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 
 
 @click.command("view")
 @click.argument("trace")
-@click.option("--terminal", is_flag=True, help="A static timeline and histograms, right here.")
-@click.option("--width", type=click.IntRange(min=40, max=1000), default=None, help="Columns of the terminal view.")
-@click.option("--rows", type=click.IntRange(min=1), default=48, show_default=True, help="Rows of the terminal view.")
-@click.option("--region", "regions", multiple=True, help="Only these regions in the terminal (repeatable).")
-@click.option("--sm", type=click.IntRange(min=0), default=None, help="Only this SM in the terminal, warp by warp.")
+@click.option("--terminal", is_flag=True, help="Draw a timeline and histograms in the terminal instead.")
 @click.option(
-    "--block", type=click.IntRange(min=0), default=None, help="Only this block in the terminal, warp by warp."
+    "--width",
+    type=number_range(int, 40, 1000),
+    default=None,
+    metavar="N",
+    help="With --terminal: columns to use, 40 to 1000.  [default: the width of the terminal]",
 )
-@click.option("--browser/--no-browser", default=True, help="Open the Perfetto UI in a browser.")
-@click.option("--timeout", type=click.FloatRange(min=0), default=600, show_default=True, help="Seconds to wait for it.")
+@click.option(
+    "--rows",
+    type=number_range(int, 1),
+    default=48,
+    show_default=True,
+    metavar="N",
+    help="With --terminal: maximum number of rows.",
+)
+@click.option(
+    "--region", "regions", multiple=True, metavar="NAME", help="With --terminal: show only this region (repeatable)."
+)
+@click.option(
+    "--sm",
+    type=number_range(int, 0),
+    default=None,
+    metavar="N",
+    help="With --terminal: show only this SM, one row per warp.",
+)
+@click.option(
+    "--block",
+    type=number_range(int, 0),
+    default=None,
+    metavar="N",
+    help="With --terminal: show only this block, one row per warp.",
+)
+@click.option(
+    "--browser/--no-browser", default=True, help="Open a browser, or only print the address.  [default: --browser]"
+)
+@click.option(
+    "--timeout",
+    type=number_range(float, 0),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the browser to fetch the trace.",
+)
 def command(
     trace: str,
     terminal: bool,
@@ -40,15 +75,18 @@ def command(
     browser: bool,
     timeout: float,
 ) -> None:
-    """Open TRACE in the Perfetto UI (through 127.0.0.1:9001), or show it in the terminal.
+    """Open TRACE in the Perfetto UI, or draw it in the terminal with --terminal.
 
-    TRACE may also be a .pftrace, such as the merged file of `warplens run --torch`: that is opened as it is.
+    The Perfetto UI fetches the trace from this machine, through 127.0.0.1:9001. TRACE may also be a .pftrace file, such
+    as the merged one of `warplens run --torch`.
     """
     if terminal:
         _in_terminal(read_trace(trace), width, rows, regions, sm, block)
         return
     if regions or sm is not None or block is not None or width is not None:
-        raise UsageError("--region, --sm, --block and --width go with --terminal; the Perfetto UI has its own filters")
+        raise UsageError(
+            "--region, --sm, --block and --width need --terminal; use the filters of the Perfetto UI instead"
+        )
     _in_perfetto(trace, browser, timeout)
 
 
@@ -58,13 +96,13 @@ def _in_terminal(
     from warplens.view import terminal
 
     if not len(trace):
-        raise WarplensError("the trace holds no spans: there is nothing to draw")
+        raise WarplensError("the trace holds no spans; there is nothing to draw")
     part = trace.select(region=list(regions) or None, sm=sm, block=block)
     if not len(part):
         where = " and ".join(f"{name} {value}" for name, value in (("SM", sm), ("block", block)) if value is not None)
         there = trace.select(region=list(regions) or None)
         have = " and ".join(f"{word} {numbers(there.numpy(name))}" for name, word in (("sm", "SM"), ("block", "block")))
-        raise WarplensError(f"nothing was recorded on {where or 'any warp'}; there is {have}")
+        raise WarplensError(f"nothing was recorded on {where or 'any warp'}; the trace has {have}")
     console = stdout()
     columns = width or (min(console.width, 200) if console.is_terminal else 160)
     console.width = columns
@@ -83,7 +121,7 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
     console = stderr()
     made = Path(trace).suffix != ".pftrace"
     if not made and not Path(trace).is_file():
-        raise WarplensError(f"{trace}: does not exist; check the path")
+        raise WarplensError(f"{trace}: no such file; check the path")
     with tempfile.TemporaryDirectory(prefix="warplens-") as folder:
         file = Path(folder) / f"{Path(trace).stem}.pftrace" if made else Path(trace)
         try:
@@ -97,7 +135,7 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
                     export(loaded, file)
             remote = os.environ.get("SSH_CONNECTION", "")
             if remote:
-                console.print("this is a remote machine; on your own, run", markup=False)
+                console.print("this is a remote machine; on your local machine, run", markup=False)
                 console.print(f"  {tunnel_command(remote, server.port)}", soft_wrap=True, markup=False)
                 console.print("and open", markup=False)
             else:
@@ -105,12 +143,12 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
             console.print(f"  {server.ui_url}", soft_wrap=True, markup=False)
             if browser and not remote:
                 webbrowser.open(server.ui_url)
-            console.print("waiting for the Perfetto UI to fetch it; Ctrl-C ends", markup=False)
+            console.print("waiting for the Perfetto UI to fetch the trace; press Ctrl-C to stop", markup=False)
             if not server.wait(timeout):
                 instead = (
-                    f"`warplens report {shlex.quote(trace)}` needs no server"
+                    f"try `warplens report {shlex.quote(trace)}`, which needs no server"
                     if made
-                    else "drop the file on ui.perfetto.dev"
+                    else "open the file at https://ui.perfetto.dev instead"
                 )
-                raise WarplensError(f"nobody fetched it within {timeout:g} s; {instead}")
-            console.print("fetched; the trace is in your browser now", markup=False)
+                raise WarplensError(f"no browser fetched the trace within {timeout:g} s; {instead}")
+            console.print("the browser has fetched the trace", markup=False)

@@ -1,4 +1,4 @@
-"""What analyses say, as rich tables and lines."""
+"""Tables of statistics, findings and analyses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from warplens.commands.shared.console import cycles, percent, print_hanging, tab
 
 
 def print_findings(console: Console, found: Iterable[Finding]) -> None:
-    """Ranked statements, then what was withheld and why."""
+    """Print the findings in order, then those withheld and the reason."""
     listed = list(found)
     sure = [one for one in listed if not one.withheld]
     if not sure:
-        console.print("no findings: nothing stands out above the clock's error and the profiler's own cost")
+        console.print("no findings: nothing exceeds the clock error and the profiling overhead")
     several = len({one.kernel for one in listed}) > 1
     for number, one in enumerate(sure, 1):
-        gain = f"up to {percent(one.gain)} ({time_ns(one.gain_ns)} per launch)" if one.gain else "no gain by itself"
+        gain = f"up to {percent(one.gain)} ({time_ns(one.gain_ns)} per launch)" if one.gain else "no direct gain"
         kernel = f" [dim]in {escape(one.kernel)}[/]" if several else ""
         console.print(f"[bold]{number}. {escape(one.kind)}[/]{kernel}: [green]{gain}[/]", soft_wrap=True)
         print_hanging(console, "   ", escape(one.what))
@@ -36,7 +36,7 @@ def print_findings(console: Console, found: Iterable[Finding]) -> None:
 
 
 def statistics_table(result: Statistics) -> object:
-    """The statistics as a rich table."""
+    """Build the table of statistics per region."""
     columns = [
         (result.by if result.by != "region" else "", lambda row: escape(row.group)),
         ("region", lambda row: escape(row.region)),
@@ -62,7 +62,7 @@ def statistics_table(result: Statistics) -> object:
 
 
 def tree_view(roots: Iterable[Node]) -> Tree:
-    """Proton's tree: normalised cycles (per warp), cycles, share, count and name."""
+    """Build the region tree, in the style of Proton: cycles per warp, cycles, share, count and name."""
     out = Tree("normalised cycles (per warp) · cycles · share of warp time · count · region", hide_root=False)
     for root in roots:
         _add(out, root, plural(root.count, "launch").replace("launchs", "launches"))
@@ -88,11 +88,11 @@ def _region_rows(title: str, rows: Iterable[Any], *columns: tuple[str, Callable[
 
 def overlap_table(kernel: str, one: Any) -> object:
     title = (
-        f"{kernel}: of the SM time {percent(one.waiting)} all wait, {percent(one.memory_exposed)} memory without work, "
-        f"{percent(one.work_exposed)} work without memory; {percent(one.hidden)} of memory time is under work"
+        f"{kernel}: SM time {percent(one.waiting)} all warps waiting, {percent(one.memory_exposed)} memory only, "
+        f"{percent(one.work_exposed)} compute only; {percent(one.hidden)} of memory time overlaps compute"
     )
     if one.pipeline:
-        title += f"; {one.pipeline.mean:.1f} loads in flight (most {one.pipeline.most:.1f})"
+        title += f"; {one.pipeline.mean:.1f} loads in flight (max {one.pipeline.most:.1f})"
     names = [row.region for row in one.regions]
     columns = [
         ("purpose", lambda row: row.purpose),
@@ -114,7 +114,7 @@ def _gain(faster: float) -> Callable[[Any], str]:
 
 
 def waits_table(kernel: str, one: Any) -> object:
-    title = f"{kernel}: {percent(one.share)} of warp time waits"
+    title = f"{kernel}: {percent(one.share)} of warp time is spent waiting"
     if one.producer or one.consumer:
         title += f" (producers {percent(one.producer)}, consumers {percent(one.consumer)})"
     return _region_rows(
@@ -145,11 +145,11 @@ def path_table(kernel: str, one: Any) -> object:
 
 def modes_table(kernel: str, one: Any) -> object:
     return _region_rows(
-        f"{kernel}: shapes, in cycles",
+        f"{kernel}: distribution of durations in cycles",
         one.regions,
         ("count", lambda row: f"{row.count:,}"),
         ("p50", lambda row: cycles(row.p50)),
-        ("two speeds", _two_speeds),
+        ("fast / slow mode", _two_modes),
         ("first", lambda row: cycles(row.first)),
         ("later", lambda row: cycles(row.later) if row.later else "-"),
         ("drift", lambda row: percent(row.drift)),
@@ -157,7 +157,7 @@ def modes_table(kernel: str, one: Any) -> object:
     )
 
 
-def _two_speeds(row: Any) -> str:
+def _two_modes(row: Any) -> str:
     two = row.modes
     return f"{two.fast:,.0f} / {two.slow:,.0f} ({percent(two.slow_share)} slow)" if two else "-"
 
@@ -169,14 +169,14 @@ def _facts(kernel: str, pairs: list[tuple[str, str]]) -> object:
 def imbalance_table(kernel: str, one: Any) -> object:
     pairs = [
         ("median block", time_ns(one.block_median_ns)),
-        ("longest block over the mean", f"{one.block_factor:.2f}"),
+        ("longest block / mean", f"{one.block_factor:.2f}"),
         ("late blocks", ", ".join(map(str, one.late_blocks[:12])) or "none"),
         ("SM time idle at the end", percent(one.sm_loss)),
         ("slow SMs", ", ".join(map(str, one.slow_sms[:12])) or "none"),
     ]
     for balance in one.roles:
         factor = f"{balance.factor:.2f} ({percent(balance.loss)} lost)"
-        pairs.append((f"{balance.role.name}: busiest over mean", factor))
+        pairs.append((f"{balance.role.name}: busiest / mean", factor))
     return _facts(f"{kernel}: balance", pairs)
 
 
@@ -184,14 +184,14 @@ def waves_table(kernel: str, one: Any) -> object:
     return _facts(
         f"{kernel}: waves",
         [
-            ("blocks", f"{one.blocks:,} on {one.sms} SMs, {one.slots} at once on each"),
+            ("blocks", f"{one.blocks:,} on {one.sms} SMs, {one.slots} resident per SM"),
             ("waves", f"{one.waves:.2f}"),
             ("SM time without a block", percent(one.idle)),
-            ("  on SMs never used", percent(one.unused)),
+            ("  on unused SMs", percent(one.unused)),
             ("  before the first block", percent(one.ramp)),
             ("  between blocks", percent(one.gaps)),
             ("  after the last block", percent(one.tail)),
-            ("  of it for the number of blocks", percent(one.quantised)),
+            ("  due to the number of blocks", percent(one.quantised)),
         ],
     )
 
@@ -201,11 +201,11 @@ def ramp_table(kernel: str, one: Any) -> object:
         f"{kernel}: ramp",
         [
             ("useful regions", ", ".join(one.useful[:6])),
-            ("launch to the first of them", f"{time_ns(one.to_first_ns)} ({percent(one.to_first)})"),
-            ("prologue of a block", f"{time_ns(one.prologue_ns)} ({percent(one.prologue)})"),
-            ("epilogue of a block", f"{time_ns(one.epilogue_ns)} ({percent(one.epilogue)})"),
-            ("SM time in edges only", percent(one.exposed)),
-            ("warp time before and after all marks", percent(one.unmarked)),
+            ("launch to first useful region", f"{time_ns(one.to_first_ns)} ({percent(one.to_first)})"),
+            ("block prologue", f"{time_ns(one.prologue_ns)} ({percent(one.prologue)})"),
+            ("block epilogue", f"{time_ns(one.epilogue_ns)} ({percent(one.epilogue)})"),
+            ("SM time with prologues or epilogues only", percent(one.exposed)),
+            ("warp time before the first and after the last mark", percent(one.unmarked)),
         ],
     )
 
@@ -214,25 +214,25 @@ def clock_table(kernel: str, one: Any) -> object:
     return _facts(
         f"{kernel}: clock",
         [
-            ("MHz, lowest to highest", f"{one.mhz_min:,.0f} to {one.mhz_max:,.0f} (mean {one.mhz_mean:,.0f})"),
-            ("error of times", f"{time_ns(one.error_ns)} of {time_ns(one.kernel_ns)}"),
-            ("regions shorter than that", ", ".join(one.blurred[:6]) or "none"),
+            ("MHz, min to max", f"{one.mhz_min:,.0f} to {one.mhz_max:,.0f} (mean {one.mhz_mean:,.0f})"),
+            ("clock error", f"{time_ns(one.error_ns)} of {time_ns(one.kernel_ns)}"),
+            ("regions shorter than the error", ", ".join(one.blurred[:6]) or "none"),
         ],
     )
 
 
 def occupancy_table(kernel: str, one: Any) -> object:
     share = f" ({percent(one.share)} of the slots)" if one.share else ""
-    pairs = [("warps alive per SM", f"{one.warps:.1f}{share}")]
+    pairs = [("resident warps per SM", f"{one.warps:.1f}{share}")]
     if one.theoretical:
         could = f"{one.theoretical.warps} ({percent(one.theoretical.share)}), limited by"
-        pairs.append(("could be", f"{could} {' and '.join(one.theoretical.limiters)}"))
-        pairs.append(("to lift it", one.theoretical.lift))
+        pairs.append(("theoretical", f"{could} {' and '.join(one.theoretical.limiters)}"))
+        pairs.append(("to raise it", one.theoretical.lift))
     return _facts(f"{kernel}: occupancy", pairs)
 
 
 def ncu_table(kernels: Iterable[Any]) -> object:
-    """What Nsight Compute measured, one line per kernel."""
+    """Build the table of an Nsight Compute report, one row per kernel."""
 
     def share(name: str) -> Callable[[Any], str]:
         return lambda one: "-" if getattr(one, name) is None else percent(getattr(one, name))
@@ -246,8 +246,8 @@ def ncu_table(kernels: Iterable[Any]) -> object:
         ("memory", share("memory")),
         ("compute", share("compute")),
         ("occupancy", share("achieved")),
-        ("of possible", share("theoretical")),
+        ("theoretical", share("theoretical")),
         ("limiter", lambda one: one.limiter or "-"),
         ("stalls", stalls),
     ]
-    return table("Nsight Compute: shares of peak, warp slots and stalled cycles", columns, list(kernels))
+    return table("Nsight Compute: share of peak, occupancy and stalls", columns, list(kernels))

@@ -1,12 +1,14 @@
-"""Output whose encoding lacks a letter: a plain one in its place, never a traceback. UTF-8 itself lacks the bytes of
-file names that are not UTF-8."""
+"""ASCII replacements for characters that the output encoding lacks, instead of a UnicodeEncodeError.
+
+UTF-8 output needs this too: file names may contain bytes that are not valid UTF-8.
+"""
 
 from __future__ import annotations
 
 import codecs
 from typing import TextIO
 
-_PLAIN = {
+_REPLACEMENTS = {
     "µ": "u",
     "×": "x",
     "±": "+-",
@@ -18,21 +20,21 @@ _PLAIN = {
     **dict(zip("▁▂▃▄▅▆▇█", ".:-=+*%#", strict=True)),
     **dict(zip("│─├└┃━", "|-|`|-", strict=True)),
 }
-_NAME = "warplens.plain"
+_HANDLER = "warplens.ascii_fallback"
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+    return "".join(_REPLACEMENTS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
-codecs.register_error(_NAME, _replace)
+codecs.register_error(_HANDLER, _replace)
 
 
 def with_ascii_fallback(stream: TextIO) -> TextIO:
-    """The same stream, which from now on writes any text. Python itself would raise in the middle of a table."""
+    """Make a stream replace characters that it cannot encode, and return it."""
     change = getattr(stream, "reconfigure", None)
     if change is not None:
-        change(errors=_NAME)
+        change(errors=_HANDLER)
     return stream

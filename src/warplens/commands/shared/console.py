@@ -1,4 +1,4 @@
-"""What every verb shares: options, the two output streams, tables and number formats."""
+"""The consoles, options, tables and number formats that every verb uses."""
 
 from __future__ import annotations
 
@@ -17,37 +17,36 @@ from warplens.trace.io import load
 from warplens.trace.model import Trace
 from warplens.view.fitting import Fitting
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document on stdout.")
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
 
 
-_PIPE = 10_000
-"""Columns of a pipe or a file: what reads it wants every column and every name, whole."""
+_PIPE_COLUMNS = 10_000
+"""Width of output to a pipe or a file, so that no column or name is truncated."""
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Rich would end the program with code 1; `warplens stats t.warplens | head` is no failure, as `main` knows."""
+        """Raise instead of exiting with code 1, as rich does: `main` treats a closed pipe as success."""
         raise BrokenPipeError
 
 
 def stdout() -> Console:
-    """Results. Rich drops colour by itself when NO_COLOR is set or this is not a terminal."""
+    """Return the console for results. Rich omits colours if NO_COLOR is set or stdout is not a terminal."""
     return _console(sys.stdout)
 
 
 def stderr() -> Console:
-    """Narration and progress."""
+    """Return the console for messages and progress."""
     return _console(sys.stderr)
 
 
 def _console(stream: TextIO) -> Console:
-    return _Console(file=with_ascii_fallback(stream), highlight=False, width=None if stream.isatty() else _PIPE)
+    return _Console(file=with_ascii_fallback(stream), highlight=False, width=None if stream.isatty() else _PIPE_COLUMNS)
 
 
 def print_hanging(console: Console, head: str, text: str) -> None:
-    """`head` and a paragraph beside it, both markup. A terminal shows whole words in a block behind the head; a pipe
-    gets one line, which is what grep wants."""
+    """Print `head` followed by a paragraph, both markup: wrapped and indented on a terminal, one line on a pipe."""
     if not console.is_terminal:
         console.print(f"{head}{text}", soft_wrap=True)
         return
@@ -64,7 +63,7 @@ def print_json(document: Any) -> None:
 
 @contextmanager
 def working(message: str) -> Iterator[None]:
-    """A spinner on stderr for work that may take a while; silent unless stderr is a terminal."""
+    """Show a spinner on stderr, if stderr is a terminal."""
     console = stderr()
     if not console.is_terminal:
         yield
@@ -74,7 +73,7 @@ def working(message: str) -> Iterator[None]:
 
 
 def read_trace(path: str) -> Trace:
-    """Load a trace or decode a capture, with a spinner."""
+    """Load a trace or decode a capture, showing a spinner."""
     with working(f"reading {path}"):
         return load(path)
 
@@ -85,7 +84,7 @@ def table(
     rows: Sequence[Any],
     spare: Sequence[str] = (),
 ) -> Fitting:
-    """A rich table: the first column is text, the others are numbers; `spare` go first where there is no room."""
+    """Build a table of one text column and number columns; `spare` columns are dropped first if space is short."""
     made = Fitting(title=title, title_justify="left", spare=spare)
     for i, (name, _) in enumerate(columns):
         made.add_column(name, justify="left" if i == 0 or name == "region" else "right", no_wrap=True)

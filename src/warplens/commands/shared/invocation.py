@@ -1,4 +1,4 @@
-"""How to call warplens again from where the user stands."""
+"""The command line that starts warplens, for the commands that warplens suggests."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import shutil
 import sys
 from pathlib import Path
 
-_CALLED = sys.argv[0]
-"""As it was at the start: a program that warplens runs has its own."""
+_STARTED_AS = sys.argv[0]
+"""Saved at import, because `warplens run` replaces sys.argv by the program's own."""
 
 
 def warplens_command() -> str:
-    """`warplens` where the shell finds it, else the path or the interpreter it was called by."""
+    """Return `warplens` if it is on PATH, otherwise the path or interpreter that started this process."""
     if shutil.which("warplens"):
         return "warplens"
-    if Path(_CALLED).name == "warplens":
-        return os.path.relpath(_CALLED)
+    if Path(_STARTED_AS).name == "warplens":
+        return os.path.relpath(_STARTED_AS)
     name = Path(sys.executable).name
     found = shutil.which(name)
     return f"{name if found and os.path.abspath(found) == sys.executable else sys.executable} -m warplens"

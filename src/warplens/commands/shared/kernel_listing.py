@@ -1,4 +1,4 @@
-"""`warplens run --list-kernels`: which kernels a program ran, how often, how long, and which can be marked."""
+"""`warplens run --list-kernels`: list the kernels that ran, their times, and whether they can be marked."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from warplens.runner.program import Outcome, TargetProgram, execute
 from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.session import Profile
 
-_NONE = "(?!)"
-"""A pattern that no kernel matches: front ends attach as for automatic marks, weave nothing, and count launches."""
+_NO_KERNEL = "(?!)"
+"""A pattern that matches no kernel: front ends attach and count launches, but mark nothing."""
 _COLUMNS = [
     ("kernel", lambda row: escape(short(row.kernel, 60))),
     ("launches", lambda row: f"{row.launches:,}"),
@@ -28,13 +28,13 @@ _COLUMNS = [
 ]
 
 
-def run(program: TargetProgram, *, kernels: str | None, as_json: bool) -> int:
-    """Run the program unmarked and list its kernels; gives the exit code."""
-    profile, kernel_times = Profile(kernels=_NONE, auto=True), KernelTimes()
+def run_and_list(program: TargetProgram, *, kernels: str | None, as_json: bool) -> int:
+    """Run the program without marks, list its kernels and return the exit code."""
+    profile, kernel_times = Profile(kernels=_NO_KERNEL, auto=True), KernelTimes()
     profile.gives_way = True
     pattern = Profile(kernels=kernels).options
     with stdout_to_stderr(as_json):
-        outcome = _watched(program, profile, kernel_times)
+        outcome = _execute_counted(program, profile, kernel_times)
     rows = list_kernels(kernel_times.times, profile.seen, profile.notes)
     chosen = [row for row in rows if pattern.wants_kernel(row.kernel)]
     if as_json:
@@ -52,14 +52,14 @@ def run(program: TargetProgram, *, kernels: str | None, as_json: bool) -> int:
     if outcome.code:
         return outcome.code
     if not rows:
-        raise WarplensError(f"{program.target} launched no kernel ({kernel_times.problem or 'none was seen'})")
+        raise WarplensError(f"{program.target} launched no kernels ({kernel_times.problem or 'none were seen'})")
     if not chosen:
         names = ", ".join(short(row.kernel) for row in rows[:12])
         raise WarplensError(f"--kernels {kernels}: matches none of the {plural(len(rows), 'kernel')} that ran: {names}")
     return 0
 
 
-def _watched(program: TargetProgram, profile: Profile, kernel_times: KernelTimes) -> Outcome:
+def _execute_counted(program: TargetProgram, profile: Profile, kernel_times: KernelTimes) -> Outcome:
     kernel_times.start()
     profile.resume()
     stop = import_hook.watch(lambda library, error: profile.note(library, str(error)))
@@ -84,7 +84,7 @@ def _print(rows: list[Listed], kernel_times: KernelTimes) -> None:
         listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         console.print(f"[dim]cannot be marked ({escape(reason)}): {escape(listed)}[/]", soft_wrap=True)
     if kernel_times.problem:
-        stderr().print(f"times: {escape(kernel_times.problem)}", soft_wrap=True)
+        stderr().print(f"kernel times: {escape(kernel_times.problem)}", soft_wrap=True)
     best = next((row for row in rows if row.markable), None)
     if best is not None:
-        stderr().print(f"next: add --auto --kernels {escape(re.escape(best.kernel))} to see inside", soft_wrap=True)
+        stderr().print(f"next: add --auto --kernels {escape(re.escape(best.kernel))} to record it", soft_wrap=True)

@@ -23,7 +23,7 @@ def parse_amount(text: str | None, option: str) -> float | None:
             raise UsageError(f"{option} {text!r}: expected a number such as 137e9, 137G or 2*4096*4096*4096")
         total *= float(found[1]) * _SUFFIXES[found[2]]
     if not math.isfinite(total):
-        raise UsageError(f"{option} {text!r}: too large")
+        raise UsageError(f"{option} {text!r}: the number is too large")
     return total
 
 
@@ -36,5 +36,5 @@ def read_ceilings(path: str) -> tuple[str, dict[str, float]]:
             raise ValueError(f"{wrong[0]} is {rates[wrong[0]]:g}")
         return str(document["device"]), rates
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        remedy = "make it with `warplens roofline --measure --json > FILE`"
-        raise WarplensError(f"{path}: not measured ceilings ({error}); {remedy}") from None
+        remedy = "create it with `warplens roofline --measure --json > FILE`"
+        raise WarplensError(f"{path}: not a file of measured ceilings ({error}); {remedy}") from None

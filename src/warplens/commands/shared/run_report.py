@@ -1,4 +1,4 @@
-"""What `warplens run` says at the end: a table, the files, the next commands; or the same as JSON."""
+"""The summary of `warplens run`: a table of kernels, the files and the next commands, as text or JSON."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from warplens.runner.program import Outcome, TargetProgram
 from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 
-WHOLE = 0.9
-"""What `--auto all` is to account for of each warp's life."""
-_EXPLAINED = 8
-"""Kernels, the longest ones, whose regions are told."""
+FULL_COVERAGE = 0.9
+"""With `--auto all`, warn if regions cover less than this share of a warp's time."""
+_DETAILED_KERNELS = 8
+"""Number of kernels, longest first, whose top regions are listed."""
 _COLUMNS = [
     ("kernel", lambda one: escape(short(one.kernel))),
     ("launches", lambda one: f"{one.recorded:,}" + (f" of {one.ran:,}" if one.ran > one.recorded else "")),
@@ -36,41 +36,46 @@ _COLUMNS = [
     ("records/warp", lambda one: f"{one.records_per_warp:,.0f}"),
     ("slowdown", lambda one: _slowdown(one)),
     ("covered", lambda one: "-" if one.covered_median is None else percent(one.covered_median)),
-    ("least warp", lambda one: "-" if one.covered_least is None else percent(one.covered_least)),
+    ("least covered warp", lambda one: "-" if one.covered_least is None else percent(one.covered_least)),
 ]
 
 
 def describe(
-    profile: Profile, outcome: Outcome, found: Sequence[CompanionReport] = (), *, asked_for: bool = False
+    profile: Profile, outcome: Outcome, found: Sequence[CompanionReport] = (), *, launches_given: bool = False
 ) -> None:
-    """The summary, on stderr: stdout is the program's. `asked_for` is whether the user chose how many launches."""
+    """Print the summary on stderr, since stdout belongs to the program.
+
+    `launches_given` says whether the user chose how many launches to record.
+    """
     console = stderr()
     trace = trace_of(profile)
     if outcome.cut_short and len(trace):
-        console.print("[yellow]the program did not end by itself; the trace holds what ran until then[/]")
+        console.print("[yellow]the program did not finish; the trace contains what ran until then[/]")
     if len(trace):
         console.print()
         kernels = summarise(trace, profile.seen)
         console.print(table("kernels", _COLUMNS, kernels))
-        for one in kernels[:_EXPLAINED]:
+        for one in kernels[:_DETAILED_KERNELS]:
             where = ", ".join(f"{escape(_region(name))} {percent(share)}" for name, share in one.top)
             console.print(f"[dim]{escape(short(one.kernel))}:[/] {where}", soft_wrap=True)
         for one in kernels if profile.options.marks.whole else ():
-            if one.covered_least is not None and one.covered_least < WHOLE:
+            if one.covered_least is not None and one.covered_least < FULL_COVERAGE:
                 why = "; ".join(profile.notes.get(one.kernel, ()))
                 console.print(
-                    f"[yellow]{escape(short(one.kernel))}: a warp spends up to {percent(1 - one.covered_least)} of its "
-                    f"life in no region{escape(f' ({why})' if why else '')}[/]",
+                    f"[yellow]{escape(short(one.kernel))}: up to {percent(1 - one.covered_least)} of a warp's time "
+                    f"is outside all regions{escape(f' ({why})' if why else '')}[/]",
                     soft_wrap=True,
                 )
-        if not asked_for and any(one.ran > one.recorded for one in kernels):
+        if not launches_given and any(one.ran > one.recorded for one in kernels):
             most = profile.options.launches
-            console.print(f"the first {most} launches of each kernel are in the trace; --launches all records all")
+            console.print(
+                f"only the first {most} launches of each kernel were recorded; use --launches all to record all"
+            )
         for line in warnings_of(trace):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     left = unmarked(trace, profile.seen, profile.notes)
     if left and len(trace):
-        console.print(f"{plural(len(left), 'kernel')} ran unmarked:")
+        console.print(f"{plural(len(left), 'kernel')} ran without marks:")
         for kernel, reason in left.items():
             console.print(f"  {escape(short(kernel))}: {escape(reason or 'no marks')}", soft_wrap=True)
     for report in found:
@@ -104,7 +109,7 @@ def document(
     problem: WarplensError | None,
     found: Sequence[CompanionReport] = (),
 ) -> dict[str, Any]:
-    """The same as one JSON document."""
+    """Return the summary as a JSON document."""
     trace = trace_of(profile)
     return {
         "program": [program.target, *program.arguments],
@@ -124,7 +129,7 @@ def document(
 
 
 def trace_of(profile: Profile) -> Trace:
-    """The profile's trace, an empty one where it came to none."""
+    """Return the profile's trace, or an empty one if nothing was recorded."""
     try:
         return profile.trace
     except WarplensError:
@@ -139,7 +144,7 @@ def _files(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> 
 
 
 def _next(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> list[str]:
-    """Commands that work as they are printed, from where the user stands."""
+    """Return commands to suggest, which work in the current folder as printed."""
     if profile.options.dump_ir is not None and any(Path(profile.options.dump_ir).glob("*.ttgir")):
         folder = shlex.quote(str(profile.options.dump_ir))
         return [f"edit the files in {folder}, then: {warplens_command()} run --override {folder} SCRIPT"]
@@ -152,17 +157,17 @@ def _next(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> l
 
 
 def short(kernel: str, most: int = 40) -> str:
-    """Long names differ at their ends."""
+    """Shorten a kernel name in the middle, because long names differ at their ends."""
     return kernel if len(kernel) <= most else f"{kernel[: most - 16]}…{kernel[-15:]}"
 
 
 def _slowdown(one: KernelSummary) -> str:
-    """What marks made of the kernel's time, and whether that was measured."""
+    """Format the slowdown that marks cause, and whether it was measured or estimated."""
     if one.measured is not None:
         return f"{one.measured:.2f}x measured"
     return "-" if one.estimated is None else f"{one.estimated:.2f}x estimated"
 
 
 def _region(name: str) -> str:
-    """Files that Inductor writes are called by a hash: its end tells them apart."""
+    """Shorten the hashes that Inductor uses as file names; their ends still differ."""
     return re.sub(r"\b\w{30,}(\w{4}\.py:)", r"…\1", name)

@@ -1,4 +1,4 @@
-"""What torch.profiler saw, as tables."""
+"""Tables of what PyTorch's profiler measured."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rich.markup import escape
 from warplens.analyse.torch.operators import Summary
 from warplens.commands.shared.console import table, time_ns
 
-_MOST = 20
-_LONGEST = 60
+_MAX_ROWS = 20
+_MAX_NAME = 60
 
 
 def torch_tables(summary: Summary) -> list[Any]:
-    """The operators, the kernels, and the most memory held."""
+    """Return a table of operators, one of kernels, and a line with the peak memory."""
     tables = [_operators(summary), *([_kernels(summary)] if summary.kernels else [])]
     if summary.peak_bytes:
-        held = ", ".join(f"{_device(device)} {size(peak)}" for device, peak in sorted(summary.peak_bytes.items()))
-        tables.append(f"most memory held: {held}")
+        peaks = ", ".join(f"{_device(device)} {size(peak)}" for device, peak in sorted(summary.peak_bytes.items()))
+        tables.append(f"peak memory: {peaks}")
     return tables
 
 
@@ -34,7 +34,7 @@ def _operators(summary: Summary) -> Any:
         ("CPU memory", lambda one: _unless_zero(size, one.cpu_bytes)),
         ("CUDA memory", lambda one: _unless_zero(size, one.cuda_bytes)),
     ]
-    return table(_title("PyTorch operators", summary.operators), columns, summary.operators[:_MOST])
+    return table(_title("PyTorch operators", summary.operators), columns, summary.operators[:_MAX_ROWS])
 
 
 def _kernels(summary: Summary) -> Any:
@@ -43,17 +43,17 @@ def _kernels(summary: Summary) -> Any:
         ("launches", lambda one: f"{one.calls:,}"),
         ("mean", lambda one: time_ns(one.mean_ns)),
         ("total", lambda one: time_ns(one.cuda_ns)),
-        ("recorded inside", lambda one: f"{one.recorded:,}" if one.recorded else "-"),
+        ("recorded by warplens", lambda one: f"{one.recorded:,}" if one.recorded else "-"),
     ]
-    return table(_title("on the GPU", summary.kernels), columns, summary.kernels[:_MOST])
+    return table(_title("GPU kernels", summary.kernels), columns, summary.kernels[:_MAX_ROWS])
 
 
 def _title(what: str, rows: Sequence[Any]) -> str:
-    return f"{what}: the first {_MOST} of {len(rows):,}" if len(rows) > _MOST else what
+    return f"{what}: the first {_MAX_ROWS} of {len(rows):,}" if len(rows) > _MAX_ROWS else what
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that reads best."""
+    """Format a number of bytes in a suitable unit."""
     for unit, unit_bytes in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if abs(count) >= unit_bytes:
             return f"{count / unit_bytes:,.2f} {unit}"
@@ -69,4 +69,4 @@ def _device(number: int) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
