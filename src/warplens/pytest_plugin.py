@@ -1,10 +1,10 @@
-"""pytest plugin: profile what a test launches and hold its regions to budgets.
+"""pytest plugin: profile the kernels that a test launches and check their regions against budgets.
 
 @pytest.mark.warplens(max={"load.p95_cycles": 900, "kernel.time_ns": 2e6})
-def test_gemm():                    # profiled as a whole
+def test_gemm():                    # profiles the whole test
     gemm[grid](...)
 
-def test_parts(warplens):           # or profile some of it
+def test_parts(warplens):           # or profile parts of it
     with warplens.profile() as p:
         gemm[grid](...)
     warplens.check(p.trace, max={"mma.p50": 400})
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from warplens.session import Profile
     from warplens.trace.model import Trace
 
-_MARKER = "warplens(max={'region.metric': limit}, min={...}, **options): profile the test and hold regions to budgets"
+_MARKER = "warplens(max={'region.metric': limit}, min={...}, **options): profile the test and check budgets"
 _PROPERTY = "warplens"
 
 
 @dataclass(frozen=True)
-class Held:
-    """One budget and what was measured."""
+class BudgetCheck:
+    """One budget and the measured value; `upper` says whether the limit is a maximum."""
 
     budget: str
     limit: float
     value: float
-    most: bool
+    upper: bool
 
     @property
-    def good(self) -> bool:
-        return self.value <= self.limit if self.most else self.value >= self.limit
+    def passed(self) -> bool:
+        return self.value <= self.limit if self.upper else self.value >= self.limit
 
     @property
     def text(self) -> str:
-        bound = "at most" if self.most else "at least"
-        return f"{self.budget} is {self.value:,.6g}, {bound} {self.limit:,.6g} allowed"
+        bound = "at most" if self.upper else "at least"
+        return f"{self.budget} is {self.value:,.6g} (allowed: {bound} {self.limit:,.6g})"
 
 
-class Recorder:
-    """What the `warplens` fixture gives: profiles of this test, and checks on their traces."""
+class ProfilesOfTest:
+    """The value of the `warplens` fixture: profiles parts of a test and checks their traces."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -55,7 +55,7 @@ class Recorder:
 
     @contextmanager
     def profile(self, *args: Any, **options: Any) -> Iterator[Profile]:
-        """`wl.profile(...)`, whose trace the marker's budgets are held to as well."""
+        """Profile like `wl.profile(...)`; the marker's budgets are checked on this trace as well."""
         from warplens.session import Profile
 
         profile = Profile(*args, **options)
@@ -65,21 +65,21 @@ class Recorder:
 
     def check(
         self, trace: Trace, *, max: Mapping[str, float] | None = None, min: Mapping[str, float] | None = None
-    ) -> tuple[Held, ...]:
-        """Hold a trace to budgets; fails the test with every budget that does not hold."""
-        held = measure(trace, max or {}, min or {})
-        self._item.user_properties.append((_PROPERTY, [(one.text, one.good) for one in held]))
-        bad = [one.text for one in held if not one.good]
-        if bad:
-            pytest.fail("warplens: " + "; ".join(bad), pytrace=False)
-        return held
+    ) -> tuple[BudgetCheck, ...]:
+        """Check a trace against budgets; fail the test with all budgets that are exceeded."""
+        checks = check_budgets(trace, max or {}, min or {})
+        self._item.user_properties.append((_PROPERTY, [(one.text, one.passed) for one in checks]))
+        failed = [one.text for one in checks if not one.passed]
+        if failed:
+            pytest.fail("warplens: " + "; ".join(failed), pytrace=False)
+        return checks
 
 
-def measure(trace: Trace, most: Mapping[str, float], least: Mapping[str, float]) -> tuple[Held, ...]:
-    """Each budget with its value: a metric of a region, or the kernel's time (`kernel.time_ns`, the longest launch)."""
+def check_budgets(trace: Trace, upper: Mapping[str, float], lower: Mapping[str, float]) -> tuple[BudgetCheck, ...]:
+    """Measure each budget: a metric of a region, or `kernel.time_ns`, the time of the longest launch."""
     return tuple(
-        Held(name, float(limit), _value(trace, name), upper)
-        for limits, upper in ((most, True), (least, False))
+        BudgetCheck(name, float(limit), _value(trace, name), is_upper)
+        for limits, is_upper in ((upper, True), (lower, False))
         for name, limit in limits.items()
     )
 
@@ -96,17 +96,19 @@ def _value(trace: Trace, budget: str) -> float:
 
 
 def gpu_missing() -> str:
-    """Why there is no GPU to profile on, or nothing."""
+    """Return why no GPU is available, or an empty string."""
     from warplens.driver.libcuda import gpu_names
 
     names = gpu_names()
     if names is None:
-        return "no NVIDIA driver here (libcuda.so.1)"
-    return "" if names else "an NVIDIA driver but no GPU here"
+        return "no NVIDIA driver (libcuda.so.1) was found"
+    return "" if names else "the NVIDIA driver found no GPU"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("warplens_gpu", "`required` skips such tests without a GPU, `optional` runs them", default="required")
+    parser.addini(
+        "warplens_gpu", "`required` skips profiled tests if there is no GPU, `optional` runs them", default="required"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -114,10 +116,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def warplens(request: pytest.FixtureRequest) -> Recorder:
-    """Profiles inside this test: `with warplens.profile() as p:`. Skipped without a GPU."""
+def warplens(request: pytest.FixtureRequest) -> ProfilesOfTest:
+    """Profile parts of this test: `with warplens.profile() as p:`. Skips the test if there is no GPU."""
     _skip_without_gpu(request.config)
-    return Recorder(request.node)
+    return ProfilesOfTest(request.node)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -138,10 +140,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     if marker is None:
         return (yield)
     options = {name: value for name, value in marker.kwargs.items() if name not in ("max", "min")}
-    if isinstance(recorder, Recorder):
+    if isinstance(recorder, ProfilesOfTest):
         result = yield
     else:
-        recorder = Recorder(pyfuncitem)
+        recorder = ProfilesOfTest(pyfuncitem)
         with recorder.profile(*marker.args, **options):
             result = yield
     if not recorder.traces:
@@ -152,16 +154,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Every budget with its value, also from the workers of pytest-xdist."""
+    """List every budget with its value, including those from pytest-xdist workers."""
     lines = []
     for reports in terminalreporter.stats.values():
         for report in reports:
             if getattr(report, "when", "") != "call":
                 continue
-            for name, held in getattr(report, "user_properties", ()):
+            for name, checks in getattr(report, "user_properties", ()):
                 if name == _PROPERTY:
-                    lines += [(report.nodeid, text, good) for text, good in held]
+                    lines += [(report.nodeid, text, passed) for text, passed in checks]
     if lines:
         terminalreporter.section("warplens budgets")
-        for test, text, good in lines:
-            terminalreporter.line(f"{'ok  ' if good else 'OVER'} {test}: {text}", green=good, red=not good)
+        for test, text, passed in lines:
+            terminalreporter.line(f"{'pass' if passed else 'FAIL'} {test}: {text}", green=passed, red=not passed)

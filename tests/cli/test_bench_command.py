@@ -158,40 +158,40 @@ def test_a_regression_exits_with_3(saved: str, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["{f}", "--seq-lengths", "0"], 2, "--seq-lengths 0: must be more than 0"),
-        (["{f}", "--seq-lengths", "128,-4"], 2, "--seq-lengths -4: must be more than 0"),
+        (["{f}", "--seq-lengths", "0"], 2, "--seq-lengths 0: must be greater than 0"),
+        (["{f}", "--seq-lengths", "128,-4"], 2, "--seq-lengths -4: must be greater than 0"),
         (["{f}", "--seq-lengths", "many"], 2, "--seq-lengths 'many': expected a whole number, such as 16,32"),
         (["{f}", "--seq-lengths", "16,,32"], 2, "--seq-lengths '': expected a whole number"),
-        (["{f}", "--seq-lengths", "16,16"], 2, "--seq-lengths: 16 is given twice"),
-        (["{f}", "--seq-lengths", "8", "--seq-len", "9"], 2, "seq_len is given twice"),
-        (["{f}", "--seq-lengths"], 2, "--seq-lengths: a value is missing"),
-        (["{f}", "--seq-lenghts", "8"], 2, "no option --seq-lenghts (did you mean '--seq-lengths'?)"),
-        (["{f}", "--impl", "flsh"], 2, "--impl 'flsh': no such impl (did you mean 'flash'?)"),
+        (["{f}", "--seq-lengths", "16,16"], 2, "--seq-lengths: 16 was given twice"),
+        (["{f}", "--seq-lengths", "8", "--seq-len", "9"], 2, "seq_len was given twice"),
+        (["{f}", "--seq-lengths"], 2, "--seq-lengths: expected a value"),
+        (["{f}", "--seq-lenghts", "8"], 2, "no such option --seq-lenghts (did you mean '--seq-lengths'?)"),
+        (["{f}", "--impl", "flsh"], 2, "--impl 'flsh': unknown impl (did you mean 'flash'?)"),
         (["{f}", "--dtype", "float23"], 2, "did you mean 'float32'"),
         (["{f}", "--causal", "maybe"], 2, "--causal 'maybe': expected true or false"),
-        (["{f}", "128"], 2, "Values follow an option"),
+        (["{f}", "128"], 2, "separate the values of an option by commas"),
         (["{f}", "--only", "atention"], 2, "did you mean 'attention'"),
-        (["{f}", "--device", "tpu"], 2, "device 'tpu' is not known"),
+        (["{f}", "--device", "tpu"], 2, "unknown device 'tpu'"),
         (["{f}", "--timer", "graph"], 2, "timer 'graph' needs a GPU"),
         (["{f}", "--cache", "wram"], 2, "did you mean 'warm'"),
         (["{f}", "--rel-dev", "much"], 2, "--rel-dev 'much': expected a percentage"),
-        (["{f}", "--timeout", "0"], 2, "timeout=0.0 must be more than 0"),
+        (["{f}", "--timeout", "0"], 2, "timeout=0.0: must be greater than 0"),
         (["{f}", "-o", "{r}"], 1, "already exists; pass --force"),
         (["{f}", "-o", "x.parquet"], 2, "the file name must end in .json, .csv, .md"),
-        (["nothing.py"], 1, "nothing.py: there is no such file"),
-        (["{empty}"], 1, "holds no benchmark; put @wl.benchmark"),
+        (["nothing.py"], 1, "nothing.py: no such file"),
+        (["{empty}"], 1, "contains no benchmark; decorate a function with @wl.benchmark"),
         (["{broken}"], 1, "broken.py:2: needs no_such_module, which is not installed: pip install no_such_module"),
         (["{syntax}"], 1, "syntax.py:1: SyntaxError"),
-        (["{wrong}"], 2, "wrong.py:2: <lambda>() does not take the parameter 'm'"),
-        (["{other}"], 1, "schema: this is not a benchmark's results"),
-        (["folder"], 2, "expected a .py file with @wl.benchmark"),
-        ([], 2, "name a .py file"),
+        (["{wrong}"], 2, "wrong.py:2: <lambda>() has no parameter 'm'"),
+        (["{other}"], 1, "schema: not a file of benchmark results"),
+        (["folder"], 2, "expected a .py file that contains an @wl.benchmark"),
+        ([], 2, "give a .py file"),
         (["--plot", "{f}", "-o", "plots"], 1, "attention.py: file: not JSON"),
-        (["--plot", "{other}", "-o", "plots"], 1, "schema: this is not a benchmark's results"),
+        (["--plot", "{other}", "-o", "plots"], 1, "schema: not a file of benchmark results"),
         (["--plot", "{r}"], 2, "--plot needs one output folder"),
         (["--plot", "{r}", "-o", "plots", "--format", "pgn"], 2, "did you mean 'png'"),
         (["--compare", "{r}"], 2, "requires 2 arguments"),
-        (["--compare", "{r}", "{other}"], 1, "schema: this is not a benchmark's results"),
+        (["--compare", "{r}", "{other}"], 1, "schema: not a file of benchmark results"),
         (["--compare", "{r}", "{r}", "--threshold", "x"], 2, "--threshold 'x': expected a percentage above 0"),
         (["--compare", "{r}", "{r}", "--impl", "flash"], 2, "--impl: unexpected argument"),
     ],
@@ -226,8 +226,8 @@ def test_without_a_gpu_it_says_so(
     path.write_text(FILE.replace('device="cpu", ', ""))
     assert main(["bench", str(path)]) == 1
     assert capsys.readouterr().err == (
-        "warplens: no GPU: there is no NVIDIA driver on this machine; run it where there is one; "
-        "`bench --device cpu` times functions of the CPU\n"
+        "warplens: no GPU: there is no NVIDIA driver on this machine; use a machine with a GPU, "
+        "or --device cpu to time CPU functions\n"
     )
     # Mistakes come first: they are the same on any machine.
     assert main(["bench", str(path), "--csv", "--markdown"]) == 2

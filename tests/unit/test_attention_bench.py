@@ -28,7 +28,7 @@ def test_the_parameters_are_listed_without_torch_or_a_gpu(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--seq-lengths", "0"], "must be more than 0"),
+        (["--seq-lengths", "0"], "must be greater than 0"),
         (["--seq-lengths", "many"], "a whole number"),
         (["--impl", "flahs"], "did you mean 'flash'"),
         (["--head-dim", "96"], "64"),

@@ -17,7 +17,7 @@ from warplens.bench.benchmark_job import BenchmarkJob
 from warplens.bench.cpu_backend import CpuBackend
 from warplens.bench.measurement_method import Method
 from warplens.bench.parameter_axes import spellings
-from warplens.bench.parameter_options import apply
+from warplens.bench.parameter_options import apply_options
 from warplens.bench.result_check import check, dtype_name
 from warplens.bench.results import Results
 from warplens.bench.sample_statistics import deviation, drift, median_interval, summarise, thinned
@@ -76,7 +76,7 @@ def test_a_noisy_series_times_out_and_names_the_condition(seed: int) -> None:
     series = (float(value) for value in iter(lambda: 1e6 * rng.lognormal(0, 1.0), None))
     found = sampled(series, rel_dev=0.001, timeout=0.5, max_samples=10**6)
     assert found.unmet.startswith("timeout after 0.5 s: relative deviation")
-    assert "wanted at most 0.1 %" in found.unmet
+    assert "target 0.1 %" in found.unmet
     assert 0.4e9 < found.series.sum() < 0.9e9
 
 
@@ -85,11 +85,11 @@ def test_a_noisy_series_times_out_and_names_the_condition(seed: int) -> None:
     [
         (itertools.repeat(4e8), {"timeout": 1.0}, "timeout after 1 s: 3 of at least 30 samples"),
         (itertools.repeat(1e6), {"min_time": 0.5, "timeout": 0.2}, "timeout after 0.2 s: 0.2 s of at least 0.5 s"),
-        (itertools.cycle([1e6, 2e6]), {"max_samples": 200}, "200 samples taken: relative deviation 33.3 %, wanted"),
+        (itertools.cycle([1e6, 2e6]), {"max_samples": 200}, "200 samples taken: relative deviation 33.3 %, target"),
         (
             (1e6 * 1.002**n for n in itertools.count()),
             {"max_samples": 40, "min_samples": 40, "rel_dev": 0.0152},
-            "40 samples taken: drift: the last quarter 6.2% slower than the first",
+            "40 samples taken: drift: the last quarter is 6.2% slower than the first",
         ),
     ],
 )  # fmt: skip
@@ -160,14 +160,14 @@ def test_throttling_names_its_evidence() -> None:
     steady, slowing = np.full(100, 10.0), np.repeat([10.0, 11.0], 50)
     assert throttled([Reading(1980.0), Reading(1965.0)], steady) == ""
     assert throttled([Reading(1980.0), Reading(1500.0, ("the power limit",))], steady) == (
-        "SM clock fell from 1,980 to 1,500 MHz, held back by the power limit (NVML)"
+        "SM clock fell from 1,980 to 1,500 MHz, throttled by the power limit (NVML)"
     )
     assert throttled([Reading(1500.0, ("the temperature limit",))], steady).startswith(
-        "SM clock at 1,500 MHz, held back"
+        "SM clock at 1,500 MHz, throttled by"
     )
     assert throttled([], steady) == ""
     assert throttled([], slowing) == (
-        "the last quarter of the samples is 10.0% slower than the first (timing series; no clock to read)"
+        "the last quarter of the samples is 10.0% slower than the first (the clock could not be read)"
     )
 
 
@@ -197,13 +197,13 @@ def test_nan_inf_and_shapes_are_problems() -> None:
         assert check(wrong, right, 1.0, wide).problem == f"2 of 10 values are {name}"
         assert check(wrong, None, 1.0, wide).problem == f"2 of 10 values are {name}"
         assert check(wrong, wrong, 1.0, wide).problem == ""
-        expected = "2 of 10 values differ from a reference of NaN or Inf"
+        expected = "2 of 10 values differ where the reference is NaN or Inf"
         assert check(right, wrong, 1.0, wide).problem == expected
         assert check(-wrong, wrong, 1.0, wide).problem == (expected if bad == -np.inf else "")
     assert check(right, right[:5], 1.0, wide).problem == "shape (10,), but the reference has (5,)"
     assert check((right, 2 * right), (right, right), 0.1, wide).problem == "result 1: relative error 0.5, allowed 0.1"
-    assert check((right, right), right, 0.1, wide).problem == "2 results, but the reference has 1"
-    assert check(None, right, 0.1, wide).problem == "nothing was returned to compare with the reference"
+    assert check((right, right), right, 0.1, wide).problem == "2 results, but 1 in the reference"
+    assert check(None, right, 0.1, wide).problem == "the function returned None, but there is a reference"
     assert check("text", None, 0.1, wide).problem == ""
     assert "a str cannot be compared" in check("text", right, 0.1, wide).problem
 
@@ -261,7 +261,7 @@ def test_every_kind_of_row() -> None:
         "late": ("oom", "out of memory"),
         "raises": ("failed", "ZeroDivisionError: integer division or modulo by zero"),
         "skips": ("skipped", "not for this size"),
-        "nothing": ("failed", "UsageError: make() returned NoneType: expected a wl.Case"),
+        "nothing": ("failed", "UsageError: make() returned NoneType; expected a wl.Case"),
     }
     twice = found.row(n=3, impl="twice")
     assert (twice.median_ns, twice.speedup, twice.unmet) == (1500.0, 2.0, "")
@@ -286,7 +286,7 @@ def test_a_result_that_is_right_only_once_is_wrong() -> None:
 
     (row,) = run(make, clock)
     assert row.status == "wrong"
-    assert row.note.startswith("right at first, then relative error")
+    assert row.note.startswith("right in the first call, but after timing: relative error")
 
 
 def test_a_reference_out_of_memory_leaves_the_row_unchecked_and_says_so() -> None:
@@ -390,8 +390,8 @@ def test_parameters_from_python_replace_the_declared_ones() -> None:
     ]  # fmt: skip
     assert isinstance(bench(1, "a", False), wl.Case)
     for wrong, message in [
-        ({"m": 1}, "no parameter 'm'"), ({"impl": "c"}, "no such impl"), ({"n": 0}, "must be more than 0"),
-        ({"n": []}, "no values"), ({"n": [5, 5]}, "5 is given twice"),
+        ({"m": 1}, "no parameter 'm'"), ({"impl": "c"}, "unknown impl"), ({"n": 0}, "must be greater than 0"),
+        ({"n": []}, "the list of values is empty"), ({"n": [5, 5]}, "5 was given twice"),
     ]:  # fmt: skip
         with pytest.raises(UsageError, match=message):
             bench.choose(wrong)
@@ -400,16 +400,16 @@ def test_parameters_from_python_replace_the_declared_ones() -> None:
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"x": "m"}, r"does not take the parameter 'm'"),
+        ({"x": "m"}, r"has no parameter 'm'"),
         ({"lines": {"impl": ["a"], "kind": ["b"]}}, "expected one parameter"),
-        ({"lines": {"impl": ["a"]}, "baseline": "c"}, "baseline 'c': no such line"),
+        ({"lines": {"impl": ["a"]}, "baseline": "c"}, "baseline 'c': not one of the lines"),
         ({"fixed": {"n": 1}}, "declared twice"),
         ({"choices": {"dtpe": ["f"]}}, "choices: no parameter 'dtpe'"),
-        ({"choices": {"impl": ["b"]}, "fixed": {"impl": "c"}}, "impl 'c': no such impl"),
-        ({}, "takes 'impl', which x, lines and fixed do not declare"),
-        ({"values": []}, "no values"),
+        ({"choices": {"impl": ["b"]}, "fixed": {"impl": "c"}}, "impl 'c': unknown impl"),
+        ({}, "requires 'impl', which is not declared in x, lines or fixed"),
+        ({"values": []}, "the list of values is empty"),
         ({"values": 3}, "expected a list"),
-        ({"device": "gpu"}, "device 'gpu' is not known"),
+        ({"device": "gpu"}, "unknown device 'gpu'"),
         ({"rel_dve": 1}, "did you mean 'rel_dev'"),
         ({"timer": "event"}, "did you mean 'events'"),
         ({"min_samples": 1}, "expected 2 <= min <= max"),
@@ -426,7 +426,7 @@ def test_a_wrong_declaration_is_refused_where_it_stands(declared: dict[str, Any]
 def test_wrong_cases_are_refused() -> None:
     for wrong, message in [
         ({}, "give fn="),
-        ({"fn": 3}, "cannot be called"),
+        ({"fn": 3}, "is not callable"),
         ({"fn": print, "flops": -1}, "flops=-1"),
         ({"fn": print, "bytes": np.inf}, "bytes=inf"),
     ]:
@@ -445,10 +445,10 @@ def test_a_parameter_named_like_an_option_of_the_verb_has_its_own() -> None:
         lambda n, device: wl.Case(lambda: None)
     )
     own = ["--device", "--timeout"]
-    (chosen,) = apply([bench], ["--n=2,4", "--param-device", "b"], own)
+    (chosen,) = apply_options([bench], ["--n=2,4", "--param-device", "b"], own)
     assert [tuple(case.values()) for case in chosen.cases()] == [(2, "b"), (4, "b")]
-    with pytest.raises(UsageError, match="no option --device"):
-        apply([bench], ["--device", "b"], own)
+    with pytest.raises(UsageError, match="no such option --device"):
+        apply_options([bench], ["--device", "b"], own)
 
 
 def test_one_option_sets_the_parameter_of_every_benchmark_that_has_it() -> None:
@@ -456,7 +456,7 @@ def test_one_option_sets_the_parameter_of_every_benchmark_that_has_it() -> None:
         wl.benchmark(x=x, values=[1], device="cpu")(make)
         for x, make in (("n", lambda n: wl.Case(lambda: None)), ("m", lambda m: wl.Case(lambda: None)))
     )
-    chosen = apply([first, first, second], ["--n", "7"])
+    chosen = apply_options([first, first, second], ["--n", "7"])
     assert [one.x.values for one in chosen] == [(7,), (7,), (1,)]
     with pytest.raises(UsageError, match="two benchmarks are called '<lambda>'"):
         BenchmarkJob([first, second], backend=CpuBackend(Clock()))

@@ -187,10 +187,10 @@ def test_a_broken_context_is_noticed(torch: FakeTorch) -> None:
 
 
 def test_what_cannot_be_measured_is_refused(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="'clock' is for the CPU"):
+    with pytest.raises(UsageError, match="'clock' is only supported on the CPU"):
         CudaBackend().resolve(Method(timer="clock"))
     torch.cuda.is_available = lambda: False
-    with pytest.raises(WarplensError, match="no GPU: this torch cannot use the NVIDIA H200"):
+    with pytest.raises(WarplensError, match="no GPU: the installed torch cannot use the NVIDIA H200"):
         CudaBackend()
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(WarplensError, match="need torch: pip install torch"):

@@ -95,7 +95,7 @@ def test_any_row_survives_the_round_trip(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda it: it.update(schema="other"), "schema: this is not a benchmark's results"),
+        (lambda it: it.update(schema="other"), "schema: not a file of benchmark results"),
         (lambda it: it.update(version=99), "version: is 99; this warplens reads version 1"),
         (lambda it: it.pop("rows"), "rows: expected list, found NoneType"),
         (lambda it: it["rows"][2].pop("line"), r"rows\[2\]\.line: is missing"),
@@ -177,7 +177,7 @@ def test_remarks_say_what_one_must_know_of_a_number() -> None:
     assert remarks(plain) == ""
     doubtful = replace(plain, unmet="timeout after 1 s: drift", throttled="SM clock at 1,500 MHz (NVML)", of_roof=1.3)
     assert [part.split(":")[0] for part in remarks(doubtful).split("; ")] == [
-        "not settled",
+        "not converged",
         "above the roof",
         "throttled",
     ]
@@ -304,9 +304,9 @@ def test_cases_of_one_side_and_other_machines_are_told() -> None:
     found = compare(old, new)
     assert Counter(one.verdict for one in found) == {"same": 6, "gone": 2, "new": 1}
     assert set(found.warnings) == {
-        "device was NVIDIA H200, is NVIDIA H100",
-        "attn was measured with timer events, is with graph",
-        "the run after was interrupted: it has not all its cases",
+        "device changed from NVIDIA H200 to NVIDIA H100",
+        "timer of attn changed from events to graph",
+        "the run after was interrupted; some cases are missing",
     }
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["verdict"] == "same"
     with pytest.raises(WarplensError, match="no case in common"):

@@ -74,11 +74,11 @@ def test_slow():
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*warplens: load.p95_cycles is 1,000, at most 900 allowed",
+            "*warplens: load.p95_cycles is 1,000 (allowed: at most 900)",
             "*warplens budgets*",
-            "ok * test_it.py::test_fast: load.p95_cycles is 800, at most 900 allowed",
-            "ok * test_it.py::test_fast: load.count is 10, at least 10 allowed",
-            "OVER test_it.py::test_slow: load.p95_cycles is 1,000, at most 900 allowed",
+            "pass test_it.py::test_fast: load.p95_cycles is 800 (allowed: at most 900)",
+            "pass test_it.py::test_fast: load.count is 10 (allowed: at least 10)",
+            "FAIL test_it.py::test_slow: load.p95_cycles is 1,000 (allowed: at most 900)",
         ]
     )
 
@@ -104,7 +104,7 @@ def test_forgot(warplens):
 """,
     )
     result.assert_outcomes(passed=1, failed=2)
-    result.stdout.fnmatch_lines(["*load.p50 is 700, at most 600 allowed", "*the test profiled nothing"])
+    result.stdout.fnmatch_lines(["*load.p50 is 700 (allowed: at most 600)", "*the test profiled nothing"])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_failing_test_fails_with_its_own_error(pytester: pytest.Pytester) -> N
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*assert 1 == 2*"])
-    result.stdout.no_fnmatch_line("*at most 1 allowed*")
+    result.stdout.no_fnmatch_line("*allowed: at most 1)*")
 
 
 def test_without_a_gpu_tests_are_skipped_with_the_reason(

@@ -1,4 +1,4 @@
-"""Benchmarks: sweeps of cases that are timed until they are known well enough, and checked in the same run."""
+"""Benchmarks: sweeps over cases that are timed until the median is precise enough, and checked in the same run."""
 
 from warplens.bench.benchmark_case import Case as Case
 from warplens.bench.benchmark_decorator import Benchmark as Benchmark

@@ -1,4 +1,4 @@
-"""What runs the cases: the same few operations on a GPU and on the CPU."""
+"""The interface of the devices that run cases: a GPU or the CPU."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ Call = Callable[[], Any]
 
 
 class Backend(Protocol):
-    """Where cases run. `name` is cuda or cpu; `device` what it calls itself."""
+    """A device that runs cases. `name` is cuda or cpu; `device` is the model name."""
 
     name: str
     device: str
 
     def resolve(self, method: Method) -> Method:
-        """The method with every `auto` decided, refused where this backend cannot."""
+        """Return the method with every `auto` replaced; raise an error for a setting this backend does not support."""
 
     def facts(self) -> dict[str, Any]:
-        """What a reader of the results needs to know of the device."""
+        """Return properties of the device to store with the results."""
 
     def seconds(self) -> float:
-        """The clock of warm-up and timeout."""
+        """Return the current time, for warm-up and timeout."""
 
     def input_sets(self, arguments: tuple[Any, ...]) -> int:
-        """How many sets of inputs of this size outgrow the cache."""
+        """Return how many sets of inputs of this size exceed the cache."""
 
     def copy(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Another set of inputs with the same values."""
+        """Copy a set of inputs."""
 
     def prepare(self, calls: Sequence[Call], method: Method) -> Sequence[Call]:
-        """The calls as they will be timed: as they are, or as graphs."""
+        """Return the calls in the form to be timed: unchanged, or captured as graphs."""
 
     def sample(self, calls: Sequence[Call], method: Method) -> list[float]:
-        """Nanoseconds of each of these calls."""
+        """Time each of these calls, in ns."""
 
     def memory(self) -> int | None:
-        """Bytes in use now, and from now on the peak starts anew."""
+        """Return the bytes in use now, and reset the peak."""
 
     def peak(self) -> int | None:
-        """The most bytes in use since `memory()`."""
+        """Return the peak of the bytes in use since `memory()`."""
 
     def clocks(self) -> list[Reading]:
-        """The device's clock as read under load since this was last asked; empty where nothing tells."""
+        """Return the clock readings under load since the last call; empty if the clock cannot be read."""
 
     def wide(self, result: Any) -> Any:
-        """A result as float64, in whatever library computes with it."""
+        """Convert a result to float64, in the library that compares it."""
 
     def recover(self) -> str:
-        """Give memory back after a failure; the reason when nothing can run any more."""
+        """Free memory after a failure; return the reason if no further case can run, else an empty string."""
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error of torch, CuPy, the driver or Python says that memory ran out."""
+    """Whether this error, from torch, CuPy, the driver or Python, means out of memory."""
     named = {kind.__name__ for kind in type(error).__mro__}
     return bool(named & {"MemoryError", "OutOfMemoryError"}) or "out of memory" in str(error).lower()

@@ -1,4 +1,4 @@
-"""`@wl.benchmark`: a function of parameters that returns a case becomes a sweep over them."""
+"""`@wl.benchmark`: turn a function that returns a case into a sweep over its parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from warplens.analyse.result import plain
 from warplens.bench.benchmark_case import Case
-from warplens.bench.parameter_axes import Axis, pick
+from warplens.bench.parameter_axes import Axis, replace_values
 from warplens.bench.results import Results, Sweep
 from warplens.errors import UsageError, did_you_mean
 
@@ -19,7 +19,7 @@ DEVICES = ("cuda", "cpu")
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A sweep: the function that makes each case, and the axes. Calling it calls the function."""
+    """A sweep: the function that creates each case, and its parameters. Calling it calls the function."""
 
     make: Callable[..., Case]
     name: str
@@ -44,20 +44,23 @@ class Benchmark:
         return Sweep(self.name, self.x.name, line, tuple(axis.name for axis in self.fixed), self.baseline, self.title)
 
     def run(self, axes: Mapping[str, Any] | None = None, *, device: str | None = None, **method: Any) -> Results:
-        """Measure every combination. `axes` replaces values (`{"seq_len": [1024, 2048], "head_dim": 128}`); `device`
-        is cuda or cpu; the rest are settings of `warplens.bench.Method`, such as `timer="graph"` or `rel_dev=0.01`."""
+        """Measure every combination of parameters.
+
+        `axes` replaces values, for example `{"seq_len": [1024, 2048], "head_dim": 128}`. `device` is cuda or cpu. The
+        other arguments are settings of `warplens.bench.Method`, such as `timer="graph"` or `rel_dev=0.01`.
+        """
         from warplens.bench.benchmark_job import run
 
         return run([self.choose(axes or {})], device=device, **method)
 
     def choose(self, chosen: Mapping[str, Any]) -> Benchmark:
-        """The same benchmark with other values of its parameters."""
-        x, *rest = pick(self.axes, chosen)
+        """Return this benchmark with other values of its parameters."""
+        x, *rest = replace_values(self.axes, chosen)
         line = rest.pop(0) if self.line else None
         return replace(self, x=x, line=line, fixed=tuple(rest))
 
     def cases(self) -> Iterator[dict[str, Any]]:
-        """Each combination of parameters: the lines of one x follow each other, so that they meet the same clocks."""
+        """Yield each combination of parameters; lines with the same x are adjacent, to run at similar clocks."""
         outer = [*self.fixed, self.x, *((self.line,) if self.line else ())]
         for values in itertools.product(*(axis.values for axis in outer)):
             given = dict(zip((axis.name for axis in outer), values, strict=True))
@@ -76,21 +79,24 @@ def benchmark(
     device: str = "cuda",
     **method: Any,
 ) -> Callable[[Callable[..., Case]], Benchmark]:
-    """Make a sweep of a function that returns a `wl.Case`.
+    """Turn a function that returns a `wl.Case` into a sweep over its parameters.
 
-    - `x`, `values`: the main axis; `lines`: one more axis, one line of a plot per value; `fixed`: all other
-      parameters with their usual value. Each one is an option of `warplens bench FILE.py`.
-    - `choices`: the only values a fixed parameter may take. A line's are always the ones declared.
-    - `baseline`: the line that the others' speed-up refers to.
-    - `device`: `cpu` for functions that run on the CPU. The rest are settings of `warplens.bench.Method`.
+    - `x`, `values`: the parameter on the x axis and its values.
+    - `lines`: a second parameter, with one line in the plots per value.
+    - `fixed`: all other parameters with their default values. Every parameter is an option of `warplens bench FILE.py`.
+    - `choices`: the allowed values of a fixed parameter. The parameter of `lines` only takes its declared values.
+    - `baseline`: the line that speed-ups are relative to.
+    - `device`: `cpu` for functions that run on the CPU.
 
-    Import torch inside the function rather than at the top of the file: then `--list` and mistakes on the command line
-    are answered at once, on any machine.
+    The other arguments are settings of `warplens.bench.Method`.
+
+    Import torch inside the function rather than at the top of the file, so that `--list` and usage errors are fast and
+    work on any machine.
     """
     from warplens.bench.measurement_method import Method
 
     if device not in DEVICES:
-        raise UsageError(f"device {device!r} is not known{did_you_mean(device, DEVICES)}")
+        raise UsageError(f"unknown device {device!r}{did_you_mean(device, DEVICES)}")
     Method.named(**method)
     allowed = {name: tuple(listed) for name, listed in (choices or {}).items()}
     if lines is not None and len(lines) != 1:
@@ -101,14 +107,13 @@ def benchmark(
     names = [axis.name for axis in (main, *((line,) if line else ()), *others)]
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice:
-        raise UsageError(f"parameter {twice!r} is declared twice, among x, lines and fixed")
+        raise UsageError(f"parameter {twice!r} is declared twice in x, lines and fixed")
     for name in allowed:
         if name not in names:
             raise UsageError(f"choices: no parameter {name!r}{did_you_mean(name, names)}")
     if baseline is not None and (line is None or baseline not in line.values):
-        raise UsageError(
-            f"baseline {baseline!r}: no such line{did_you_mean(str(baseline), map(str, line.values if line else ()))}"
-        )
+        known = map(str, line.values if line else ())
+        raise UsageError(f"baseline {baseline!r}: not one of the lines{did_you_mean(str(baseline), known)}")
 
     def wrap(make: Callable[..., Case]) -> Benchmark:
         _check_signature(make, names)
@@ -120,23 +125,23 @@ def benchmark(
 
 
 def _axis(name: str, values: Sequence[Any], allowed: Mapping[str, tuple[Any, ...]]) -> Axis:
-    listed = plain(values)  # numpy's numbers as Python's own, which the command line can compare with
+    listed = plain(values)  # numpy scalars become Python numbers, which compare equal to parsed ones
     if isinstance(listed, str) or not isinstance(listed, Sequence):
         raise UsageError(f"{name}: values={values!r}: expected a list of values")
     return Axis(name, tuple(listed), allowed.get(name, ()))
 
 
 def _check_signature(make: Callable[..., Case], names: Sequence[str]) -> None:
-    """The function must take what is declared and nothing more."""
+    """Raise an error unless the function's parameters match the declared ones."""
     parameters = inspect.signature(make).parameters.values()
     where = getattr(make, "__name__", "the benchmark")
     if not any(one.kind is one.VAR_KEYWORD for one in parameters):
-        taken = [one.name for one in parameters]
+        accepted = [one.name for one in parameters]
         for name in names:
-            if name not in taken:
-                raise UsageError(f"{where}() does not take the parameter {name!r}{did_you_mean(name, taken)}")
+            if name not in accepted:
+                raise UsageError(f"{where}() has no parameter {name!r}{did_you_mean(name, accepted)}")
     for one in parameters:
         required = one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
         if required and one.name not in names:
             hint = did_you_mean(one.name, names)
-            raise UsageError(f"{where}() takes {one.name!r}, which x, lines and fixed do not declare{hint}")
+            raise UsageError(f"{where}() requires {one.name!r}, which is not declared in x, lines or fixed{hint}")

@@ -1,4 +1,4 @@
-"""Find the benchmarks in a Python file."""
+"""Load the benchmarks of a Python file."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from warplens.errors import UsageError, WarplensError, did_you_mean
 
 
 def load_benchmarks(path: str) -> list[Benchmark]:
-    """Run a file as a module and return its benchmarks, in the order they were written."""
+    """Execute a file as a module and return its benchmarks in the order of definition."""
     file = Path(path)
     if not file.is_file():
-        raise WarplensError(f"{file}: there is no such file")
+        raise WarplensError(f"{file}: no such file; check the path")
     spec = importlib.util.spec_from_file_location(f"_warplens_bench_{file.stem}", file)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{file}: not a Python file; a benchmark is a .py file with @wl.benchmark in it")
+        raise UsageError(f"{file}: not a Python file; give a .py file that contains an @wl.benchmark")
     module = importlib.util.module_from_spec(spec)
-    # As when Python runs a file: its neighbours can be imported, and pickling or dataclasses find the module.
+    # As Python does for a script: modules in its folder can be imported, and pickle and dataclasses find the module.
     sys.path.insert(0, str(file.parent.resolve()))
     sys.modules[spec.name] = module
     try:
@@ -37,21 +37,23 @@ def load_benchmarks(path: str) -> list[Benchmark]:
     found = [value for value in vars(module).values() if isinstance(value, Benchmark)]
     unique = list({id(one): one for one in found}.values())
     if not unique:
-        raise WarplensError(f"{file}: holds no benchmark; put @wl.benchmark(x=..., values=[...]) above a function")
+        raise WarplensError(
+            f"{file}: contains no benchmark; decorate a function with @wl.benchmark(x=..., values=[...])"
+        )
     return unique
 
 
-def choose(benchmarks: list[Benchmark], only: tuple[str, ...]) -> list[Benchmark]:
-    """Those named, or all."""
+def select_benchmarks(benchmarks: list[Benchmark], only: tuple[str, ...]) -> list[Benchmark]:
+    """Return the benchmarks with these names, or all if no names are given."""
     known = [one.name for one in benchmarks]
     for name in only:
         if name not in known:
-            raise UsageError(f"--only {name}: no such benchmark{did_you_mean(name, known)}")
+            raise UsageError(f"--only {name}: unknown benchmark{did_you_mean(name, known)}")
     return [one for one in benchmarks if not only or one.name in only]
 
 
 def _line(error: BaseException, file: Path) -> str:
-    """`:12`, the line of the file that failed."""
+    """Return the line of the file that failed, as `:12`."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f":{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

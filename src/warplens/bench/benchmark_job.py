@@ -1,4 +1,4 @@
-"""Run benchmarks case by case and put the rows together."""
+"""Run benchmarks case by case and collect the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(
     on_row: Callable[[ResultRow], None] | None = None,
     **method: Any,
 ) -> Results:
-    """Measure every case of these benchmarks. `measured` are ceilings from `warplens roofline --measure`."""
+    """Measure every case of these benchmarks. `measured` are peaks from `warplens roofline --measure`."""
     job = BenchmarkJob(benchmarks, device=device, measured=measured, **method)
     for row in job:
         if on_row is not None:
@@ -36,7 +36,7 @@ def run(
 
 
 class BenchmarkJob:
-    """A run that can be looked at while it goes on: iterating measures, `results()` is what is there so far."""
+    """A run in progress: iterating measures the cases, and `results()` returns the rows measured so far."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class BenchmarkJob:
         names = [one.name for one in benchmarks]
         twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
         if twice:
-            raise UsageError(f"two benchmarks are called {twice!r}: give their functions different names")
+            raise UsageError(f"two benchmarks are called {twice!r}; give their functions different names")
         self.backend = backend or open_backend(device or _device_of(benchmarks))
         self.benchmarks, self._measured = tuple(benchmarks), measured
         self.methods = {
@@ -80,7 +80,7 @@ class BenchmarkJob:
                 yield row
 
     def results(self) -> Results:
-        """The rows measured so far, with speed-ups."""
+        """Return the rows measured so far, with speed-ups."""
         sweeps = tuple(replace(one.sweep, method=asdict(self.methods[one.name])) for one in self.benchmarks)
         complete = len(self.rows) == self.total
         return with_speedups(Results(sweeps, tuple(self.rows), self._facts, self.roofs, complete))
@@ -95,7 +95,7 @@ class BenchmarkJob:
 
 
 def open_backend(name: str) -> Backend:
-    """The backend of `cuda` or `cpu`; an error with the remedy where it cannot work."""
+    """Return the backend `cuda` or `cpu`; raise an error with a remedy if it is not available."""
     if name == "cpu":
         from warplens.bench.cpu_backend import CpuBackend
 
@@ -104,7 +104,7 @@ def open_backend(name: str) -> Backend:
         from warplens.bench.cuda_backend import CudaBackend
 
         return CudaBackend()
-    raise UsageError(f"device {name!r} is not known{did_you_mean(name, DEVICES)}")
+    raise UsageError(f"unknown device {name!r}{did_you_mean(name, DEVICES)}")
 
 
 def _device_of(benchmarks: Sequence[Benchmark]) -> str:
@@ -112,6 +112,6 @@ def _device_of(benchmarks: Sequence[Benchmark]) -> str:
     if len(named) > 1:
         cpu = next(one.name for one in benchmarks if one.device == "cpu")
         raise UsageError(
-            f"some benchmarks are for the GPU and {cpu!r} for the CPU: run one with --only, or give --device"
+            f"{cpu!r} is declared for the CPU, other benchmarks for the GPU; select one with --only, or give --device"
         )
     return named.pop() if named else "cuda"

@@ -1,4 +1,4 @@
-"""One call of a case, profiled: what went on inside the kernel that the benchmark timed."""
+"""Profile one call of a benchmark's case, and diagnose it together with the measured result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from warplens.trace.model import Trace
 def profile_case(
     make: Callable[..., Case], params: Mapping[str, Any], path: str | os.PathLike[str] | None = None, **options: Any
 ) -> Trace:
-    """The trace of one call after a first one, which compiled and warmed what there is to."""
+    """Return the trace of one call, after a first call that compiles and warms up."""
     case = make(**params)
     if case.fn is None:
-        raise UsageError(f"this combination is not measured: {case.skip}")
+        raise UsageError(f"this combination is skipped: {case.skip}")
     arguments = case.arguments()
     case.fn(*arguments)
     with Profile(path, **options) as profile:
@@ -33,18 +33,18 @@ def profile_case(
 
 
 def diagnose_row(trace: Trace, row: ResultRow, kernel: str | None = None, **more: Any) -> Diagnosis:
-    """The diagnosis of a benchmark's row: its declared work, its time without marks, and what its check said."""
+    """Diagnose a row with its declared work, its time without marks and the outcome of its check."""
     lives = Lives.of(trace)
     longest = max(lives.kernels, key=lambda name: lives.kernel_ns(name) * len(lives.kernels[name]), default=None)
     compared = row.tolerance is not None or row.status == "wrong"
-    # A call may be several kernels and the time between them; only the whole of it is compared with the work.
-    alone = len(trace.meta.launches) == 1
+    # The declared work is that of a whole call; its time applies to the kernel only if the call is one launch.
+    one_launch = len(trace.meta.launches) == 1
     rated = row.dtype in DTYPES
     given = Given(
         flops=row.flops if rated else None,
         bytes=row.bytes,
         dtype=row.dtype if rated else "fp32",
-        time_ns=row.median_ns if alone else None,
+        time_ns=row.median_ns if one_launch else None,
         checked=Checked(row.note if row.status == "wrong" else "", row.error, row.tolerance) if compared else None,
         **more,
     )

@@ -1,4 +1,4 @@
-"""One case from its parameters to its row: made, checked, weighed, timed and placed under the roof."""
+"""Measure one case: create it, check its result, measure memory and time, and compare it with the roof."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from warplens.bench.throttle import throttled
 from warplens.errors import UsageError
 
 Roof = Callable[[str], "Ceilings | None"]
-"""The roof for a type, None where it is not known."""
+"""A function that returns the roof for a type, or None if it is unknown."""
 
-_FEWEST_WARM = 3
+_MIN_WARMUP_CALLS = 3
 
 
 @dataclass(frozen=True)
 class CaseMeasurement:
-    """Measures cases on one backend in one way."""
+    """Measures cases on one backend with one method."""
 
     backend: Backend
     method: Method
     roof: Roof
 
     def row(self, make: Callable[..., Case], empty: ResultRow) -> ResultRow:
-        """The row of `make(**params)`. Whatever goes wrong in a case is that row's news; the next case still runs."""
+        """Measure `make(**params)`. An error is stored in the row, so that the next case still runs."""
         try:
             return self._row(make, empty)
         except Exception as error:
@@ -47,7 +47,7 @@ class CaseMeasurement:
         before = self.backend.memory()
         case = make(**empty.params)
         if not isinstance(case, Case):
-            raise UsageError(f"{empty.benchmark}() returned {type(case).__name__}: expected a wl.Case")
+            raise UsageError(f"{empty.benchmark}() returned {type(case).__name__}; expected a wl.Case")
         if case.skip or case.fn is None:
             return replace(empty, status="skipped", note=case.skip)
         work, arguments = case.fn, case.arguments()
@@ -72,7 +72,7 @@ class CaseMeasurement:
         problem = verdict.problem
         if not problem:
             verdict = check(calls[0](), reference, tolerance, self.backend.wide)
-            problem = f"right at first, then {verdict.problem}" if verdict.problem else ""
+            problem = f"right in the first call, but after timing: {verdict.problem}" if verdict.problem else ""
         series = measured.series
         row = replace(
             empty,
@@ -96,7 +96,7 @@ class CaseMeasurement:
         return self._placed(replace(row, **times))
 
     def _reference(self, case: Case, arguments: tuple[Any, ...]) -> tuple[Any, str]:
-        """What the result should be, made before the first call can change its inputs; and why there is none."""
+        """Compute the reference before the first call can change the inputs; return it and why it is missing, if so."""
         if not callable(case.reference):
             return case.reference, ""
         try:
@@ -108,7 +108,7 @@ class CaseMeasurement:
             return None, "not checked: the reference ran out of memory"
 
     def _extra(self, call: Call) -> int | None:
-        """Memory that one call takes beyond what was there before it."""
+        """Return the additional memory that one call uses at its peak."""
         before = self.backend.memory()
         result = call()
         peak = self.backend.peak()
@@ -128,7 +128,7 @@ class CaseMeasurement:
         for number, call in enumerate(itertools.cycle(calls), 1):
             self.backend.sample([call], self.method)
             spent = self.backend.seconds() - begin
-            if spent >= self.method.timeout or (spent >= self.method.warmup and number >= _FEWEST_WARM):
+            if spent >= self.method.timeout or (spent >= self.method.warmup and number >= _MIN_WARMUP_CALLS):
                 return
 
     def _placed(self, row: ResultRow) -> ResultRow:
@@ -140,7 +140,7 @@ class CaseMeasurement:
             "gbps": row.bytes / time if row.bytes else None,
         }
         roof = self.roof(row.dtype)
-        # No compute roof is that of a type without one, such as int64; the memory's is everyone's.
+        # A type without a compute peak, such as int64, is compared with the memory peak only.
         flops = row.flops if roof and roof.dtype == row.dtype else None
         if roof is None or not (flops or row.bytes):
             return replace(row, **rates)

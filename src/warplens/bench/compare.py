@@ -1,4 +1,4 @@
-"""Whether a benchmark got worse: two results, case by case, with what their samples' spread allows to say."""
+"""Compare two benchmark results case by case, taking the noise of their samples into account."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from warplens.errors import UsageError, WarplensError
 THRESHOLD = 0.05
 CONFIDENCE = 0.99
 VERDICTS = ("worse", "better", "unsure", "same", "new", "gone")
-_BLOCKS, _FEWEST = 16, 6
-_MEDIAN = math.sqrt(math.pi / 2)
-"""A median is less certain than a mean by this much, where the stretches are as short as one sample."""
-_CLOCK = 0.03
-_LEAST = 1.25
-"""What a series counts for that is one slow drift: its spread still says how far it goes."""
-_ENDLESS = 20.0
-"""Beyond e to this times, an interval says nothing."""
+_CHUNKS, _MIN_SAMPLES = 16, 6
+_MEDIAN_FACTOR = math.sqrt(math.pi / 2)
+"""Standard error of a median relative to that of a mean, for normal samples."""
+_CLOCK_CHANGE = 0.03
+"""Note a change of the SM clock beyond this share."""
+_MIN_INDEPENDENT = 1.25
+"""Least number of independent samples to assume for a series that only drifts."""
+_MAX_LOG_REACH = 20.0
+"""Intervals wider than exp(this) are treated as infinite."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """One case. `interval` is the relative change of its median time (None where one side has no time).
+class CaseChange:
+    """The change of one case. `interval` is the relative change of its median time, None if one side was not timed.
 
-    - worse, better: beyond the threshold, and the noise alone does not explain it; or it is not right any more.
-    - same: the whole interval lies within the threshold. unsure: everything else.
-    - new, gone: only one of the results has this case.
+    - worse, better: the change exceeds the threshold and the noise; or the case stopped or started to work.
+    - same: the whole interval lies within the threshold.
+    - unsure: everything else.
+    - new, gone: only one of the results contains this case.
     """
 
     benchmark: str
@@ -53,22 +55,22 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every case of either results; `warnings` say what else differs between the two runs."""
+    """The changes of all cases; `warnings` say what else differs between the two runs."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[CaseChange, ...]
     threshold: float
     confidence: float
     warnings: tuple[str, ...]
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[CaseChange]:
         return iter(self.changes)
 
-    def having(self, verdict: str) -> list[Change]:
+    def having(self, verdict: str) -> list[CaseChange]:
         return [change for change in self.changes if change.verdict == verdict]
 
     @property
     def verdict(self) -> str:
-        """The first of worse, better, unsure, same that any case has."""
+        """The first verdict, in the order of VERDICTS, that any case has."""
         seen = {change.verdict for change in self.changes}
         return next((verdict for verdict in VERDICTS if verdict in seen), "same")
 
@@ -84,13 +86,18 @@ class Comparison:
 def compare(
     before: Results, after: Results, *, threshold: float = THRESHOLD, confidence: float = CONFIDENCE
 ) -> Comparison:
-    """Compare two results: `threshold` is the change that matters, as a share; `confidence` holds for all cases."""
+    """Compare two results.
+
+    `threshold` is the smallest relative change that counts as better or worse; `confidence` is for all cases together.
+    """
     if not threshold > 0 or not 0 < confidence < 1:
-        raise UsageError(f"threshold={threshold}, confidence={confidence}: expected a share above 0 and one below 1")
+        raise UsageError(
+            f"threshold={threshold}, confidence={confidence}: expected a threshold above 0 and a confidence in 0..1"
+        )
     old, new = ({_key(row): row for row in one.rows} for one in (before, after))
     shared = [key for key in old if key in new]
     if not shared:
-        raise WarplensError("the two results have no case in common: nothing to compare")
+        raise WarplensError("the two results have no case in common; there is nothing to compare")
     each = 1 - (1 - confidence) / len(shared)
     changes = []
     for key in dict.fromkeys([*old, *new]):
@@ -99,13 +106,13 @@ def compare(
         else:
             row = old.get(key) or new[key]
             was, now = (row.median_ns, None) if key in old else (None, row.median_ns)
-            changes.append(Change(row.benchmark, row.params, "gone" if key in old else "new", was, now, None))
+            changes.append(CaseChange(row.benchmark, row.params, "gone" if key in old else "new", was, now, None))
     return Comparison(tuple(changes), threshold, confidence, tuple(_warnings(before, after)))
 
 
-def _change(old: ResultRow, new: ResultRow, threshold: float, confidence: float) -> Change:
-    def made(verdict: str, interval: Interval | None = None, note: str = "") -> Change:
-        return Change(new.benchmark, new.params, verdict, old.median_ns, new.median_ns, interval, note)
+def _change(old: ResultRow, new: ResultRow, threshold: float, confidence: float) -> CaseChange:
+    def made(verdict: str, interval: Interval | None = None, note: str = "") -> CaseChange:
+        return CaseChange(new.benchmark, new.params, verdict, old.median_ns, new.median_ns, interval, note)
 
     if new.status != old.status and "skipped" in (old.status, new.status):
         return made("gone" if new.status == "skipped" else "new", None, new.note)
@@ -116,10 +123,10 @@ def _change(old: ResultRow, new: ResultRow, threshold: float, confidence: float)
     if not (old.timed and new.timed):
         return made("same", None, f"{new.status} before and after")
     if not (old.median_ns and new.median_ns):
-        return made("unsure", None, "too short for the clock: it shows 0 ns")
+        return made("unsure", None, "too short to measure: the median is 0 ns")
     interval = _interval(old, new, confidence)
     notes = []
-    if old.clock_mhz and new.clock_mhz and abs(new.clock_mhz[1] - old.clock_mhz[1]) > _CLOCK * old.clock_mhz[1]:
+    if old.clock_mhz and new.clock_mhz and abs(new.clock_mhz[1] - old.clock_mhz[1]) > _CLOCK_CHANGE * old.clock_mhz[1]:
         notes.append(f"SM clock {old.clock_mhz[1]:,.0f} -> {new.clock_mhz[1]:,.0f} MHz")
     verdict = _verdict(interval, threshold)
     if verdict == "unsure":
@@ -130,7 +137,7 @@ def _change(old: ResultRow, new: ResultRow, threshold: float, confidence: float)
 def _verdict(interval: Interval, threshold: float) -> str:
     if interval.low > 0 and interval.change > threshold:
         return "worse"
-    # The same distance in speed: twice as slow undoes twice as fast.
+    # Symmetric in speed: twice as fast cancels twice as slow.
     if interval.high < 0 and interval.change < 1 / (1 + threshold) - 1:
         return "better"
     return "same" if interval.low >= -threshold and interval.high <= threshold else "unsure"
@@ -138,38 +145,42 @@ def _verdict(interval: Interval, threshold: float) -> str:
 
 def _why(interval: Interval, threshold: float) -> str:
     if not math.isfinite(interval.high):
-        return "too few samples to know the noise"
+        return "too few samples to estimate the noise"
     if abs(interval.change) <= threshold:
-        return "a change beyond the threshold cannot be excluded: measure longer"
-    return "the noise is as large as the change: measure longer"
+        return "a change beyond the threshold cannot be ruled out; measure longer"
+    return "the noise is as large as the change; measure longer"
 
 
 def _interval(old: ResultRow, new: ResultRow, confidence: float) -> Interval:
-    """By the medians of stretches of each series, since neighbouring samples share their noise: Welch's interval for
-    the difference of their logarithms, around the ratio of the two medians. Where the noise outlasts a stretch, they
-    count for fewer."""
+    """Return Welch's interval for the ratio of the two medians.
+
+    Neighbouring samples share their noise, so the interval uses the logarithms of the medians of chunks of each series.
+    If the noise is correlated over more than a chunk, the chunks count as fewer independent samples.
+    """
     assert old.median_ns
     assert new.median_ns
     change = math.log(new.median_ns / old.median_ns)
-    fewest = min(len(old.series_ns), len(new.series_ns), _BLOCKS)
+    fewest = min(len(old.series_ns), len(new.series_ns), _CHUNKS)
     if fewest and old.series_ns == new.series_ns:
         reach = 0.0  # the same run, or a clock without noise
-    elif fewest < _FEWEST:
+    elif fewest < _MIN_SAMPLES:
         reach = math.inf
     else:
-        parts = [_stretches(old), _stretches(new)]
+        parts = [_chunk_medians(old), _chunk_medians(new)]
         alone = [min(len(part), independent(row.series_ns)) for part, row in zip(parts, (old, new), strict=True)]
-        # What moves slower than the series is long moves its mean, and is not in its spread: hence one less.
-        squares = [float(part.var()) / (max(count, _LEAST) - 1) for part, count in zip(parts, alone, strict=True)]
-        reach = _MEDIAN * student(confidence, max(int(min(alone)), 3) - 1) * math.sqrt(sum(squares))
-    if reach > _ENDLESS:
+        # Changes slower than the whole series shift its mean but not its spread; subtract one sample for that.
+        squares = [
+            float(part.var()) / (max(count, _MIN_INDEPENDENT) - 1) for part, count in zip(parts, alone, strict=True)
+        ]
+        reach = _MEDIAN_FACTOR * student(confidence, max(int(min(alone)), 3) - 1) * math.sqrt(sum(squares))
+    if reach > _MAX_LOG_REACH:
         reach = math.inf
     return Interval(*(math.exp(value) - 1 for value in (change, change - reach, change + reach)))
 
 
-def _stretches(row: ResultRow) -> Series:
+def _chunk_medians(row: ResultRow) -> Series:
     series = np.asarray(row.series_ns, float)
-    medians = [np.median(part) for part in np.array_split(series, min(_BLOCKS, len(series)))]
+    medians = [np.median(part) for part in np.array_split(series, min(_CHUNKS, len(series)))]
     return np.log(np.maximum(medians, RESOLUTION_NS))
 
 
@@ -177,19 +188,19 @@ def _warnings(before: Results, after: Results) -> Iterator[str]:
     for name in ("device", "driver"):
         old, new = before.machine.get(name), after.machine.get(name)
         if old != new:
-            yield f"{name} was {old or 'not recorded'}, is {new or 'not recorded'}"
+            yield f"{name} changed from {old or 'not recorded'} to {new or 'not recorded'}"
     olds, news = (one.machine.get("versions", {}) for one in (before, after))
     for name in sorted({*olds, *news}):
         if olds.get(name) != news.get(name):
-            yield f"{name} was {olds.get(name, 'not installed')}, is {news.get(name, 'not installed')}"
+            yield f"{name} changed from {olds.get(name, 'not installed')} to {news.get(name, 'not installed')}"
     for sweep in after.sweeps:
         was = next((one.method for one in before.sweeps if one.name == sweep.name), sweep.method)
         for name in ("timer", "cache"):
             if was.get(name) != sweep.method.get(name):
-                yield f"{sweep.name} was measured with {name} {was.get(name)}, is with {sweep.method.get(name)}"
+                yield f"{name} of {sweep.name} changed from {was.get(name)} to {sweep.method.get(name)}"
     for what, one in (("before", before), ("after", after)):
         if not one.complete:
-            yield f"the run {what} was interrupted: it has not all its cases"
+            yield f"the run {what} was interrupted; some cases are missing"
 
 
 def _key(row: ResultRow) -> str:

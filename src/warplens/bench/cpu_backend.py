@@ -1,4 +1,4 @@
-"""Cases on the CPU: the host's clock, or one that a test gives."""
+"""Run cases on the CPU, timed with the host clock."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from warplens.bench.measurement_method import Method
 from warplens.bench.throttle import Reading
 from warplens.errors import UsageError
 
-_CACHE = 64 << 20
-"""Bytes written to displace the caches: more than the last level of most CPUs."""
+_CACHE_BYTES = 64 << 20
+"""Bytes to write to flush the caches: more than the last-level cache of most CPUs."""
 
 
 class CpuBackend:
-    """Functions that return when they are done."""
+    """The CPU; it runs functions that return when they are done. Tests pass their own clock."""
 
     name = "cpu"
 
@@ -32,7 +32,7 @@ class CpuBackend:
 
     def resolve(self, method: Method) -> Method:
         if method.timer not in ("auto", "clock"):
-            raise UsageError(f"timer {method.timer!r} needs a GPU; on the CPU it is 'clock'")
+            raise UsageError(f"timer {method.timer!r} needs a GPU; use 'clock' on the CPU")
         return replace(method, timer="clock", cache="warm" if method.cache == "auto" else method.cache)
 
     def facts(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class CpuBackend:
 
     def input_sets(self, arguments: tuple[Any, ...]) -> int:
         size = sum(int(getattr(one, "nbytes", 0)) for one in arguments)
-        return min(max(-(-_CACHE // size), 2), 64) if size else 1
+        return min(max(-(-_CACHE_BYTES // size), 2), 64) if size else 1
 
     def copy(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return copy.deepcopy(arguments)
@@ -56,7 +56,7 @@ class CpuBackend:
         for number, call in enumerate(calls):
             if method.cache == "flush":
                 if self._scratch is None:
-                    self._scratch = np.empty(_CACHE, np.uint8)
+                    self._scratch = np.empty(_CACHE_BYTES, np.uint8)
                 self._scratch.fill(number & 1)
             begin = self._now()
             call()

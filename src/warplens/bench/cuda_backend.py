@@ -1,4 +1,4 @@
-"""Cases on the GPU, through torch: CUDA events around calls or graph replays, with L2 flushed in between."""
+"""Run cases on the GPU through torch, timed with CUDA events around calls or graph replays."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from warplens.driver.libcuda import gpu_names
 from warplens.errors import UsageError, WarplensError
 
 _MIB = 1 << 20
-_LONGEST_HOLD = 0.01
-_SLACK = 2.0
-"""The device is held for this many times what the host's fastest batch took to queue: some take longer."""
-_MOST_QUEUED = 50
-_BETWEEN_READINGS = 0.05
-_MOST_SETS = 64
+_MAX_HOLD_SECONDS = 0.01
+_HOLD_FACTOR = 2.0
+"""Hold the device for this many times the fastest time the host needed to queue the calls."""
+_MAX_QUEUED = 50
+_SECONDS_BETWEEN_READINGS = 0.05
+_MAX_INPUT_SETS = 64
 
 
 class CudaBackend:
-    """The current CUDA device of torch."""
+    """torch's current CUDA device."""
 
     name = "cuda"
 
@@ -45,7 +45,7 @@ class CudaBackend:
 
     def resolve(self, method: Method) -> Method:
         if method.timer == "clock":
-            raise UsageError("timer 'clock' is for the CPU; on a GPU it is 'events' or 'graph'")
+            raise UsageError("timer 'clock' is only supported on the CPU; use 'events' or 'graph' on a GPU")
         return replace(
             method,
             timer="events" if method.timer == "auto" else method.timer,
@@ -72,8 +72,8 @@ class CudaBackend:
         size = sum(int(getattr(one, "nbytes", 0)) for one in arguments)
         if not size:
             return 1
-        room = int(self._torch.cuda.mem_get_info()[0]) // 4 // size
-        return max(min(-(-3 * self._l2 // size), _MOST_SETS, room), 2)
+        fitting = int(self._torch.cuda.mem_get_info()[0]) // 4 // size
+        return max(min(-(-3 * self._l2 // size), _MAX_INPUT_SETS, fitting), 2)
 
     def copy(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(one.clone() if hasattr(one, "clone") else one for one in arguments)
@@ -87,9 +87,9 @@ class CudaBackend:
     def sample(self, calls: Sequence[Call], method: Method) -> list[float]:
         out: list[float] = []
         while len(out) < len(calls):
-            # While the host lags behind the device, an event pair would time the wait for the host as well.
-            most = _MOST_QUEUED if math.isinf(self._host) else int(_LONGEST_HOLD / _SLACK / self._host)
-            part = calls[len(out) : len(out) + max(min(most, _MOST_QUEUED), 1)]
+            # If the host queues more slowly than the device runs, an event pair also times the wait for the host.
+            most = _MAX_QUEUED if math.isinf(self._host) else int(_MAX_HOLD_SECONDS / _HOLD_FACTOR / self._host)
+            part = calls[len(out) : len(out) + max(min(most, _MAX_QUEUED), 1)]
             out += self._timed(part, method.cache == "flush")
         return out
 
@@ -103,9 +103,9 @@ class CudaBackend:
         return int(self._torch.cuda.max_memory_allocated())
 
     def clocks(self) -> list[Reading]:
-        taken, self._readings = self._readings, []
+        readings, self._readings = self._readings, []
         self._read_at = -math.inf
-        return taken
+        return readings
 
     def wide(self, result: Any) -> Any:
         return self._torch.as_tensor(result, device="cuda").to(self._torch.float64)
@@ -117,7 +117,7 @@ class CudaBackend:
             self._torch.cuda.empty_cache()
         except RuntimeError as error:
             text = str(error).strip().splitlines()[0]
-            return f"the CUDA context does not work any more ({text}); run the other cases on their own"
+            return f"the CUDA context is no longer usable ({text}); run the other cases separately"
         return ""
 
     def _timed(self, calls: Sequence[Call], flush: bool) -> list[float]:
@@ -133,20 +133,20 @@ class CudaBackend:
             begin.record()
             call()
             end.record()
-        # The least of all: a call that waits for the device itself would otherwise grow with every hold.
+        # Keep the minimum: the time of a call that waits for the device would grow with every hold.
         self._host = min(self._host, (time.perf_counter() - began) / len(calls))
         self._read_clock()
         torch.cuda.synchronize()
         return [float(begin.elapsed_time(end)) * 1e6 for begin, end in pairs]
 
     def _hold(self, seconds: float) -> None:
-        """Keep the device waiting while the host queues work, so that it never waits in between."""
-        self._torch.cuda._sleep(int((min(_SLACK * seconds, _LONGEST_HOLD) + 2e-5) * 2e9))
+        """Keep the device busy while the host queues the calls, so that it does not idle between them."""
+        self._torch.cuda._sleep(int((min(_HOLD_FACTOR * seconds, _MAX_HOLD_SECONDS) + 2e-5) * 2e9))
 
     def _read_clock(self) -> None:
-        """While the device works: an idle device's clock says nothing."""
+        """Read the clock while the device is busy; the clock of an idle device is meaningless."""
         now = time.perf_counter()
-        if now - self._read_at < _BETWEEN_READINGS:
+        if now - self._read_at < _SECONDS_BETWEEN_READINGS:
             return
         reading = self._nvml.reading()
         self._read_at = now
@@ -160,11 +160,11 @@ class CudaBackend:
         return _replay(graph, result)
 
     def _empty_pair(self) -> float:
-        """What events around nothing measure: the least that any row can show."""
+        """Return the time that events around an empty call measure: a lower bound of every result."""
         nothing: list[Call] = [lambda: None] * 20
         medians = []
         for _ in range(3):
-            # Far longer than the host needs: its first calls of anything are slow.
+            # Hold much longer than needed, because the host's first calls are slow.
             self._host = 1e-3
             medians.append(sorted(self._timed(nothing, flush=False))[len(nothing) // 2])
         self._host = math.inf
@@ -182,14 +182,12 @@ def _replay(graph: Any, result: Any) -> Callable[[], Any]:
 def _torch() -> Any:
     names = gpu_names()
     if not names:
-        what = "there is no NVIDIA driver on this machine" if names is None else "the NVIDIA driver sees no GPU"
-        raise WarplensError(
-            f"no GPU: {what}; run it where there is one; `bench --device cpu` times functions of the CPU"
-        )
+        what = "there is no NVIDIA driver on this machine" if names is None else "the NVIDIA driver found no GPU"
+        raise WarplensError(f"no GPU: {what}; use a machine with a GPU, or --device cpu to time CPU functions")
     try:
         import torch
     except ImportError:
         raise WarplensError("benchmarks on the GPU need torch: pip install torch") from None
     if not torch.cuda.is_available():
-        raise WarplensError(f"no GPU: this torch cannot use the {names[0]} here; install a torch built for CUDA")
+        raise WarplensError(f"no GPU: the installed torch cannot use the {names[0]}; install a torch built for CUDA")
     return torch

@@ -1,4 +1,4 @@
-"""What the GPU at hand really does: copy bandwidth and matrix rates, measured with torch."""
+"""Measure the peaks of this GPU with torch: copy bandwidth and matrix multiplication rates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REPEATS = 20
 
 
 def measure_ceilings() -> tuple[str, dict[str, float]]:
-    """The device's name and its `bandwidth` in GB/s and rates in TFLOP/s by type: medians, clocks left as they are."""
+    """Return the device name, its `bandwidth` in GB/s and its TFLOP/s by type, as medians at the current clocks."""
     torch = _torch()
     name = str(torch.cuda.get_device_name())
     found = {"bandwidth": _bandwidth(torch)}
@@ -32,14 +32,14 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise WarplensError("--measure needs torch: pip install torch; or use the listed peaks with --device") from None
+        raise WarplensError("--measure needs torch: pip install torch, or use listed peaks with --device") from None
     if not torch.cuda.is_available():
-        raise WarplensError("--measure needs a GPU that torch can use; or use the listed peaks with --device")
+        raise WarplensError("--measure needs a GPU that torch can use; without one, use listed peaks with --device")
     return torch
 
 
 def _bandwidth(torch: Any) -> float:
-    """Reading and writing memory at once, as a copy does: bytes both ways over the time."""
+    """Return the bandwidth of a copy in GB/s, counting the bytes read and written."""
     source = torch.empty(2 * _GIB, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return float(2 * source.numel() / _median_ns(torch, lambda: target.copy_(source)))

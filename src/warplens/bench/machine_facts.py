@@ -1,4 +1,4 @@
-"""What a reader of results needs to know: device, driver, versions, date, command and commit."""
+"""Facts about the machine to store with results: device, driver, versions, date, command and commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGES = ("numpy", "torch", "triton")
 
 
 def machine_facts(backend: Backend) -> dict[str, Any]:
-    """Plain values for the results' JSON."""
+    """Return the facts as JSON values."""
     versions = {"warplens": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -38,7 +38,7 @@ def machine_facts(backend: Backend) -> dict[str, Any]:
 
 
 def command_line() -> str:
-    """How this process was called, without the folder of the program."""
+    """Return the command line of this process, without the folder of the program."""
     program, *rest = sys.argv or [""]
     path = Path(program)
     name = f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name
@@ -46,7 +46,7 @@ def command_line() -> str:
 
 
 def commit(folder: str | os.PathLike[str] = ".") -> str:
-    """The commit checked out in a folder, with `+` where files differ from it; empty where there is none."""
+    """Return the commit checked out in a folder, with `+` if files were modified; empty outside a repository."""
     try:
         found = _git(folder, "rev-parse", "HEAD")
         return found + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "") if found else ""

@@ -1,4 +1,4 @@
-"""The SM clock and what holds it back, from the driver's management library."""
+"""Read the SM clock and the reasons for throttling from NVML, the driver's management library."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _REASONS = {
     0x40: "a hardware temperature limit",
     0x80: "an external power brake",
 }
-"""Bits of nvmlDeviceGetCurrentClocksThrottleReasons; the others (idle, set clocks, display) are no slow-down."""
+"""Bits of nvmlDeviceGetCurrentClocksThrottleReasons; the others (idle, set clocks, display) are not throttling."""
 
 
 class Nvml:
-    """One device. Every question is answered with None where the library or the permission is missing."""
+    """One device. Readings are None if the library or the permission is missing."""
 
     def __init__(self, device: int = 0) -> None:
         self._library: ctypes.CDLL | None = None
@@ -29,7 +29,7 @@ class Nvml:
         except OSError:
             return
         bus = ctypes.create_string_buffer(32)
-        # By its place on the bus: NVML counts all devices, CUDA only those that it was given.
+        # Look the device up by its PCI bus id: NVML numbers all devices, CUDA only the visible ones.
         if (
             library.nvmlInit_v2() == 0
             and driver.cuDeviceGetPCIBusId(bus, c_int(len(bus)), c_int(device)) == 0

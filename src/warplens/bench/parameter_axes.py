@@ -1,4 +1,4 @@
-"""The parameters of a benchmark: their declared values, and the ones that a user writes on the command line."""
+"""The parameters of a benchmark: their declared values, and parsing of values from the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONG = {"len": "length", "dim": "dimension", "impl": "implementation", "num": "
 
 @dataclass(frozen=True)
 class Axis:
-    """One parameter: its values as declared, and the only ones allowed where that is known."""
+    """One parameter: its values, and the allowed values if they are restricted."""
 
     name: str
     values: tuple[Any, ...]
@@ -22,27 +22,27 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not self.values:
-            raise UsageError(f"{self.name}: no values; give at least one")
+            raise UsageError(f"{self.name}: the list of values is empty; give at least one")
         check_values(self, self.values)
 
     @property
     def kind(self) -> type:
-        """What its values are: bool, int, float or str; anything else is only for Python."""
+        """The type of the values: bool, int, float or str; object for others, which cannot be parsed."""
         kinds = {type(value) for value in self.values}
         if kinds <= {int, float} and float in kinds:
             return float
         return kinds.pop() if len(kinds) == 1 else object
 
     def chosen(self, values: Any) -> Axis:
-        """The same parameter with other values, from Python: one, or a sequence of them."""
+        """Return this parameter with other values: one value, or a sequence of values."""
         given = tuple(values) if isinstance(values, (list, tuple, range)) else (values,)
         return Axis(self.name, self._checked(given), self.allowed)
 
     def parsed(self, text: str, option: str) -> Axis:
-        """The same parameter with the values written in `text`, separated by commas."""
+        """Return this parameter with the comma-separated values in `text`."""
         parts = [part.strip() for part in text.split(",")]
         if not any(parts):
-            raise UsageError(f"{option}: no values; write them as {_example(self)}")
+            raise UsageError(f"{option}: no values; give some, such as {_example(self)}")
         return Axis(self.name, self._checked(tuple(self._parse(part, option) for part in parts), option), self.allowed)
 
     def _parse(self, part: str, option: str) -> Any:
@@ -61,33 +61,33 @@ class Axis:
         match = next((value for value in self.allowed or self.values if str(value) == part), None)
         if match is None:
             known = [str(value) for value in self.allowed or self.values]
-            raise UsageError(f"{option} {part!r}: no such value{did_you_mean(part, known)}")
+            raise UsageError(f"{option} {part!r}: unknown value{did_you_mean(part, known)}")
         return match
 
     def _checked(self, values: tuple[Any, ...], option: str = "") -> tuple[Any, ...]:
         check_values(self, values, option)
-        # Sizes: whoever declared only positive ones did not mean 0.
+        # Parameters whose declared values are all positive are sizes, for which 0 is a mistake.
         positive = self.kind in (int, float) and all(value > 0 for value in self.values)
         for value in values:
             if positive and isinstance(value, (int, float)) and not value > 0:
-                raise UsageError(f"{option or self.name} {value}: must be more than 0")
+                raise UsageError(f"{option or self.name} {value}: must be greater than 0")
         return values
 
 
 def check_values(axis: Axis, values: Sequence[Any], option: str = "") -> None:
-    """Refuse values that the benchmark does not know, and values given twice."""
+    """Raise an error for values that are not allowed or given twice."""
     where = option or axis.name
     for value in values:
         if axis.allowed and value not in axis.allowed:
             known = [str(one) for one in axis.allowed]
-            raise UsageError(f"{where} {str(value)!r}: no such {axis.name}{did_you_mean(str(value), known)}")
+            raise UsageError(f"{where} {str(value)!r}: unknown {axis.name}{did_you_mean(str(value), known)}")
     twice = next((value for at, value in enumerate(values) if value in values[:at]), None)
     if twice is not None:
-        raise UsageError(f"{where}: {twice} is given twice")
+        raise UsageError(f"{where}: {twice} was given twice")
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """The options that set a parameter: `seq_len` is --seq-len, --seq-lens, --seq-length or --seq-lengths."""
+    """Return the options that set a parameter: for `seq_len`, --seq-len, --seq-lens, --seq-length and --seq-lengths."""
     plain = name.replace("_", "-")
     head, _, last = plain.rpartition("-")
     words = [last, _LONG[last]] if last in _LONG else [last]
@@ -98,8 +98,8 @@ def spellings(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*joined, f"--{name}"]))
 
 
-def pick(axes: Iterable[Axis], chosen: Mapping[str, Any]) -> tuple[Axis, ...]:
-    """The axes with other values where given, and an error for a name that none has."""
+def replace_values(axes: Iterable[Axis], chosen: Mapping[str, Any]) -> tuple[Axis, ...]:
+    """Return the axes with the values in `chosen`; raise an error for a name that is not a parameter."""
     listed = tuple(axes)
     known = [axis.name for axis in listed]
     for name in chosen:

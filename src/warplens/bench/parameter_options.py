@@ -1,4 +1,4 @@
-"""The options that a benchmark's own parameters make on the command line."""
+"""Command-line options for the parameters of a benchmark."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from warplens.bench.parameter_axes import Axis, spellings
 from warplens.errors import UsageError, did_you_mean
 
 
-def split(tokens: Sequence[str]) -> tuple[str, list[str]]:
-    """The file among what is left of a command line, and the rest: the one token that is a .py or .json file."""
+def split_file(tokens: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the benchmark or result file among these arguments, and the other arguments."""
     files = [token for token in tokens if not token.startswith("-") and token.lower().endswith((".py", ".json"))]
     if not files:
         stray = [token for token in tokens if not token.startswith("-")]
         raise UsageError(
-            f"{stray[0]}: expected a .py file with @wl.benchmark in it, or results (.json)"
+            f"{stray[0]}: expected a .py file that contains an @wl.benchmark, or a .json file of results"
             if stray
-            else "name a .py file with @wl.benchmark in it; or use --plot or --compare with results"
+            else "no benchmark file; give a .py file that contains an @wl.benchmark, or use --plot or --compare"
         )
     rest = list(tokens)
     rest.remove(files[0])
     return files[0], rest
 
 
-def apply(benchmarks: Sequence[Benchmark], tokens: Sequence[str], own: Iterable[str] = ()) -> list[Benchmark]:
-    """The benchmarks with the values given by `--seq-lengths 128,256`, `--seq-lengths=128,256` or `--causal`.
+def apply_options(benchmarks: Sequence[Benchmark], tokens: Sequence[str], own: Iterable[str] = ()) -> list[Benchmark]:
+    """Apply options such as `--seq-lengths 128,256`, `--seq-lengths=128,256` or `--causal` to the benchmarks.
 
-    `own` are the verb's other options: they go first when one has the same name as a parameter, and into the hint.
+    `own` are the verb's own options. They take precedence over a parameter of the same name (which is then set with
+    `--param-NAME`), and are included in suggestions.
     """
-    taken = set(own)
+    reserved = set(own)
     options: dict[str, list[tuple[int, Axis]]] = {}
     for at, one in enumerate(benchmarks):
         for axis in one.axes:
             for option in spellings(axis.name):
-                if option not in taken:
+                if option not in reserved:
                     options.setdefault(option, []).append((at, axis))
             options.setdefault(f"--param-{axis.name.replace('_', '-')}", []).append((at, axis))
     chosen: list[dict[str, Any]] = [{} for _ in benchmarks]
@@ -43,25 +44,27 @@ def apply(benchmarks: Sequence[Benchmark], tokens: Sequence[str], own: Iterable[
     while left:
         option, _, value = left.pop(0).partition("=")
         if not option.startswith("-"):
-            raise UsageError(f"{option!r}: what is this? Values follow an option, separated by commas without spaces")
+            raise UsageError(
+                f"{option!r}: unexpected argument; separate the values of an option by commas without spaces"
+            )
         if option not in options:
-            known = {*taken, *(name for name in options if not name.startswith("--param-"))}
-            raise UsageError(f"no option {option}{did_you_mean(option, known)}")
+            known = {*reserved, *(name for name in options if not name.startswith("--param-"))}
+            raise UsageError(f"no such option {option}{did_you_mean(option, known)}")
         axes = options[option]
         if not value:
             flag = axes[0][1].kind is bool and (not left or left[0].startswith("-"))
             if not flag and not left:
-                raise UsageError(f"{option}: a value is missing")
+                raise UsageError(f"{option}: expected a value")
             value = "true" if flag else left.pop(0)
         for at, axis in axes:
             if axis.name in chosen[at]:
-                raise UsageError(f"{option}: {axis.name} is given twice; separate several values by commas")
+                raise UsageError(f"{option}: {axis.name} was given twice; separate several values by commas")
             chosen[at][axis.name] = axis.parsed(value, option).values
     return [one.choose(values) for one, values in zip(benchmarks, chosen, strict=True)]
 
 
-def describe(one: Benchmark) -> list[tuple[str, str, str]]:
-    """Each parameter's option, its usual values and its role."""
+def describe_parameters(one: Benchmark) -> list[tuple[str, str, str]]:
+    """Return the option, default values and role of each parameter."""
     out = []
     for axis in one.axes:
         role = "x axis" if axis is one.x else "lines" if axis is one.line else "fixed"

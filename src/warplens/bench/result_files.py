@@ -1,4 +1,4 @@
-"""Results on disk: one JSON document with a version, checked field by field when it is read."""
+"""Save and load results: one versioned JSON document, checked field by field when loaded."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from warplens.files import atomic_write
 SCHEMA = "warplens-bench"
 VERSION = 1
 SUFFIXES = (".json", ".csv", ".md")
-_REMEDY = "make results with `warplens bench FILE.py -o results.json`"
+_REMEDY = "create results with `warplens bench FILE.py -o results.json`"
 
 T = TypeVar("T")
 
 
 def document(results: Results) -> dict[str, Any]:
-    """Plain values: what the JSON file holds."""
+    """Return the results as a JSON document."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -43,7 +43,7 @@ def save(results: Results, path: str | os.PathLike[str], *, force: bool = False)
     target = Path(path)
     suffix = target.suffix.lower()
     if suffix not in SUFFIXES:
-        raise UsageError(f"{target}: results are written as {', '.join(SUFFIXES)}{did_you_mean(suffix, SUFFIXES)}")
+        raise UsageError(f"{target}: the file name must end in {', '.join(SUFFIXES)}{did_you_mean(suffix, SUFFIXES)}")
     if suffix == ".json":
         text = json.dumps(document(results), indent=1, allow_nan=False) + "\n"
     else:
@@ -54,7 +54,7 @@ def save(results: Results, path: str | os.PathLike[str], *, force: bool = False)
 
 
 def load_results(path: str | os.PathLike[str]) -> Results:
-    """Read what `save` wrote as JSON; what does not fit is named."""
+    """Load results from JSON; an error names the field that is not valid."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
     except OSError as error:
@@ -65,13 +65,13 @@ def load_results(path: str | os.PathLike[str]) -> Results:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def read(found: Any, path: str = "results") -> Results:
-    """Results from their document."""
+    """Convert a JSON document to results."""
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise CaptureError(path, "schema", f"this is not a benchmark's results (no {SCHEMA!r})", _REMEDY)
+        raise CaptureError(path, "schema", f"not a file of benchmark results (expected {SCHEMA!r})", _REMEDY)
     version = found.get("version")
     if version != VERSION:
         remedy = f"this warplens reads version {VERSION}; run the benchmark again, or use the warplens that wrote it"
@@ -107,7 +107,7 @@ def _part(found: Mapping[str, Any], name: str, kind: type[T], path: str) -> T:
 
 
 def _made(kind: type[T], found: Any, where: str, path: str) -> T:
-    """A dataclass from its fields; fields that a newer warplens added are left out."""
+    """Create a dataclass from its fields; ignore fields that a newer warplens added."""
     if not isinstance(found, dict):
         raise CaptureError(path, where, f"expected an object, found {type(found).__name__}", _REMEDY)
     hints = get_type_hints(kind)
@@ -142,16 +142,18 @@ def _value(value: Any, hint: Any, where: str, path: str) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as the tuples they were: a parameter's value is a key of groups and lines."""
+    """Convert lists back to tuples, because parameter values are used as dictionary keys."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _simple(value: Any) -> Any:
-    """What JSON can hold; a parameter of another kind, such as torch.float16, by its text."""
+    """Convert to JSON values; other values, such as torch.float16, become text."""
     if isinstance(value, Mapping):
         return {str(key): _simple(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_simple(inner) for inner in value]
     value = plain(value)
-    held = value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value))
-    return value if held else str(value)
+    is_json = (
+        value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value))
+    )
+    return value if is_json else str(value)

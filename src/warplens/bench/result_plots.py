@@ -1,4 +1,4 @@
-"""Plots of results: latency, throughput, speed-up and memory along the x axis, and every case under its roof."""
+"""Plots of results: latency, throughput, speed-up and memory over x, and a roofline."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Value = Callable[[ResultRow], "float | None"]
 def write_plots(
     results: Results, folder: str | os.PathLike[str], *, format: str = "svg", force: bool = False
 ) -> list[Path]:
-    """A file per benchmark, group and kind of plot that has something to show."""
+    """Write one file per benchmark, group and kind of plot that has data."""
     if format not in FORMATS:
-        raise UsageError(f"no plot format {format!r}{did_you_mean(format, FORMATS)}")
+        raise UsageError(f"unknown plot format {format!r}{did_you_mean(format, FORMATS)}")
     target = Path(folder)
     if target.exists() and not target.is_dir():
-        raise WarplensError(f"{target}: is a file; name a folder for the plots")
+        raise WarplensError(f"{target}: is a file; give a folder for the plots")
     figures = {target / f"{name}.{format}": figure for name, figure in plots(results).items()}
     if not figures:
-        raise WarplensError("no case of these results was timed: nothing to plot")
+        raise WarplensError("none of the cases was timed; there is nothing to plot")
     for path in figures:
         if path.exists():
             check_writable(path, force=force)
@@ -50,7 +50,7 @@ def write_plots(
 
 
 def plots(results: Results) -> dict[str, Figure]:
-    """The same as figures, by the name their file would have."""
+    """Return the plots as figures, by file name without suffix."""
     groups = results.groups()
     out = {}
     for (name, others), rows in groups.items():
@@ -63,9 +63,9 @@ def plots(results: Results) -> dict[str, Figure]:
 
 
 def plot(results: Results, kind: str, rows: Sequence[ResultRow]) -> Figure | None:
-    """One kind of plot of one group's rows; None when they have nothing to show."""
+    """Draw one kind of plot for the rows of one group; return None if they have no data for it."""
     if kind not in KINDS:
-        raise UsageError(f"no plot named {kind!r}{did_you_mean(kind, KINDS)}")
+        raise UsageError(f"unknown plot {kind!r}{did_you_mean(kind, KINDS)}")
     sweep = results.sweep(rows[0].benchmark)
     others = [(name, rows[0].params.get(name)) for name in sweep.others]
     value, label = _quantity(kind, sweep, rows)
@@ -91,7 +91,7 @@ def plot(results: Results, kind: str, rows: Sequence[ResultRow]) -> Figure | Non
 
 
 def draw_lines(axis: Axes, sweep: Sweep, rows: Sequence[ResultRow], value: Value, kind: str) -> None:
-    """One line per implementation over x; of latencies also the band from p5 to p95."""
+    """Draw one line per implementation over x; for latencies also the band from p5 to p95."""
     lines = list(dict.fromkeys(row.line for row in rows))
     xs = list(dict.fromkeys(row.x for row in rows))
     numeric = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in xs)
@@ -121,7 +121,7 @@ def draw_lines(axis: Axes, sweep: Sweep, rows: Sequence[ResultRow], value: Value
 
 
 def draw_roofline(axis: Axes, rows: Sequence[ResultRow], roofs: Mapping[str, Ceilings]) -> None:
-    """Every case that declared FLOPs and bytes as a point, under the roof of each type."""
+    """Draw the roof of each type, and a point for every case that declares FLOPs and bytes."""
     placed = [row for row in rows if _on_roof(row)]
     intensities = [_intensity(row) for row in placed]
     used = {name: roof for name, roof in roofs.items() if any(row.dtype == name for row in placed)} or dict(roofs)
@@ -168,7 +168,7 @@ def _quantity(kind: str, sweep: Sweep, rows: Sequence[ResultRow]) -> tuple[Value
 
 
 def _plain_numbers(axis: Axes, which: str) -> None:
-    """1000 rather than 10³, and labels at 1, 2 and 5 of each decade."""
+    """Label the axis with 1000 rather than 10³, at 1, 2 and 5 of each decade."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     chosen = axis.xaxis if which == "x" else axis.yaxis
@@ -178,7 +178,7 @@ def _plain_numbers(axis: Axes, which: str) -> None:
 
 
 def _missing(rows: Sequence[ResultRow], value: Value) -> str:
-    """Where a line ends, and why: nobody should take a gap for a case that was not asked for."""
+    """Return why points of a line are missing, for the legend."""
     words = {"oom": "out of memory", "failed": "failed", "wrong": "wrong"}
     gone = [row for row in rows if row.status in words and (row.status == "wrong" or not value(row))]
     if not gone:
@@ -188,7 +188,7 @@ def _missing(rows: Sequence[ResultRow], value: Value) -> str:
 
 
 def _varying(name: str, others: Sequence[tuple[str, Any]], groups: Mapping[Any, Any]) -> list[str]:
-    """What tells a group's files from the other groups' of its benchmark."""
+    """Return the parameters that distinguish this group from the others of its benchmark, for the file name."""
     values: dict[str, set[str]] = {}
     for group, pairs in groups:
         for key, value in pairs:

@@ -12,12 +12,12 @@ from warplens.bench.results import ResultRow, Results, Sweep
 
 Column = tuple[str, Callable[[ResultRow], str]]
 
-_ABOVE = 1.02
-_WORDS = {"oom": "out of memory"}
+_ROOF_TOLERANCE = 1.02
+_STATUS_TEXT = {"oom": "out of memory"}
 
 
 def columns(sweep: Sweep, rows: Sequence[ResultRow]) -> list[Column]:
-    """The columns that have something to show, the last one for remarks."""
+    """Return the columns that have data, with remarks last."""
     base = sweep.baseline
     shown: list[tuple[bool, str, Callable[[ResultRow], str]]] = [
         (True, sweep.x, lambda row: str(row.x)),
@@ -39,30 +39,32 @@ def columns(sweep: Sweep, rows: Sequence[ResultRow]) -> list[Column]:
 
 
 def remarks(row: ResultRow) -> str:
-    """What one must know of a row before using its number."""
+    """Return warnings about a row."""
     said = []
     if row.status != "ok":
-        word = _WORDS.get(row.status, row.status)
+        word = _STATUS_TEXT.get(row.status, row.status)
         said.append(word if not row.note or row.note == word else f"{word}: {row.note}")
     elif row.note:
         said.append(row.note)
     if row.unmet:
-        said.append(f"not settled: {row.unmet}")
-    if row.of_roof and row.of_roof > _ABOVE:
-        said.append("above the roof: check the flops, bytes and dtype given (what L2 still holds is not read again)")
+        said.append(f"not converged: {row.unmet}")
+    if row.of_roof and row.of_roof > _ROOF_TOLERANCE:
+        said.append(
+            "above the roof: check the declared flops, bytes and dtype (data in L2 is not read from memory again)"
+        )
     if row.throttled:
         said.append(f"throttled: {row.throttled}")
     return " ".join("; ".join(said).split())
 
 
 def heading(sweep: Sweep, others: Sequence[tuple[str, Any]]) -> str:
-    """The title of one table or plot: the benchmark, and the values of what does not vary in it."""
+    """Return the title of a table or plot: the benchmark and its fixed parameters."""
     fixed = ", ".join(f"{name} {value}" for name, value in others)
     return f"{sweep.title or sweep.name}" + (f" ({fixed})" if fixed else "")
 
 
-def how(sweep: Sweep) -> str:
-    """One line on how it was measured."""
+def method_line(sweep: Sweep) -> str:
+    """Describe the measurement method in one line."""
     timers = {"events": "CUDA events", "graph": "CUDA graph replay", "clock": "host clock"}
     caches = {"flush": "L2 flushed before each call", "rotate": "rotating inputs", "warm": "warm caches"}
     method = sweep.method
@@ -71,8 +73,8 @@ def how(sweep: Sweep) -> str:
     return f"{timers.get(timer, timer)}, {caches.get(cache, cache)}, {stop}"
 
 
-def where(results: Results) -> str:
-    """One line on the machine."""
+def machine_line(results: Results) -> str:
+    """Describe the machine in one line."""
     known = results.machine
     versions = known.get("versions", {})
     parts = [str(known.get("device", "?"))]
@@ -84,11 +86,11 @@ def where(results: Results) -> str:
 
 
 def csv_text(results: Results) -> str:
-    """One line per row: its parameters, then every plain field."""
+    """Return the rows as CSV: the parameters, then every scalar field."""
     names = list(dict.fromkeys(name for row in results.rows for name in row.params))
     skipped = {"params", "series_ns", "clock_mhz", "x", "line"}
     plain = [one.name for one in fields(ResultRow) if one.name not in skipped]
-    # A parameter may be called like a field: dtype of the inputs and of the roof, say.
+    # A parameter may have the name of a field, such as dtype.
     headers = [f"param_{name}" if name in plain else name for name in names]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -105,7 +107,7 @@ def csv_text(results: Results) -> str:
 
 
 def markdown(results: Results) -> str:
-    """A table per group, with the machine and the command that made it."""
+    """Return a Markdown table per group, with the machine and the command."""
     parts = []
     for (name, others), rows in results.groups().items():
         sweep = results.sweep(name)
@@ -115,9 +117,9 @@ def markdown(results: Results) -> str:
         lines.append("|" + "|".join("---" if title in texts else "---:" for title, _ in shown) + "|")
         for row in rows:
             lines.append("| " + " | ".join(render(row).replace("|", "\\|") for _, render in shown) + " |")
-        parts.append(f"### {heading(sweep, others)}\n\n" + "\n".join(lines) + f"\n\n{how(sweep)}.")
+        parts.append(f"### {heading(sweep, others)}\n\n" + "\n".join(lines) + f"\n\n{method_line(sweep)}.")
     command = results.machine.get("command")
-    end = f"{where(results)}." + (f" Command: `{command}`." if command else "")
+    end = f"{machine_line(results)}." + (f" Command: `{command}`." if command else "")
     return "\n\n".join([*parts, end]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark found: one row per case, how it was swept, and on what machine."""
+"""The results of a benchmark run: one row per case, the sweeps and the machine."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from warplens.errors import UsageError, did_you_mean
 
 STATUSES = ("ok", "wrong", "oom", "failed", "skipped")
 BROKEN = ("wrong", "failed")
-"""What makes `warplens bench` exit with 1; being out of memory or skipped does not."""
+"""Statuses that make `warplens bench` exit with code 1; out of memory and skipped do not."""
 
 
 @dataclass(frozen=True)
 class ResultRow:
-    """One case. Times, rates and memory are None where they were not measured or not declared.
+    """The result of one case. Times, rates and memory are None if they were not measured or not declared.
 
     - `status`: ok, wrong (timed, but the result is not right), oom, failed or skipped; `note` says why.
-    - `unmet`: the condition that the measurement did not reach before its timeout; empty when it stopped by itself.
-    - `throttled`: what shows that the device slowed down meanwhile, with the evidence; empty when nothing does.
-    - `deviation`: how far the 95 % interval of the median reaches, as a share of the median.
+    - `unmet`: the stopping condition that was not met before the timeout; empty if all were met.
+    - `throttled`: evidence that the device was throttled during the measurement; empty if there is none.
+    - `deviation`: half-width of the 95 % interval of the median, as a share of the median.
     - `of_roof`: share of the roof at this intensity; `bound`: memory, compute or neither (below 60 % of the roof).
     - `peak_bytes`: device memory of inputs, result and workspace; `extra_bytes`: what the call itself added.
     - `error`: the largest relative error against the reference, `tolerance` what was allowed.
@@ -72,8 +72,8 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class Sweep:
-    """How one benchmark was swept: the x axis, the line axis ("" for none), the other parameters, the baseline line,
-    and the settings of the measurement."""
+    """The parameters of one benchmark: the x axis, the line axis ("" for none), the others, the baseline line, and the
+    settings of the measurement."""
 
     name: str
     x: str
@@ -86,8 +86,8 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Results:
-    """The rows of one run, with what is needed to repeat it. `roofs` are the ceilings of each type that were used;
-    `complete` is False for a run that was interrupted."""
+    """The rows of one run, with everything needed to repeat it. `roofs` are the ceilings used for each type; `complete`
+    is False for an interrupted run."""
 
     sweeps: tuple[Sweep, ...]
     rows: tuple[ResultRow, ...]
@@ -108,18 +108,18 @@ class Results:
         return self.to_markdown()
 
     def row(self, **params: Any) -> ResultRow:
-        """The one row with these parameters, such as `results.row(seq_len=1024, impl="flash")`."""
+        """Return the only row with these parameters, for example `results.row(seq_len=1024, impl="flash")`."""
         for name in params:
             known = {known for row in self.rows for known in row.params}
             if name not in known:
                 raise UsageError(f"no parameter {name!r}{did_you_mean(name, known)}")
         found = [row for row in self.rows if all(row.params.get(name) == value for name, value in params.items())]
         if len(found) != 1:
-            raise UsageError(f"{len(found)} rows have {params}: expected exactly one; name more or other parameters")
+            raise UsageError(f"{len(found)} rows have {params}; give parameters that match exactly one")
         return found[0]
 
     def groups(self) -> dict[tuple[str, tuple[tuple[str, Any], ...]], list[ResultRow]]:
-        """Rows that belong into one table or plot: same benchmark, same values of everything but x and line."""
+        """Group the rows of one table or plot: the same benchmark, and equal parameters except x and line."""
         others = {sweep.name: sweep.others for sweep in self.sweeps}
         out: dict[tuple[str, tuple[tuple[str, Any], ...]], list[ResultRow]] = {}
         for row in self.rows:
@@ -131,7 +131,7 @@ class Results:
         return next(sweep for sweep in self.sweeps if sweep.name == name)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Write a file; its suffix picks JSON (which `load_results` reads back), CSV or Markdown."""
+        """Write a file; its suffix selects JSON (which `load_results` reads), CSV or Markdown."""
         from warplens.bench.result_files import save
 
         return save(self, path, force=force)
@@ -152,14 +152,14 @@ class Results:
         return markdown(self)
 
     def plot(self, folder: str | os.PathLike[str], *, format: str = "svg", force: bool = False) -> list[Path]:
-        """Latency, throughput, speed-up, memory and roofline as files in a folder."""
+        """Write plots of latency, throughput, speed-up, memory and roofline to a folder."""
         from warplens.bench.result_plots import write_plots
 
         return write_plots(self, folder, format=format, force=force)
 
 
 def with_speedups(results: Results) -> Results:
-    """Each row's speed-up over the baseline's row with the same other parameters."""
+    """Set each row's speed-up over the baseline row with the same other parameters."""
     lines = {sweep.name: (sweep.line, sweep.baseline) for sweep in results.sweeps if sweep.baseline}
     known = {
         (row.benchmark, _others(row, lines[row.benchmark][0])): row.median_ns
@@ -169,7 +169,7 @@ def with_speedups(results: Results) -> Results:
     rows = []
     for row in results.rows:
         base = known.get((row.benchmark, _others(row, lines[row.benchmark][0]))) if row.benchmark in lines else None
-        # How fast a wrong result came is no speed-up.
+        # A wrong result has no speed-up.
         rows.append(
             replace(row, speedup=base / row.median_ns if base and row.median_ns and row.status == "ok" else None)
         )

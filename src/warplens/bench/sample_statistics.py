@@ -1,4 +1,4 @@
-"""What a series of samples says: its median with an interval, its spread, and whether it drifts."""
+"""Statistics of a series of samples: median with interval, spread, drift and autocorrelation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Series = npt.NDArray[np.float64]
 
 _QUANTILES = {"p5_ns": 0.05, "p25_ns": 0.25, "median_ns": 0.5, "p75_ns": 0.75, "p95_ns": 0.95}
 _Z = NormalDist().inv_cdf(0.975)
-_MOST_KEPT = 1000
+_MAX_STORED = 1000
 RESOLUTION_NS = 0.1
-"""To which samples are kept."""
+"""Stored samples are rounded to this."""
 
 
 def summarise(series: Series) -> dict[str, float]:
-    """Percentiles, mean, extremes and standard deviation, by the names that a row gives them."""
+    """Return percentiles, mean, extremes and standard deviation under the field names of a row."""
     out = {
         name: float(value)
         for name, value in zip(_QUANTILES, np.quantile(series, list(_QUANTILES.values())), strict=True)
@@ -30,7 +30,7 @@ def summarise(series: Series) -> dict[str, float]:
 
 
 def median_interval(series: Series) -> tuple[float, float]:
-    """Between which two samples the true median lies with 95 %, whatever the distribution: the ranks of a binomial."""
+    """Return the 95 % confidence interval of the median, from binomial ranks, without assuming a distribution."""
     ordered = np.sort(series)
     n = len(ordered)
     reach = _Z * math.sqrt(n) / 2
@@ -39,7 +39,7 @@ def median_interval(series: Series) -> tuple[float, float]:
 
 
 def deviation(series: Series) -> float:
-    """How far that interval reaches from the median to the farther side, as a share of the median."""
+    """Return the larger distance from the median to an end of its interval, as a share of the median."""
     if len(series) < 2:
         return math.inf
     low, high = median_interval(series)
@@ -48,7 +48,7 @@ def deviation(series: Series) -> float:
 
 
 def drift(series: Series) -> float:
-    """By how much the last quarter is slower (or faster) than the first; 0 where the noise could explain it."""
+    """Return by how much the last quarter is slower than the first; 0 if noise could explain it."""
     part = len(series) // 4
     first, last = series[:part], series[len(series) - part :]
     if part < 6:
@@ -60,22 +60,22 @@ def drift(series: Series) -> float:
 
 
 def independent(series: Sequence[float]) -> float:
-    """How many independent samples tell as much of the middle: fewer than there are where each resembles the last.
+    """Return the effective number of independent samples, which is lower for an autocorrelated series.
 
-    By the correlation of neighbours' ranks, which a few outliers do not hide, as if it faded from sample to sample. A
-    short series hides its slow changes in its own mean, and shows (1 + 4 correlation) / length less than there is.
+    Assumes a first-order autoregressive process and uses the lag-1 correlation of ranks, which is robust to outliers.
+    The estimate from a short series is too low by (1 + 4 * correlation) / length, which is corrected.
     """
     if len(series) <= 4:
         return 1.0
     ranks = np.argsort(np.argsort(series, kind="stable"), kind="stable") - (len(series) - 1) / 2
     if np.ptp(series) == 0:
         return float(len(series))
-    shown = float(ranks[1:] @ ranks[:-1]) / float(ranks @ ranks)
-    alike = min(max((len(series) * shown + 1) / (len(series) - 4), 0.0), 1.0)
-    return max(len(series) * (1 - alike) / (1 + alike), 1.0)
+    estimate = float(ranks[1:] @ ranks[:-1]) / float(ranks @ ranks)
+    correlation = min(max((len(series) * estimate + 1) / (len(series) - 4), 0.0), 1.0)
+    return max(len(series) * (1 - correlation) / (1 + correlation), 1.0)
 
 
 def thinned(series: Series) -> tuple[float, ...]:
-    """At most a thousand samples, evenly chosen and in order, to a tenth of a nanosecond."""
-    chosen = series if len(series) <= _MOST_KEPT else series[np.linspace(0, len(series) - 1, _MOST_KEPT).astype(int)]
+    """Return at most a thousand samples, evenly spaced and in order, rounded to 0.1 ns."""
+    chosen = series if len(series) <= _MAX_STORED else series[np.linspace(0, len(series) - 1, _MAX_STORED).astype(int)]
     return tuple(round(float(value), 1) for value in chosen)

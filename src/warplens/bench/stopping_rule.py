@@ -1,4 +1,4 @@
-"""When enough was measured: by how well the median is known, with a timeout that says what was still missing."""
+"""Decide when to stop measuring: when the median is precise enough, or at a timeout."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ import numpy as np
 from warplens.bench.measurement_method import Method
 from warplens.bench.sample_statistics import Series, deviation, drift
 
-_DRIFT = 4.0
-"""The first and last quarter may differ by this many times `rel_dev`: a quarter is known half as well as the whole."""
-_LARGEST_BATCH = 100
+_DRIFT_FACTOR = 4.0
+"""The medians of the first and last quarter may differ by this many times `rel_dev`: each is half as precise."""
+_MAX_BATCH = 100
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples in ns, and the condition that was not met when they ended; empty when all were."""
+    """The samples in ns, and the stopping condition that was not met; empty if all were met."""
 
     series: Series
     unmet: str
 
 
 def unmet(series: Series, method: Method, elapsed: float) -> str:
-    """The first condition that does not hold yet: samples, time, deviation, drift; empty when all hold."""
+    """Return the first condition that is not met yet: samples, time, deviation or drift; empty if all are met."""
     if len(series) < method.min_samples:
         return f"{len(series)} of at least {method.min_samples} samples"
     if elapsed < method.min_time and len(series) < method.max_samples:
         return f"{elapsed:.3g} s of at least {method.min_time:.3g} s measured"
     reached = deviation(series)
     if reached > method.rel_dev:
-        return f"relative deviation {100 * reached:.3g} %, wanted at most {100 * method.rel_dev:.3g} %"
+        return f"relative deviation {100 * reached:.3g} %, target {100 * method.rel_dev:.3g} %"
     moved = drift(series)
-    if abs(moved) > _DRIFT * method.rel_dev:
-        return f"drift: the last quarter {abs(moved):.1%} {'slower' if moved > 0 else 'faster'} than the first"
+    if abs(moved) > _DRIFT_FACTOR * method.rel_dev:
+        return f"drift: the last quarter is {abs(moved):.1%} {'slower' if moved > 0 else 'faster'} than the first"
     return ""
 
 
 def collect(take: Callable[[int], Iterable[float]], method: Method, seconds: Callable[[], float]) -> Samples:
-    """Take samples, `take(n)` at a time, until every condition holds, `max_samples` are there or time is up.
+    """Take samples, `take(n)` at a time, until every condition is met, or until `max_samples` or the timeout.
 
-    The first batch is small, so that one slow call cannot overrun the timeout by much; later ones grow with the
-    number of samples, so that looking at them costs nothing.
+    The first batch is small, so that one slow call cannot exceed the timeout by much; later batches grow, so that
+    checking the conditions costs little.
     """
     begin = seconds()
     series, elapsed = np.empty(0), 0.0
     while True:
-        size = max(min(len(series) // 2, _LARGEST_BATCH), 1)
+        size = max(min(len(series) // 2, _MAX_BATCH), 1)
         if elapsed > 0:
             size = max(min(size, int((method.timeout - elapsed) * len(series) / elapsed)), 1)
         size = min(size, method.max_samples - len(series))

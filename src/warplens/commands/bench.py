@@ -17,7 +17,7 @@ from warplens.analyse.resample import Interval
 from warplens.bench.compare import THRESHOLD, Comparison, compare
 from warplens.bench.measurement_method import CACHES, QUICK, TIMERS
 from warplens.bench.result_files import SUFFIXES, load_results
-from warplens.bench.result_tables import columns, heading, how, remarks, where
+from warplens.bench.result_tables import columns, heading, machine_line, method_line, remarks
 from warplens.bench.results import BROKEN, ResultRow, Results
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
 from warplens.commands.shared.console import force_option, json_option, print_json, stderr, stdout, table, time_ns
@@ -133,9 +133,9 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         else:
             _plot(given["plotted"], given["outputs"], given["form"], given["force"], given["as_json"])
         return 0
-    from warplens.bench.parameter_options import split
+    from warplens.bench.parameter_options import split_file
 
-    file, tokens = split(arguments)
+    file, tokens = split_file(arguments)
     for output in given["outputs"]:
         if Path(output).suffix.lower() not in SUFFIXES:
             raise UsageError(f"-o {output}: unknown result format; the file name must end in {', '.join(SUFFIXES)}")
@@ -159,16 +159,16 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
 
 
 def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]) -> Results | None:
-    from warplens.bench.benchmark_file import choose, load_benchmarks
+    from warplens.bench.benchmark_file import load_benchmarks, select_benchmarks
     from warplens.bench.benchmark_job import BenchmarkJob
-    from warplens.bench.parameter_options import apply
+    from warplens.bench.parameter_options import apply_options
     from warplens.commands.shared.roofline_options import read_ceilings
 
-    found = choose(load_benchmarks(file), given["only"])
+    found = select_benchmarks(load_benchmarks(file), given["only"])
     if given["listed"]:
         _list(found, given["as_json"])
         return None
-    chosen = apply(found, tokens, own)
+    chosen = apply_options(found, tokens, own)
     method: dict[str, Any] = dict(QUICK) if given["quick"] else {}
     named = ("timer", "cache", "timeout", "min_samples", "max_samples", "warmup")
     method |= {name: given[name] for name in named if given[name] is not None}
@@ -226,8 +226,8 @@ def _show(results: Results, given: dict[str, Any]) -> None:
                 if remarks(row):
                     which = f"{sweep.x} {row.x}, {row.line}" if row.line else f"{sweep.x} {row.x}"
                     console.print(f"[yellow]{escape(which)}: {escape(remarks(row))}[/]", soft_wrap=True)
-            console.print(f"[dim]{escape(how(sweep))}[/]")
-        console.print(f"[dim]{escape(where(results))}[/]", soft_wrap=True)
+            console.print(f"[dim]{escape(method_line(sweep))}[/]")
+        console.print(f"[dim]{escape(machine_line(results))}[/]", soft_wrap=True)
         if not results.complete:
             console.print("[yellow]incomplete: the run was interrupted before every case was measured[/]")
 
@@ -252,16 +252,18 @@ def _print_next(outputs: tuple[str, ...]) -> None:
 
 
 def _list(found: list[Any], as_json: bool) -> None:
-    from warplens.bench.parameter_options import describe
+    from warplens.bench.parameter_options import describe_parameters
 
     if as_json:
-        print_json({one.name: {name: [values, role] for name, values, role in describe(one)} for one in found})
+        print_json(
+            {one.name: {name: [values, role] for name, values, role in describe_parameters(one)} for one in found}
+        )
         return
     for one in found:
         made = Table(title=escape(one.name), title_justify="left", header_style="bold", pad_edge=False, box=None)
         for title in ("option", "default", "role"):
             made.add_column(title)
-        for cells in describe(one):
+        for cells in describe_parameters(one):
             made.add_row(*map(escape, cells))
         stdout().print(made)
 

@@ -122,18 +122,18 @@ def _known(given: dict[str, Any]) -> dict[str, Any]:
 def _of_benchmark(
     arguments: list[str], own: list[str], given: dict[str, Any], known: dict[str, Any]
 ) -> list[tuple[str, Diagnosis]]:
-    from warplens.bench.benchmark_file import choose, load_benchmarks
+    from warplens.bench.benchmark_file import load_benchmarks, select_benchmarks
     from warplens.bench.benchmark_job import BenchmarkJob
     from warplens.bench.case_diagnosis import diagnose_row, profile_case
     from warplens.bench.measurement_method import QUICK
-    from warplens.bench.parameter_options import apply, split
+    from warplens.bench.parameter_options import apply_options, split_file
 
     if given["flops"] or given["moved"] or given["roof"]:
         raise UsageError(
             "--flops, --bytes and --roof cannot be used with a benchmark: its cases declare their work and type"
         )
-    file, tokens = split(arguments)
-    chosen = apply(choose(load_benchmarks(file), given["only"]), tokens, own)
+    file, tokens = split_file(arguments)
+    chosen = apply_options(select_benchmarks(load_benchmarks(file), given["only"]), tokens, own)
     method: dict[str, Any] = dict(QUICK)
     job = BenchmarkJob(chosen, **method)
     makers = {one.name: one.make for one in chosen}

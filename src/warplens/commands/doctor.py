@@ -63,7 +63,7 @@ def command(as_json: bool) -> int:
     else:
         console = stdout()
         console.print(_table(checks))
-        verdict = f"{len(broken)} required packages are missing" if broken else "warplens works here"
+        verdict = f"missing: {', '.join(check.name for check in broken)}" if broken else "warplens works here"
         console.print(f"[bold]{verdict}[/]; items marked -- are optional")
     return 1 if broken else 0
 

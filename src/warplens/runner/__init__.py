@@ -1,1 +1,1 @@
-"""Running a program as Python would, and what `warplens run` keeps beside it."""
+"""Run a program as Python would, and the companion tools of `warplens run`."""

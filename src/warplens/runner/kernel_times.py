@@ -1,4 +1,4 @@
-"""How long every kernel of the process ran, libraries' included: CUPTI's times by way of torch's profiler."""
+"""Times of every kernel that the process runs, including those of libraries, measured by torch's profiler (CUPTI)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ _NOT_KERNELS = ("Memcpy", "Memset")
 
 
 class KernelTimes:
-    """Times by kernel, from the import of a library that launches kernels to `stop`. `problem` says what is missing."""
+    """Kernel times by name, from the import of the first library that launches kernels until `stop`.
+
+    `problem` says why times are missing; it is empty if they are complete.
+    """
 
     def __init__(self) -> None:
         self.times: dict[str, list[int]] = {}
-        self.problem = "the program imported nothing that launches kernels on a GPU"
+        self.problem = "the program imported no library that launches GPU kernels"
         self._session: Any = None
         self._undo: list[Callable[[], None]] = []
 
@@ -28,7 +31,7 @@ class KernelTimes:
 
     def start(self) -> None:
         if find_spec("torch") is None:
-            self.problem = "kernel times need torch (its profiler): pip install torch"
+            self.problem = "torch is needed to time kernels: pip install torch"
             return
         self._undo.append(when_imported(dict.fromkeys(_LIBRARIES, self._begin)))
 
@@ -43,22 +46,24 @@ class KernelTimes:
         import torch
 
         if not torch.cuda.device_count():
-            self.problem = "torch sees no GPU here"
+            self.problem = "torch found no GPU"
             return
         from torch.autograd import profiler
 
         self._session = profiler.profile(use_cpu=False, use_device="cuda", use_kineto=True)
         self._session.__enter__()
         self.problem = ""
-        self._make_way(profiler.profile)
+        self._yield_to_program(profiler.profile)
 
-    def _make_way(self, profile: Any) -> None:
-        """Only one session of torch's profiler can run, and the program's own comes first."""
+    def _yield_to_program(self, profile: Any) -> None:
+        """Stop timing when the program starts torch's profiler itself: only one session can run at a time."""
 
         def prepare(original: Callable[..., Any], session: Any) -> Any:
             if self._session is not None and session is not self._session:
                 self._end()
-                self.problem = "from where the program used torch.profiler itself, kernels were counted but not timed"
+                self.problem = (
+                    "the program used torch.profiler itself; kernels launched after that were counted but not timed"
+                )
             return original(session)
 
         self._undo.append(wrap(profile, "_prepare_trace", prepare))

@@ -1,4 +1,4 @@
-"""Execute a script or a module exactly as `python` would: argv, path, __main__, exit code, traceback."""
+"""Execute a script or module exactly as `python` would: argv, path, __main__, exit code, traceback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIGNALS = ("SIGTERM", "SIGHUP")
 
 @dataclass(frozen=True)
 class TargetProgram:
-    """What to run: a script (or a folder or zip file with a __main__), or a module."""
+    """The program to run: a script, a folder or zip file with a __main__, or a module."""
 
     target: str
     arguments: tuple[str, ...] = ()
@@ -34,37 +34,40 @@ class TargetProgram:
 
     @property
     def name(self) -> str:
-        """What its files are called after."""
+        """The name after which output files are called."""
         if self.module:
             return self.target.removesuffix(".__main__").rpartition(".")[2]
         return Path(os.path.abspath(self.target)).stem
 
     @property
     def command(self) -> list[str]:
-        """The same program under a plain interpreter."""
+        """The command that runs the program without warplens."""
         return [sys.executable, *(["-m"] if self.module else []), self.target, *self.arguments]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the program ended: its exit code, and the exception that ended it."""
+    """How the program ended: its exit code, and the exception that ended it, if any."""
 
     code: int = 0
     error: BaseException | None = None
 
     @property
     def cut_short(self) -> bool:
-        """Whether something other than the program's own end stopped it."""
+        """Whether an exception or a signal ended the program early."""
         return self.error is not None and (not isinstance(self.error, SystemExit) or isinstance(self.error, Terminated))
 
 
 class Terminated(SystemExit):
-    """A signal asked the program to end; it unwinds as for sys.exit, so that the trace can be written."""
+    """Raised on a signal that ends the program; the program unwinds as for sys.exit, so that the trace is written."""
 
 
 def execute(program: TargetProgram) -> Outcome:
-    """Run the program in this process; its exception or exit is printed as Python prints it and given back. What is
-    warplens's own, such as a file of marks that it cannot read, is one line: it is no fault of the program's."""
+    """Run the program in this process and return how it ended.
+
+    Its exceptions are printed as Python prints them. Errors of warplens itself, such as an unreadable file of marks,
+    are printed as one line without a traceback.
+    """
     parent = os.getpid()
     try:
         with _ending_on_signals():
@@ -72,7 +75,7 @@ def execute(program: TargetProgram) -> Outcome:
             _join_threads()
     except BaseException as error:
         if os.getpid() != parent:
-            # A forked child of the program came up here: it ends as under Python, the trace is its parent's.
+            # This is a forked child of the program: it ends as under Python, and the parent writes the trace.
             raise
         return _outcome(error)
     if os.getpid() != parent:
@@ -99,7 +102,7 @@ def _run(program: TargetProgram) -> None:
 
 
 def _new_main() -> ModuleType:
-    """A fresh __main__ with the names that this version of Python gives one."""
+    """Install a fresh __main__ module with the names that this version of Python defines."""
     main, old = ModuleType("__main__"), sys.modules["__main__"]
     main.__dict__["__builtins__"] = builtins
     for name, value in (("__annotations__", {}), ("__cached__", None)):
@@ -110,14 +113,14 @@ def _new_main() -> ModuleType:
 
 
 def _set_path(folder: str) -> None:
-    """The first entry of sys.path is the program's own, unless Python was told not to have one."""
+    """Make `folder` the first entry of sys.path, unless Python runs in safe-path mode."""
     if getattr(sys.flags, "safe_path", False):
         return
     sys.path[:] = [folder, *sys.path[1:]]
 
 
 def holds_main(target: str) -> bool:
-    """Whether Python runs this path by the __main__ in it: a folder or a zip file."""
+    """Whether Python would run the __main__ inside this path: a folder or a zip file."""
     return os.path.isdir(target) or (os.path.isfile(target) and zipfile.is_zipfile(target))
 
 
@@ -131,7 +134,7 @@ def _compile(path: str) -> CodeType:
 
 
 def _join_threads() -> None:
-    """Python waits for the program's threads before it ends; kernels they launch belong to the trace."""
+    """Wait for the program's threads, as Python does at exit; kernels they launch belong to the trace."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
@@ -139,7 +142,7 @@ def _join_threads() -> None:
 
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the program by an exception; a second one kills it as usual."""
+    """Turn the first SIGTERM or SIGHUP into an exception; a second one kills the process as usual."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -174,7 +177,7 @@ def _outcome(error: BaseException) -> Outcome:
 
 
 def _exit_code(payload: Any) -> int:
-    """What sys.exit(payload) gives the shell; a text is printed, as Python does."""
+    """Return the exit code of sys.exit(payload); print a text payload, as Python does."""
     if payload is None:
         return 0
     if isinstance(payload, int):
@@ -184,7 +187,7 @@ def _exit_code(payload: Any) -> int:
 
 
 def own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of warplens that lead to the program."""
+    """Return the traceback without the leading frames of warplens."""
     here = os.path.dirname(__file__)
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(here):
         traceback = traceback.tb_next

@@ -1,4 +1,4 @@
-"""Where warplens's own options end and the program begins."""
+"""Split the command line of `warplens run` into warplens's options and the program's arguments."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from warplens.errors import UsageError, closest
 
 
 def split(arguments: Sequence[str], with_value: Collection[str]) -> tuple[list[str], list[str]]:
-    """Ours and the program's: everything from the script on, or from what follows `-m MODULE`, is the program's.
+    """Return warplens's options, and the program with its arguments.
 
-    `with_value` names the options that take the next word. `--auto` comes back with its value attached, since the
-    next word may be a list of rules or the script.
+    The program's part begins at the script, or after `-m MODULE`. `with_value` names the options that take a value.
+    `--auto` is returned with its value attached, because the next word may be either its value or the script.
     """
     ours: list[str] = []
     rest = list(arguments)
@@ -36,7 +36,7 @@ def split(arguments: Sequence[str], with_value: Collection[str]) -> tuple[list[s
 
 
 def _rules(rest: list[str]) -> str:
-    """The rules after a bare `--auto`, taken from `rest` when the next word is a list of them."""
+    """Return the classes after `--auto`: the next word, removed from `rest`, if it lists classes, else the default."""
     default = ",".join(DEFAULT)
     if not rest or rest[0].startswith("-"):
         return default
@@ -45,18 +45,18 @@ def _rules(rest: list[str]) -> str:
     known = [*CLASSES, ALL]
     if all(part in known for part in parts):
         return rest.pop(0)
-    meant = len(parts) > 1 or any(closest(part, known) for part in parts)
-    if meant and not Path(word).exists() and not word.endswith(".py"):
+    misspelt = len(parts) > 1 or any(closest(part, known) for part in parts)
+    if misspelt and not Path(word).exists() and not word.endswith(".py"):
         Auto.of(word)
     return default
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """`0,4-7` as the numbers it means."""
+    """Parse a list of numbers and ranges such as `0,4-7`."""
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
-            raise UsageError(f"{option} {text}: write numbers and ranges from 0, such as 0,4-7")
+            raise UsageError(f"{option} {text}: expected numbers and ranges, such as 0,4-7")
         found += range(int(first), int(last or first) + 1)
     return found

@@ -1,4 +1,4 @@
-"""Where the program's output goes when stdout is for one JSON document."""
+"""Redirect the program's output to stderr while stdout is reserved for a JSON document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 
 @contextmanager
 def stdout_to_stderr(wanted: bool) -> Iterator[None]:
-    """Send stdout to stderr for the block, what libraries and kernels print included."""
+    """Redirect stdout to stderr for the block, including what C libraries and kernels print."""
     if not wanted:
         yield
         return
@@ -22,7 +22,7 @@ def stdout_to_stderr(wanted: bool) -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        # What C code printed, a kernel's printf for one, waits in C's own buffer.
+        # Output of C code, such as a kernel's printf, is still in the C library's buffer.
         ctypes.CDLL(None).fflush(None)
         os.dup2(saved, 1)
         os.close(saved)
