@@ -1,4 +1,4 @@
-"""CUDA C++ from Python: compile and launch with NVRTC, or lend a buffer to CuPy, cuda.core or torch.
+"""CUDA C++ from Python: compile and launch with NVRTC, or pass a buffer to a launch by CuPy, cuda.core or torch.
 
 import warplens as wl
 import warplens.cuda as wlcu
@@ -44,10 +44,10 @@ def compile(
     name: str = "",
     woven: bool = True,
 ) -> Module:
-    """Compile CUDA source, given as text or as a path, for `arch` (default: the GPU here); `options` are NVRTC's.
+    """Compile CUDA source, given as text or as a path, for `arch` (default: this GPU) with NVRTC `options`.
 
-    Outside a profile the kernels run without marks; inside, the module is compiled again with them: woven into its PTX,
-    which costs the kernel least, or, with woven=False or where the weaver cannot, as the header writes them.
+    Outside a profile the kernels run without marks. Inside a profile the module is compiled again with marks: woven
+    into the PTX, which costs least, or, with woven=False or if they cannot be woven, recorded directly by the header.
     """
     text, title = _source(source)
     given = shlex.split(options) if isinstance(options, str) else options
@@ -57,9 +57,11 @@ def compile(
 
 
 def calibrate(full: str = "stop") -> Calibration:
-    """Measure what marks cost on this GPU, direct and woven, wherever the weaver may put their stores; launches
-    profiled from here on with the same `full` carry it, for `Trace.time_shift`. Gives the cost of woven marks in a
-    kernel whose warps stay whole, or of direct ones where nothing can be woven."""
+    """Measure the cost of direct and woven marks on this GPU, for every way that the weaver stores records.
+
+    Later launches with the same `full` carry the result, which `Trace.time_shift` uses. Returns the cost of woven marks
+    in a kernel whose warps do not diverge, or of direct marks if nothing can be woven.
+    """
     flags(full)
     found = {DIRECT: measure(driver(), _arch_here(), full), **measure_woven(driver(), _arch_here(), full)}
     for store, result in found.items():
@@ -68,14 +70,14 @@ def calibrate(full: str = "stop") -> Calibration:
 
 
 def include_dir() -> str:
-    """The folder with warplens.cuh, warplens_host.h and sm_profiler.h."""
+    """Return the include folder of warplens.cuh, warplens_host.h and sm_profiler.h."""
     return str(INCLUDE)
 
 
 def flags(full: str = "stop", *, off: bool = False) -> tuple[str, ...]:
-    """Compiler options for nvcc, NVRTC, CuPy and torch's load_inline; `full` as in `wl.profile`."""
+    """Return the compiler options for nvcc, NVRTC, CuPy and torch's load_inline; `full` is as in `wl.profile`."""
     if full not in ("stop", "ring"):
-        raise UsageError(f"full={full!r}: allowed are 'stop' (keep the first records) and 'ring' (keep the latest)")
+        raise UsageError(f"full={full!r}: must be 'stop' (keep the first records) or 'ring' (keep the latest)")
     ring = ("-DWARPLENS_RING=1",) if full == "ring" else ()
     return (f"-I{include_dir()}", "-std=c++17", *(("-DWARPLENS=0",) if off else ring))
 
@@ -88,10 +90,10 @@ def buffer(
     every_thread: bool = False,
     stream: Any = None,
 ) -> np.uint64:
-    """A wl::Buffer for one launch that somebody else makes: pass it as the kernel's last argument (int() for torch).
+    """Return a wl::Buffer for one launch by another library: pass it as the kernel's last argument (int() for torch).
 
-    Outside a profile it is 0, and the kernel records nothing. Give the launch's `stream` to avoid a short wait for
-    the buffer's clearing.
+    Outside a profile it is 0, and the kernel records nothing. Give the launch's `stream` to avoid waiting until the
+    buffer is cleared.
     """
     profile = wanted_by(kernel)
     if profile is None:
@@ -113,7 +115,7 @@ def _arch_here() -> str:
 
 
 def _source(source: str | os.PathLike[str]) -> tuple[str, str]:
-    """The text and its name. A one-line string without braces is a path."""
+    """Return the source text and its name. A one-line string without braces is a path."""
     if isinstance(source, str) and ("\n" in source or "{" in source):
         return source, "kernel.cu"
     path = Path(source)

@@ -17,8 +17,8 @@
     with wl.profile("gemm.warplens"):
         compiled(a, b, c, prof)
 
-Each launch inside a profile records into memory of its own, however often the kernel was compiled or cached; outside a
-profile the kernel records nothing.
+Each launch inside a profile has its own buffer, even if the compiled kernel is cached and reused. Outside a profile the
+kernel records nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What warplens raises: one message that says what happened, with what value, and what to do next."""
+"""The errors of warplens. Each message says what happened, the value, what is allowed and what to do next."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterable
 
 
 class WarplensError(Exception):
-    """A failure the user can act on. The CLI prints its text and exits with `exit_code`."""
+    """An error that the user can act on. The CLI prints its message and exits with `exit_code`."""
 
     exit_code = 1
 
 
 class UsageError(WarplensError):
-    """The request itself was wrong: an unknown name, a value out of range."""
+    """An invalid request: an unknown name, or a value out of range."""
 
     exit_code = 2
 
 
 class ThresholdCrossed(WarplensError):
-    """A `--fail-on` condition held."""
+    """A threshold was crossed, such as a limit of `--fail-on`."""
 
     exit_code = 3
 
 
 class CaptureError(WarplensError):
-    """A capture or trace file that cannot be read as what it claims to be."""
+    """A capture or trace file that is not valid."""
 
     def __init__(self, path: object, field: str, problem: str, remedy: str) -> None:
         super().__init__(f"{path}: {field}: {problem}; {remedy}")
@@ -33,12 +33,12 @@ class CaptureError(WarplensError):
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """The known name that is most like the word; empty where none is like it."""
+    """Return the known name closest to the word, or an empty string if none is similar."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`" (did you mean 'load'?)"`, or the list of what is allowed when nothing is close."""
+    """Return `" (did you mean 'load'?)"`, or the list of known names if none is similar."""
     names = sorted(set(known))
     if close := closest(word, names):
         return f" (did you mean {close!r}?)"

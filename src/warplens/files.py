@@ -1,4 +1,4 @@
-"""Writing files so that nothing is lost: never over an existing one unasked, never half of one."""
+"""Write files safely: never overwrite without being asked, and never leave a partial file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from warplens.errors import WarplensError
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], *, force: bool = True) -> Iterator[BinaryIO]:
-    """A binary file that appears under `path` only when the block ends without an error."""
+    """Open a binary file that appears at `path` only if the block ends without an error."""
     target = check_writable(path, force=force)
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     except OSError as error:
-        raise WarplensError(f"{target}: cannot write here ({error.strerror}); choose another folder") from None
+        raise WarplensError(f"{target}: cannot write to this folder ({error.strerror}); choose another one") from None
     try:
         with os.fdopen(handle, "wb") as out:
             yield out
@@ -32,7 +32,7 @@ def atomic_write(path: str | os.PathLike[str], *, force: bool = True) -> Iterato
 
 
 def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> Path:
-    """`path` as a Path, refused when it exists and `force` is off or when its folder is missing."""
+    """Return `path` as a Path; raise an error if it exists and `force` is off, or if its folder is missing."""
     target = Path(path)
     if target.exists() and not force:
         raise WarplensError(f"{target}: already exists; pass --force (force=True) to overwrite it")
@@ -42,12 +42,12 @@ def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> Path
 
 
 def safe_name(text: str) -> str:
-    """The text as a file's name: what may mean something to a file system or a shell becomes `_`."""
+    """Convert a text to a file name: characters that are special to file systems or shells become `_`."""
     return re.sub(r"[^\w.=+-]", "_", text)
 
 
 def cache_folder() -> Path:
-    """Where warplens keeps what it can make again: the user's cache. It may not exist yet."""
+    """Return the folder for files that can be recreated, in the user's cache; it may not exist yet."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(root) / "warplens"
 

@@ -46,7 +46,7 @@ class BudgetCheck:
         return f"{self.budget} is {self.value:,.6g} (allowed: {bound} {self.limit:,.6g})"
 
 
-class ProfilesOfTest:
+class ProfilerFixture:
     """The value of the `warplens` fixture: profiles parts of a test and checks their traces."""
 
     def __init__(self, item: pytest.Item) -> None:
@@ -116,10 +116,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def warplens(request: pytest.FixtureRequest) -> ProfilesOfTest:
+def warplens(request: pytest.FixtureRequest) -> ProfilerFixture:
     """Profile parts of this test: `with warplens.profile() as p:`. Skips the test if there is no GPU."""
     _skip_without_gpu(request.config)
-    return ProfilesOfTest(request.node)
+    return ProfilerFixture(request.node)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -140,10 +140,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     if marker is None:
         return (yield)
     options = {name: value for name, value in marker.kwargs.items() if name not in ("max", "min")}
-    if isinstance(recorder, ProfilesOfTest):
+    if isinstance(recorder, ProfilerFixture):
         result = yield
     else:
-        recorder = ProfilesOfTest(pyfuncitem)
+        recorder = ProfilerFixture(pyfuncitem)
         with recorder.profile(*marker.args, **options):
             result = yield
     if not recorder.traces:

@@ -10,8 +10,8 @@
     with wl.profile("out.warplens"):
         kernel[grid](...)
 
-Outside `wl.profile` a mark is a comment in the PTX. Inside, kernels are compiled once more with the comments woven into
-records. Under TRITON_INTERPRET=1 the same marks record host time per program.
+Outside `wl.profile` a mark is only a comment in the PTX. Inside, kernels are compiled again and the comments become
+code that records. Under TRITON_INTERPRET=1 the same marks record the host time of each program.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_an_sm_profiler_that_is_too_small_counts_what_it_loses(capsys: Any) -> N
     assert (guard == 7).all()
     assert losses.records_written == 100 * 23
     assert losses.records_lost == 100 * (23 - 8)
-    assert f"{32 * 23} records were refused" in capsys.readouterr().err
+    assert f"{32 * 23} records were rejected" in capsys.readouterr().err
 
 
 def run_copy(buffer: Any, blocks: int = 132, tiles: int = 1000) -> None:

@@ -153,7 +153,7 @@ def test_a_session_waits_decodes_tells_of_losses_and_writes_the_trace(
         assert not memory.waited
         assert not path.exists()
     assert memory.waited == ["device"]
-    assert "1 events were lost; max_events=3 keeps all of them" in capsys.readouterr().err
+    assert "1 events were lost; use max_events=3 to keep all of them" in capsys.readouterr().err
     rows = [row for row in json.loads(path.read_text())["traceEvents"] if row["ph"] == "X"]
     assert [(row["name"], row["pid"], row["tid"]) for row in rows] == [("b", 3, 7), ("a", 3, 7)]
 
@@ -213,11 +213,11 @@ def test_events_go_to_every_format(tmp_path: Path) -> None:
     ("act", "message"),
     [
         (lambda: nuggets.decode_events(np.zeros(5, np.float32), TAGS), "float32 of shape"),
-        (lambda: nuggets.decode_events(np.array([-1, 0, 0, 0, 0]), TAGS), "counts -1 events"),
+        (lambda: nuggets.decode_events(np.array([-1, 0, 0, 0, 0]), TAGS), "invalid event count, -1"),
         (lambda: nuggets.allocate_profile_buffer(0), "max_events=0"),
-        (lambda: nuggets.TagTable(["x", "x"]), "each name may be there once"),
-        (lambda: TAGS.id("aa"), "no tag 'aa'"),
-        (lambda: nuggets.to_trace([]), "there are no events"),
+        (lambda: nuggets.TagTable(["x", "x"]), "names must be unique"),
+        (lambda: TAGS.id("aa"), "unknown tag 'aa'"),
+        (lambda: nuggets.to_trace([]), "no events; no kernel wrote"),
     ],
 )
 def test_bad_input_gets_one_clear_error(act: Any, message: str) -> None:

@@ -109,7 +109,7 @@ def test_a_small_buffer_loses_records_counts_them_and_writes_nothing_outside(gpu
     assert trace.meta.losses.records_written == 2 * 9
     assert trace.meta.losses.records_lost == 2 * (9 - 4)
     complaint = capsys.readouterr().err
-    assert "9 records were refused" in complaint, "all of block 2's"
+    assert "9 records were rejected" in complaint, "all of block 2's"
     assert "max_events_per_group=5" in complaint
 
 
@@ -118,7 +118,7 @@ def test_an_event_past_the_last_is_refused(gpu: FakeGpu, capsys: Any) -> None:
     for event in (31, 32, -1):
         unknown_event[(1,)](profiler.get_buffer(), event)
     assert len(profiler.trace()) == 1
-    assert "2 records were refused" in capsys.readouterr().err
+    assert "2 records were rejected" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("enabled", [False, True])

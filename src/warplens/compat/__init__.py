@@ -1,1 +1,1 @@
-"""Drop-ins: code written for other in-kernel profilers runs with only its import changed."""
+"""Drop-in replacements: code written for other in-kernel profilers runs with only its import changed."""

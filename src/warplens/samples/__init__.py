@@ -51,7 +51,7 @@ def gpu() -> Driver | None:
 
 def on_gpu(device: Driver, n: int = 256) -> Run:
     """Launch the woven sample; the driver compiles its PTX for the GPU at hand."""
-    woven, shape = _woven(), _Shape.of(n)
+    woven, shape = _woven(), _MatmulShape.of(n)
     function = device.function(device.load(woven.text.encode()), KERNEL) or 0
     operands = _operands(n)
     a, b, c = (device.allocate(4 * n * n) for _ in range(3))
@@ -74,7 +74,7 @@ def on_gpu(device: Driver, n: int = 256) -> Run:
 
 def simulated(n: int = 128) -> Run:
     """Run the woven sample in the PTX interpreter."""
-    woven, shape = _woven(), _Shape.of(n)
+    woven, shape = _woven(), _MatmulShape.of(n)
     operands = _operands(n)
     memory = simulate.Memory()
     a, b, c = memory.alloc(operands[0]), memory.alloc(operands[1]), memory.alloc(4 * n * n)
@@ -88,12 +88,12 @@ def simulated(n: int = 128) -> Run:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _MatmulShape:
     grid: Dim3
     block: Dim3 = (TILE, TILE, 1)
 
     @classmethod
-    def of(cls, n: int) -> _Shape:
+    def of(cls, n: int) -> _MatmulShape:
         return cls((n // TILE, n // TILE, 1))
 
     @property
@@ -113,7 +113,7 @@ def _operands(n: int) -> tuple[Matrix, Matrix]:
     return rng.standard_normal((n, n), dtype=np.float32), rng.standard_normal((n, n), dtype=np.float32)
 
 
-def _launch(woven: Woven, shape: _Shape, raw: npt.NDArray[np.uint8], clock: str) -> Launch:
+def _launch(woven: Woven, shape: _MatmulShape, raw: npt.NDArray[np.uint8], clock: str) -> Launch:
     return Launch(
         kernel=KERNEL,
         grid=shape.grid,

@@ -1,7 +1,7 @@
 """transformer_nuggets' CuTe profiler on warplens: `from warplens.compat.nuggets import profile_region, TagTable, ...`.
 
-The names, the buffer and its layout are the ones of `transformer_nuggets.cute.profiler`. Host functions work where the
-CuTe DSL is not installed; device functions are imported when they are first asked for.
+Names, buffer and layout are those of `transformer_nuggets.cute.profiler`. Host functions work without the CuTe DSL;
+device functions are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The host half: the buffer, its decoding, and traces of it.
+"""The host side: allocate and decode the buffer, and convert it to traces.
 
-The buffer is a tensor of int64: `buf[0]` counts events, also those that did not fit, and event `i` is
+The buffer is an int64 tensor: `buf[0]` counts all events, including those that did not fit, and event `i` is
 `buf[1 + 4*i:] = start_ns, dur_ns, tag, tid`.
 """
 
@@ -29,27 +29,27 @@ from warplens.record.track_writer import TrackWriter
 from warplens.trace.model import Trace
 
 WORDS = 4
-"""int64s of one event."""
-_WIDEST = 3
-"""Slots that a record takes at most."""
+"""int64 words per event."""
+_MAX_RECORD_SLOTS = 3
+"""Maximum number of slots per record."""
 
 
 class TagTable:
-    """Names of tags; a tag's id is its place in the list."""
+    """The names of tags; the id of a tag is its index."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
         if len(set(self.names)) < len(self.names):
-            raise UsageError(f"TagTable({self.names}): each name may be there once")
+            raise UsageError(f"TagTable({self.names}): names must be unique")
 
     def id(self, name: str) -> int:
-        """The id to pass to a kernel."""
+        """Return the id to pass to a kernel."""
         if name not in self.names:
-            raise UsageError(f"there is no tag {name!r}{did_you_mean(name, self.names)}")
+            raise UsageError(f"unknown tag {name!r}{did_you_mean(name, self.names)}")
         return self.names.index(name)
 
     def name(self, tag_id: int) -> str:
-        """The name of a tag, `unknown_7` for one that is not in the table."""
+        """Return the name of a tag; `unknown_7` for an id that is not in the table."""
         return self.names[tag_id] if 0 <= tag_id < len(self.names) else f"unknown_{tag_id}"
 
     def __len__(self) -> int:
@@ -69,24 +69,24 @@ class Event:
 
 @dataclass
 class ProfileBuf:
-    """The buffer of `allocate_profile_buffer`."""
+    """A buffer from `allocate_profile_buffer`."""
 
     tensor: Any
     max_events: int
 
     def to_cute(self) -> Any:
-        """The buffer as a kernel argument."""
+        """Return the buffer as a kernel argument."""
         from cutlass.cute.runtime import from_dlpack
 
         return from_dlpack(self.tensor)
 
     def reset(self) -> None:
-        """Clear the buffer; call it between launches that shall not add up."""
+        """Clear the buffer; call it between launches whose events should not accumulate."""
         self.tensor.zero_()
 
 
 def allocate_profile_buffer(max_events: int, device: Any = "cuda", stream: Any = None) -> ProfileBuf:
-    """A cleared buffer for `max_events` events."""
+    """Allocate a cleared buffer for `max_events` events."""
     if max_events < 1:
         raise UsageError(f"max_events={max_events}: must be at least 1")
     try:
@@ -101,22 +101,24 @@ def allocate_profile_buffer(max_events: int, device: Any = "cuda", stream: Any =
 
 
 def decode_events(buf: Any, tag_table: TagTable, tid_base: int = 0) -> tuple[list[Event], bool]:
-    """The events of a buffer (a ProfileBuf, a tensor or an array), and whether some did not fit."""
+    """Decode the events of a buffer (a ProfileBuf, tensor or array); return them and whether some did not fit."""
     words = _words(buf)
-    count, room = int(words[0]), (len(words) - 1) // WORDS
+    count, capacity = int(words[0]), (len(words) - 1) // WORDS
     if isinstance(buf, ProfileBuf):
-        room = min(room, buf.max_events)
+        capacity = min(capacity, buf.max_events)
     if count < 0:
-        raise WarplensError(f"the profile buffer counts {count} events; was it overwritten, or is it another tensor?")
-    rows = words[1 : 1 + WORDS * min(count, room)].reshape(-1, WORDS).tolist()
+        raise WarplensError(
+            f"the profile buffer has an invalid event count, {count}; check that it was not overwritten"
+        )
+    rows = words[1 : 1 + WORDS * min(count, capacity)].reshape(-1, WORDS).tolist()
     events = [Event(start, dur, tag, tag_table.name(tag), tid + tid_base) for start, dur, tag, tid in rows]
-    return events, count > room
+    return events, count > capacity
 
 
 def events_to_perfetto(
     events: Sequence[Event], path: str | os.PathLike[str], pid: int = 0, tid_prefix: int | None = None
 ) -> Path:
-    """Write events as Chrome trace JSON (`.json`, `.json.gz`), or in any other format that `Trace.export` knows."""
+    """Write events as Chrome trace JSON (`.json`, `.json.gz`), or in any other format of `Trace.export`."""
     suffix = suffix_of(path)
     if suffix not in (".json", ".json.gz"):
         return to_trace(events).export(path)
@@ -141,9 +143,9 @@ def events_to_perfetto(
 
 
 def to_trace(events: Sequence[Event]) -> Trace:
-    """The events as a warplens trace: one block per tid, times from the GPU's nanosecond timer."""
+    """Convert events to a warplens trace: one block per tid, with the times of the GPU's nanosecond timer."""
     if not events:
-        raise WarplensError("there are no events: no kernel wrote to the profile buffer")
+        raise WarplensError("no events; no kernel wrote to the profile buffer")
     tags = sorted({event.tag_id for event in events})
     names = {event.tag_id: event.tag_name for event in events}
     region = {tag: number + 1 for number, tag in enumerate(tags)}
@@ -152,10 +154,10 @@ def to_trace(events: Sequence[Event]) -> Trace:
         of_tid.setdefault(event.tid, []).append(event)
     tids = sorted(of_tid)
     tracks = [_track(block, of_tid[tid], region) for block, tid in enumerate(tids)]
-    capacity = _WIDEST * max(len(rows) for _, rows in tracks)
+    capacity = _MAX_RECORD_SLOTS * max(len(rows) for _, rows in tracks)
     raw = np.empty((len(tracks), track_stride(capacity)), np.uint8)
     for row, (block, records) in zip(raw, tracks, strict=True):
-        # Whole clocks: launches may be longer apart than 32 bits of nanoseconds reach.
+        # 64-bit clocks: launches may be further apart than 32 bits of nanoseconds.
         writer = TrackWriter(capacity, block=block, wide=True)
         writer.start(records[0][0], records[0][0])
         for clock, kind, number, tag in records:
@@ -176,11 +178,11 @@ def to_trace(events: Sequence[Event]) -> Trace:
 
 
 def _track(block: int, events: list[Event], region: dict[int, int]) -> tuple[int, list[tuple[int, Kind, int, int]]]:
-    """Begins and ends in time order: regions where one event lies in another, async spans where they cross."""
+    """Return begins and ends in time order: regions for nested events, async spans for overlapping ones."""
     events = sorted(events, key=lambda event: (event.start_ns, -event.dur_ns))
     records: list[tuple[int, int, int, Kind, int, int]] = []
     ends: list[int] = []
-    flying: dict[int, int] = {}
+    in_flight: dict[int, int] = {}
     for order, event in enumerate(events):
         start, end, number = event.start_ns, event.start_ns + max(event.dur_ns, 0), region[event.tag_id]
         while ends and ends[-1] <= start:
@@ -190,12 +192,12 @@ def _track(block: int, events: list[Event], region: dict[int, int]) -> tuple[int
             ends.append(end)
             kinds, tag = (Kind.BEGIN, Kind.END), 0
         else:
-            flying = {tag: until for tag, until in flying.items() if until > start}
-            tag = next(free for free in range(len(flying) + 1) if free not in flying)
+            in_flight = {tag: until for tag, until in in_flight.items() if until > start}
+            tag = next(free for free in range(len(in_flight) + 1) if free not in in_flight)
             depth, kinds = 0, (Kind.ASYNC_BEGIN, Kind.ASYNC_END)
-            flying[tag] = end
+            in_flight[tag] = end
             tag &= MAX_TAG
-        # At one instant ends come first, the innermost ahead of the others; an empty event begins before it ends.
+        # At equal times ends come first, innermost first; but an empty event begins before it ends.
         records.append((start, 1, order, kinds[0], number, tag))
         records.append((end, 0 if end > start else 2, -depth, kinds[1], number, tag))
     records.sort(key=lambda record: record[:3])
@@ -211,7 +213,7 @@ def profile_session(
     stream: Any = None,
     pid: int = 0,
 ) -> Iterator[tuple[ProfileBuf, TagTable]]:
-    """A buffer and its tags for a `with` block; its events go to `trace_path` when the block ends."""
+    """Provide a buffer and its tags for a `with` block, and write the events to `trace_path` when it ends."""
     prof, tags = allocate_profile_buffer(max_events, device, stream), TagTable(tag_names)
     yield prof, tags
     import torch
@@ -223,7 +225,10 @@ def profile_session(
     events, overflow = decode_events(prof, tags)
     if overflow:
         count = int(_words(prof)[0])
-        print(f"nuggets: {count - len(events)} events were lost; max_events={count} keeps all of them", file=sys.stderr)
+        print(
+            f"nuggets: {count - len(events)} events were lost; use max_events={count} to keep all of them",
+            file=sys.stderr,
+        )
     if trace_path is not None:
         events_to_perfetto(events, trace_path, pid=pid)
 
@@ -233,7 +238,7 @@ def _words(buf: Any) -> npt.NDArray[np.int64]:
     array = np.asarray(tensor.cpu().numpy() if hasattr(tensor, "cpu") else tensor)
     if array.dtype.kind not in "iu" or array.itemsize != 8 or array.ndim != 1 or len(array) < 1:
         raise UsageError(
-            f"the profile buffer is {array.dtype} of shape {array.shape}; it must be the one-dimensional int64 tensor "
+            f"the profile buffer is {array.dtype} of shape {array.shape}; expected the one-dimensional int64 tensor "
             "of allocate_profile_buffer"
         )
     return array.astype(np.int64, copy=False)

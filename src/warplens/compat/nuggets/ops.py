@@ -1,8 +1,8 @@
-"""The device half: events of `[start_ns, dur_ns, tag, tid]` behind one counter, for CuTe DSL kernels.
+"""The device side, for CuTe DSL kernels: events of `[start_ns, dur_ns, tag, tid]` after one counter.
 
-A start only reads the timer: its time stays in a register and is what the caller hands to the stop, which takes the
-event's place with an atomic and writes it whole. So nothing but the timer reads stands in the measured stretch, and the
-value crosses loops, branches and `with` blocks like any other.
+A start only reads the timer and returns the time, which the caller passes to the stop. The stop reserves a place with
+an atomic and writes the whole event. So only timer reads fall into the measured interval, and the start time is an
+ordinary value that can cross loops, branches and `with` blocks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PER_WARP = (
 
 
 def _read_globaltimer(*, loc: Any = None, ip: Any = None) -> Any:
-    """The GPU's nanosecond timer, as an Int64."""
+    """Read the GPU's nanosecond timer as an Int64."""
     result = llvm.inline_asm(
         T.i64(),
         [],
@@ -61,13 +61,13 @@ read_globaltimer: Callable[..., Any] = dsl_user_op(_read_globaltimer)
 
 
 def profile_start(buf: Any, max_events: Any) -> Any:
-    """Begin of an event; hand what it gives to `profile_stop`."""
+    """Begin an event; pass the result to `profile_stop`."""
     _address(buf)
     return read_globaltimer()
 
 
 def profile_stop(buf: Any, eid: Any, tag: Any, tid: Any, max_events: Any) -> None:
-    """End of an event that every thread reaching this records."""
+    """End an event, recorded by every thread that gets here."""
     _stop(_EVERYONE, buf, eid, tag, tid, max_events)
 
 
@@ -76,29 +76,29 @@ elected_start = profile_start
 
 
 def lane0_warp0_stop(buf: Any, eid: Any, tag: Any, tid: Any, max_events: Any) -> None:
-    """End of an event that only warp 0, lane 0 of each block records."""
+    """End an event, recorded by lane 0 of warp 0 of each block only."""
     _stop(_FIRST_THREAD, buf, eid, tag, tid, max_events)
 
 
 def elected_stop(buf: Any, eid: Any, tag: Any, tid: Any, max_events: Any) -> None:
-    """End of an event that one lane of each warp records."""
+    """End an event, recorded by one lane of each warp."""
     _stop(_PER_WARP, buf, eid, tag, tid, max_events)
 
 
 def warp_start(buf: Any, max_events: Any, target_warp: Any = 0) -> Any:
-    """Begin of an event of one warp."""
+    """Begin an event of one warp."""
     return profile_start(buf, max_events)
 
 
 def warp_stop(buf: Any, eid: Any, tag: Any, tid: Any, max_events: Any, target_warp: Any = 0) -> None:
-    """End of an event that only lane 0 of warp `target_warp` records."""
+    """End an event, recorded by lane 0 of warp `target_warp` only."""
     _stop(_ONE_WARP, buf, eid, tag, tid, max_events, target_warp)
 
 
 class profile_region:
-    """`with profile_region(buf, max_events, tag, tid):` records its body from warp 0, lane 0, or from `target_warp`.
+    """`with profile_region(buf, max_events, tag, tid):` records its body, from lane 0 of warp 0 or of `target_warp`.
 
-    The body reads and assigns the variables around it like any other block.
+    The body can read and assign outer variables like any other block.
     """
 
     def __init__(self, buf: Any, max_events: Any, tag: Any, tid: Any, target_warp: Any = None) -> None:
@@ -117,12 +117,12 @@ class profile_region:
 
 
 def _stop(who: str, buf: Any, eid: Any, tag: Any, tid: Any, max_events: Any, warp: Any = 0) -> None:
-    """Write an event. The counter also counts what does not fit; nothing is written past the buffer's end."""
-    room = Int64((cute.size(buf) - 1) // WORDS)
+    """Write an event. The counter includes events that do not fit; nothing is written past the end of the buffer."""
+    capacity = Int64((cute.size(buf) - 1) // WORDS)
     numbers = [
         Int64(_number(v, what)) for v, what in ((eid, "eid"), (tag, "tag"), (tid, "tid"), (max_events, "max_events"))
     ]
-    operands = [_address(buf), *(number.ir_value() for number in numbers), room.ir_value()]
+    operands = [_address(buf), *(number.ir_value() for number in numbers), capacity.ir_value()]
     operands.append(Int32(_number(warp, "target_warp")).ir_value())
     emit(
         f"""{{
@@ -141,7 +141,7 @@ def _stop(who: str, buf: Any, eid: Any, tag: Any, tid: Any, max_events: Any, war
 
 
 def _address(buf: Any) -> Any:
-    """The address of the profile buffer, a tensor of 64-bit integers."""
+    """Return the address of the profile buffer, a tensor of 64-bit integers."""
     kind = getattr(buf, "element_type", None)
     if kind not in (Int64, Uint64):
         of = f"a tensor of {kind}" if kind is not None else f"a {type(buf).__name__}"
@@ -151,5 +151,5 @@ def _address(buf: Any) -> Any:
 
 def _number(v: Any, what: str) -> Any:
     if not isinstance(v, (int, Numeric)):
-        raise UsageError(f"{what} is a {type(v).__name__}; give a number or an Int32 of the kernel")
+        raise UsageError(f"{what} is a {type(v).__name__}; expected a number or an Int32")
     return v

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import warplens.triton  # noqa: F401  so that profiles reach Triton kernels
+import warplens.triton  # noqa: F401  attaches profiles to Triton kernels
 from warplens.compat.proton import mode
 from warplens.errors import UsageError
 from warplens.export import chrome, hatchet
@@ -30,14 +30,14 @@ _WRITERS = {"chrome_trace": chrome.write, "hatchet": hatchet.write}
 
 
 @dataclass
-class _Session:
+class _ProtonSession:
     profile: Profile
     name: str
     format: str
     running: bool = True
 
 
-_sessions: dict[int, _Session] = {}
+_sessions: dict[int, _ProtonSession] = {}
 _numbers = iter(range(1 << 62))
 
 
@@ -50,14 +50,14 @@ def start(
     mode: str | mode.BaseMode | None = None,
     hook: str | None = None,
 ) -> int:
-    """Profile the marked kernels launched from here to `finalize`; gives the session's number."""
+    """Profile marked kernels launched from now until `finalize`; return the session's id."""
     from warplens.compat.proton.mode import parse
 
     if backend not in BACKENDS:
         shown = "proton's default (CUPTI)" if backend is None else repr(backend)
         raise UsageError(
-            f"proton.start: backend {shown} times whole kernels, which warplens does not replace; "
-            "supported is backend='instrumentation'"
+            f"proton.start: backend {shown} times whole kernels, which warplens does not do; "
+            "use backend='instrumentation'"
         )
     for what, value, allowed in (
         ("data", data, (*FORMATS,)),
@@ -65,19 +65,21 @@ def start(
         ("hook", hook, (None,)),
     ):
         if value not in allowed:
-            raise UsageError(f"proton.start: {what}={value!r}: allowed are {', '.join(map(repr, allowed))}")
+            raise UsageError(
+                f"proton.start: {what}={value!r} is not supported (allowed: {', '.join(map(repr, allowed))})"
+            )
     chosen = name or DEFAULT_PROFILE_NAME
     form = FORMATS[str(data)]
     check_writable(_path(chosen, form), force=True)
     profile = Profile(**parse(mode).options())
     profile.__enter__()
     number = next(_numbers)
-    _sessions[number] = _Session(profile, chosen, form)
+    _sessions[number] = _ProtonSession(profile, chosen, form)
     return number
 
 
 def deactivate(session: int | None = None) -> None:
-    """Leave the launches that follow alone, until `activate`."""
+    """Stop recording until `activate`."""
     for entry in _chosen(session).values():
         if entry.running:
             entry.profile.pause()
@@ -85,7 +87,7 @@ def deactivate(session: int | None = None) -> None:
 
 
 def activate(session: int | None = None) -> None:
-    """Record again after `deactivate`."""
+    """Resume recording after `deactivate`."""
     for entry in _chosen(session).values():
         if not entry.running:
             entry.profile.resume()
@@ -93,9 +95,11 @@ def activate(session: int | None = None) -> None:
 
 
 def finalize(session: int | None = None, output_format: str | None = "") -> Trace | None:
-    """Write the file of a session, or of all; gives the last trace, which Proton's finalize does not."""
+    """Write the file of one session, or of all, and return the last trace (Proton's finalize returns nothing)."""
     if output_format and output_format not in _WRITERS:
-        raise UsageError(f"proton.finalize: output_format={output_format!r}: allowed are {', '.join(_WRITERS)}")
+        raise UsageError(
+            f"proton.finalize: output_format={output_format!r} is not supported (allowed: {', '.join(_WRITERS)})"
+        )
     trace: Trace | None = None
     for number, entry in _chosen(session).items():
         del _sessions[number]
@@ -119,8 +123,8 @@ def __getattr__(name: str) -> object:
         "hooks",
     ):
         raise AttributeError(
-            f"warplens.compat.proton has no {name!r}: it covers proton's marks inside kernels (proton.language) with "
-            "start, activate, deactivate, finalize and mode; for scopes on the host keep triton.profiler"
+            f"warplens.compat.proton does not support {name!r}, only start, activate, deactivate, finalize, mode "
+            "and the marks of proton.language; use triton.profiler for host scopes"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -129,9 +133,9 @@ def _path(name: str, form: str) -> Path:
     return Path(f"{name}.{form}").expanduser()
 
 
-def _chosen(session: int | None) -> dict[int, _Session]:
+def _chosen(session: int | None) -> dict[int, _ProtonSession]:
     if session is None:
         return dict(_sessions)
     if session not in _sessions:
-        raise UsageError(f"proton: there is no session {session!r}; running are {sorted(_sessions) or 'none'}")
+        raise UsageError(f"proton: no session {session!r} (running sessions: {sorted(_sessions) or 'none'})")
     return {session: _sessions[session]}

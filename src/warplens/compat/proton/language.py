@@ -1,4 +1,4 @@
-"""Proton's marks: `import warplens.compat.proton.language as pl`. They are warplens marks under Proton's names."""
+"""Proton's marks (`import warplens.compat.proton.language as pl`): warplens marks under Proton's names."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ SEMANTICS = ("triton", "gluon")
 
 
 def enable_semantic(semantic_name: str) -> None:
-    """Accepted: warplens marks work in both languages without being enabled."""
+    """Do nothing: warplens marks always work in both languages."""
     _check(semantic_name)
 
 
 def disable_semantic(semantic_name: str) -> None:
-    """Refused: marks cannot be switched off for one language only."""
+    """Raise an error: marks cannot be disabled for one language only."""
     _check(semantic_name)
     raise UsageError(
-        f"disable_semantic({semantic_name!r}): warplens marks have no switch per language; "
+        f"disable_semantic({semantic_name!r}) is not supported: marks cannot be disabled per language; "
         "outside proton.start() and finalize() they cost nothing"
     )
 
 
 def _check(semantic_name: str) -> None:
     if semantic_name not in SEMANTICS:
-        raise UsageError(f"semantic {semantic_name!r}: allowed are {' and '.join(map(repr, SEMANTICS))}")
+        raise UsageError(f"unknown semantic {semantic_name!r} (allowed: {', '.join(map(repr, SEMANTICS))})")

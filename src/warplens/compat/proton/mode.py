@@ -1,4 +1,4 @@
-"""Proton's instrumentation modes, as objects and as strings, and what each asks of `wl.profile`."""
+"""Proton's instrumentation modes, as objects and as strings, and the matching options of `wl.profile`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ OPTIMIZATIONS = ("clock32", "time_shift", "sched_stores", "sched_barriers")
 
 @dataclass(frozen=True)
 class BaseMode:
-    """What every mode has."""
+    """The base of all modes."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class InstrumentationMode(BaseMode):
-    """The settings of Proton's instrumentation backend. `buffer_size` counts bytes per block, 0 lets warplens choose;
-    without a `buffer_type` records go to global memory, where all of them are kept."""
+    """The settings of Proton's instrumentation backend.
+
+    `buffer_size` is in bytes per block; 0 lets warplens choose. Without a `buffer_type`, records are stored in global
+    memory, which keeps all of them.
+    """
 
     metric_type: str = "cycle"
     sampling_strategy: str = "none"
@@ -50,7 +53,7 @@ class InstrumentationMode(BaseMode):
             value = value if isinstance(value, str) else getattr(value, "name", str(value)).lower()
             object.__setattr__(self, name, value)
             if value not in allowed:
-                raise UsageError(f"proton mode: {name}={value!r}: allowed are {_listed(allowed)}")
+                raise UsageError(f"proton mode: {name}={value!r} is not supported (allowed: {_listed(allowed)})")
         chosen = self.optimizations.split(",") if isinstance(self.optimizations, str) else self.optimizations
         names = tuple(word for word in (str(item).strip() for item in chosen) if word)
         for word in names:
@@ -58,7 +61,7 @@ class InstrumentationMode(BaseMode):
                 raise UsageError(f"proton mode: unknown optimization {word!r}{did_you_mean(word, OPTIMIZATIONS)}")
         object.__setattr__(self, "optimizations", names)
         if self.buffer_size < 0:
-            raise UsageError(f"proton mode: buffer_size={self.buffer_size}: must be a number of bytes, or 0")
+            raise UsageError(f"proton mode: buffer_size={self.buffer_size}: expected a number of bytes, or 0")
         self._warps()
 
     def __str__(self) -> str:
@@ -67,18 +70,18 @@ class InstrumentationMode(BaseMode):
         return ":".join([self.name, *(f"{name}={value}" for name, value in values.items())])
 
     def options(self) -> dict[str, Any]:
-        """The same wishes as options of `wl.profile`."""
-        wishes: dict[str, Any] = {"granularity": GRANULARITIES[self.granularity]}
+        """Return the matching options of `wl.profile`."""
+        options: dict[str, Any] = {"granularity": GRANULARITIES[self.granularity]}
         warps = self._warps()
         if warps is not None:
-            wishes |= {"granularity": "warp", "warps": warps}
+            options |= {"granularity": "warp", "warps": warps}
         if BUFFER_TYPES[self.buffer_type] == "shared":
-            wishes |= {"buffer": "shared"}
+            options |= {"buffer": "shared"}
         if self.buffer_size:
-            wishes |= {"bytes_per_block": max(self.buffer_size, SLOT_BYTES)}
+            options |= {"bytes_per_block": max(self.buffer_size, SLOT_BYTES)}
         if self.buffer_strategy == "circular" and (self.buffer_size or BUFFER_TYPES[self.buffer_type] == "shared"):
-            wishes |= {"full": "ring"}
-        return wishes
+            options |= {"full": "ring"}
+        return options
 
     def _warps(self) -> list[int] | None:
         words = [word.strip() for word in self.sampling_options.split(",") if word.strip()]
@@ -86,12 +89,12 @@ class InstrumentationMode(BaseMode):
             return None
         if not all(word.isdigit() for word in words):
             raise UsageError(
-                f"proton mode: sampling_options={self.sampling_options!r}: give warp numbers, such as '0,1,2,3'"
+                f"proton mode: sampling_options={self.sampling_options!r}: expected warp numbers, such as '0,1,2,3'"
             )
         if self.granularity != "warp":
             raise UsageError(
                 f"proton mode: sampling_options={self.sampling_options!r} with granularity={self.granularity!r}: "
-                "warps are sampled at granularity 'warp' only"
+                "sampling warps needs granularity 'warp'"
             )
         return sorted({int(word) for word in words})
 
@@ -104,17 +107,19 @@ class Default(InstrumentationMode):
 
 
 def parse(mode: str | BaseMode | None) -> InstrumentationMode:
-    """A mode from what `proton.start(mode=...)` takes: None, an object, or `default:key=value:...`."""
+    """Parse the argument of `proton.start(mode=...)`: None, an object, or `default:key=value:...`."""
     if isinstance(mode, InstrumentationMode):
         return mode
     if mode is not None and not isinstance(mode, str):
-        # An object made by Proton itself: its text says the same.
+        # A mode object created by Proton itself.
         if not hasattr(mode, "sampling_options"):
-            raise UsageError(f"proton mode {mode!r} is not one of the instrumentation backend; use mode.Default(...)")
+            raise UsageError(
+                f"proton mode {mode!r} does not belong to the instrumentation backend; use mode.Default(...)"
+            )
         return Default(**{f.name: getattr(mode, f.name) for f in fields(InstrumentationMode) if f.name != "name"})
     name, *pairs = (mode or "default").split(":")
     if name != "default":
-        raise UsageError(f"proton mode {name!r}: the instrumentation backend of warplens knows 'default'")
+        raise UsageError(f"proton mode {name!r} is not supported (allowed: 'default')")
     known = [f.name for f in fields(InstrumentationMode) if f.name != "name"]
     given: dict[str, Any] = {}
     for pair in pairs:
@@ -124,7 +129,7 @@ def parse(mode: str | BaseMode | None) -> InstrumentationMode:
         given[key] = value
     if "buffer_size" in given:
         if not given["buffer_size"].isdigit():
-            raise UsageError(f"proton mode: buffer_size={given['buffer_size']!r}: must be a number of bytes")
+            raise UsageError(f"proton mode: buffer_size={given['buffer_size']!r}: expected a number of bytes")
         given["buffer_size"] = int(given["buffer_size"])
     return Default(**given)
 

@@ -1,7 +1,7 @@
 """The SM Profiler library's Python class on warplens records: `from warplens.compat.sm_profiler import SmProfiler`.
 
-The buffer is a torch tensor that kernels with `sm_profiler.h` take as their `uint64_t*`. Its layout is a launch header
-and one track per block and group; a group's write position lives in its track's header.
+The buffer is a torch tensor that kernels with `sm_profiler.h` take as their `uint64_t*`. It holds a launch header and
+one track per block and group; the header of a track holds its write position.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_EVENTS = 32
 
 
 def region_of(event_no: int) -> int:
-    """The region id device code writes for an event: 0 is no region."""
+    """Return the region id that device code writes for an event; 0 means no region."""
     return event_no + 1
 
 
@@ -33,14 +33,14 @@ class SmProfiler:
     """A profiler buffer for one kernel launch at a time."""
 
     def __init__(self, num_blocks: int, num_groups: int, max_events_per_group: int, enabled: bool = True) -> None:
-        wishes = {"num_blocks": num_blocks, "num_groups": num_groups, "max_events_per_group": max_events_per_group}
-        for name, value in wishes.items():
+        sizes = {"num_blocks": num_blocks, "num_groups": num_groups, "max_events_per_group": max_events_per_group}
+        for name, value in sizes.items():
             if value < 1:
                 raise UsageError(f"{name}={value}: must be at least 1")
         if 2 * max_events_per_group > MAX_SLOTS:
-            raise UsageError(f"max_events_per_group={max_events_per_group}: at most {MAX_SLOTS // 2} fit a group")
+            raise UsageError(f"max_events_per_group={max_events_per_group}: must be at most {MAX_SLOTS // 2}")
         if num_groups > 64:
-            raise UsageError(f"num_groups={num_groups}: at most 64 groups of a block can be told apart")
+            raise UsageError(f"num_groups={num_groups}: must be at most 64")
         self.num_blocks, self.num_groups, self.enabled = num_blocks, num_groups, enabled
         capacity = 2 * max_events_per_group if enabled else 0
         tracks = num_blocks * num_groups if enabled else 0
@@ -50,14 +50,14 @@ class SmProfiler:
         self.init_buffer()
 
     def register_event(self, event_no: Any, name: str) -> None:
-        """Name an event, 0 to 31; a `tl.constexpr` is accepted as its number."""
+        """Name an event, 0 to 31, given as an int or a `tl.constexpr`."""
         number = int(getattr(event_no, "value", event_no))
         if not 0 <= number < MAX_EVENTS:
             raise UsageError(f"event {number}: must be 0 to {MAX_EVENTS - 1}")
         self._names[region_of(number)] = name
 
     def init_buffer(self) -> None:
-        """Clear the buffer; call it before every launch but the first."""
+        """Clear the buffer; call it before every launch except the first."""
         import torch
 
         head = np.frombuffer(self._plan.header(), np.int64)
@@ -65,18 +65,18 @@ class SmProfiler:
         self._buffer[: len(head)].copy_(torch.from_numpy(head.copy()))
 
     def get_buffer(self) -> Any:
-        """The tensor to pass to the kernel."""
+        """Return the tensor to pass to the kernel."""
         return self._buffer
 
     def trace(self) -> Trace:
-        """What was recorded since the last init_buffer, decoded."""
+        """Decode what was recorded since the last init_buffer."""
         raw = self._raw()
         head = raw[:BUFFER_BYTES].view(BUFFER)[0]
         refused = int(head["refused"])
         if refused:
             print(
-                f"sm_profiler: {refused} records were refused: they came from blocks or groups outside "
-                f"{self.num_blocks} x {self.num_groups}, or from events past {MAX_EVENTS - 1}",
+                f"sm_profiler: {refused} records were rejected: they came from blocks or groups outside "
+                f"{self.num_blocks} x {self.num_groups}, or from events above {MAX_EVENTS - 1}",
                 file=sys.stderr,
             )
         launch = Launch(
@@ -92,11 +92,14 @@ class SmProfiler:
             -int(launch.raw.reshape(launch.tracks, -1)[:, : HEADER.itemsize].copy().view(HEADER)["written"].max()) // 2
         )
         if 2 * needed > self._plan.capacity:
-            print(f"sm_profiler: records were lost; max_events_per_group={needed} keeps all of them", file=sys.stderr)
+            print(
+                f"sm_profiler: records were lost; use max_events_per_group={needed} to keep all of them",
+                file=sys.stderr,
+            )
         return decode(Capture([launch], device=self._device()))
 
     def export(self, filename: str | os.PathLike[str]) -> Path | None:
-        """Write the trace; the suffix picks the format, as in `Trace.export`. None where there is nothing to write."""
+        """Write the trace in the format of the suffix, as `Trace.export` does; return None if nothing was recorded."""
         trace = self._recorded()
         return trace.export(filename) if trace is not None else None
 
@@ -107,11 +110,11 @@ class SmProfiler:
             print(trace.stats())
 
     def _recorded(self) -> Trace | None:
-        """The trace, if anything was recorded: a program that switched its profiler off runs on all the same."""
+        """Return the trace, or None with a message if nothing was recorded, so that programs run with profiling off."""
         trace = self.trace() if self.enabled else None
         if trace is not None and len(trace):
             return trace
-        reason = "no kernel wrote to its buffer" if self.enabled else "it was made with enabled=False"
+        reason = "no kernel wrote to the buffer" if self.enabled else "the profiler was created with enabled=False"
         print(f"sm_profiler: nothing was recorded: {reason}", file=sys.stderr)
         return None
 

@@ -1,8 +1,7 @@
 """The SM Profiler library's Triton functions, on the buffer of `SmProfiler`.
 
-The first thread of the block records. A group's write position lives in its track's header, as in `sm_profiler.h`, so
-that a group must belong to one program. Records from blocks, groups or events that the profiler was not made for are
-counted as refused.
+The first thread of the block records. The header of a track holds its write position, as in `sm_profiler.h`, so a group
+must belong to one program. Records from blocks, groups or events outside the profiler's limits are counted as rejected.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ require_triton()
 import triton.language as tl  # noqa: E402
 from triton.language import core  # noqa: E402
 
-from warplens.compat._direct import AT, emit, scalar, start_track, write_record  # noqa: E402
 from warplens.compat.sm_profiler import MAX_EVENTS  # noqa: E402
+from warplens.compat.triton_records import AT, emit, scalar, start_track, write_record  # noqa: E402
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES  # noqa: E402
 from warplens.record.layout import REGION_SHIFT, TRACK_MAGIC, Kind  # noqa: E402
 
@@ -27,22 +26,22 @@ _HEAD = {name: int(BUFFER.fields[name][1]) for name in BUFFER.names}  # type: ig
 
 
 def profiler_init(buffer_ptr: Any, _semantic: Any = None) -> Any:
-    """The context the event functions take."""
+    """Return the context that the event functions take."""
     return buffer_ptr
 
 
 def profiler_event_start(ctx: Any, block_idx: Any, group_idx: Any, event_no: Any, _semantic: Any = None) -> None:
-    """Begin of a range of `event_no`; ranges may nest."""
+    """Begin a range of `event_no`; ranges may nest."""
     _event(Kind.BEGIN, ctx, block_idx, group_idx, event_no, _semantic)
 
 
 def profiler_event_end(ctx: Any, block_idx: Any, group_idx: Any, event_no: Any, _semantic: Any = None) -> None:
-    """End of the range of `event_no`."""
+    """End the range of `event_no`."""
     _event(Kind.END, ctx, block_idx, group_idx, event_no, _semantic)
 
 
 def profiler_event_instant(ctx: Any, block_idx: Any, group_idx: Any, event_no: Any, _semantic: Any = None) -> None:
-    """`event_no` happened here."""
+    """Record `event_no` as an instant."""
     _event(Kind.INSTANT, ctx, block_idx, group_idx, event_no, _semantic)
 
 
@@ -61,7 +60,7 @@ _FIND = f"""
     mul.wide.u32 c, n, y; add.s64 c, c, $1; add.s64 c, c, {BUFFER_BYTES};
     mov.b32 t, 0; @q ld.volatile.global.b32 t, [c];
     setp.ne.and.b32 f, t, {TRACK_MAGIC}, q;"""
-"""c: the track; x: its capacity; q: whether this thread records; f: whether it is the track's first record."""
+"""Sets c to the track, x to its capacity, q if this thread records, and f if this is the track's first record."""
 
 
 def _event(kind: Kind, ctx: Any, block_idx: Any, group_idx: Any, event_no: Any, semantic: Any) -> None:

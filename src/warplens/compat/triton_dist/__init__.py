@@ -1,6 +1,6 @@
 """triton_dist's intra-kernel profiler on warplens records: `from warplens.compat.triton_dist import Profiler`.
 
-The device half is loaded when it is asked for, so that traces can be exported where triton is missing.
+The device side is imported on first use, so that traces can be exported without Triton.
 """
 
 from __future__ import annotations

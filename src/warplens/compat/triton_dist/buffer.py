@@ -1,4 +1,4 @@
-"""The buffer triton_dist kernels take as an argument: a head that host and device share, then tracks."""
+"""The buffer that triton_dist kernels take as an argument: a head that host and device share, then tracks."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ HEAD = np.dtype(
         "itemsize": HEAD_BYTES,
     }
 )
-"""The host writes how many cache lines follow; the device its grid and groups, and the records it had to refuse."""
+"""The host writes the number of cache lines that follow; the device its grid, its groups and the rejected records."""
 
 SUFFIX = ".perfetto-trace"
-_TRACKS = (4096, 1 << 17)
-"""A track has a header, which callers do not count among their slots: room for so many is added."""
+_EXTRA_TRACKS = (4096, 1 << 17)
+"""Minimum and maximum number of track headers to add space for, because callers count only the record slots."""
 
 _export_trace = True
 
 
 def set_export_trace_on() -> None:
-    """Let `ProfilerBuffer` write its trace when its block ends: the default."""
+    """Make `ProfilerBuffer` write its trace when its block ends (the default)."""
     global _export_trace
     _export_trace = True
 
 
 def set_export_trace_off() -> None:
-    """Keep `ProfilerBuffer` from writing a trace."""
+    """Stop `ProfilerBuffer` from writing traces."""
     global _export_trace
     _export_trace = False
 
@@ -55,22 +55,22 @@ def get_export_trace_on() -> bool:
 
 
 def alloc_profiler_buffer(max_num_profile_slots: int) -> Any:
-    """A device tensor with room for `max_num_profile_slots` records over all blocks."""
+    """Allocate a device tensor for `max_num_profile_slots` records over all blocks."""
     if not 1 <= max_num_profile_slots <= 1 << 31:
-        raise UsageError(f"max_num_profile_slots={max_num_profile_slots}: allowed are 1..{1 << 31}")
+        raise UsageError(f"max_num_profile_slots={max_num_profile_slots}: must be within 1..{1 << 31}")
     try:
         import torch
     except ImportError:
         raise WarplensError("the profiler buffer is a torch tensor: pip install torch") from None
-    tracks = min(max(max_num_profile_slots, _TRACKS[0]), _TRACKS[1])
-    # A header and up to a line lost to rounding for each track, beside the records.
+    tracks = min(max(max_num_profile_slots, _EXTRA_TRACKS[0]), _EXTRA_TRACKS[1])
+    # Each track needs a header, and up to one cache line is lost to rounding.
     lines = -(-max_num_profile_slots * SLOT_BYTES // HEADER_BYTES) + 2 * tracks
     size = (HEAD_BYTES + lines * HEADER_BYTES) // SLOT_BYTES
     return reset_profiler_buffer(torch.zeros(size, dtype=torch.int64, device="cuda"))
 
 
 def reset_profiler_buffer(profiler_buffer: Any) -> Any:
-    """Empty the buffer for the next launch."""
+    """Clear the buffer for the next launch."""
     import torch
 
     head = np.zeros(1, HEAD)
@@ -82,7 +82,7 @@ def reset_profiler_buffer(profiler_buffer: Any) -> Any:
 
 
 class ProfilerBuffer:
-    """`with ProfilerBuffer(...) as buffer:` empties the buffer, and writes `<trace_file>.perfetto-trace` at the end."""
+    """`with ProfilerBuffer(...) as buffer:` clears the buffer, and writes `<trace_file>.perfetto-trace` at the end."""
 
     def __init__(self, max_num_profile_slots: int, trace_file: str, task_names: Sequence[str]) -> None:
         self.trace_file, self.task_names = trace_file, list(task_names)
@@ -97,12 +97,12 @@ class ProfilerBuffer:
 
 
 def to_trace(profiler_buffer: Any, task_names: Sequence[str]) -> Trace:
-    """What the last launch recorded, decoded. Losses are printed with what keeps them."""
+    """Decode what the last launch recorded; print how many records were lost, and the remedy."""
     raw = np.ascontiguousarray(profiler_buffer.cpu().numpy()).view(np.uint8)
     head = raw[:HEAD_BYTES].view(HEAD)[0]
     groups, grid = int(head["groups"]), tuple(int(size) for size in head["grid"])
     if int(head["magic"]) != HEAD_MAGIC:
-        raise WarplensError("this is no profiler buffer: make it with alloc_profiler_buffer(...)")
+        raise WarplensError("not a profiler buffer; create one with alloc_profiler_buffer(...)")
     if not groups:
         raise WarplensError(
             "the profiler buffer is empty: no leader of block 0 reached Profiler.create; "
@@ -112,7 +112,7 @@ def to_trace(profiler_buffer: Any, task_names: Sequence[str]) -> Trace:
     lines = int(head["lines"]) // tracks
     stride = max(lines, 1) * HEADER_BYTES
     body = raw[HEAD_BYTES : HEAD_BYTES + (tracks * stride if lines else 0)]
-    _forget_others(body.reshape(-1, stride), groups)
+    _clear_stale_tracks(body.reshape(-1, stride), groups)
     capacity = min((max(lines, 1) - 1) * HEADER_BYTES // SLOT_BYTES, MAX_SLOTS)
     launch = Launch(
         kernel="kernel",
@@ -126,35 +126,35 @@ def to_trace(profiler_buffer: Any, task_names: Sequence[str]) -> Trace:
     trace = decode(Capture([launch]))
     lost = trace.meta.losses.records_lost + int(head["refused"])
     if lost:
-        _complain(lost, body.reshape(-1, stride), tracks)
+        _print_losses(lost, body.reshape(-1, stride), tracks)
     return trace
 
 
 def export_to_perfetto_trace(
     profiler_buffer: Any, task_names: Sequence[str], file_name: str | os.PathLike[str], verbose: bool = False
 ) -> Path:
-    """Write the last launch as `<file_name>.perfetto-trace`."""
+    """Write the last launch to `<file_name>.perfetto-trace`."""
     trace = to_trace(profiler_buffer, task_names)
     name = os.fspath(file_name)
     path = Path(name if name.endswith(SUFFIX) else name + SUFFIX)
     perfetto.write(trace, path)
     if verbose:
-        print(f"{path}: {len(trace)} spans of {trace.meta.losses.tracks} thread groups")
+        print(f"{path}: {len(trace)} spans from {trace.meta.losses.tracks} thread groups")
     return path
 
 
-def _forget_others(tracks: npt.NDArray[np.uint8], groups: int) -> None:
-    """Blank what an earlier launch with another grid left where a block of this one did not create a profiler."""
+def _clear_stale_tracks(tracks: npt.NDArray[np.uint8], groups: int) -> None:
+    """Clear tracks that an earlier launch with a different grid left behind."""
     headers = np.ascontiguousarray(tracks[:, :HEADER_BYTES]).view(HEADER).reshape(-1)
     place = np.arange(len(headers))
     stale = (headers["magic"] != 0) & ((headers["block"] != place // groups) | (headers["warp"] != place % groups))
     tracks[stale] = 0
 
 
-def _complain(lost: int, rows: npt.NDArray[np.uint8], tracks: int) -> None:
+def _print_losses(lost: int, rows: npt.NDArray[np.uint8], tracks: int) -> None:
     headers = np.ascontiguousarray(rows[:, :HEADER_BYTES]).view(HEADER).reshape(-1)
     most = int(headers["written"].max(initial=0))
-    # Counted in slots of the caller, plus the headers and rounding that alloc_profiler_buffer adds for few tracks only.
-    spare = max(0, 2 * (tracks - _TRACKS[1])) * HEADER_BYTES // SLOT_BYTES
-    wish = f"max_num_profile_slots={(most or 16) * tracks + spare}"
-    print(f"triton_dist: {lost} records were lost because the buffer is too small; {wish} keeps all", file=sys.stderr)
+    # In slots of the caller, plus the headers and rounding that alloc_profiler_buffer does not add for many tracks.
+    spare = max(0, 2 * (tracks - _EXTRA_TRACKS[1])) * HEADER_BYTES // SLOT_BYTES
+    remedy = f"use max_num_profile_slots={(most or 16) * tracks + spare} to keep all of them"
+    print(f"triton_dist: {lost} records were lost because the buffer is too small; {remedy}", file=sys.stderr)

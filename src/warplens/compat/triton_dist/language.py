@@ -1,9 +1,9 @@
-"""Profiler: the value that triton_dist kernels thread through their code, and `tid`, which they use beside it.
+"""`Profiler`, the value that triton_dist kernels pass through their code, and `tid`.
 
-A group's records go to a track of its own. How many tracks there are is known on the device only, so it is the device
-that divides the buffer: `lines / (blocks * groups)` cache lines each.
+Each group has its own track. The number of tracks is known only on the device, so the device divides the buffer into
+tracks of `lines / (blocks * groups)` cache lines.
 
-Annotations are not postponed in this module: Triton reads the types of an aggregate's fields from them.
+This module does not postpone annotations: Triton reads the types of an aggregate's fields from them.
 """
 
 from typing import Any
@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from triton.language import core
 
-from warplens.compat._direct import BLOCK, emit, scalar, start_track, write_record
 from warplens.compat.triton_dist.buffer import HEAD, HEAD_BYTES, HEAD_MAGIC
+from warplens.compat.triton_records import BLOCK, emit, scalar, start_track, write_record
 from warplens.errors import UsageError
 from warplens.record.layout import HEADER_BYTES, MAX_REGION, MAX_WARPS, REGION_SHIFT, SLOT_BYTES, Kind
 
@@ -32,13 +32,13 @@ _OPEN = f"""
     mul.wide.u32 c, n, {HEADER_BYTES}; cvt.u64.u32 a, k; mul.lo.u64 c, c, a;
     add.s64 c, c, $2; add.s64 c, c, {HEAD_BYTES};
     mov.b32 g, $3;"""
-"""c: this group's track; n: its cache lines; p: whether this thread leads; f: whether there is such a track."""
+"""Sets c to this group's track, n to its cache lines, p if this thread is the leader, and f if the track exists."""
 
 _CLOSE_OPEN = f"""
     sub.u32 n, n, 1; mul.lo.u32 n, n, {HEADER_BYTES // SLOT_BYTES};
     selp.b32 n, n, -1, f; selp.b64 c, c, $2, f; selp.b64 c, c, 0, p;
     mov.b64 $0, c; mov.b32 $1, n;"""
-"""A leader without a track keeps the buffer's address and a capacity of -1: it counts what it could not record."""
+"""A leader without a track gets the address of the buffer and the capacity -1, and counts its lost records."""
 
 _RECORD = f"""
     setp.ne.b64 p, $1, 0; setp.lt.and.s32 q, $2, 0, p;
@@ -48,17 +48,17 @@ _RECORD = f"""
 
 
 def tid(axis: Any, _semantic: Any = None) -> Any:
-    """The thread's index within its block along an axis (0, 1 or 2)."""
+    """Return the thread's index within its block along axis 0, 1 or 2."""
     number = core._unwrap_if_constexpr(axis)
     if number not in (0, 1, 2):
-        raise UsageError(f"tid({number!r}): allowed are 0, 1 and 2")
+        raise UsageError(f"tid({number!r}): the axis must be 0, 1 or 2")
     return emit(f"\n    mov.u32 $0, %tid.{'xyz'[number]};", "=r", [], tl.int32, _semantic, "tid")
 
 
 def _open(profiler_buffer: Any, group_id: Any, num_groups: Any, is_leader: Any, _semantic: Any = None) -> Any:
     groups = core._unwrap_if_constexpr(num_groups)
     if isinstance(groups, int) and not 1 <= groups <= MAX_WARPS:
-        raise UsageError(f"num_groups={groups}: allowed are 1..{MAX_WARPS}")
+        raise UsageError(f"num_groups={groups}: must be within 1..{MAX_WARPS}")
     arguments = []
     if _semantic is not None:
         arguments = [
@@ -75,7 +75,7 @@ def _append(track: Any, capacity: Any, written: Any, is_start: Any, task_type: A
     start = core._unwrap_if_constexpr(is_start)
     known = isinstance(start, bool | int)
     body = _RECORD + f"\n    add.u32 r, $4, 1; and.b32 r, r, {MAX_REGION}; shl.b32 r, r, {REGION_SHIFT};"
-    # BEGIN is 1 and END is 2: 2 - is_start, where that is known on the device only.
+    # is_start may be known only on the device.
     body += f"\n    setp.ne.b32 q, $5, 0; selp.b32 t, {int(Kind.BEGIN)}, {int(Kind.END)}, q; or.b32 r, r, t;"
     body += write_record("p", "f", "c", "w", "r", begins=bool(known and start)) + "\n    mov.b32 $0, w;"
     arguments = [
@@ -94,11 +94,11 @@ for _function in (tid, _open, _append):
 
 @core._aggregate
 class Profiler:
-    """A group's place in the profiler buffer: `profiler = profiler.record(...)` moves it on.
+    """A group's position in the profiler buffer; `profiler = profiler.record(...)` advances it.
 
     track     the address of its track; 0 in threads that are not the leader
-    capacity  the slots of the track
-    written   the records made so far
+    capacity  the number of slots of the track
+    written   the number of records so far
     """
 
     track: tl.tensor
@@ -106,7 +106,7 @@ class Profiler:
     written: tl.tensor
     ENABLE_PROFILING: tl.constexpr
 
-    @triton.constexpr_function  # the only plain function that Triton lets an aggregate have
+    @triton.constexpr_function  # the only kind of plain function that Triton allows in an aggregate
     def __init__(self, track, capacity, written, ENABLE_PROFILING):  # type: ignore[no-untyped-def]
         self.track = track
         self.capacity = capacity
@@ -117,7 +117,9 @@ class Profiler:
     def create(  # type: ignore[no-untyped-def]
         profiler_buffer, group_id, num_groups=1, is_leader=True, num_blocks=None, ENABLE_PROFILING=True
     ):
-        tl.static_assert(num_blocks is None, "num_blocks: the profiler takes the number of blocks from the launch")
+        tl.static_assert(
+            num_blocks is None, "num_blocks is not supported: the number of blocks is taken from the launch"
+        )
         track = tl.zeros((), tl.int64)
         capacity = tl.zeros((), tl.int32)
         written = tl.zeros((), tl.int32)

@@ -1,7 +1,7 @@
-"""Records that Triton code stores itself, for APIs that pass their buffer as a kernel argument.
+"""Inline assembly with which Triton kernels store records, for APIs that pass their buffer as a kernel argument.
 
-A record is the 8 bytes of `record.layout`, made by one thread. Nobody tells when the kernel ends, so each record also
-moves the track's exit to itself. Every address is checked before it is used: what does not fit is counted.
+A record is the 8 bytes of `record.layout`, written by one thread. Nothing marks the end of the kernel, so each record
+also updates the track's exit time. Every address is checked before it is used; records that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ AT = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignor
 BLOCK = """
     mov.u32 b, %ctaid.z; mov.u32 x, %nctaid.y; mov.u32 y, %ctaid.y; mad.lo.u32 b, b, x, y;
     mov.u32 x, %nctaid.x; mov.u32 y, %ctaid.x; mad.lo.u32 b, b, x, y;"""
-"""b: the linear block; x: blocks along x."""
+"""Sets b to the linear block index and x to the number of blocks along x."""
 
 
 def start_track(guard: str, track: str, block: str, group: str) -> str:
-    """Write a track's header under predicate `guard`; uses the registers t, s, clk and ns."""
+    """Write a track's header if the predicate `guard` is set; uses the registers t, s, clk and ns."""
     return f"""
     mov.u32 s, %smid; mov.b32 t, {TRACK_MAGIC};
     @{guard} st.global.v4.b32 [{track}], {{t, {block}, {group}, s}};
@@ -33,9 +33,9 @@ def start_track(guard: str, track: str, block: str, group: str) -> str:
 
 
 def write_record(guard: str, fits: str, track: str, written: str, word: str, *, begins: bool) -> str:
-    """Append a record under `guard`, stored only under `fits`; `written` becomes the new count.
+    """Append a record if `guard` is set, storing it only if `fits` is set; `written` becomes the new count.
 
-    Uses t, a, clk and ns. The clock is read at the inner edge of the region: last for a begin, first for an end.
+    Uses the registers t, a, clk and ns. The clock is read closest to the region: last for a begin, first for an end.
     """
     clock, timer = "\n    mov.u64 clk, %clock64;", "\n    mov.u64 ns, %globaltimer;"
     return f"""
@@ -49,12 +49,9 @@ def write_record(guard: str, fits: str, track: str, written: str, word: str, *, 
 
 
 def emit(body: str, constraints: str, arguments: list[Any], results: Any, semantic: Any, what: str) -> Any:
-    """Inline asm with registers of its own: predicates p q f, 32-bit b g k n r s t w x y z, 64-bit a c clk ns."""
+    """Emit inline assembly with these registers: predicates p q f, 32-bit b g k n r s t w x y z, 64-bit a c clk ns."""
     if semantic is None:
-        raise WarplensError(
-            f"{what} stores its records from the GPU and does not run under TRITON_INTERPRET=1; "
-            "the marks of warplens.triton do"
-        )
+        raise WarplensError(f"{what} is not supported under TRITON_INTERPRET=1; use the marks of warplens.triton there")
     declarations = ".reg .pred p, q, f; .reg .b32 b, g, k, n, r, s, t, w, x, y, z; .reg .b64 a, c, clk, ns;"
     return core.inline_asm_elementwise(
         f"{{\n    {declarations}{body}\n}}",
@@ -68,10 +65,10 @@ def emit(body: str, constraints: str, arguments: list[Any], results: Any, semant
 
 
 def scalar(v: Any, dtype: Any, what: str, semantic: Any) -> Any:
-    """`v` (a number, a constexpr or a scalar tensor) as a scalar of `dtype`; a pointer becomes its address."""
+    """Convert a number, constexpr or scalar tensor to a scalar of `dtype`, and a pointer to its address."""
     tensor = semantic.to_tensor(core._unwrap_if_constexpr(v))
     if tensor.type.is_block():
-        raise WarplensError(f"{what} is a block of shape {tensor.shape}: it must be a scalar")
+        raise WarplensError(f"{what} is a block of shape {tensor.shape}; expected a scalar")
     if tensor.dtype.is_ptr():
         return tensor.to(tl.int64, bitcast=True, _semantic=semantic)
     return tensor.to(dtype, _semantic=semantic)
