@@ -107,7 +107,7 @@ def _show(error: click.ClickException) -> None:
 
 
 def _suggest_option(option: str, ctx: click.Context | None) -> str:
-    """Suggest an option without comparing the dashes, as click does: it would suggest --sm for --json."""
+    """Suggest a similar option. Click also compares the dashes, and would suggest --sm for --json."""
     names = [name for one in ctx.command.params for name in one.opts if name.startswith("--")] if ctx else []
     close = closest(option.lstrip("-"), (name[2:] for name in names))
     return f" (did you mean '--{close}'?)" if close else ""

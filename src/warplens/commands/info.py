@@ -37,14 +37,14 @@ def command(trace: str | None, show_include: bool, ncu: str | None, torch: str |
         return
     if trace is None and torch is None and ncu is None:
         raise UsageError("nothing to describe; give a trace, --torch, --ncu or --include-dir")
-    asked = [(one, of(path, as_json)) for one, of, path in (("torch", _torch, torch), ("ncu", _ncu, ncu)) if path]
+    reports = [(one, of(path, as_json)) for one, of, path in (("torch", _torch, torch), ("ncu", _ncu, ncu)) if path]
     if trace is None:
         if as_json:
-            print_json(asked[0][1] if len(asked) == 1 else dict(asked))
+            print_json(reports[0][1] if len(reports) == 1 else dict(reports))
         return
     loaded = read_trace(trace)
     if as_json:
-        print_json(_document(trace, loaded) | dict(asked))
+        print_json(_document(trace, loaded) | dict(reports))
         return
     console = stdout()
     for label, text in _facts(trace, loaded):

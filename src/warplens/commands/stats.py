@@ -103,8 +103,8 @@ def command(
         raise UsageError("--include, --exclude, --depth and --threshold need --tree; use --region to filter the table")
     if waits is not None and not (show_findings or ncu or show):
         raise UsageError("--waits needs --findings or --show")
-    whole = read_trace(trace)
-    part = whole.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else whole
+    loaded = read_trace(trace)
+    part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
     console = stdout()
     document: dict[str, Any] = {}
     if as_tree:
@@ -131,10 +131,10 @@ def command(
         if not as_json:
             console.print(analysis_tables.statistics_table(result))
     if as_json:
-        meta = whole.meta.to_json()
+        meta = loaded.meta.to_json()
         print_json(document | {"losses": meta["losses"], "clock": meta["clock"]})
         return
-    for line in warnings_of(whole):
+    for line in warnings_of(loaded):
         console.print(f"[yellow]{escape(line)}[/]")
 
 
