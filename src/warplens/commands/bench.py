@@ -21,6 +21,7 @@ from warplens.bench.result_tables import columns, heading, machine_line, method_
 from warplens.bench.results import BROKEN, ResultRow, Results
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
 from warplens.commands.shared.console import force_option, json_option, print_json, stderr, stdout, table, time_ns
+from warplens.commands.shared.roofline_options import ceilings_option, read_ceilings
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable
 from warplens.view.fitting import Fitting
@@ -96,12 +97,7 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
     "--warmup", default=None, type=float, metavar="SECONDS", help="Time to run untimed calls first.  [default: 0.05]"
 )
 @click.option("--quick", is_flag=True, help="Measure less: --rel-dev 2%, at most 300 calls and 2 s per case.")
-@click.option(
-    "--ceilings",
-    default=None,
-    metavar="FILE",
-    help="Peaks measured with `roofline --measure --json`.  [default: the listed peaks of the device]",
-)
+@ceilings_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print the results as CSV.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the results as Markdown.")
 @force_option
@@ -162,7 +158,6 @@ def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]
     from warplens.bench.benchmark_file import load_benchmarks, select_benchmarks
     from warplens.bench.benchmark_job import BenchmarkJob
     from warplens.bench.parameter_options import apply_options
-    from warplens.commands.shared.roofline_options import read_ceilings
 
     found = select_benchmarks(load_benchmarks(file), given["only"])
     if given["listed"]:

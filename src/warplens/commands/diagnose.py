@@ -26,7 +26,13 @@ from warplens.commands.shared.console import (
     stdout,
     working,
 )
-from warplens.commands.shared.roofline_options import parse_amount, read_ceilings
+from warplens.commands.shared.roofline_options import (
+    bytes_option,
+    ceilings_option,
+    flops_option,
+    parse_amount,
+    read_ceilings,
+)
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable, safe_name
 from warplens.trace.model import Trace
@@ -36,8 +42,8 @@ _STYLES = {FOUND: "bold red", CLEAR: "green"}
 
 @click.command("diagnose", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="TRACE | FILE.py [PARAMETERS]")
-@click.option("--flops", default=None, metavar="N", help="FLOPs per launch, such as 137e9, 137G or 2*4096*4096*4096.")
-@click.option("--bytes", "moved", default=None, metavar="N", help="Bytes read and written in memory per launch.")
+@flops_option
+@bytes_option
 @click.option(
     "--roof", default=None, metavar="|".join(DTYPES), help="Compute peak to compare a trace with.  [default: fp16]"
 )
@@ -51,12 +57,7 @@ _STYLES = {FOUND: "bold red", CLEAR: "green"}
 @click.option(
     "--ncu", default=None, metavar="REPORT", help="Use the counters of an Nsight Compute report (.csv or .ncu-rep)."
 )
-@click.option(
-    "--ceilings",
-    default=None,
-    metavar="FILE",
-    help="Peaks measured with `roofline --measure --json`.  [default: the listed peaks of the device]",
-)
+@ceilings_option
 @click.option("--waits", default=None, metavar="REGEX", help="Additional regions to treat as waits.")
 @click.option("--only", multiple=True, metavar="NAME", help="With FILE.py: only this benchmark (repeatable).")
 @click.option("-o", "--output", default=None, metavar="FOLDER", help="With FILE.py: keep the traces in this folder.")

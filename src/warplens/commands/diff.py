@@ -36,7 +36,7 @@ _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow
     "--fail-on",
     multiple=True,
     metavar="REGION.METRIC:LIMIT",
-    help="Exit with code 3 if a metric changes by more than this, such as load.p50:+5% (repeatable).",
+    help="Exit with code 3 if a metric passes this limit, such as load.p50:+5% or load.p95:900 (repeatable).",
 )
 @click.option(
     "--margin",

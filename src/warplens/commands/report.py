@@ -13,7 +13,14 @@ from warplens.analyse.devices import DTYPES
 from warplens.analyse.roofline import roofline
 from warplens.commands.shared.console import force_option, json_option, print_json, read_trace, stderr, working
 from warplens.commands.shared.number_range import number_range
-from warplens.commands.shared.roofline_options import parse_amount, read_ceilings
+from warplens.commands.shared.roofline_options import (
+    bytes_option,
+    ceilings_option,
+    device_option,
+    flops_option,
+    parse_amount,
+    read_ceilings,
+)
 from warplens.errors import UsageError
 from warplens.files import check_writable
 
@@ -37,27 +44,13 @@ from warplens.files import check_writable
     metavar="DIR",
     help="Additional folder to search for the kernel's source (repeatable).",
 )
-@click.option(
-    "--flops", default=None, metavar="N", help="FLOPs per launch, such as 137e9 or 2*4096*4096*4096; adds a roofline."
-)
-@click.option(
-    "--bytes", "moved", default=None, metavar="N", help="Bytes read and written in memory per launch; adds a roofline."
-)
+@flops_option
+@bytes_option
 @click.option(
     "--dtype", default="fp16", type=click.Choice(DTYPES), show_default=True, help="Compute peak to compare with."
 )
-@click.option(
-    "--device",
-    default=None,
-    metavar="NAME",
-    help="Device whose listed peaks to use, such as H100.  [default: the device of the trace]",
-)
-@click.option(
-    "--ceilings",
-    default=None,
-    metavar="FILE",
-    help="Peaks measured with `roofline --measure --json`.  [default: the listed peaks of the device]",
-)
+@device_option
+@ceilings_option
 @force_option
 @json_option
 def command(
@@ -73,7 +66,10 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write TRACE as one self-contained HTML file; with OTHER, compare the two traces."""
+    """Write TRACE as one self-contained HTML file; with OTHER, compare the two traces.
+
+    With --flops or --bytes, the report includes a roofline.
+    """
     if not 1 <= len(traces) <= 2:
         raise UsageError(f"expected one trace, or two to compare; got {len(traces)}")
     target = Path(output) if output else Path(traces[0]).with_suffix(".html")

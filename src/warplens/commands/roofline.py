@@ -21,33 +21,35 @@ from warplens.commands.shared.console import (
     table,
     time_ns,
 )
-from warplens.commands.shared.roofline_options import parse_amount, read_ceilings
+from warplens.commands.shared.roofline_options import (
+    bytes_option,
+    ceilings_option,
+    device_option,
+    flops_option,
+    parse_amount,
+    read_ceilings,
+)
 from warplens.errors import UsageError
 
 
 @click.command("roofline")
 @click.argument("trace", required=False)
-@click.option("--flops", default=None, metavar="N", help="FLOPs per launch, such as 137e9, 137G or 2*4096*4096*4096.")
-@click.option("--bytes", "moved", default=None, metavar="N", help="Bytes read and written in memory per launch.")
+@flops_option
+@bytes_option
 @click.option("--kernel", default=None, metavar="NAME", help="Kernel to analyse, if the trace has several.")
 @click.option("--region", default=None, metavar="NAME", help="Analyse this region instead of the whole kernel.")
 @click.option("--per-span", is_flag=True, help="--flops and --bytes are per span of the region, not per launch.")
 @click.option(
     "--dtype", default="fp16", show_default=True, metavar="|".join(DTYPES), help="Compute peak to compare with."
 )
-@click.option(
-    "--device",
-    default=None,
-    metavar="NAME",
-    help="Device whose listed peaks to use, such as H100.  [default: the device of the trace]",
-)
+@device_option
 @click.option("--time-ns", default=None, type=float, metavar="NS", help="Kernel time in ns, to use without a trace.")
 @click.option(
     "--measure",
     is_flag=True,
     help="Measure memory bandwidth and matrix multiplication rates on this GPU and use them as peaks.",
 )
-@click.option("--ceilings", default=None, metavar="FILE", help="Peaks measured earlier with --measure --json.")
+@ceilings_option
 @click.option("--list", "listed", is_flag=True, help="List the known devices, their peaks and the sources, then exit.")
 @json_option
 def command(

@@ -1,1 +1,1 @@
-"""The path triton_dist has its profiler under."""
+"""The package of triton_dist that contains its profiler."""
