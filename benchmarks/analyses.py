@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.synthetic import make_capture
+from tests.support.synthetic_capture import make_capture
 from warplens.analyse.clock import clock
 from warplens.analyse.critical import critical_path
 from warplens.analyse.diff import diff

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import plain_kernels as kernels
 import torch
 
+import tests.support.plain_kernels as kernels
 import warplens as wl
 from warplens.launch import cost
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.synthetic import make_capture
+from tests.support.synthetic_capture import make_capture
 from warplens.decode import decode
 
 Span = tuple[int, str, int, int]

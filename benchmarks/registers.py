@@ -77,8 +77,7 @@ def measure(arch: str, include: Path, source: tuple[Path | str, ...], options: t
 
 def triton_rows(arch: str) -> list[str]:
     """The examples for one architecture, as rows of a Markdown table."""
-    from triton_examples import jobs
-
+    from tests.support.triton_examples import jobs
     from warplens.frontends.triton.requirement import triton_version
     from warplens.weave.weaving import Weaving
 

@@ -24,8 +24,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit"))
 
 import triton
-from triton_examples import Job, jobs
 
+from tests.support.triton_examples import Job, jobs
 from warplens.frontends.triton.compile_hook import CompileHook, Recipe
 from warplens.weave.weaving import Weaving
 

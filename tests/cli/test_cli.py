@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import warplens as wl
-from benchmarks.synthetic import make_capture
+from tests.support.synthetic_capture import make_capture
 from warplens.commands import main
 from warplens.decode import decode
 from warplens.record.capture import write_capture

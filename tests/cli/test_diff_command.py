@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from noise import Kernel, run
 
+from tests.support.noise import Kernel, run
 from warplens.commands import main
 
 SMALL = Kernel(blocks=24, rounds=4, launches=6, clock_noise=0.002)

@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 import warplens as wl
+from tests.support.paths import ROOT
 from warplens.commands import main
-
-HERE = Path(__file__).resolve().parent
-UNIT = HERE.parent / "unit"
 
 MARKED = """
 import triton, triton.language as tl
@@ -36,7 +34,7 @@ PLAIN = """
 import sys
 import numpy as np
 import triton, triton.language as tl
-from fake_device import gpu
+from tests.support.fake_device import gpu
 
 @triton.jit
 def add(x, y, out, BLOCK: tl.constexpr):
@@ -54,7 +52,7 @@ print("woven" if "warplens" in gpu.fired[-1].ptx else "plain")
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    paths = [str(UNIT), str(HERE), str(HERE.parent.parent / "src"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     given = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(folder / "cache"), **more}
     return {name: value for name, value in given.items() if name not in ("WARPLENS", "RANK", "WORLD_SIZE")} | more
 

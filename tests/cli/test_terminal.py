@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.synthetic import make_capture
-from tests.builders import Span, make_trace
+from tests.support.builders import Span, make_trace
+from tests.support.synthetic_capture import make_capture
 from warplens.analyse.findings import findings
 from warplens.commands import main
 from warplens.commands.doctor import Check, _table

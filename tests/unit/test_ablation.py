@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_cuda_compile import NVDISASM, needs_nvrtc
+from tests.support.cuda_compilers import NVDISASM, needs_nvrtc
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

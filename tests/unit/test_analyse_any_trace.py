@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 import pytest
-from builders import Span, make_trace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.builders import Span, make_trace
 from warplens.analyse.clock import clock
 from warplens.analyse.critical import critical_path
 from warplens.analyse.diff import Verdict, diff

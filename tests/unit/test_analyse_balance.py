@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from builders import Span, make_trace
 
+from tests.support.builders import Span, make_trace
 from warplens.analyse.findings import findings
 from warplens.analyse.imbalance import imbalance
 from warplens.analyse.ramp import ramp

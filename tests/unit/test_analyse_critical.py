@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from builders import Span, make_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.builders import Span, make_trace
 from warplens.analyse.critical import FASTER, CriticalPath, critical_path
 from warplens.trace.model import Trace
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import Span, make_trace
 
+from tests.support.builders import Span, make_trace
 from warplens.analyse.clock import clock
 from warplens.analyse.finding import numbers
 from warplens.analyse.findings import findings, own_cost

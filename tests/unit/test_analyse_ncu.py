@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from builders import Span, make_trace
 
+from tests.support.builders import Span, make_trace
 from warplens.analyse.findings import findings
 from warplens.analyse.ncu import match_kernel, ncu_findings, parse_ncu
 from warplens.commands import main

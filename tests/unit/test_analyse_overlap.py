@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import Span, make_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.builders import Span, make_trace
 from warplens.analyse.findings import findings
 from warplens.analyse.intervals import union
 from warplens.analyse.names import Purpose, purpose_of

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import Span, make_trace
 
 import warplens as wl
+from tests.support.builders import Span, make_trace
 from warplens.analyse.devices import LIMITS, PEAKS, find_peak, limits_of
 from warplens.analyse.occupancy import achieved, occupancy, occupancy_findings
 from warplens.analyse.roofline import ceilings

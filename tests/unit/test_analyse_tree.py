@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from builders import Span, make_trace
 
+from tests.support.builders import Span, make_trace
 from warplens.analyse.tree import Node, pruned, tree
 from warplens.errors import UsageError
 

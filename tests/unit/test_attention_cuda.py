@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.paths import SHIM
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.record.c_header import PATH
@@ -17,7 +18,6 @@ from warplens.record.capture import read_capture
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "attention"
-SHIM = ROOT / "tests" / "shim"
 sys.path.insert(0, str(EXAMPLES))
 
 import reference  # noqa: E402

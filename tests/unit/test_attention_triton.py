@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton", reason="triton is not installed")
+from tests.support.paths import EXAMPLES, SUPPORT
 
-HERE = Path(__file__).resolve().parent
+pytest.importorskip("triton", reason="triton is not installed")
 
 
 def test_the_interpreted_kernel_agrees_with_float64_for_any_length() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, str(HERE / "interpreted_attention.py")]
+    command = [sys.executable, str(SUPPORT / "interpreted_attention.py")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(done.stdout.splitlines()) == 5
@@ -44,7 +44,7 @@ def test_it_compiles_to_the_matrix_unit_of(
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    sys.path.insert(0, str(HERE.parents[1] / "examples" / "attention"))
+    sys.path.insert(0, str(EXAMPLES / "attention"))
     from triton_flash import CONFIGS, triton_flash
 
     config = CONFIGS[head, causal]

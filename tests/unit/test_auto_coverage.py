@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_auto_ptx import EVERYTHING, GOLDEN, GUARDED, clean, run, source, walk
-from test_cuda_compile import NVDISASM, sass
 
+from tests.support.cuda_compilers import NVDISASM, sass
+from tests.support.marked_ptx import EVERYTHING, GOLDEN, GUARDED, clean, run, source, walk
 from warplens import simulate
 from warplens.auto.ptx import fill, mark_ptx
 from warplens.auto.rules import Auto

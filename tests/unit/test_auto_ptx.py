@@ -9,44 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cuda_compile import NVDISASM, sass
-from test_whole import kernel as kernel_of
 
+from tests.support.cuda_compilers import NVDISASM, sass
+from tests.support.marked_ptx import EVERYTHING, GOLDEN, GUARDED, SLOTS, clean, run, source, walk
+from tests.support.ptx_kernels import kernel as kernel_of
 from warplens import simulate
-from warplens.auto.ptx import Marked, mark_ptx
+from warplens.auto.ptx import mark_ptx
 from warplens.auto.ptx.instruction_classes import kind_of
 from warplens.auto.ptx.units import Code
 from warplens.auto.rules import CLASSES, Auto
-from warplens.decode import decode
 from warplens.errors import UsageError
 from warplens.ptx import tree
-from warplens.record.capture import Capture, Launch
-from warplens.trace.model import Trace
 from warplens.weave.weaver import weave
-from warplens.weave.weaving import SymbolBuffer, Weaving, capacity_of, shift_for
+from warplens.weave.weaving import SymbolBuffer, Weaving, shift_for
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 FILES = sorted(path for path in GOLDEN.glob("*.ptx"))
-EVERYTHING = Auto.of("all", most=100_000)
-SLOTS = 4000
-
-
-def source(path: Path | str) -> str:
-    """A sample without the marks that its author wrote."""
-    path = path if isinstance(path, Path) else GOLDEN / f"{path}.ptx"
-    return re.sub(r"// @warplens.*", "", path.read_text())
-
-
-def walk(marked: Marked, kernel: str) -> list[tuple[str, str, tree.Instruction | None]]:
-    """(B or E, name, None) for marks and ("", "", instruction), in text order."""
-    function = next(f for f in tree.parse(marked.text).entries if f.name == kernel)
-    found: list[tuple[str, str, tree.Instruction | None]] = []
-    for node in function.walk():
-        if isinstance(node, tree.Comment) and (match := re.match(r"@warplens ([BE]) (\S+)", node.content)):
-            found.append((match[1], match[2].replace("%20", " "), None))
-        elif isinstance(node, tree.Instruction):
-            found.append(("", "", node))
-    return found
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -114,31 +91,6 @@ def test_ptxas_takes_what_the_rules_and_the_weaver_make(path: Path, arch: str, t
     assert done.returncode == 0, done.stderr
 
 
-def run(text: str, kernel: str, grid: int, block: object, arguments: list[object], memory: simulate.Memory,
-        shared: int = 0) -> tuple[Marked, Trace]:  # fmt: skip
-    """The marked kernel in the interpreter, and the trace that its records make."""
-    marked = mark_ptx(text, EVERYTHING, lambda name: name == kernel)
-    woven = weave(marked.text, buffer=SymbolBuffer())
-    warps = -(-int(np.prod(block)) // 32)
-    shift = shift_for(SLOTS, "stop", woven.slack)
-    buffer = memory.alloc(grid * warps << shift, align=1 << shift)
-    symbols = {"warplens_buffer": buffer | shift}
-    simulate.run(woven.text, kernel, grid, block, arguments, memory=memory, symbols=symbols, shared=shared)
-    raw = memory.read(buffer, np.uint8, grid * warps << shift)
-    threads = (*np.atleast_1d(block), 1, 1)[:3]
-    launch = Launch(kernel, (grid, 1, 1), tuple(int(n) for n in threads), woven.regions,
-                    capacity_of(shift, "stop", woven.slack), raw, clock="simulated", stride=1 << shift)  # fmt: skip
-    return marked, decode(Capture([launch]))
-
-
-def clean(trace: Trace) -> None:
-    losses = trace.meta.losses
-    assert not losses.records_lost
-    assert not losses.orphan_ends
-    assert not losses.mismatched_ends
-    assert not losses.open_spans
-
-
 @pytest.mark.parametrize("name", ["nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug"])
 def test_kernels_compute_the_same_and_nest(name: str) -> None:
     text = source(name)
@@ -192,18 +144,6 @@ def test_iterations_are_counted_and_lines_account_for_the_time() -> None:
     assert ("load kernels.cu:67", "line kernels.cu:67") in parents
     assert ("line kernels.cu:67", loop) in parents
     assert ("barrier kernels.cu:69", "line kernels.cu:69") in parents
-
-
-GUARDED = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry k(.param .u64 p, .param .u64 q, .param .u32 n) {
-	.reg .pred %p<4>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>;
-	ld.param.u64 %rd1, [p]; ld.param.u64 %rd2, [q]; ld.param.u32 %r1, [n];
-BODY
-	ret;
-}
-"""
 
 
 def marks_of(body: str, auto: str = "loads,stores,waits,loops") -> list[str]:

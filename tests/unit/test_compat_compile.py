@@ -9,8 +9,8 @@ import pytest
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 import triton.language as tl  # noqa: E402
-from triton_examples import Job, assemble, jobs  # noqa: E402
 
+from tests.support.triton_examples import Job, assemble, jobs  # noqa: E402
 from warplens.compat.sm_profiler.triton_ops import (  # noqa: E402
     profiler_event_end,
     profiler_event_instant,

@@ -11,14 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cute_gpu import Gpu, compile_cute, install
+
+# The DSL reads the architecture that this sets when it is imported.
+from tests.support.cute_gpu import Gpu, compile_cute, install
+
+# isort: split
 from cutlass import Float32, Int32, Int64, cute
 from cutlass.base_dsl.jit_executor import JitExecutor
 from cutlass.cute.runtime import make_fake_compact_tensor
 from hypothesis import example, given
 from hypothesis import strategies as st
-from nuggets_kernels import KERNELS, SCOPES, timed
 
+from tests.support.nuggets_kernels import KERNELS, SCOPES, timed
 from warplens import simulate
 from warplens.compat import nuggets
 from warplens.errors import UsageError, WarplensError
@@ -92,7 +96,7 @@ def test_what_does_not_fit_is_counted_and_written_nowhere(gpu: Gpu, said: int | 
 
 
 def test_the_seeds_own_example_runs(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import nuggets_seed
+    from tests.support import nuggets_seed
 
     words = 1 + 4 * EVENTS
     buffer = gpu.array(np.zeros(words, np.int64))

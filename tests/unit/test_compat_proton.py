@@ -16,30 +16,11 @@ import pytest
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
-import triton.language as tl  # noqa: E402
-from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
-
 import warplens.compat.proton as proton  # noqa: E402
 import warplens.compat.proton.language as pl  # noqa: E402
+from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
+from tests.support.proton_kernel import SCOPES, add_kernel  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
-
-pl.enable_semantic("triton")
-
-
-@triton.jit
-def add_kernel(x_ptr, y_ptr, output_ptr, n_elements, BLOCK_SIZE: tl.constexpr):
-    pid = tl.program_id(axis=0)
-    with pl.scope("kernel"):
-        offsets = pid * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-        mask = offsets < n_elements
-        with pl.scope("load_and_add"):
-            with pl.scope("load_x"):
-                x = tl.load(x_ptr + offsets, mask=mask)
-            pl.enter_scope("load_y")
-            y = tl.load(y_ptr + offsets, mask=mask)
-            pl.exit_scope("load_y")
-            output = x + y
-        tl.store(output_ptr + offsets, output, mask=mask)
 
 
 @pytest.fixture
@@ -64,9 +45,6 @@ def run(gpu: FakeGpu, blocks: int = 2) -> None:
 
 def spans(trace: Any) -> set[tuple[int, int, str]]:
     return {(row["block"], row["warp"], row["region"]) for row in trace.spans.to_pylist()}
-
-
-SCOPES = ("kernel", "load_and_add", "load_x", "load_y")
 
 
 def test_a_trace_is_written_for_chrome(gpu: FakeGpu, tmp_path: Path) -> None:

@@ -6,51 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fake_torch
 import numpy as np
 import pytest
 
+from tests.support import fake_torch
+
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
-import triton.language as tl  # noqa: E402
-from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
-
+from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
+from tests.support.triton_dist_kernels import NAMES, copy_1d_tilewise_kernel, grouped  # noqa: E402
 from warplens.compat.triton_dist import (  # noqa: E402
-    Profiler,
     ProfilerBuffer,
     alloc_profiler_buffer,
     export_to_perfetto_trace,
     reset_profiler_buffer,
     set_export_trace_off,
     set_export_trace_on,
-    tid,
     to_trace,
 )
 from warplens.errors import WarplensError  # noqa: E402
-
-NAMES = ["perfect", "non-perfect"]
-
-
-@triton.jit
-def copy_1d_tilewise_kernel(profiler_buf, src, dst, tiles, BLOCK: tl.constexpr, ENABLE: tl.constexpr):
-    profiler = Profiler.create(
-        profiler_buffer=profiler_buf, group_id=0, num_groups=1, is_leader=(tid(0) == 0), ENABLE_PROFILING=ENABLE
-    )
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        task = tile % 2
-        profiler = profiler.record(is_start=True, task_type=task)
-        offsets = tile * BLOCK + tl.arange(0, BLOCK)
-        x = tl.load(src + offsets)
-        tl.store(dst + offsets, x)
-        profiler = profiler.record(is_start=False, task_type=task)
-
-
-@triton.jit
-def grouped(profiler_buf, GROUPS: tl.constexpr):
-    for group in tl.static_range(GROUPS):
-        profiler = Profiler.create(profiler_buf, group_id=group, num_groups=GROUPS, is_leader=tid(0) == 32 * group)
-        profiler = profiler.record(is_start=True, task_type=group)
-        profiler = profiler.record(is_start=False, task_type=group)
 
 
 @pytest.fixture

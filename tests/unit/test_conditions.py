@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_weave import launch
-from test_whole import kernel
 
+from tests.support.ptx_kernels import kernel
+from tests.support.woven_launch import launch
 from warplens import simulate
 from warplens.ptx.tree import parse
 from warplens.weave.early_conditions import make_early

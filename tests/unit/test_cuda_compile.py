@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
-import os
 import re
-import shutil
-import site
-import struct
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.support.cuda_compilers import (
+    KERNELS,
+    OFF,
+    ON,
+    RING,
+    compile_with_nvrtc,
+    names_sent,
+    needs_nvrtc,
+    needs_sass,
+    nvcc_compilers,
+    nvrtc_libraries,
+    sass,
+    usage,
+)
+from tests.support.paths import ROOT
 from warplens.cuda import compile as compile_cuda
 from warplens.cuda import flags
 from warplens.errors import UsageError, WarplensError
@@ -24,49 +32,7 @@ from warplens.frontends.cuda.nvrtc import compile_cubin, cuda_includes
 from warplens.record.c_header import PATH
 from warplens.record.name_table import scan
 
-SHIM = Path(__file__).resolve().parent.parent / "shim"
-BENCHMARKS = SHIM.parents[1] / "benchmarks" / "kernels"
-KERNELS = (SHIM / "kernels.cu").read_text()
-OFF, ON, RING = ("-DWARPLENS=0",), ("-DWARPLENS=1",), ("-DWARPLENS_RING=1",)
-
-
-def _find_nvrtc() -> bool:
-    if importlib.util.find_spec("cuda") is None:
-        return False
-    try:
-        compile_cubin("__global__ void k() {}", "probe.cu", "sm_90", ())
-    except (WarplensError, RuntimeError):
-        return False
-    return True
-
-
-def _find_nvdisasm() -> str | None:
-    triton = importlib.util.find_spec("triton")
-    shipped = Path(triton.origin).parent / "backends/nvidia/bin/nvdisasm" if triton and triton.origin else None
-    return str(shipped) if shipped and shipped.exists() else shutil.which("nvdisasm")
-
-
-NVDISASM = _find_nvdisasm()
-needs_nvrtc = pytest.mark.skipif(not _find_nvrtc(), reason="needs cuda-bindings and nvidia-cuda-nvrtc")
-needs_sass = pytest.mark.skipif(NVDISASM is None, reason="needs nvdisasm (the triton wheel ships one)")
-
-
-def sass(cubin: bytes, folder: Path, kernel: str = "") -> list[str]:
-    """The instructions of one kernel, without their addresses."""
-    path = folder / "k.cubin"
-    path.write_bytes(cubin)
-    text = subprocess.run([str(NVDISASM), "-c", path], capture_output=True, text=True, check=True).stdout
-    body = next(part for part in text.split(".section\t.text.")[1:] if kernel in part.split(",")[0])
-    return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", body)
-
-
-def usage(cubin: bytes, folder: Path) -> dict[str, int]:
-    """Registers, stack and local memory of a cubin's one kernel."""
-    path = folder / "k.cubin"
-    path.write_bytes(cubin)
-    tool = Path(str(NVDISASM)).with_name("cuobjdump")
-    text = subprocess.run([str(tool), "-res-usage", path], capture_output=True, text=True, check=True).stdout
-    return {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", text)}
+BENCHMARKS = ROOT / "benchmarks" / "kernels"
 
 
 def _unnamed(instructions: list[str]) -> list[str]:
@@ -78,61 +44,14 @@ def opcodes(instructions: list[str]) -> Counter[str]:
     return Counter(re.sub(r"^@!?U?P\d+\s+", "", line).split()[0] for line in instructions)
 
 
-def names_sent(cubin: bytes) -> dict[int, str]:
-    """The names that a kernel sends: those in its module's constants up to the last `names_end_`."""
-    (sections,) = struct.unpack_from("<Q", cubin, 0x28)
-    count, names = struct.unpack_from("<HH", cubin, 0x3C)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, sections + 64 * i) for i in range(count)]
-
-    def text(table: int, at: int) -> str:
-        start = headers[table][4] + at
-        return cubin[start : cubin.index(b"\0", start)].decode()
-
-    data = next(number for number, header in enumerate(headers) if text(names, header[0]) == ".nv.constant3")
-    _, _, _, _, offset, size, strings, *_ = next(header for header in headers if header[1] == 2)
-    symbols = [struct.unpack_from("<IBBHQQ", cubin, at) for at in range(offset, offset + size, 24)]
-    ends = [entry[4] for entry in symbols if entry[3] == data and "names_end_" in text(strings, entry[0])]
-    start = headers[data][4]
-    return dict(scan(cubin[start : start + max(ends)]).regions)
-
-
-def _libraries() -> dict[str, Path]:
-    """Every NVRTC that pip installed: CUDA 12 and 13 can be there side by side."""
-    folders = [Path(folder) for folder in site.getsitepackages() if Path(folder, "nvidia").is_dir()]
-    return {path.name: path for folder in folders for path in folder.glob("nvidia/*/lib/libnvrtc.so.1[23]")}
-
-
-def _compile(
-    library: Path, arch: str, options: Sequence[str], source: str = KERNELS, kind: str = "CUBIN"
-) -> tuple[str, bytes]:
-    """What NVRTC says of the source (nothing, when all is well) and what it makes of it."""
-    nvrtc = ctypes.CDLL(str(library))
-    program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None)
-    flags = [f"--gpu-architecture={arch}", "--std=c++17", f"-I{PATH.parent}", *options]
-    status = nvrtc.nvrtcCompileProgram(
-        program, len(flags), (ctypes.c_char_p * len(flags))(*(f.encode() for f in flags))
-    )
-    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-    log = ctypes.create_string_buffer(size.value)
-    nvrtc.nvrtcGetProgramLog(program, log)
-    made = ctypes.create_string_buffer(0)
-    if not status:
-        getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
-        made = ctypes.create_string_buffer(size.value)
-        getattr(nvrtc, f"nvrtcGet{kind}")(program, made)
-    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return (f"error {status}: " if status else "") + log.value.decode(), made.raw
-
-
-@pytest.mark.skipif(not _libraries(), reason="needs nvidia-cuda-nvrtc or nvidia-cuda-nvrtc-cu12")
-@pytest.mark.parametrize("library", _libraries().values(), ids=_libraries().keys())
+@pytest.mark.skipif(not nvrtc_libraries(), reason="needs nvidia-cuda-nvrtc or nvidia-cuda-nvrtc-cu12")
+@pytest.mark.parametrize("library", nvrtc_libraries().values(), ids=nvrtc_libraries().keys())
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120"])
 def test_nvrtc_compiles_without_a_warning(arch: str, library: Path) -> None:
     if arch == "sm_70" and library.name.endswith("13"):
         pytest.skip("CUDA 13 has no Volta")
     for options in (ON, RING, OFF):
-        log, cubin = _compile(library, arch, options)
+        log, cubin = compile_with_nvrtc(library, arch, options)
         deprecated = arch == "sm_70" and "deprecated" in log and "error" not in log
         assert not log or deprecated, log
         if options != OFF:
@@ -140,14 +59,8 @@ def test_nvrtc_compiles_without_a_warning(arch: str, library: Path) -> None:
             assert "inner" in scan(cubin).regions.values()
 
 
-def _nvccs() -> list[str]:
-    """The nvcc that is found, and those that WARPLENS_NVCC names, to try the header with several CUDA releases."""
-    named = os.environ.get("WARPLENS_NVCC", "").split(os.pathsep)
-    return [nvcc for nvcc in (shutil.which("nvcc"), *named) if nvcc]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("nvcc", _nvccs())
+@pytest.mark.parametrize("nvcc", nvcc_compilers())
 @pytest.mark.parametrize("options", [(), ("-DWARPLENS=0",), ("-DWARPLENS_RING=1",), ("-G",), ("-rdc=true",)])
 def test_nvcc_compiles_device_and_host_code_without_a_warning(
     tmp_path: Path, nvcc: str, options: tuple[str, ...]
@@ -164,7 +77,7 @@ def test_nvcc_compiles_device_and_host_code_without_a_warning(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nvcc", _nvccs())
+@pytest.mark.parametrize("nvcc", nvcc_compilers())
 def test_nvcc_compiles_for_every_gpu_from_volta_on(tmp_path: Path, nvcc: str) -> None:
     source = tmp_path / "kernels.cu"
     source.write_text(KERNELS)
@@ -197,7 +110,7 @@ extern "C" __global__ void further(double* out) { *out += more(one); }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nvcc", _nvccs())
+@pytest.mark.parametrize("nvcc", nvcc_compilers())
 @pytest.mark.parametrize("options", [("-cubin",), ("-cubin", "-G"), ("-cubin", "-rdc=true", "-dlink")])
 def test_names_lie_together_among_the_users_own_constants(tmp_path: Path, nvcc: str, options: tuple[str, ...]) -> None:
     for number, source in enumerate((KERNELS + OTHER_DATA, MICRO.replace("MARKS", 'WL_INSTANT("other file");'))):
@@ -216,11 +129,11 @@ def test_names_lie_together_among_the_users_own_constants(tmp_path: Path, nvcc: 
     assert ("other file" in found.values()) == ("-dlink" in options)
 
 
-@pytest.mark.skipif(not _libraries(), reason="needs nvidia-cuda-nvrtc")
+@pytest.mark.skipif(not nvrtc_libraries(), reason="needs nvidia-cuda-nvrtc")
 def test_nvrtc_takes_two_regions_in_one_scope() -> None:
     source = MICRO.replace("MARKS", 'WL_REGION("a");\nWL_REGION("b");\nv += 1;')
-    for library in _libraries().values():
-        log, cubin = _compile(library, "sm_90", ON, source)
+    for library in nvrtc_libraries().values():
+        log, cubin = compile_with_nvrtc(library, "sm_90", ON, source)
         assert not log
         assert set(names_sent(cubin).values()) == {"a", "b"}
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cuda_compile import KERNELS, ON, RING, needs_nvrtc
 
-from tests.shim.records import tracks
+from tests.support.cuda_compilers import KERNELS, ON, RING, needs_nvrtc
+from tests.support.shim.records import tracks
 from warplens import simulate
 from warplens.frontends.cuda.module import find_kernel
 from warplens.frontends.cuda.nvrtc import compile_ptx

@@ -10,8 +10,8 @@ import pytest
 
 import warplens as wl
 import warplens.cuda as wlcu
-from tests.unit.test_cuda_compile import OFF, ON, needs_nvrtc
-from tests.unit.test_cuda_woven import SimulatedDriver
+from tests.support.cuda_compilers import OFF, ON, needs_nvrtc
+from tests.support.simulated_driver import SimulatedDriver
 from warplens import simulate
 from warplens.decode import decode
 from warplens.frontends.cuda import module as module_file

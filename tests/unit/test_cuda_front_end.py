@@ -12,7 +12,7 @@ import pytest
 
 import warplens as wl
 import warplens.cuda as wlcu
-from tests.unit.contexts import Contexts
+from tests.support.contexts import Contexts
 from warplens.driver.kernel_arguments import dim3, pack, stream_handle
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.cuda import module as module_file

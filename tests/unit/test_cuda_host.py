@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import SHIM
 from warplens.decode import decode
 from warplens.record.c_header import PATH
 from warplens.record.capture import read_capture
-
-SHIM = Path(__file__).resolve().parent.parent / "shim"
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -39,7 +38,7 @@ def run(program: Path, what: str, out: Path, **environment: str) -> str:
 
 
 def test_chrome_json_keeps_warps_apart_and_spans_whole(program: Path, tmp_path: Path) -> None:
-    from tests.oracle.trace_processor import TraceProcessor
+    from tests.support.trace_processor import TraceProcessor
 
     assert not run(program, "crossing", tmp_path / "c.wlcap")
     trace = decode(read_capture(tmp_path / "c.wlcap"))

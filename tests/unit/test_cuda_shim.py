@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.records import SLOTS_PER_STEP, step, tracks
+from tests.support.paths import SHIM
+from tests.support.shim.records import SLOTS_PER_STEP, step, tracks
 from warplens.decode import decode
 from warplens.record.c_header import PATH
 from warplens.record.capture import Launch, read_capture
 from warplens.record.layout import TrackState
-
-SHIM = Path(__file__).resolve().parent.parent / "shim"
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_cuda_compile import OFF, ON, _nvccs, needs_nvrtc, needs_sass, sass
+from tests.support.cuda_compilers import OFF, ON, needs_nvrtc, needs_sass, nvcc_compilers, sass
 from warplens.cuda import compile as compile_cuda
 from warplens.errors import WarplensError
 from warplens.frontends.cuda.nvrtc import compile_cubin, cuda_includes
@@ -37,7 +37,7 @@ extern "C" __global__ void values(Bits* bits, const volatile short* shorts, wl::
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nvcc", _nvccs())
+@pytest.mark.parametrize("nvcc", nvcc_compilers())
 @pytest.mark.parametrize("options", [(), ("-DWARPLENS=0",), ("-std=c++20",)])
 def test_values_of_every_kind_compile_without_a_warning_also_switched_off(
     tmp_path: Path, nvcc: str, options: tuple[str, ...]

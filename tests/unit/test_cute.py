@@ -5,17 +5,32 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cute_gpu import Gpu, compile_cute, install
-from cute_kernels import BLOCKS, THREADS, N, Scale, fake, run_add, run_counted, run_everything, run_roles, run_values
+
+# The DSL reads the architecture that this sets when it is imported.
+from tests.support.cute_gpu import Gpu, compile_cute, install
+
+# isort: split
 from cutlass import Int32, Int64, cute
 
 import warplens as wl
 import warplens.cute as wlc
+from tests.support.cute_kernels import (
+    BLOCKS,
+    THREADS,
+    N,
+    Scale,
+    fake,
+    run_add,
+    run_counted,
+    run_everything,
+    run_roles,
+    run_values,
+)
+from tests.support.paths import SUPPORT
 from warplens import simulate
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.cute import record_ptx as cute_ptx
@@ -101,7 +116,7 @@ def test_names_come_with_the_line_they_were_marked_at(gpu: Gpu) -> None:
     _, launch, _ = _everything(gpu, wlc.buffer())
     with wl.profile() as profile:
         launch()
-    lines = Path(__file__).with_name("cute_kernels.py").read_text().splitlines()
+    lines = (SUPPORT / "cute_kernels.py").read_text().splitlines()
     where = profile.trace.meta.locations
     for name, mark in {"load": 'wlc.region("load")', "store": 'wlc.begin("store")', "k": 'wlc.value("k", k)'}.items():
         file, _, line = where[name].rpartition(":")
@@ -260,7 +275,7 @@ def test_begins_and_ends_stand_where_the_source_has_them_in_ptx() -> None:
 
 def _kernels() -> dict[str, Any]:
     """One kernel per mistake, and the message it must give."""
-    from cute_mistakes import MISTAKES
+    from tests.support.cute_mistakes import MISTAKES
 
     return MISTAKES
 

@@ -8,18 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import cute_runtime
 import numpy as np
 import pytest
-from cute_auto_kernels import N, Shift, both, pointer, run_marked
-from cute_gpu import compile_cute
-from cute_runtime import Runtime
+
+# The DSL reads the architecture that this sets when it is imported.
+from tests.support.cute_gpu import compile_cute
+
+# isort: split
 from cutlass import Int64, cute
 from cutlass.base_dsl.jit_executor import JitExecutor
 from cutlass.cutlass_dsl import CuTeDSL
 
 import warplens as wl
 import warplens.cute as wlc
+from tests.support import cute_runtime
+from tests.support.cute_auto_kernels import N, Shift, both, pointer, run_marked
+from tests.support.cute_runtime import Runtime
 from warplens import session
 from warplens.analyse.kernel_list import list_kernels
 from warplens.errors import WarplensError

@@ -12,15 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cute_gpu import compile_cute
-from cute_kernels import fake, run_add, run_chain, run_everything
+
+# The DSL reads the architecture that this sets when it is imported.
+from tests.support.cute_gpu import compile_cute
+
+# isort: split
 from cutlass import Float16, Int32
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
-from fake_driver import fake_driver
-from test_cuda_compile import needs_sass, sass, usage
 
 import warplens as wl
 import warplens.cute as wlc
+from tests.support.cuda_compilers import needs_sass, sass, usage
+from tests.support.cute_kernels import fake, run_add, run_chain, run_everything
+from tests.support.fake_driver import fake_driver
 from warplens.driver.kernel_arguments import Shape
 from warplens.frontends.intercept.interceptor import Kernel, Launches
 from warplens.ptx.tree import parse

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import Span, make_trace
+from tests.support.builders import Span, make_trace
 from warplens.analyse.diagnose import Given, diagnose
 from warplens.analyse.issues import CLEAR, FOUND, NAMES, UNKNOWN, Checked
 from warplens.analyse.ncu import NcuKernel, parse_ncu

@@ -6,9 +6,9 @@ import json
 from collections import Counter
 
 import pytest
-from builders import Span, make_trace
-from noise import Kernel, run
 
+from tests.support.builders import Span, make_trace
+from tests.support.noise import Kernel, run
 from warplens.analyse.diff import Verdict, diff
 from warplens.analyse.thresholds import Threshold, check
 from warplens.errors import UsageError, WarplensError

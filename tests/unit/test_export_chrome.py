@@ -9,10 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from builders import Span, make_trace
 from hypothesis import HealthCheck, given, settings
-from oracle.programs import programs
-from oracle.trace_processor import TraceProcessor
+
+from tests.support.builders import Span, make_trace
+from tests.support.mark_programs import programs
+from tests.support.trace_processor import TraceProcessor
 
 SLICES = """
 select s.id, s.name, s.ts, s.dur, s.depth, s.parent_id, s.category, thread.name as thread,

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
-from builders import Span, make_trace
 
+from tests.support.builders import Span, make_trace
 from warplens.errors import UsageError, WarplensError
 from warplens.export import FORMATS
 from warplens.trace.model import Trace

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from builders import Span, make_trace
 from hypothesis import HealthCheck, given, settings
-from oracle.programs import programs
-from oracle.trace_processor import TraceProcessor
 
+from tests.support.builders import Span, make_trace
+from tests.support.mark_programs import programs
+from tests.support.trace_processor import TraceProcessor
 from warplens import native
 from warplens.export import tracks
 from warplens.export.packets import track_id

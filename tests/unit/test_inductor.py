@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import triton
 import triton.language as tl
-from fake_gpu import FakeGpu, fake_gpu
 from triton import knobs
 from triton.compiler import ASTSource
 
 import warplens as wl
+from tests.support.fake_gpu import FakeGpu, fake_gpu
 from warplens.frontends.triton import inductor
 from warplens.launch import timing
 from warplens.launch.buffers import Buffers

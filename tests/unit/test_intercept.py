@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import FakeDriver, fake_cupy, fake_driver, modules
 
 import warplens as wl
+from tests.support.fake_driver import FakeDriver, fake_cupy, fake_driver, modules
 from warplens import session
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core, cupy, numba

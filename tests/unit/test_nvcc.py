@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cuda_compile import names_sent
 
-from tests.shim.records import SLOTS_PER_STEP, step, tracks
+from tests.support.cuda_compilers import names_sent
+from tests.support.paths import ROOT, SHIM
+from tests.support.shim.records import SLOTS_PER_STEP, step, tracks
 from warplens import simulate
 from warplens.commands import main
 from warplens.decode import decode
@@ -32,8 +33,6 @@ from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFU
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.record.name_table import NAMES_BYTES, scan
 
-SHIM = Path(__file__).resolve().parent.parent / "shim"
-ROOT = SHIM.parents[1]
 MATMUL = ROOT / "examples" / "cuda" / "matmul.cu"
 KERNELS = "#define ONE_LEADER\n" + (SHIM / "kernels.cu").read_text()
 """The kernels whose leader is lane 0: a source with another one is not woven."""

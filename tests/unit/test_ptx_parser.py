@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from growth import growth
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.growth import growth
 from warplens.errors import WarplensError
 from warplens.ptx import tree
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 import pytest
-from builders import Span, make_trace
 
 # Loaded here once: pytester forgets what an inner run imports, and numpy cannot be loaded twice.
 import warplens.analyse.statistics
 import warplens.decode
 import warplens.pytest_plugin  # noqa: F401
+from tests.support.builders import Span, make_trace
 
 pytest_plugins = "pytester"
 

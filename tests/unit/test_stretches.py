@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from test_whole import kernel
 
+from tests.support.ptx_kernels import kernel
 from warplens.ptx.control_flow import Flow
 from warplens.ptx.tree import parse
 from warplens.weave.mark_sites import outline

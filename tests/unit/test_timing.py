@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.unit.contexts import Contexts
+from tests.support.contexts import Contexts
 from warplens.analyse.time_shift import MEASURED
 from warplens.errors import WarplensError
 from warplens.launch import timing

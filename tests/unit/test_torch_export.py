@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle.merged import ALIGNMENT, KERNELS, REGIONS, assert_contained
-from oracle.trace_processor import TraceProcessor
-from torch_truth import EPOCH, PID, Run
 
+from tests.support.merged_trace import ALIGNMENT, KERNELS, REGIONS, assert_contained
+from tests.support.torch_truth import EPOCH, PID, Run
+from tests.support.trace_processor import TraceProcessor
 from warplens.analyse.torch.kineto import Slice
 from warplens.commands import main
 from warplens.errors import UsageError

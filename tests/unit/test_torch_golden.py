@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracle.merged import KERNELS, REGIONS, assert_contained
-from oracle.trace_processor import TraceProcessor
 
 import warplens as wl
+from tests.support.merged_trace import KERNELS, REGIONS, assert_contained
+from tests.support.trace_processor import TraceProcessor
 from warplens.analyse.torch.alignment import Aligned, align
 from warplens.analyse.torch.kineto import read_torch
 from warplens.analyse.torch.operators import summarise

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch_truth import Run
 
+from tests.support.torch_truth import Run
 from warplens.analyse.torch.alignment import Aligned, align
 from warplens.analyse.torch.interval_fit import fit_intervals
 from warplens.analyse.torch.kineto import read_torch

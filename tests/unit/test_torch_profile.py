@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import fake_torch_profiler
 import pytest
-from oracle.merged import assert_contained
-from oracle.trace_processor import TraceProcessor
-from torch_truth import EPOCH, Run
 
 import warplens as wl
+from tests.support import fake_torch_profiler
+from tests.support.merged_trace import assert_contained
+from tests.support.torch_truth import EPOCH, Run
+from tests.support.trace_processor import TraceProcessor
 from warplens import session
 from warplens.analyse.torch.kineto import MemoryEvent, Slice, TorchTrace, read_torch
 from warplens.analyse.torch.operators import summarise
@@ -193,8 +193,7 @@ def test_launches_that_cannot_be_aligned_leave_the_torch_trace(
 
 def test_the_host_says_when_each_launch_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """What matching rests on: the time of `add`, in the trace's own document."""
-    from builders import Span, make_trace
-
+    from tests.support.builders import Span, make_trace
     from warplens import decode
 
     kept: list[Any] = []

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warplens as wl
-from benchmarks.synthetic import make_capture
+from tests.support.synthetic_capture import make_capture
 from warplens.decode import decode
 from warplens.errors import CaptureError, UsageError
 from warplens.trace.merge import merge
@@ -284,7 +284,7 @@ class NoPandas:
             raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 sys.meta_path.insert(0, NoPandas())
 import warplens as wl
-from benchmarks.synthetic import make_capture
+from tests.support.synthetic_capture import make_capture
 from warplens.decode import decode
 trace = decode(make_capture(400, blocks=4))
 trace.save({str(tmp_path / "t.warplens")!r})

@@ -13,10 +13,9 @@ import pytest
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
-import plain_kernels as kernels  # noqa: E402
-from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
-
+import tests.support.plain_kernels as kernels  # noqa: E402
 import warplens as wl  # noqa: E402
+from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from warplens import simulate  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
 from warplens.frontends.triton import stages  # noqa: E402

@@ -13,10 +13,9 @@ import pytest
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
-import plain_kernels as kernels  # noqa: E402
-from plain_jobs import CAPABILITY, blackwell_job, plain_jobs  # noqa: E402
-from triton_examples import Job, assemble  # noqa: E402
-
+import tests.support.plain_kernels as kernels  # noqa: E402
+from tests.support.plain_jobs import CAPABILITY, blackwell_job, plain_jobs  # noqa: E402
+from tests.support.triton_examples import Job, assemble  # noqa: E402
 from warplens.auto.rules import Auto  # noqa: E402
 from warplens.auto.ttgir import mark_ttgir  # noqa: E402
 from warplens.frontends.triton.compile_hook import CompileHook, Recipe  # noqa: E402

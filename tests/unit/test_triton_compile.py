@@ -12,9 +12,9 @@ import pytest
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 import triton.language as tl  # noqa: E402
-from triton_examples import Job, assemble, jobs  # noqa: E402
 
 import warplens.triton as wlt  # noqa: E402
+from tests.support.triton_examples import Job, assemble, jobs  # noqa: E402
 from warplens.frontends.triton.assemble import Assembled  # noqa: E402
 from warplens.frontends.triton.assemble import assemble as assembled  # noqa: E402
 from warplens.frontends.triton.compile_hook import CompileHook, Recipe  # noqa: E402

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.support.paths import SUPPORT
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 
 def test_the_interpreter_records_host_time_per_program() -> None:
-    script = Path(__file__).with_name("interpreted_kernel.py")
+    script = SUPPORT / "interpreted_kernel.py"
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

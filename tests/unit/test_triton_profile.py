@@ -18,41 +18,14 @@ import pytest
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 import triton.language as tl  # noqa: E402
-from fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 
 import warplens as wl  # noqa: E402
 import warplens.triton as wlt  # noqa: E402
+from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
+from tests.support.paths import ROOT  # noqa: E402
+from tests.support.stepped_kernel import plain, run, stepped  # noqa: E402
 from warplens.errors import WarplensError  # noqa: E402
 from warplens.simulate import cycle_clock as simulate_clock  # noqa: E402
-
-
-@triton.jit
-def scale(x, factor):
-    wlt.begin("scale it")
-    x = x * factor
-    wlt.end("scale it")
-    return x
-
-
-@triton.jit
-def stepped(source, target, steps, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    wlt.begin("all")
-    wlt.value("block", tl.program_id(0))
-    for step in range(steps):
-        with wlt.region("load"):
-            x = tl.load(source + offsets)
-        x = scale(x, 2.0)
-        wlt.instant("tick")
-        wlt.value("half", step * 0.5)
-        tl.store(target + offsets, x + step)
-    wlt.end("all")
-
-
-@triton.jit
-def plain(source, target, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(target + offsets, tl.load(source + offsets))
 
 
 @pytest.fixture
@@ -63,13 +36,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
         for kernel in (stepped, plain):
             kernel.device_caches.clear()
         gc.collect()
-
-
-def run(gpu: FakeGpu, blocks: int = 3, steps: int = 4) -> tuple[Any, Any]:
-    source = gpu.tensor(np.arange(blocks * 128, dtype=np.float32))
-    target = gpu.tensor(np.zeros(blocks * 128, dtype=np.float32))
-    stepped[(blocks,)](source, target, steps, BLOCK=128, num_warps=2)
-    return source, target
 
 
 def rows(trace: Any) -> list[dict[str, Any]]:
@@ -116,26 +82,29 @@ def test_the_disk_cache_keeps_both_apart_across_processes(tmp_path: Path) -> Non
     program = textwrap.dedent(
         """
         import sys
-        import numpy as np, pytest
-        sys.path.insert(0, sys.argv[1])
-        from fake_gpu import fake_gpu
-        import test_triton_profile as kernels
+        import pytest
+        from tests.support import stepped_kernel
+        from tests.support.fake_gpu import fake_gpu
         import warplens as wl
         with fake_gpu(pytest.MonkeyPatch()) as gpu:
-            if sys.argv[2] == "on":
+            if sys.argv[1] == "on":
                 with wl.profile() as profile:
-                    kernels.run(gpu)
+                    stepped_kernel.run(gpu)
                 assert len(profile.trace) == 108, len(profile.trace)
             else:
-                kernels.run(gpu)
-            assert ("@woven" in gpu.fired[-1].ptx) is (sys.argv[2] == "on")
+                stepped_kernel.run(gpu)
+            assert ("@woven" in gpu.fired[-1].ptx) is (sys.argv[1] == "on")
         """
     )
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "shared")}
     for switch in ("off", "on", "off", "on"):
-        here = str(Path(__file__).parent)
         done = subprocess.run(
-            [sys.executable, "-c", program, here, switch], capture_output=True, text=True, env=environment, check=False
+            [sys.executable, "-c", program, switch],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
         )
         assert done.returncode == 0, done.stderr[-2000:]
 

@@ -6,10 +6,10 @@ import re
 from urllib.parse import unquote
 
 import pytest
-from growth import growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.growth import growth
 from warplens.auto.rules import Auto, Coverage, LineRange
 from warplens.auto.ttgir import mark_ttgir
 from warplens.auto.ttgir.locations import Locations

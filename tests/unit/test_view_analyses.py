@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 import pytest
-from builders import Span, make_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.builders import Span, make_trace
 from warplens.analyse.heatmap import OTHER, by_region, over_time
 from warplens.analyse.histogram import histograms
 from warplens.analyse.timeline import innermost, lanes, rows_of, strips, thinned

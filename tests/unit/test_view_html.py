@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Span, make_trace
 
+from tests.support.builders import Span, make_trace
 from warplens.commands import main
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.synthetic import make_capture
+from tests.support.synthetic_capture import make_capture
 from warplens.analyse.roofline import ceilings, place
 from warplens.commands import main
 from warplens.record.capture import Capture, Device, write_capture

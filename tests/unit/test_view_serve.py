@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from builders import Span, make_trace
 
+from tests.support.builders import Span, make_trace
 from warplens.commands import main
 from warplens.errors import WarplensError
 from warplens.view import serve

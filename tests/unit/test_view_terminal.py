@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Span, make_trace
 from rich.console import Console
 
 import warplens
-from benchmarks.synthetic import make_capture
+from tests.support.builders import Span, make_trace
+from tests.support.synthetic_capture import make_capture
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
 from warplens.session import Profile

@@ -8,31 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_weave import launch
 
+from tests.support.paths import GOLDEN
+from tests.support.ptx_kernels import HEAD, kernel
+from tests.support.woven_launch import launch
 from warplens import simulate
 from warplens.ptx.divergence import Wholeness
 from warplens.ptx.tree import Comment, Instruction, parse, walk
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import SymbolBuffer, Weaving
-
-HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
-
-
-def kernel(body: str, performance: str = ".reqntid 64, 1, 1") -> str:
-    return (
-        HEAD
-        + f""".visible .entry k(.param .u64 out, .param .u32 n)
-{performance}
-{{
-	.reg .pred %p<9>; .reg .b32 %r<20>; .reg .b64 %rd<4>;
-	ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x;
-{body}
-	// last
-	ret;
-}}
-"""
-    )
 
 
 def split_at(text: str) -> dict[str, bool]:
@@ -303,8 +287,6 @@ def test_a_value_of_the_lane_itself_is_not_taken_from_another() -> None:
 
 def test_the_analysis_finds_most_of_a_real_kernel_whole() -> None:
     """Were everything called split it would be safe, and useless."""
-    from tests.unit.test_weave_golden import GOLDEN
-
-    function = parse((GOLDEN / "triton_attention_sm80.ptx").read_text()).entries[0]
+    function = parse((GOLDEN / "ptx" / "triton_attention_sm80.ptx").read_text()).entries[0]
     whole = Wholeness(function)
     assert not any(whole.split(node) for node in walk(function.body or []) if isinstance(node, Instruction))

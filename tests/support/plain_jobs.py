@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import plain_kernels as kernels
 from triton.experimental.gluon import language as gl
-from triton_examples import Job
+
+import tests.support.plain_kernels as kernels
+from tests.support.triton_examples import Job
 
 CAPABILITY = 90
 

@@ -19,15 +19,15 @@ pytest.importorskip("cutlass.cute", reason="needs nvidia-cutlass-dsl")
 from cutlass import cute
 from cutlass.base_dsl.jit_executor import JitExecutor
 
-from tests.unit.contexts import Contexts
+from tests.support.contexts import Contexts
 from warplens import simulate
 from warplens.frontends.cute import buffer_argument as buffer_file
 from warplens.ptx import tree
 from warplens.record.capture import Device
 
 
-class SimulatedDriver(Contexts):
-    """The calls of `_cuda.driver` on the interpreter's memory."""
+class CuteDriver(Contexts):
+    """A CUDA driver for CuTe buffers in the interpreter's memory."""
 
     def __init__(self, space: simulate.Memory) -> None:
         self.space, self.allocated = space, 0
@@ -99,7 +99,7 @@ class Gpu:
 def install(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """A GPU whose memory warplens allocates from for the rest of the test."""
     made = Gpu()
-    driver = SimulatedDriver(made.space)
+    driver = CuteDriver(made.space)
     monkeypatch.setattr(buffer_file, "driver", lambda: driver)
     return made
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu, Tensor
+
+from tests.support.fake_gpu import FakeGpu, Tensor
 
 
 class FakeTensor(Tensor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oracle.trace_processor import TraceProcessor
+from tests.support.trace_processor import TraceProcessor
 
 KERNELS = """
 select s.id, s.name, s.ts, s.dur, s.depth, track.name as track, process.name as process,

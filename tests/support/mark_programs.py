@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from builders import Span
 from hypothesis import strategies as st
+
+from tests.support.builders import Span
 
 NAMES = (
     "load",

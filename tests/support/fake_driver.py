@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.contexts import Contexts
+from tests.support.contexts import Contexts
 from warplens import simulate
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core

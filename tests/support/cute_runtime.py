@@ -7,13 +7,17 @@ import ctypes
 import sys
 from typing import Any
 
-import cute_gpu
 import pytest
+
+# The DSL reads the architecture that this sets when it is imported.
+from tests.support import cute_gpu
+
+# isort: split
 from cutlass._mlir import execution_engine
 from cutlass.base_dsl import dsl
 from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
-from fake_driver import FakeDriver, fake_driver
 
+from tests.support.fake_driver import FakeDriver, fake_driver
 from warplens.frontends.cute import automatic, host_code
 from warplens.frontends.cute import buffer_argument as buffer_file
 from warplens.ptx import tree

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fake_gpu import fake_gpu
+
+from tests.support.fake_gpu import fake_gpu
 
 _context = fake_gpu(pytest.MonkeyPatch())
 gpu = _context.__enter__()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import cute_gpu  # noqa: F401  (names the architecture before the DSL is imported)
+# The DSL reads the architecture that this sets when it is imported.
+from tests.support import cute_gpu  # noqa: F401
+
+# isort: split
 import cutlass
 import numpy as np
 from cutlass import Int32, cute

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from builders import Span, make_trace
-
+from tests.support.builders import Span, make_trace
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, LaunchInfo, Meta
 

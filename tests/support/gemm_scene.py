@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from builders import Span, make_trace
-
+from tests.support.builders import Span, make_trace
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, Losses
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import cute_gpu  # noqa: F401  (skips where the DSL is missing, and names the architecture)
+# The DSL reads the architecture that this sets when it is imported.
+from tests.support import cute_gpu  # noqa: F401
+
+# isort: split
 from cutlass import Float32, Int32, Int64, cute
 from cutlass.cute.runtime import make_ptr
 
