@@ -25,13 +25,13 @@ import warplens.cute as wlc
 from tests.support.cuda_compilers import needs_sass, sass, usage
 from tests.support.cute_kernels import fake, run_add, run_chain, run_everything
 from tests.support.fake_driver import fake_driver
+from tests.support.paths import EXAMPLES
 from warplens.driver.kernel_arguments import Shape
 from warplens.frontends.intercept.interceptor import Kernel, Launches
 from warplens.ptx.tree import parse
 from warplens.record.layout import Kind, word0
 from warplens.record.name_table import region_id
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cute"
 LEAST = 24
 """Registers below which ptxas cannot be asked to go for sm_90; it takes up to as many where that saves it a wait."""
 pytestmark = needs_sass
@@ -53,7 +53,7 @@ def steps(instructions: list[str], words: dict[int, str], work: str) -> list[str
 
 def example(name: str) -> Any:
     """An example's module. Triton's have the same names, so this one goes by its path."""
-    spec = importlib.util.spec_from_file_location(f"cute_{name}", EXAMPLES / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"cute_{name}", EXAMPLES / "cute" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
