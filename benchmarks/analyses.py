@@ -1,4 +1,7 @@
-"""How long each analysis takes over a large trace. `python -m benchmarks.analyses [SPANS]` prints one JSON document."""
+"""Time each analysis over a large trace and print one JSON document.
+
+PYTHONPATH=src python -m benchmarks.analyses [SPANS]
+"""
 
 from __future__ import annotations
 

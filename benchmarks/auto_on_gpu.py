@@ -1,7 +1,7 @@
 """Automatic marks on a real GPU: results bit for bit, the share of each warp's time that regions account for, and the
 slowdown, measured and estimated.
 
-Run: PYTHONPATH=src:tests/unit python benchmarks/auto_on_gpu.py [out.json [KERNEL...]]
+Run: PYTHONPATH=src python -m benchmarks.auto_on_gpu [out.json [KERNEL...]]
 Every row is printed and kept as soon as it is there, so a run that is cut short loses none.
 """
 

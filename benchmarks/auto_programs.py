@@ -1,6 +1,8 @@
 """Automatic marks on ordinary programs: same results, what they cost each kernel, and how much of it they explain.
 
-Run on a machine with a GPU: python benchmarks/auto_programs.py --out auto.json [--times-only] [--ncu FOLDER]
+On a machine with a GPU:
+
+    PYTHONPATH=src python -m benchmarks.auto_programs --out auto.json [--times-only] [--ncu FOLDER]
 
 Each program runs plain and under `warplens run --auto`, in processes of their own, and their outputs are compared. Then
 each program runs once per rule set, alone on the GPU and in a process of its own, and CUPTI is asked for the kernels'

@@ -13,18 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import ablation
+from benchmarks.ablation import Variants, variants, waits_for
+from benchmarks.lib import sass
+from benchmarks.lib.sass import NONE, READ, STALL, WAITS, WRITE, Instruction, disassemble
 from tests.support.cuda_compilers import NVDISASM, needs_nvrtc
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-try:
-    import ablation
-    import sass
-    from ablation import Variants, variants, waits_for
-    from sass import NONE, READ, STALL, WAITS, WRITE, Instruction, disassemble
-finally:
-    # Its neighbours are called like examples that other tests import.
-    sys.path.remove(str(BENCHMARKS))
 
 ready = pytest.mark.skipif(NVDISASM is None or shutil.which("ptxas") is None, reason="needs ptxas and nvdisasm")
 LOOPS = {"marks": 1, "gemm": ablation.GEMMS["mma.sync 128x128x32"]}

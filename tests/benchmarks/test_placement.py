@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,8 @@ import pytest
 
 import warplens as wl
 import warplens.cuda as wlcu
+from benchmarks import placement
+from benchmarks.lib.gpu_programs import KERNELS
 from tests.support.cuda_compilers import needs_nvrtc
 from tests.support.simulated_driver import SimulatedDriver
 from warplens import simulate
@@ -24,16 +24,6 @@ from warplens.record.capture import Capture, Device, Launch
 from warplens.record.layout import Kind
 from warplens.record.track_writer import TrackWriter
 from warplens.trace.model import Trace
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-try:
-    import placement
-finally:
-    # Its neighbours are called like examples that other tests import.
-    sys.path.remove(str(BENCHMARKS))
-
-KERNELS = BENCHMARKS / "kernels"
 
 
 class OneBlockPerSm(SimulatedDriver):

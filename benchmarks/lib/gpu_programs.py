@@ -6,15 +6,12 @@ import datetime
 import platform
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_void_p
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from warplens.driver.kernel_arguments import dim3, pack
 from warplens.driver.libcuda import driver
@@ -26,7 +23,7 @@ from warplens.record.layout import HEADER, HEADER_BYTES
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import AnyBuffer, Weaving, shift_for
 
-KERNELS = Path(__file__).resolve().parent / "kernels"
+KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 
 
 def arch() -> str:

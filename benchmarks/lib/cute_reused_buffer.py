@@ -1,4 +1,4 @@
-"""A buffer for timing: its memory stays the same, so that launches can follow each other without a pause."""
+"""A buffer for timing whose memory stays the same, so that launches can follow each other without a pause."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from warplens.record.launch_buffer import plan
 from warplens.session import Profile
 
 
-class Held(wlc.Buffer):
-    """Without `hold` it gives its kernel no memory, as a buffer does outside a profile."""
+class ReusedBuffer(wlc.Buffer):
+    """Without `allocate` it gives its kernel no memory, as a buffer does outside a profile."""
 
     opened = (0, 0)
 
-    def hold(self, grid: Sequence[int], block: int, records: int) -> Held:
-        """Take memory now, and give it to every launch: each overwrites the records of the one before."""
+    def allocate(self, grid: Sequence[int], block: int, records: int) -> ReusedBuffer:
+        """Allocate memory now and give it to every launch: each overwrites the records of the one before."""
         x, y, z = (*grid, 1, 1)[:3]
         shape = (x, y, z), (block, 1, 1)
         sizes = plan(*shape, records=records)
-        self.memory = CuteBuffer(driver(), "held", shape, sizes, Profile(), 0)
+        self.memory = CuteBuffer(driver(), "reused", shape, sizes, Profile(), 0)
         self.opened = self.memory.address, sizes.capacity | sizes.tracks << 32
         return self
 
