@@ -101,7 +101,7 @@ def test_every_mark_of_the_header_reaches_the_trace(gpu: SimulatedDriver, source
     assert trace.meta.clock.anchors == 4 * 3
     assert trace.meta.locations["add"] == "k.cu:13"
     spread = not called and block == 64
-    assert ("%wl_l8" in gpu.launched[0]) == spread
+    assert (trace.meta.launches[0].extra["store"] == "spread") == spread
 
 
 VALUES = """
