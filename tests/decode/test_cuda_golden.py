@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.support.shim.records import SLOTS_PER_STEP, step, tracks
+from tests.support.shim_records import SLOTS_PER_STEP, step, tracks
 from warplens.decode import decode
 from warplens.record.capture import Launch, read_capture
 from warplens.record.layout import TrackState

@@ -22,7 +22,7 @@ import warplens as wl
 import warplens.cuda as wlcu
 from tests.support.cuda_gpu import NEEDS_GPU, SAXPY, Ints, has_gpu, in_parallel
 from tests.support.paths import SHIM
-from tests.support.shim.records import SLOTS_PER_STEP, step, tracks
+from tests.support.shim_records import SLOTS_PER_STEP, step, tracks
 from warplens.decode import decode
 from warplens.driver.kernel_arguments import pack
 from warplens.driver.libcuda import driver

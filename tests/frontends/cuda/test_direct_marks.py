@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.cuda_compilers import KERNELS, ON, RING, needs_nvrtc
-from tests.support.shim.records import tracks
+from tests.support.shim_records import tracks
 from warplens import simulate
 from warplens.frontends.cuda.module import find_kernel
 from warplens.frontends.cuda.nvrtc import compile_ptx

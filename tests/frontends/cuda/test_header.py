@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import SHIM
-from tests.support.shim.records import SLOTS_PER_STEP, step, tracks
+from tests.support.shim_records import SLOTS_PER_STEP, step, tracks
 from warplens.decode import decode
 from warplens.record.c_header import PATH
 from warplens.record.capture import Launch, read_capture

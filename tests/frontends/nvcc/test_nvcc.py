@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.cuda_compilers import names_sent
 from tests.support.paths import ROOT, SHIM
-from tests.support.shim.records import SLOTS_PER_STEP, step, tracks
+from tests.support.shim_records import SLOTS_PER_STEP, step, tracks
 from warplens import simulate
 from warplens.commands import main
 from warplens.decode import decode
