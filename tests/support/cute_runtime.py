@@ -101,7 +101,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(CudaDialectJitCompiledFunction, "num_devices", 1)
     monkeypatch.setattr(host_code, "plain_launch", lambda libraries: runtime.launch)
     monkeypatch.setattr(automatic, "driver", lambda: gpu)
-    simulated = cute_gpu.SimulatedDriver(gpu.space)
+    simulated = cute_gpu.CuteDriver(gpu.space)
     monkeypatch.setattr(buffer_file, "driver", lambda: simulated)
     monkeypatch.setattr(
         gpu, "launch_config", lambda config, function, at: runtime.launch(config, function, at), raising=False

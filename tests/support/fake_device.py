@@ -1,4 +1,4 @@
-"""Imported by the programs of test_run.py: a Triton driver without a GPU, for as long as the process lives."""
+"""Imported by the programs of commands/test_run.py: a Triton driver without a GPU, for as long as the process lives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run by test_triton_interpret.py under TRITON_INTERPRET=1; needs no tensors, so no torch."""
+"""Run by frontends/triton/test_interpret.py under TRITON_INTERPRET=1; needs no tensors, so no torch."""
 
 import triton
 import triton.language as tl
