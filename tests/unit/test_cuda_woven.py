@@ -16,9 +16,9 @@ import warplens.cuda as wlcu
 from tests.unit.contexts import Contexts
 from tests.unit.test_cuda_compile import needs_nvrtc
 from warplens import simulate
+from warplens.calibrate.cuda_marks import measure_woven
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.cuda import module as module_file
-from warplens.frontends.cuda.calibrate import measure_woven
 from warplens.frontends.cuda.woven import how_for
 from warplens.launch import memory as driver_memory
 from warplens.options import Options

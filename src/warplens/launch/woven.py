@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.analyse.time_shift import SLOWDOWN
-from warplens.launch import cost
+from warplens.calibrate import record_cost
 from warplens.launch.memory import Buffer
 from warplens.record.capture import Device, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
@@ -35,7 +35,7 @@ class WovenKernel:
     """Of shared memory, what records wait in."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """What ptxas says the kernel takes, and its shared memory."""
-    cost: Mapping[str, float] = field(default_factory=dict)
+    record_cost: Mapping[str, float] = field(default_factory=dict)
     """What a calibration measured of its marks."""
     auto: bool = False
     block: Dim3 | None = None
@@ -112,7 +112,7 @@ class WovenLaunch:
         if self.kernel.shared_slots and len(headers):
             spent["flush_cycles"] = float(headers["flush"].mean())
         if self.kernel.auto:
-            spent |= cost.estimate(headers)
-            if self.tell is not None and spent.get(SLOWDOWN, 1.0) > cost.WORTH_SAYING:
-                self.tell(cost.describe(spent, headers))
+            spent |= record_cost.estimate(headers)
+            if self.tell is not None and spent.get(SLOWDOWN, 1.0) > record_cost.WORTH_SAYING:
+                self.tell(record_cost.describe(spent, headers))
         return spent

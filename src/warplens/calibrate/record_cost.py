@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.analyse.time_shift import ALONE_CYCLES, SLOWDOWN
+from warplens.calibrate.known_lengths import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.decode import decode
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
-from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.marks import mark_text

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from warplens.calibrate.known_lengths import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
 from warplens.decode import decode
 from warplens.driver.kernel_arguments import Shape, pack
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
 from warplens.frontends.cuda.module import Module
-from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
 from warplens.launch.direct import DeviceBuffer
 from warplens.options import Options
 from warplens.record.capture import Capture
