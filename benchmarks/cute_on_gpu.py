@@ -32,8 +32,8 @@ from gpu_programs import context, median
 
 import warplens.cute as wlc
 from warplens.driver.libcuda import driver
+from warplens.profiling.profile import Profile
 from warplens.record.capture import Capture, write_capture
-from warplens.session import Profile
 
 REPEATS, LAUNCHES = 15, 10
 LOSSES = ("records_written", "records_lost", "open_spans", "orphan_ends", "tracks", "tracks_without_exit")

@@ -22,7 +22,9 @@ from warplens.calibrate import record_cost  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
 from warplens.frontends.triton import stages  # noqa: E402
 from warplens.launch import buffers  # noqa: E402
+from warplens.launch.collected_run import CollectedRun  # noqa: E402
 from warplens.launch.woven import WovenKernel  # noqa: E402
+from warplens.options import Options  # noqa: E402
 from warplens.record.capture import Device  # noqa: E402
 from warplens.record.layout import HEADER  # noqa: E402
 from warplens.weave.weaving import Selection, capacity_of  # noqa: E402
@@ -184,9 +186,20 @@ def test_a_second_launch_gets_the_room_that_the_first_one_needed(gpu: FakeGpu, m
 
 def test_a_first_launch_gets_room_before_anybody_knows_what_it_needs() -> None:
     """A thousand blocks of 32 warps, 716 records each: what a tiled product under `all` writes."""
-    kernel = WovenKernel("matmul", 32, 1, {}, {}, 20, "stop", "late", Selection(), auto=True)
+    kernel = WovenKernel(
+        name="matmul",
+        warps=32,
+        regions={},
+        locations={},
+        slack=20,
+        full="stop",
+        store="late",
+        select=Selection(),
+        auto=True,
+    )
     for total, least in ((140 << 30, 716), (24 << 30, 716), (8 << 30, 200)):
-        lender = buffers.Buffers(wl.profile(auto="all"), SimpleNamespace(budget=lambda total=total: total // 4))
+        asked, memory = Options(auto="all"), SimpleNamespace(budget=lambda total=total: total // 4)
+        lender = buffers.Buffers(CollectedRun(), asked, memory)
         shift = lender._shift(kernel, 32768)
         assert capacity_of(shift, "stop", kernel.slack) >= least
         assert 32768 << shift <= max(total // 64, buffers.DEFAULT_BYTES)
