@@ -31,8 +31,8 @@ import warplens as wl
 import warplens.cuda as wlcu
 from benchmarks.lib.gpu_programs import KERNELS, Memory, context, driver
 from benchmarks.placement import BAR_NS, measure
-from warplens.frontends.cuda.calibrate import SOURCE
-from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS
+from warplens.calibrate.cuda_marks import SOURCE
+from warplens.calibrate.known_lengths import LONG, ROUNDS, SHORT, SLOTS
 
 REPEATS, WARM_UP = 200, 20
 WORK = {"fma": 0, "shared": 1, "l2": 2, "sleep": 3, "nested": 4}

@@ -18,7 +18,7 @@ import torch
 
 import tests.support.plain_kernels as kernels
 import warplens as wl
-from warplens.launch import cost
+from warplens.calibrate import record_cost
 
 LAUNCHES = 6
 Case = tuple[Callable[[], Any], list[torch.Tensor]]
@@ -109,7 +109,11 @@ def measure(name: str, make: Callable[[], Case], auto: str | bool, least: float)
 
 
 def main(path: str | None = None, *names: str) -> None:
-    results: dict[str, Any] = {"device": torch.cuda.get_device_name(), "cost": dict(cost.constants()), "rows": []}
+    results: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "cost": dict(record_cost.constants()),
+        "rows": [],
+    }
     print(results["cost"], flush=True)
     for name, make in cases().items():
         for auto, least in ((True, 1.0), ("all", 0.0)) if not names or name in names else ():

@@ -50,10 +50,9 @@ def child(target: str, name: str, rules: str) -> None:
 
 
 def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
-    from warplens.frontends import import_hook
+    from warplens.profiling.profile import Profile
     from warplens.runner.activity import Activity
     from warplens.runner.program import Program, execute
-    from warplens.session import Profile
 
     activity = Activity()
     program = Program(words[0], tuple(words[1:]))
@@ -65,11 +64,9 @@ def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
     else:
         # Under `all` every kernel is to have its regions, also where they cost it room on the SM.
         asked: dict[str, Any] = {"auto": True} if rules == "default" else {"auto": rules, "least_occupancy": 0.0}
-        profile = Profile(None, launches=RECORDED, **asked)
+        profile = Profile(None, launches=RECORDED, whole_program=True, **asked)
         with profile:
-            stop = import_hook.watch(lambda library, error: profile.note(library, str(error)))
             result["exit_code"] = execute(program).code
-            stop()
             activity.stop()
         result |= {"notes": profile.notes, "seen": profile.seen, **explained(profile.trace)}
     return result | {"times": activity.times, "problem": activity.problem}

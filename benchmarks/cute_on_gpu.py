@@ -31,8 +31,8 @@ import warplens.cute as wlc
 from benchmarks.lib.cute_reused_buffer import ReusedBuffer
 from benchmarks.lib.gpu_programs import context, median
 from warplens.driver.libcuda import driver
+from warplens.profiling.profile import Profile
 from warplens.record.capture import Capture, write_capture
-from warplens.session import Profile
 
 REPEATS, LAUNCHES = 15, 10
 LOSSES = ("records_written", "records_lost", "open_spans", "orphan_ends", "tracks", "tracks_without_exit")

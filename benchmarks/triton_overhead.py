@@ -32,8 +32,8 @@ from triton.profiler.hooks.instrumentation import InstrumentationHook
 
 import warplens.triton as wlt
 from warplens.frontends.triton import frontend
+from warplens.profiling.profile import Profile
 from warplens.record.layout import HEADER, HEADER_BYTES, RECORD
-from warplens.session import Profile
 from warplens.weave.weaving import Weaving
 
 pl.enable_semantic("triton")

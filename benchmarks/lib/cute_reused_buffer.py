@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import warplens.cute as wlc
 from warplens.driver.libcuda import driver
 from warplens.frontends.cute.launch_memory import CuteBuffer
+from warplens.profiling.profile import Profile
 from warplens.record.launch_buffer import plan
-from warplens.session import Profile
 
 
 class ReusedBuffer(wlc.Buffer):

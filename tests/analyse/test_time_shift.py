@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warplens.analyse import time_shift
+from warplens.calibrate.known_lengths import LONG, SHORT, WARM_UP, Calibration, solve
 from warplens.decode import decode
 from warplens.errors import WarplensError
-from warplens.launch.calibration import LONG, SHORT, WARM_UP, Calibration, solve
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, RECORD, TRACK_MAGIC, Kind, TrackState, track_stride, word0
 from warplens.trace.model import Trace

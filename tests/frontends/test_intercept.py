@@ -20,12 +20,12 @@ import pytest
 
 import warplens as wl
 from tests.support.fake_driver import FakeDriver, fake_cupy, fake_driver, modules
-from warplens import session
 from warplens.errors import WarplensError
-from warplens.frontends import cuda_bindings, cuda_core, cupy, numba
+from warplens.frontends import cuda_bindings, cuda_core, cupy, numba, registry
 from warplens.frontends.intercept import frontend
 from warplens.frontends.intercept.woven_module import Unavailable, constants_of, source_name
 from warplens.ptx import tree
+from warplens.session import stack
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 
@@ -51,17 +51,17 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 @pytest.fixture
 def attached() -> Iterator[Callable[[Any], None]]:
     """Attach interceptors for one test alone."""
-    before = list(session.hooks), dict(frontend._attached)
+    before = list(stack.front_ends), set(registry.attached)
 
     def attach(*which: Any) -> None:
         for one in which:
-            one.attach()
+            registry.attach(next(known.library for known in registry.FRONT_ENDS if known.module == one.__name__))
 
     yield attach
     # Those of other front ends stay: they attach once per process.
-    session.hooks[:] = [hook for hook in session.hooks if hook in before[0] or hook.__module__ != frontend.__name__]
-    frontend._attached.clear()
-    frontend._attached.update(before[1])
+    ours = (frontend.__name__, "warplens.frontends.cute.automatic")
+    stack.front_ends[:] = [hook for hook in stack.front_ends if hook in before[0] or hook.__module__ not in ours]
+    registry.attached.intersection_update(before[1] | {"triton"})
 
 
 class Data:

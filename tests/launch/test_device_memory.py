@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import warplens as wl
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
 from warplens.frontends.triton.torch_memory import Buffer
 from warplens.launch import memory as driver_memory
 from warplens.launch.buffers import Buffers
+from warplens.launch.collected_run import CollectedRun
 from warplens.launch.woven import WovenKernel
-from warplens.session import Profile
+from warplens.options import Options
+from warplens.record.capture import Device
 from warplens.weave.weaving import Selection
 
 
@@ -97,8 +98,11 @@ class Small:
     def budget(self) -> int:
         return 1 << 40
 
-    def describe(self, profile: Profile) -> None:
-        """There is no device."""
+    def device_index(self) -> int:
+        return 0
+
+    def device(self) -> Device:
+        return Device()
 
     def allocate(self, nbytes: int, stream: int | None) -> Any:
         if self.held or self.full:
@@ -123,9 +127,18 @@ class HostBuffer:
 
 
 def test_launches_that_fill_the_device_are_brought_home_before_one_fails() -> None:
-    profile, memory = wl.profile(), Small()
-    buffers = Buffers(profile, memory)
-    kernel = WovenKernel("gemm", 1, 1, {1: "load"}, {}, 1, "stop", "mixed", Selection())
+    memory = Small()
+    buffers = Buffers(CollectedRun(), Options(), memory)
+    kernel = WovenKernel(
+        name="gemm",
+        warps=1,
+        regions={1: "load"},
+        locations={},
+        slack=1,
+        full="stop",
+        store="mixed",
+        select=Selection(),
+    )
     assert all(buffers.lend(kernel, (4, 1, 1), None) for _ in range(3))
     memory.full = True
     with pytest.raises(WarplensError, match="kernel gemm: no device memory for 4 tracks"):

@@ -66,7 +66,7 @@ def run(timings: Timings, gpu: Device, marked: int, plain: int) -> None:
 
 
 def ratio(timings: Timings) -> float | None:
-    return timings.amend(Launch("k", (1, 1, 1), (32, 1, 1), {}, 0, b"")).cost.get(MEASURED)
+    return timings.with_slowdown(Launch("k", (1, 1, 1), (32, 1, 1), {}, 0, b"")).cost.get(MEASURED)
 
 
 def test_launches_on_each_gpu_are_timed_behind_a_wait_of_its_own(gpu: Device) -> None:

@@ -40,9 +40,9 @@ def torch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let profiles end with what `run` would have recorded."""
-    from warplens import decode
+    from warplens.profiling import profile
 
-    monkeypatch.setattr(decode, "decode", lambda capture: run.trace())
+    monkeypatch.setattr(profile, "decode", lambda capture: run.trace())
 
 
 def test_a_profile_with_torch_writes_one_file_of_both(
@@ -194,7 +194,7 @@ def test_launches_that_cannot_be_aligned_leave_the_torch_trace(
 def test_the_host_says_when_each_launch_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """What matching rests on: the time of `add`, in the trace's own document."""
     from tests.support.builders import Span, make_trace
-    from warplens import decode
+    from warplens.launch import collected_run
 
     kept: list[Any] = []
 
@@ -210,9 +210,9 @@ def test_the_host_says_when_each_launch_was_made(monkeypatch: pytest.MonkeyPatch
 
             return Launch("k", (1, 1, 1), (32, 1, 1), {}, 0, np.zeros(128, np.uint8), extra={"store": "now"})
 
-    monkeypatch.setattr(decode, "decode", decoded)
+    monkeypatch.setattr("warplens.profiling.profile.decode", decoded)
     times = iter([111, 222])
-    monkeypatch.setattr(session.time, "time_ns", lambda: next(times))
+    monkeypatch.setattr(collected_run.time, "time_ns", lambda: next(times))
     with wl.profile() as profile:
         profile.add(Pending())
         profile.add(Pending())

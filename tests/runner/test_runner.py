@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+import warplens as wl
 from warplens.analyse.kernel_list import list_kernels
 from warplens.auto.rules import DEFAULT
 from warplens.errors import UsageError
-from warplens.frontends import import_hook
+from warplens.frontends import import_hook, registry
 from warplens.runner.activity import Activity
 from warplens.runner.arguments import numbers, split
+from warplens.session import stack
 
 USUAL = "--auto=" + ",".join(DEFAULT)
 
@@ -66,13 +68,15 @@ def test_what_c_code_prints_does_not_reach_the_json_on_stdout() -> None:
 
 
 def test_an_old_triton_is_said_and_not_in_the_programs_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    frontend = importlib.import_module("warplens.frontends.triton.frontend")
-    monkeypatch.setattr(frontend, "attach", frontend.attach.__wrapped__)
+    monkeypatch.setattr(registry, "attached", set())
+    monkeypatch.setattr(stack, "front_ends", [])
+    importlib.import_module("triton")
     monkeypatch.setattr("triton.__version__", "3.1.0")
-    heard: dict[str, str] = {}
-    stop = import_hook.watch(lambda library, error: heard.update({library: str(error)}))
-    stop()
-    assert "triton 3.1 is too old" in heard["triton"]
+    profile = wl.profile(auto=True)
+    profile.resume()
+    profile.pause()
+    assert "triton 3.1 is too old" in profile.notes["triton"][0]
+    assert "triton" not in registry.attached
 
 
 def test_numbers_and_ranges() -> None:

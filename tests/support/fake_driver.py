@@ -147,9 +147,9 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     woven_module.twin_of.cache_clear()
     for module in (interceptor, memory, timing, woven_module, cuda_core, cuda_bindings):
         monkeypatch.setattr(module, "driver", lambda: fake)
-    from warplens.launch import cost
+    from warplens.calibrate import record_cost
 
-    monkeypatch.setattr(cost, "constants", dict)
+    monkeypatch.setattr(record_cost, "constants", dict)
     return fake
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from warplens import simulate
 from warplens.frontends.triton import torch_memory
+from warplens.record.capture import Device
 
 
 @dataclass
@@ -143,7 +144,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
     monkeypatch.setattr(torch_memory, "allocate", lambda nbytes, stream: SimulatedBuffer(gpu.space, nbytes))
     monkeypatch.setattr(torch_memory, "capturing", lambda: gpu.capturing)
     monkeypatch.setattr(torch_memory, "budget", lambda: gpu.budget)
-    monkeypatch.setattr(torch_memory, "describe", lambda profile: None)
+    monkeypatch.setattr(torch_memory, "device_index", lambda: 0)
+    monkeypatch.setattr(torch_memory, "device", Device)
     before = driver._active
     driver.set_active(Driver())
     knobs.runtime.kernel_load_start_hook.add(on_load)

@@ -16,7 +16,7 @@ from tests.support.builders import Span, make_trace
 from tests.support.synthetic_capture import make_capture
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
-from warplens.session import Profile
+from warplens.profiling.profile import Profile
 from warplens.trace.model import Trace, empty_table
 from warplens.view import terminal
 from warplens.view.notebook import load_ipython_extension, trace_html

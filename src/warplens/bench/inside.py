@@ -13,7 +13,7 @@ from warplens.analyse.lives import Lives
 from warplens.bench.case import Case
 from warplens.bench.results import Row
 from warplens.errors import UsageError
-from warplens.session import Profile
+from warplens.profiling.profile import Profile
 from warplens.trace.model import Trace
 
 

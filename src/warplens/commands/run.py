@@ -16,13 +16,12 @@ from warplens.commands.common import force_option, json_option, print_json, stde
 from warplens.commands.run_report import describe, document
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
-from warplens.frontends import import_hook
+from warplens.profiling.profile import Profile
 from warplens.runner.arguments import numbers, split
 from warplens.runner.companion import COMPANIONS, Companion, Found, companion
 from warplens.runner.program import Outcome, Program, execute
 from warplens.runner.streams import stdout_to_stderr
 from warplens.runner.target import check_module, check_script
-from warplens.session import Profile
 
 AUTO_LAUNCHES = 10
 """Of each kernel with automatic marks, the launches recorded unless told otherwise: a training run has thousands."""
@@ -119,9 +118,8 @@ def command(
     if list_kernels:
         return run_list.run(target, kernels=given["kernels"], as_json=as_json)
     path = Path(output or _default_output(target))
-    profile = Profile(path, **_options(given))
+    profile = Profile(path, whole_program=True, **_options(given))
     check_writable(path, force=force)
-    profile.gives_way = True
     if not profile.enabled:
         stderr().print("warplens is switched off (WARPLENS=0): the program runs as it is")
         return execute(target).code
@@ -166,6 +164,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         **folders,
         "launches": _launches(given),
         "regions": given["regions"] or None,
+        "torch": given["torch"],
         "warps": None if warps is None else numbers(warps, "--warps"),
         "blocks": None if blocks is None else _blocks(blocks),
     }
@@ -189,8 +188,6 @@ def _run(program: Program, profile: Profile, companions: Sequence[Companion]) ->
     outcome = Outcome()
     try:
         with profile, ExitStack() as stack:
-            # Also where no automatic marks are asked for: what ran is counted by the front ends.
-            stack.callback(import_hook.watch(lambda library, error: profile.note(library, str(error))))
             for one in companions:
                 stack.enter_context(one.around())
             outcome = execute(program)

@@ -11,11 +11,10 @@ from warplens.analyse.trust import plural
 from warplens.commands.common import print_json, stderr, stdout, table, time_ns
 from warplens.commands.run_report import short
 from warplens.errors import WarplensError
-from warplens.frontends import import_hook
+from warplens.profiling.profile import Profile
 from warplens.runner.activity import Activity
 from warplens.runner.program import Outcome, Program, execute
 from warplens.runner.streams import stdout_to_stderr
-from warplens.session import Profile
 
 _NONE = "(?!)"
 """A pattern that no kernel matches: front ends attach as for automatic marks, weave nothing, and count launches."""
@@ -30,8 +29,7 @@ _COLUMNS = [
 
 def run(program: Program, *, kernels: str | None, as_json: bool) -> int:
     """Run the program unmarked and list its kernels; gives the exit code."""
-    profile, activity = Profile(kernels=_NONE, auto=True), Activity()
-    profile.gives_way = True
+    profile, activity = Profile(kernels=_NONE, auto=True, whole_program=True), Activity()
     pattern = Profile(kernels=kernels).options
     with stdout_to_stderr(as_json):
         outcome = _watched(program, profile, activity)
@@ -62,11 +60,9 @@ def run(program: Program, *, kernels: str | None, as_json: bool) -> int:
 def _watched(program: Program, profile: Profile, activity: Activity) -> Outcome:
     activity.start()
     profile.resume()
-    stop = import_hook.watch(lambda library, error: profile.note(library, str(error)))
     try:
         return execute(program)
     finally:
-        stop()
         profile.pause()
         activity.stop()
 

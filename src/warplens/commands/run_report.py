@@ -15,9 +15,9 @@ from warplens.analyse.trust import plural, warnings_of
 from warplens.commands import again
 from warplens.commands.common import percent, stderr, table, time_ns
 from warplens.errors import WarplensError
+from warplens.profiling.profile import Profile
 from warplens.runner.companion import Found
 from warplens.runner.program import Outcome, Program
-from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 
 WHOLE = 0.9

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from warplens.profiling.profile import Profile
 from warplens.runner.program import Program
-from warplens.session import Profile
 
 COMPANIONS = {
     "torch": ("warplens.runner.torch_profiler", "PyTorch's profiler beside: operators, memory, one merged .pftrace."),

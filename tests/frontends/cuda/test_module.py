@@ -261,12 +261,12 @@ def test_only_what_was_written_is_copied_unless_a_warp_never_ended(fake: FakeDri
     profile = wl.profile(records_per_warp=1000)
     with profile:
         FakeModule()["k"].launch(1, 32, np.uint64(0), 0)
-        launch = profile._pending.pop().collect()
+        launch = profile.run._pending.pop()[0].collect()
         assert (launch.capacity, launch.stride) == (2, 256)
         fake.kernel = records(2, state=TrackState.RUNNING)
         FakeModule()["k"].launch(1, 32, np.uint64(0), 0)
-        assert profile._pending[0].collect().capacity == 1000
-        profile._pending.clear()
+        assert profile.run._pending[0][0].collect().capacity == 1000
+        profile.run._pending.clear()
         fake.kernel = records(2)
         FakeModule()["k"].launch(1, 32, np.uint64(0), 0)
 
@@ -288,7 +288,7 @@ def test_a_launch_that_left_nothing_or_too_much_says_so(
     with profile:
         FakeModule()["k"].launch(1, 32, np.uint64(0), 0)
         with pytest.raises(WarplensError, match=message):
-            profile._pending.pop().collect()
+            profile.run._pending.pop()[0].collect()
         fake.kernel = records(2)
         FakeModule()["k"].launch(1, 32, np.uint64(0), 0)
 

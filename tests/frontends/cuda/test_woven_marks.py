@@ -15,9 +15,9 @@ import warplens as wl
 import warplens.cuda as wlcu
 from tests.support.cuda_compilers import needs_nvrtc
 from tests.support.simulated_driver import SimulatedDriver
+from warplens.calibrate.cuda_marks import measure_woven
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.cuda import module as module_file
-from warplens.frontends.cuda.calibrate import measure_woven
 from warplens.frontends.cuda.woven import how_for
 from warplens.launch import memory as driver_memory
 from warplens.options import Options

@@ -24,25 +24,25 @@ import warplens.cute as wlc
 from tests.support import cute_runtime
 from tests.support.cute_auto_kernels import N, Shift, both, pointer, run_marked
 from tests.support.cute_runtime import Runtime
-from warplens import session
 from warplens.analyse.kernel_list import list_kernels
 from warplens.errors import WarplensError
+from warplens.frontends import registry
 from warplens.frontends.cute import automatic as intercepted
 from warplens.frontends.cute import host_code
-from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.interceptor import Launches
+from warplens.frontends.intercept.interceptor import Interceptor
+from warplens.profiling.profile import Profile
+from warplens.session import stack
 
 COUNT = 200
 
 
 @pytest.fixture(autouse=True)
 def _attached() -> Iterator[None]:
-    before = list(session.hooks), dict(frontend._attached)
-    intercepted.attach()
+    before = list(stack.front_ends), set(registry.attached)
+    registry.attach("cutlass.cutlass_dsl")
     yield
-    session.hooks[:] = before[0]
-    frontend._attached.clear()
-    frontend._attached.update(before[1])
+    stack.front_ends[:] = before[0]
+    registry.attached.intersection_update(before[1])
 
 
 @pytest.fixture(name="cuda")
@@ -236,8 +236,8 @@ def test_functions_called_past_python_are_listed_when_they_are_compiled() -> Non
     kind = type("TVMFFIJitCompiledFunction", (), {"__module__": "cutlass.cutlass_dsl.tvm_ffi_provider"})
     function = kind()
     function.kernel_info = {"kernel_cutlass_attention_None_0": {}}
-    profile = session.Profile(auto="all")
-    found = intercepted.Cute(Launches(profile))
+    profile = Profile(auto="all")
+    found = intercepted.Cute(Interceptor(profile))
     options, envar = SimpleNamespace(), SimpleNamespace(disable_file_caching=False)
     dsl = SimpleNamespace(compile_options=options, envar=envar)
     assert found._compiler(lambda *arguments: function)(dsl) is function

@@ -17,10 +17,13 @@ import tests.support.plain_kernels as kernels  # noqa: E402
 import warplens as wl  # noqa: E402
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from warplens import simulate  # noqa: E402
+from warplens.calibrate import record_cost  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
 from warplens.frontends.triton import stages  # noqa: E402
-from warplens.launch import buffers, cost  # noqa: E402
+from warplens.launch import buffers  # noqa: E402
+from warplens.launch.collected_run import CollectedRun  # noqa: E402
 from warplens.launch.woven import WovenKernel  # noqa: E402
+from warplens.options import Options  # noqa: E402
 from warplens.record.capture import Device  # noqa: E402
 from warplens.record.layout import HEADER  # noqa: E402
 from warplens.weave.weaving import Selection, capacity_of  # noqa: E402
@@ -182,9 +185,20 @@ def test_a_second_launch_gets_the_room_that_the_first_one_needed(gpu: FakeGpu, m
 
 def test_a_first_launch_gets_room_before_anybody_knows_what_it_needs() -> None:
     """A thousand blocks of 32 warps, 716 records each: what a tiled product under `all` writes."""
-    kernel = WovenKernel("matmul", 32, 1, {}, {}, 20, "stop", "late", Selection(), auto=True)
+    kernel = WovenKernel(
+        name="matmul",
+        warps=32,
+        regions={},
+        locations={},
+        slack=20,
+        full="stop",
+        store="late",
+        select=Selection(),
+        auto=True,
+    )
     for total, least in ((140 << 30, 716), (24 << 30, 716), (8 << 30, 200)):
-        lender = buffers.Buffers(wl.profile(auto="all"), SimpleNamespace(budget=lambda total=total: total // 4))
+        asked, memory = Options(auto="all"), SimpleNamespace(budget=lambda total=total: total // 4)
+        lender = buffers.Buffers(CollectedRun(), asked, memory)
         shift = lender._shift(kernel, 32768)
         assert capacity_of(shift, "stop", kernel.slack) >= least
         assert 32768 << shift <= max(total // 64, buffers.DEFAULT_BYTES)
@@ -194,7 +208,7 @@ def test_a_first_launch_gets_room_before_anybody_knows_what_it_needs() -> None:
 def test_the_slowdown_is_estimated_from_what_a_record_costs(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cost, "constants", lambda: {cost.ALONE_CYCLES: 10.0, cost.CROWDED: 0.01})
+    monkeypatch.setattr(record_cost, "constants", lambda: {record_cost.ALONE_CYCLES: 10.0, record_cost.CROWDED: 0.01})
     trace = run_norm(gpu, times=2, auto="all", least_occupancy=0).trace
     assert all(info.cost["slowdown"] > 1.05 for info in trace.meta.launches)
     said = capsys.readouterr().err
@@ -216,12 +230,12 @@ def test_few_warps_pay_for_their_own_records_and_many_for_the_stores_of_their_sm
     headers["start_clock"] = 5_000_000 * headers["sm"]
     headers["exit_clock"] = headers["start_clock"] + 10_000
     headers["written"] = records
-    monkeypatch.setattr(cost, "constants", lambda: {cost.ALONE_CYCLES: 20.0, cost.CROWDED: 3.0})
-    found = cost.estimate(headers)
+    monkeypatch.setattr(record_cost, "constants", lambda: {record_cost.ALONE_CYCLES: 20.0, record_cost.CROWDED: 3.0})
+    found = record_cost.estimate(headers)
     assert found["slowdown"] == pytest.approx(expected)
-    assert f"{expected:.2f}x: {records} records per warp at 20 cycles" in cost.describe(found, headers)
-    monkeypatch.setattr(cost, "constants", dict)
-    assert cost.estimate(headers) == {}, "without a GPU to measure on, nothing is said"
+    assert f"{expected:.2f}x: {records} records per warp at 20 cycles" in record_cost.describe(found, headers)
+    monkeypatch.setattr(record_cost, "constants", dict)
+    assert record_cost.estimate(headers) == {}, "without a GPU to measure on, nothing is said"
 
 
 def test_harm_runs_the_kernel_unmarked_and_says_why_or_fails(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,9 +314,9 @@ class InterpretedDriver:
 
 
 def test_the_calibration_measures_what_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "CROWD", 4)
+    monkeypatch.setattr(record_cost, "CROWD", 4)
     lib = InterpretedDriver()
-    found = cost._measure(lib)  # type: ignore[arg-type]
-    assert 2 < found[cost.ALONE_CYCLES] < 40
-    assert 0.5 < found[cost.CROWDED] < found[cost.ALONE_CYCLES], "warps on an SM overlap"
+    found = record_cost._measure(lib)  # type: ignore[arg-type]
+    assert 2 < found[record_cost.ALONE_CYCLES] < 40
+    assert 0.5 < found[record_cost.CROWDED] < found[record_cost.ALONE_CYCLES], "warps on an SM overlap"
     assert len(lib.freed) == 2

@@ -315,7 +315,7 @@ def test_buffers_come_home_before_they_fill_the_device(gpu: FakeGpu) -> None:
     with wl.profile(records_per_warp=1 << 16) as profile:
         for _ in range(3):
             run(gpu, blocks=1)
-        assert [launch.buffer is not None for launch in profile._pending] == [False, False, True]
+        assert [launch.buffer is not None for launch, _ in profile.run._pending] == [False, False, True]
     assert len({row["launch"] for row in rows(profile.trace)}) == 3
 
 

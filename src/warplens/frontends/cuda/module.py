@@ -36,17 +36,17 @@ _ELSEWHERE = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", 
 lanes: see wl::Kernel."""
 
 
-def wanted_by(kernel: str, front_end: str = "CUDA kernels") -> session.Profile | None:
-    """The profile that wants records of this launch, if any."""
-    profile = session.active()
-    if profile is None:
+def wanted_by(kernel: str, front_end: str = "CUDA kernels") -> session.Session | None:
+    """The session that wants records of this launch, if any."""
+    running = session.active()
+    if running is None:
         return None
-    profile.options.refuse(front_end, *_ELSEWHERE)
-    return profile if profile.wants(kernel) else None
+    running.options.refuse(front_end, *_ELSEWHERE)
+    return running if running.wants(kernel) else None
 
 
 def new_buffer(
-    profile: session.Profile,
+    running: session.Session,
     kernel: str,
     grid: Dim3,
     block: Dim3,
@@ -58,16 +58,14 @@ def new_buffer(
 ) -> int:
     """A buffer for one launch, handed to the profile; its address is the kernel's last argument."""
     lib = driver()
-    if profile.device.name == "unknown":
-        profile.device = lib.device()
-    other = lib.device() if lib.device_index() != profile.device.index else None
-    options = profile.options
+    other = running.run.other_device(lib.device_index(), lib.device)
+    options = running.options
     # A track per thread is never woven, and there are many of them.
     spare = 1 if every_thread else SPARE
     sizes = plan(
         grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread, spare=spare
     )
-    here = (other or profile.device).name
+    here = (other or running.device).name
     costs = {store: cost for (name, store, full), cost in calibrations.items() if (name, full) == (here, options.full)}
     buffer = DeviceBuffer(
         lib,
@@ -82,7 +80,7 @@ def new_buffer(
         resources=resources,
         device=other,
     )
-    profile.add(buffer)
+    running.add(buffer)
     return buffer.address
 
 
@@ -183,11 +181,11 @@ class Kernel:
     ) -> None:
         """Launch with `arguments`; the buffer is added. Nothing waits for the GPU."""
         shape = Shape(dim3(grid, "grid"), dim3(block, "block"), shared, stream_handle(stream))
-        profile, lib = session.active(), driver()
+        running, lib = session.active(), driver()
         ready = None
-        if profile is not None and profile.wants(self.name) and not self._captured(lib, profile, shape):
-            ready = None if every_thread else self._woven(lib, profile, shape)
-            ready = ready or self._direct(lib, profile, shape, every_thread)
+        if running is not None and running.wants(self.name) and not self._captured(lib, running, shape):
+            ready = None if every_thread else self._woven(lib, running, shape)
+            ready = ready or self._direct(lib, running, shape, every_thread)
         function, sizes, address = ready or (*self._function(lib, "off"), 0)
         packed = pack(self.name, (*arguments, 0), sizes)
         packed[-1] = address.to_bytes(8, "little")
@@ -195,21 +193,21 @@ class Kernel:
             lib.allow_shared(function, shared)
         lib.launch(function, shape.grid, shape.block, packed, shared, shape.stream)
 
-    def _captured(self, lib: Driver, profile: session.Profile, shape: Shape) -> bool:
+    def _captured(self, lib: Driver, running: session.Session, shape: Shape) -> bool:
         """Whether the launch goes into a graph: no memory may be taken meanwhile, and a replay has no buffer."""
         captured = lib.is_capturing(shape.stream)
         if captured:
-            profile.note(self.name, f"runs unmarked: {CAPTURED}")
+            running.note(self.name, f"runs unmarked: {CAPTURED}")
         return captured
 
-    def _woven(self, lib: Driver, profile: session.Profile, shape: Shape) -> tuple[int, list[int], int] | None:
+    def _woven(self, lib: Driver, running: session.Session, shape: Shape) -> tuple[int, list[int], int] | None:
         """The woven function, its parameters' sizes and its buffer; None where its marks are not woven."""
         if self._module.ptx is None:
             return None
         from warplens.frontends.cuda import woven
 
-        profile.options.refuse("CUDA kernels", "buffer")
-        how = woven.how_for(profile.options, shape.block)
+        running.options.refuse("CUDA kernels", "buffer")
+        how = woven.how_for(running.options, shape.block)
         build = self._module.woven(how)
         if build is None:
             return None
@@ -220,23 +218,23 @@ class Kernel:
         kernel = self._woven_functions[key]
         if kernel is None:
             return None
-        return kernel.function, kernel.sizes, woven.lend(profile, build, how, kernel, shape)
+        return kernel.function, kernel.sizes, woven.lend(running, build, how, kernel, shape)
 
     def _direct(
-        self, lib: Driver, profile: session.Profile, shape: Shape, every_thread: bool
+        self, lib: Driver, running: session.Session, shape: Shape, every_thread: bool
     ) -> tuple[int, list[int], int]:
         """The same of a function whose marks the compiler saw."""
-        profile.options.refuse("CUDA kernels", *_ELSEWHERE)
-        function, sizes = self._function(lib, profile.options.full)
+        running.options.refuse("CUDA kernels", *_ELSEWHERE)
+        function, sizes = self._function(lib, running.options.full)
         taken = lib.resources(function)
         address = new_buffer(
-            profile,
+            running,
             self.name,
             shape.grid,
             shape.block,
             every_thread=every_thread,
             stream=shape.stream,
-            names=self._module.build(profile.options.full).names,
+            names=self._module.build(running.options.full).names,
             resources=taken | {"shared_bytes": taken["shared_bytes"] + shape.shared},
         )
         return function, sizes, address

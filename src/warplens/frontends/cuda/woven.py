@@ -15,15 +15,13 @@ from dataclasses import dataclass, field, replace
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import Driver
 from warplens.frontends.cuda.module import calibrations
-from warplens.launch.buffers import Buffers
-from warplens.launch.memory import DriverMemory
-from warplens.launch.recording import weaving
+from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.options import Options
 from warplens.ptx.tree import Declaration, Module, parse
 from warplens.record.capture import Dim3
 from warplens.record.name_table import Names, scan
-from warplens.session import Profile
+from warplens.session import Session
 from warplens.weave.direct_only import why_direct
 from warplens.weave.fit.module_fit import Taken, fitted
 from warplens.weave.weaver import Woven
@@ -106,28 +104,28 @@ def loaded(lib: Driver, build: WovenBuild, name: str, symbol: str) -> Loaded | N
     return Loaded(name, symbol, function, lib.parameter_sizes(function), lib.resources(function))
 
 
-def lend(profile: Profile, build: WovenBuild, how: Weaving, kernel: Loaded, shape: Shape) -> int:
+def lend(running: Session, build: WovenBuild, how: Weaving, kernel: Loaded, shape: Shape) -> int:
     """A buffer for one launch, as the kernel takes it; 0 where nothing of it is to be recorded."""
-    buffers = _buffers(profile)
-    device = buffers.memory.describe(profile) or profile.device
-    threads = build.woven.threads.get(kernel.symbol, math.prod(shape.block))
+    memory = running.buffers.memory
+    device = running.run.other_device(memory.device_index(), memory.device) or running.device
     store = build.woven.stores[kernel.symbol]
-    woven = WovenKernel(
-        kernel.name, -(-threads // 32), 1, dict(build.regions), dict(build.locations), build.woven.slack,
-        build.woven.full, store, how.select, block=shape.block,
+    woven = WovenKernel.of(
+        build.woven,
+        kernel.symbol,
+        threads=math.prod(shape.block),
+        name=kernel.name,
+        regions=build.regions,
+        locations=build.locations,
+        select=how.select,
+        block=shape.block,
         cost=calibrations.get((device.name, store, how.full), {}) if how.clock == "32" else {},
         resources={
             "registers": kernel.taken["registers"],
             **({"registers_plain": build.plain[kernel.symbol]} if kernel.symbol in build.plain else {}),
             "shared_bytes_kernel": kernel.taken["shared_bytes"] + shape.shared,
         },
-    )  # fmt: skip
-    return buffers.lend(woven, shape.grid, shape.stream)
-
-
-def _buffers(profile: Profile) -> Buffers:
-    found: Buffers = profile.kept.setdefault("cuda", Buffers(profile, DriverMemory()))
-    return found
+    )
+    return running.buffers.lend(woven, shape.grid, shape.stream)
 
 
 @functools.lru_cache(maxsize=16)

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from warplens.calibrate.known_lengths import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
 from warplens.decode import decode
 from warplens.driver.kernel_arguments import Shape, pack
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
 from warplens.frontends.cuda.module import Module
-from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, Calibration, solve
 from warplens.launch.direct import DeviceBuffer
 from warplens.options import Options
 from warplens.record.capture import Capture
 from warplens.record.launch_buffer import plan
-from warplens.session import Profile
+from warplens.session import Session
 
 SHAPE = Shape((1, 1, 1), (32, 1, 1))
 STORES = {"spread": "spread", "mixed": "end", "defer": "defer", "now": "now"}
@@ -81,9 +81,9 @@ def measure_woven(lib: Driver, arch: str, full: str) -> dict[str, Calibration]:
         got = build.woven.stores["calibrate"]
         if got not in (name, store):
             continue  # a ring, say, holds no record back
-        profile = Profile(full=full, records_per_warp=options.records_per_warp)
-        _launch(lib, build.handle, woven.lend(profile, build, how, kernel, SHAPE))
-        launches, _ = profile.collect()
+        alone = Session(options)
+        _launch(lib, build.handle, woven.lend(alone, build, how, kernel, SHAPE))
+        launches, _ = alone.collect()
         found[name] = solve(decode(Capture(launches, device=lib.device())), lib.device().name)
     return found
 

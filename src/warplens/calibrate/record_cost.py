@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from warplens.analyse.time_shift import ALONE_CYCLES, SLOWDOWN
+from warplens.calibrate.known_lengths import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.decode import decode
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
-from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, solve
-from warplens.record.capture import Capture, Launch
+from warplens.record.capture import AUTOMATIC, Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.marks import mark_text
 from warplens.weave.weaver import Woven, weave
@@ -33,6 +34,28 @@ MOST = 0.5
 CROWD = 32
 """Warps that share an SM when a crowded record is measured."""
 _KERNEL = "warplens_calibrate"
+
+
+def with_estimates(launches: Sequence[Launch], note: Callable[[str, str], None]) -> list[Launch]:
+    """Add the estimated slowdown to launches with automatic marks, and note it once per kernel."""
+    noted: set[str] = set()
+    estimated = []
+    for launch in launches:
+        if launch.extra.get(AUTOMATIC):
+            headers = _headers(launch)
+            spent = {**launch.cost, **estimate(headers)}
+            if launch.kernel not in noted and spent.get(SLOWDOWN, 1.0) > WORTH_SAYING:
+                note(launch.kernel, describe(spent, headers))
+            noted.add(launch.kernel)
+            launch = replace(launch, cost=spent)
+        estimated.append(launch)
+    return estimated
+
+
+def _headers(launch: Launch) -> npt.NDArray[np.void]:
+    """The header of each track."""
+    tracks = np.asarray(launch.raw, np.uint8).reshape(-1, launch.stride)[:, :HEADER_BYTES]
+    return np.ascontiguousarray(tracks).view(HEADER).reshape(-1)
 
 
 def estimate(headers: npt.NDArray[np.void]) -> dict[str, float]:
