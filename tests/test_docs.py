@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from warplens.commands import cli
+from warplens.commands import cli, main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -83,3 +83,11 @@ def test_commands_of_the_readme_are_found() -> None:
     found = commands(ROOT / "README.md")
     assert {"run", "stats", "report", "view", "diff", "export"} <= {verb for verb, _ in found}
     assert any("--fail-on" in arguments for verb, arguments in found if verb == "diff")
+
+
+def test_readme_shows_the_output_of_stats(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", str(ROOT / "tests/golden/captures/triton_matmul.wlcap")]) == 0
+    shown = capsys.readouterr().out
+    page = (ROOT / "README.md").read_text()
+    assert all(line.rstrip() in page for line in shown.splitlines())
+    assert "dot" in shown
