@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from warplens.frontends.triton.ptxas import Resources
+from warplens.weave.fit.ptxas_output import read_log
 
 NOP, NONE = 0x7918, 7
 STALL, WRITE, READ, WAITS = 41, 46, 49, 52
@@ -85,7 +85,7 @@ def assemble(text: str, arch: str) -> Assembled:
         # NVRTC may be newer than the toolkit; what these kernels use is as old as Hopper.
         source.write_text(re.sub(r"(?m)^\.version .*$", ".version 8.0", text))
         said = run("ptxas", f"-arch={arch}", "-v", "-lineinfo", str(source), "-o", str(cubin))
-        return Assembled(cubin.read_bytes(), disassemble(cubin), Resources.of(said).registers)
+        return Assembled(cubin.read_bytes(), disassemble(cubin), read_log(said).registers)
 
 
 def disassemble(cubin: Path) -> list[Instruction]:

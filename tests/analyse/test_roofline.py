@@ -10,10 +10,12 @@ import pytest
 
 import warplens as wl
 from tests.support.builders import Span, make_trace
-from warplens.analyse.devices import LIMITS, PEAKS, find_peak, limits_of
-from warplens.analyse.occupancy import achieved, occupancy, occupancy_findings
+from warplens.analyse.devices import PEAKS, find_peak
+from warplens.analyse.occupancy import achieved, occupancy_findings
 from warplens.analyse.roofline import ceilings
 from warplens.commands import main
+from warplens.driver.limits import SM_LIMITS, limits_of
+from warplens.driver.occupancy import blocks_per_sm, occupancy, registers_for_warps, shared_for_blocks
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
 
@@ -90,7 +92,7 @@ def test_devices_are_known_by_their_drivers_names(name: str, listed: str) -> Non
 def test_every_listed_device_has_a_source_and_limits() -> None:
     for peak in PEAKS:
         assert peak.source
-        assert peak.capability in LIMITS
+        assert peak.capability in SM_LIMITS
         assert peak.bandwidth > 0
         assert all(rate > 0 for rate in peak.tflops.values())
     for other in ("Some other card", "NVIDIA RTX A1000", "H2000", "NVIDIA B2000"):
@@ -133,7 +135,7 @@ def test_theoretical_occupancy(
     found = occupancy(threads, registers, shared, capability)
     assert found.blocks == blocks
     assert set(found.limiters) == limiters
-    assert found.share == pytest.approx(blocks * -(-threads // 32) / LIMITS[capability].warps)
+    assert found.share == pytest.approx(blocks * -(-threads // 32) / SM_LIMITS[capability].warps)
 
 
 def test_what_would_lift_the_limit_does() -> None:
@@ -154,9 +156,23 @@ def test_impossible_blocks_are_refused(arguments: tuple[int, ...]) -> None:
         occupancy(*arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("capability", SM_LIMITS)
+def test_what_lets_blocks_fit_is_the_most_that_does(capability: str) -> None:
+    limits = SM_LIMITS[capability]
+    for warps in range(1, limits.warps + 1):
+        registers = registers_for_warps(limits, warps)
+        assert blocks_per_sm(limits, 32 * warps, registers) >= 1
+        if registers < 255:
+            assert blocks_per_sm(limits, 32 * warps, registers + 8) == 0
+    for blocks in range(1, limits.blocks + 1):
+        shared = shared_for_blocks(limits, blocks)
+        assert blocks_per_sm(limits, 32, shared=shared) >= blocks
+        assert limits.shared // (shared + limits.reserved + 1) < blocks or shared % limits.shared_unit == 0
+
+
 def test_capabilities_may_be_written_as_people_do() -> None:
     assert limits_of("sm_90a") == limits_of("90") == limits_of("9.0")
-    assert limits_of("sm_100") == LIMITS["10.0"]
+    assert limits_of("sm_100") == SM_LIMITS["10.0"]
 
 
 def test_achieved_occupancy_counts_warps_alive() -> None:

@@ -146,10 +146,10 @@ def test_cupy_launches_pass_streams_and_settings_on(gpu: FakeDriver, cupy_kernel
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"local": {False: 0, True: 16}}, "spills registers (16 bytes"),
+        ({"local": {False: 0, True: 16}}, "spills 16 more bytes of registers"),
         (
             {"blocks": {False: 4, True: 3}},
-            "40 registers instead of 32, and an SM would hold 3 blocks of it instead of 4",
+            "40 registers instead of 32, and an SM holds 3 of its blocks instead of 4",
         ),
         ({"broken": True}, "does not assemble: cuLibraryLoadData failed"),
         ({"capturing": True}, "captured into a CUDA graph"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 
-from warplens.frontends.triton.assemble import Assembled, Fitting
+from warplens.frontends.triton.assemble import Assembled, HandMarkedKernel
 from warplens.frontends.triton.assemble import assemble as assembled
-from warplens.frontends.triton.ptxas import Resources
+from warplens.weave.fit.ptxas_output import read_log, warnings_in
+from warplens.weave.fit.resources import Resources
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import Weaving
 
@@ -71,8 +71,8 @@ class Job:
         metadata, text = kernel.metadata._asdict(), kernel.asm["ptx"]
         woven = weave(text, how=how)
         assert woven.entries == {self.name: text.count("// @warplens ")}
-        lean = functools.cache(lambda: weave(text, how=replace(how, lean=True)).text)
-        made = Fitting(stage, text, metadata, limit=how.limit).finish(woven.text, lean, metadata["shared"])
+        woven_as = functools.cache(lambda how: weave(text, how=how).text)
+        made = HandMarkedKernel(stage, text, metadata, how).finish(woven_as, metadata["shared"])
         return made.plain or assembled(stage, text, metadata).resources, made
 
 
@@ -137,9 +137,5 @@ def assemble(text: str, capability: int, *, disassemble: bool = False) -> Listin
             tool = knobs.nvidia.nvdisasm.path
             sass = subprocess.run([tool, "-hex", "-c", cubin], capture_output=True, text=True, check=True).stdout
     log = done.stderr
-    return Listing(
-        max(int(count) for count in re.findall(r"Used (\d+) registers", log)),
-        sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", log)),
-        tuple(line for line in log.splitlines() if "warning" in line),
-        sass,
-    )
+    taken = read_log(log)
+    return Listing(taken.registers, taken.spills, tuple(warnings_in(log)), sass)

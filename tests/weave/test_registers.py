@@ -12,66 +12,88 @@ from hypothesis import strategies as st
 
 from warplens import simulate
 from warplens.ptx.tree import parse
+from warplens.weave.fit.candidates import Candidate
 from warplens.weave.fit.recompute import recompute
-from warplens.weave.fit.registers import FEWEST, MORE, Made, fit, limitable, limited
+from warplens.weave.fit.register_limit import EXTRA_REGISTERS, MIN_LIMIT, limit, limitable, limited
+from warplens.weave.fit.resources import Resources
+from warplens.weave.fit.search import Attempt, tighten
+from warplens.weave.weaving import Weaving
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
 KERNEL = ".visible .entry {name}(.param .u64 p)\n{directives}{{\n\tret;\n}}\n"
 
 
-def pretend(needs: int, free: int) -> tuple[Made[int], Callable[[int], Made[int] | None], list[int]]:
+def made(limit: int, registers: int, **rest: int) -> Attempt[int]:
+    return Attempt(Candidate(Weaving(), limit), limit, Resources(registers, **rest))
+
+
+def fit(
+    free: Attempt[int], plain: int, make: Callable[[int], Attempt[int] | None], *, roomy: int = 0, bisect: bool = True
+) -> Attempt[int]:
+    target = max(plain + EXTRA_REGISTERS, MIN_LIMIT)
+    return tighten(free, Resources(plain), make, target, roomy=roomy, bisect=bisect)
+
+
+def pretend(needs: int, free: int) -> tuple[Attempt[int], Callable[[int], Attempt[int] | None], list[int]]:
     """A kernel that spills below `needs` registers and takes `free` where nothing limits it."""
     asked: list[int] = []
 
-    def make(limit: int) -> Made[int]:
+    def make(limit: int) -> Attempt[int]:
         asked.append(limit)
-        return Made(limit, min(limit, free), spills=4 * max(0, needs - limit))
+        return made(limit, min(limit, free), spills=4 * max(0, needs - limit))
 
-    return Made(0, free), make, asked
+    return made(0, free), make, asked
 
 
 def test_a_kernel_that_takes_few_more_registers_is_left_alone() -> None:
     free, make, asked = pretend(needs=100, free=104)
-    assert fit(free, Made(None, 100), make) is free
+    assert fit(free, 100, make) is free
     assert not asked, "a limit would only cost another run of ptxas"
 
 
 def test_a_kernel_that_takes_many_more_is_limited() -> None:
     free, make, asked = pretend(needs=100, free=150)
-    assert fit(free, Made(None, 100), make).registers == 100 + MORE
+    assert fit(free, 100, make).resources.registers == 100 + EXTRA_REGISTERS
     assert asked == [104]
 
 
 def test_blocks_on_an_sm_come_before_the_registers_allowed() -> None:
     free, make, _ = pretend(needs=120, free=131)
-    assert fit(free, Made(None, 128), make, roomy=128).registers == 128
+    assert fit(free, 128, make, roomy=128).resources.registers == 128
     free, make, _ = pretend(needs=130, free=150)
-    assert fit(free, Made(None, 128), make, roomy=128).registers == 132, (
-        "what cannot be kept is not paid for by a spill"
-    )
+    assert fit(free, 128, make, roomy=128).resources.registers == 132, "what cannot be kept is not paid for by a spill"
+
+
+def test_lower_limits_are_searched_for_only_where_that_is_asked_for() -> None:
+    free, make, asked = pretend(needs=120, free=150)
+    assert fit(free, 100, make, bisect=False) is free
+    assert asked == [104]
+    assert fit(free, 100, make).resources.registers == 120
 
 
 @given(plain=st.integers(8, 250), more=st.integers(0, 100), slack=st.integers(0, 100), roomy=st.integers(0, 255))
 def test_nothing_spills_and_no_step_below_would_do(plain: int, more: int, slack: int, roomy: int) -> None:
     needs = min(plain + more, 255)
     free, make, asked = pretend(needs, min(needs + slack, 255))
-    made = fit(free, Made(None, plain), make, roomy)
-    assert made.spills == 0
-    assert made.registers <= free.registers
-    assert made.registers <= max(plain + MORE, FEWEST, -(-(needs + 1) // 8) * 8 + 8)
-    assert all(FEWEST <= limit < free.registers for limit in asked)
+    found = fit(free, plain, make, roomy=roomy).resources
+    assert found.spills == 0
+    assert found.registers <= free.resources.registers
+    assert found.registers <= max(plain + EXTRA_REGISTERS, MIN_LIMIT, -(-(needs + 1) // 8) * 8 + 8)
+    assert all(MIN_LIMIT <= limit < free.resources.registers for limit in asked)
     assert len(asked) <= 7
 
 
 def test_limits_that_ptxas_warns_of_or_cannot_meet_are_not_kept() -> None:
-    free = Made(0, 150)
-    assert fit(free, Made(None, 100), lambda limit: Made(limit, limit, warnings=1)) is free
-    assert fit(free, Made(None, 100), lambda limit: None) is free
+    free = made(0, 150)
+    assert fit(free, 100, lambda limit: made(limit, limit, warnings=1)) is free
+    assert fit(free, 100, lambda limit: made(limit, limit, serialized=True)) is free
+    assert fit(free, 100, lambda limit: None) is free
 
 
 def test_a_kernel_that_spills_without_a_limit_gets_none() -> None:
-    free = Made(0, 255, spills=8)
-    assert fit(free, Made(None, 250), lambda limit: pytest.fail("no limit can help")) is free
+    free = made(0, 255, spills=8)
+    assert fit(free, 250, lambda limit: pytest.fail("no limit can help")) is free
 
 
 def test_the_limit_goes_to_the_kernels_named() -> None:
@@ -79,6 +101,17 @@ def test_the_limit_goes_to_the_kernels_named() -> None:
     assert limitable(text)
     made = parse(limited(text, {"one": 64}))
     assert [entry.performance for entry in made.entries] == [{"reqntid": (128,), "maxnreg": (64,)}, {}]
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.ptx")), ids=lambda path: path.stem)
+def test_limits_go_where_the_parsed_module_has_them(path: Path) -> None:
+    text = path.read_text()
+    module = parse(text)
+    limits = {entry.name: 40 + number for number, entry in enumerate(module.entries)}
+    for entry in module.entries:
+        limit(entry, limits[entry.name])
+    assert limited(text, limits) == module.text()
+    assert limited(text, {"no_such_kernel": 40}) == text
 
 
 @pytest.mark.parametrize("text", [".maxnreg 80", "setmaxnreg.dec.sync.aligned.u32 40;"])
@@ -174,7 +207,7 @@ def test_values_that_may_differ_or_are_needed_in_the_loop_are_kept(
 
 @pytest.mark.parametrize("version", ["triton", "triton39"])
 def test_a_matmul_computes_the_same_with_values_made_again(version: str) -> None:
-    text = (Path(__file__).parents[1] / "golden" / "ptx" / f"{version}_matmul_sm80.ptx").read_text()
+    text = (GOLDEN / f"{version}_matmul_sm80.ptx").read_text()
     module = parse(text)
     recompute(module.entries[0])
     a, b = (np.random.default_rng(0).normal(size=(32, 32)).astype(np.float16) for _ in range(2))

@@ -75,7 +75,7 @@ def measure_woven(lib: Driver, arch: str, full: str) -> dict[str, Calibration]:
     for name, store in STORES.items():
         how = replace(woven.how_for(options, SHAPE.block), store=store)
         build = module.woven(how)
-        kernel = woven.loaded(lib, build, "calibrate", "calibrate") if build is not None else None
+        kernel = woven.find_loaded(lib, build, "calibrate", "calibrate") if build is not None else None
         if build is None or kernel is None:
             return {}
         got = build.woven.stores["calibrate"]

@@ -6,11 +6,12 @@ from dataclasses import asdict
 
 import click
 
-from warplens.analyse.devices import LIMITS, find_peak
-from warplens.analyse.occupancy import occupancy
+from warplens.analyse.devices import find_peak
 from warplens.analyse.trust import plural
 from warplens.commands.common import json_option, percent, print_json, stdout
 from warplens.commands.roofline import amount
+from warplens.driver.limits import SM_LIMITS
+from warplens.driver.occupancy import occupancy
 
 
 @click.command("occupancy")
@@ -22,7 +23,7 @@ from warplens.commands.roofline import amount
 def command(threads: int, registers: int, shared: str, capability: str, as_json: bool) -> None:
     """Theoretical occupancy of a kernel. Achieved occupancy: warplens stats TRACE --show occupancy."""
     device = find_peak(capability)
-    known = device.capability if device and capability not in LIMITS else capability
+    known = device.capability if device and capability not in SM_LIMITS else capability
     result = occupancy(threads, registers, int(amount(shared, "--shared") or 0), known)
     if as_json:
         print_json(asdict(result) | {"capability": known})

@@ -150,9 +150,9 @@ class FakeModule(module_file.Module):
         super().__init__("", "k.cu", "sm_90a", ())
         self.built: list[str] = []
 
-    def build(self, variant: str) -> module_file._Build:
+    def build(self, variant: str) -> module_file._LoadedVariant:
         self.built.append(variant)
-        return module_file._Build(1, Names({region_id("work"): "work"}, {}), ["k"])
+        return module_file._LoadedVariant(1, Names({region_id("work"): "work"}, {}), ["k"])
 
 
 def test_a_launch_inside_a_profile_becomes_a_trace(fake: FakeDriver) -> None:

@@ -23,8 +23,8 @@ from warplens import simulate
 from warplens.commands import main
 from warplens.decode import decode
 from warplens.errors import WarplensError
-from warplens.frontends.nvcc.assembler import Cubin, Ptxas
-from warplens.frontends.nvcc.dependencies import asked_apart
+from warplens.frontends.nvcc.assembler import Cubin, NvccPtxas
+from warplens.frontends.nvcc.dependencies import rule_arguments
 from warplens.frontends.nvcc.dryrun import find_nvcc
 from warplens.ptx.tree import Declaration, parse
 from warplens.record.c_header import PATH
@@ -32,6 +32,7 @@ from warplens.record.capture import Capture, Launch, read_capture
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES, plan
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.record.name_table import NAMES_BYTES, scan
+from warplens.weave.fit.resources import UNUSABLE, Resources
 
 MATMUL = ROOT / "examples" / "cuda" / "matmul.cu"
 KERNELS = "#define ONE_LEADER\n" + (SHIM / "kernels.cu").read_text()
@@ -495,9 +496,9 @@ def test_several_sources_a_rule_for_make_and_cmakes_launcher(project: Path) -> N
 
 def test_the_rule_for_make_is_asked_for_apart() -> None:
     given = ["-c", "a.cu", "-o", "a.o", "--generate-dependencies-with-compile", "--dependency-output", "a.d"]
-    assert asked_apart(given) == ["a.cu", "-M", "-MT", "a.o"]
-    assert asked_apart(["-MMD", "-MT", "t", "--output-file=a.o", "a.cu"]) == ["-MM", "-MT", "t", "a.cu"]
-    assert asked_apart(["-c", "a.cu"]) == []
+    assert rule_arguments(given) == ["a.cu", "-M", "-MT", "a.o"]
+    assert rule_arguments(["-MMD", "-MT", "t", "--output-file=a.o", "a.cu"]) == ["-MM", "-MT", "t", "a.cu"]
+    assert rule_arguments(["-c", "a.cu"]) == []
 
 
 def test_which_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -515,6 +516,35 @@ def test_which_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert main(["nvcc", "-c", "k.cu"]) == 1
     assert "no nvcc on PATH" in capsys.readouterr().err
     assert main(["nvcc", "--any-block", "--whole-warps", "k.cu"]) == 2
+
+
+@needs_nvcc
+def test_ptx_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from warplens.frontends.nvcc import step_runner
+    from warplens.ptx import tree
+
+    parsed, assembled = [], []
+    module, assemble = tree._Parser.module, NvccPtxas.assemble
+
+    def count(parser: Any) -> Any:
+        parsed.append(parser.source)
+        return module(parser)
+
+    def squeeze(ptxas: NvccPtxas, text: str) -> Cubin:
+        """As if the first weavings spilled, and the kernels took many registers."""
+        build = assemble(ptxas, text)
+        assembled.append(text)
+        spills = "24 bytes spill stores" if len(assembled) < 3 else "0 bytes spill stores"
+        log = re.sub(r"\d+ bytes spill stores", spills, build.log)
+        return Cubin(build.path, re.sub(r"Used \d+ reg", "Used 99 reg" if "@woven" in text else "Used 40 reg", log))
+
+    monkeypatch.setattr(tree._Parser, "module", count)
+    monkeypatch.setattr(NvccPtxas, "assemble", squeeze)
+    command = [*COMPILE, "-cubin", str(MATMUL), "-o", str(tmp_path / "x.cubin")]
+    assert step_runner.NvccCall(NVCCS[0], command).run() == 0
+    assert len(assembled) == 5, "as asked, two lighter weavings, plain, and with a register limit"
+    assert [".maxnreg" in text for text in assembled] == [False] * 4 + [True]
+    assert len(parsed) == 1
 
 
 @needs_nvcc
@@ -547,14 +577,15 @@ ptxas info    : Used 12 registers
 def test_what_ptxas_says_of_each_kernel_and_what_of_it_is_shown() -> None:
     from warplens.frontends.nvcc.dryrun import Step
 
-    ptxas, build = Ptxas(Step('ptxas "a b.ptx" -o x', {}), "a b.ptx", Path()), Cubin(Path(), LOG)
-    assert ptxas.taken(build, {"_Z1kPi": 2, "other": 1}) == {
-        "_Z1kPi": {"registers": 40, "local_bytes": 24},
-        "other": {"registers": 12, "local_bytes": 0},
+    ptxas, build = NvccPtxas(Step('ptxas "a b.ptx" -o x', {}), "a b.ptx", Path()), Cubin(Path(), LOG)
+    assert ptxas.resources(build, ["_Z1kPi", "other", "missing"]) == {
+        "_Z1kPi": Resources(registers=40, spills=24),
+        "other": Resources(registers=12, spills=0),
+        "missing": UNUSABLE,
     }
-    assert [line.partition(":")[2][:8] for line in ptxas.said(build).splitlines()] == [" Local m", " (C7511)"]
-    asked = Ptxas(Step("ptxas -v x.ptx -o x", {}), "x.ptx", Path())
-    assert asked.said(build) == LOG
+    assert [line.partition(":")[2][:8] for line in ptxas.printed(build).splitlines()] == [" Local m", " (C7511)"]
+    asked = NvccPtxas(Step("ptxas -v x.ptx -o x", {}), "x.ptx", Path())
+    assert asked.printed(build) == LOG
 
 
 @needs_nvcc

@@ -239,9 +239,9 @@ def test_few_warps_pay_for_their_own_records_and_many_for_the_stores_of_their_sm
 
 
 def test_harm_runs_the_kernel_unmarked_and_says_why_or_fails(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    from warplens.frontends.triton.safety import Guard
+    from warplens.weave.fit.harm import Guard, Harm
 
-    monkeypatch.setattr(Guard, "problem", lambda self, marked: "with marks it would spill 8 bytes")
+    monkeypatch.setattr(Guard, "harm", lambda self, woven: Harm("with marks it would spill 8 bytes"))
     with pytest.raises(
         WarplensError, match=r"in those that ran: add \(1\)\. add: runs unmarked: with marks it would spill"
     ):

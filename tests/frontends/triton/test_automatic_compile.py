@@ -201,7 +201,8 @@ def test_a_kernel_that_marks_would_harm_is_compiled_as_it_is() -> None:
     assert marked.asm["cubin"] == plain.asm["cubin"]
     assert not hasattr(marked.metadata, "warplens")
     (note,) = marked.metadata.warplens_remarks["notes"]
-    assert re.search(r"runs unmarked: with marks it would need \d+ registers instead of \d+, and \d+ instead of", note)
+    said = r"with marks it needs \d+ registers instead of \d+, and an SM holds \d+ of its blocks instead of"
+    assert re.search(f"runs unmarked: {said}", note)
     share = re.search(r"least_occupancy=([\d.]+) allows it", note)
     assert share is not None
     allowed = compiled(job, auto=Auto.of("loads"), least_occupancy=float(share[1]))
@@ -315,7 +316,7 @@ def test_a_kernel_that_cannot_have_all_of_its_marks_has_some(auto: str | bool, l
     job = next(job for job in plain_jobs() if job.name == "layer_norm")
     kernel = compiled(job, auto=Auto.of(auto))
     (note,) = kernel.metadata.warplens_remarks["notes"]
-    said = re.match(rf"its {left}( and loops)? are not marked: with marks it would need", note)
+    said = re.match(rf"its {left}( and loops)? are not marked: with marks it needs", note)
     assert said is not None, note
     loops = {"loop"} if auto == "all" and not said[1] else set()
     found = {name.split()[0] for name in kernel.metadata.warplens["regions"].values()}

@@ -18,8 +18,8 @@ from tests.support.triton_examples import Job, assemble, jobs  # noqa: E402
 from warplens.frontends.triton.assemble import Assembled  # noqa: E402
 from warplens.frontends.triton.assemble import assemble as assembled  # noqa: E402
 from warplens.frontends.triton.compile_hook import CompileHook, Recipe  # noqa: E402
-from warplens.frontends.triton.plain_cache import in_cubin  # noqa: E402
 from warplens.frontends.triton.requirement import triton_version  # noqa: E402
+from warplens.weave.fit.ptxas_output import read_cubin  # noqa: E402
 from warplens.weave.weaver import weave  # noqa: E402
 from warplens.weave.weaving import Selection, Weaving  # noqa: E402
 
@@ -63,7 +63,7 @@ def test_the_plain_kernel_is_assembled_for_its_registers_unless_it_was_before(
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     job, hook = next(job for job in jobs(90) if job.name == "softmax"), CompileHook(Recipe(Weaving()))
-    plain = in_cubin(job.compile(90).asm["cubin"])
+    plain = read_cubin(job.compile(90).asm["cubin"])
     assert plain is not None
     if not before:
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "other"))

@@ -86,8 +86,8 @@ def test_a_file_of_other_code_is_refused_with_the_reason(
     insert(path, 'warplens.instant "x"', before="tt.store")
     with pytest.raises(WarplensError, match="no kernel was profiled"):
         run_add(gpu, block=256, override=tmp_path / "ir")
-    assert f"add: {path.name} in {tmp_path / 'ir'} was dumped from other code" in capsys.readouterr().err
-    with pytest.raises(WarplensError, match="was dumped from other code than this kernel's"):
+    assert f"add: {path.name} in {tmp_path / 'ir'} was dumped from a different version" in capsys.readouterr().err
+    with pytest.raises(WarplensError, match="was dumped from a different version of this kernel"):
         run_add(gpu, block=256, override=tmp_path / "ir", strict=True)
 
 
@@ -105,7 +105,7 @@ def test_what_is_no_mlir_is_named_by_its_line(gpu: FakeGpu, tmp_path: Path, capf
     [
         ('proton.record begin "x"', "write start or end"),
         ('warplens.beginn "x"', "did you mean 'warplens.begin'"),
-        ("warplens.begin x", "name in quotes|is no mark"),
+        ("warplens.begin x", "name in quotes|is not a mark"),
         ('warplens.value "x"', 'warplens.value "name" %x : TYPE with one of i32, i64, f32, f64'),
         ('warplens.value "x" %n : i8', "one of i32"),
     ],

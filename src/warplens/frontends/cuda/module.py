@@ -1,4 +1,4 @@
-"""A CUDA source compiled as it is needed: recording inside a profile, without marks outside."""
+"""A CUDA source that is compiled on demand: with marks inside a profile, without marks outside."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from warplens.record.name_table import Names, scan
 from warplens.weave.weaving import Weaving
 
 if TYPE_CHECKING:
-    from warplens.frontends.cuda.woven import Loaded, WovenBuild
+    from warplens.frontends.cuda.woven import LoadedKernel, WovenBuild
 
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
 
 calibrations: dict[tuple[str, str, str], dict[str, float]] = {}
-"""What marks cost, by device, by where their stores are (DIRECT where the compiler saw them, else as the weaver put
-them) and by what happens when a track is full; see `warplens.cuda.calibrate`."""
+"""What marks cost, by device, by store policy (DIRECT for marks that the compiler sees) and by what a full track does;
+see `warplens.cuda.calibrate`."""
 
 
-_ELSEWHERE = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
-"""Options of woven kernels. Where marks are compiled the direct way, the kernel itself chooses its recording warps and
-lanes: see wl::Kernel."""
+_WOVEN_OPTIONS = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
+"""Options that only woven kernels support. A kernel with direct marks chooses its recording warps and lanes itself: see
+wl::Kernel."""
 
 
 def wanted_by(kernel: str, front_end: str = "CUDA kernels") -> session.Session | None:
-    """The session that wants records of this launch, if any."""
+    """Return the profile that records this launch, if any."""
     running = session.active()
     if running is None:
         return None
-    running.options.refuse(front_end, *_ELSEWHERE)
+    running.options.refuse(front_end, *_WOVEN_OPTIONS)
     return running if running.wants(kernel) else None
 
 
@@ -56,7 +56,7 @@ def new_buffer(
     names: Names | None,
     resources: Mapping[str, int] | None = None,
 ) -> int:
-    """A buffer for one launch, handed to the profile; its address is the kernel's last argument."""
+    """Allocate a buffer for one launch and hand it to the profile; its address is the kernel's last argument."""
     lib = driver()
     other = running.run.other_device(lib.device_index(), lib.device)
     options = running.options
@@ -85,7 +85,9 @@ def new_buffer(
 
 
 @dataclass
-class _Build:
+class _LoadedVariant:
+    """One variant of a module, loaded on the device."""
+
     handle: int
     names: Names
     kernels: list[str]
@@ -98,8 +100,8 @@ class Module:
         self._source, self.name, self.arch, self._options = source, name, arch, tuple(options)
         self._weave = woven
         self._cubins: dict[str, bytes] = {}
-        # The driver's modules belong to a context, of which each GPU has one.
-        self._builds: dict[tuple[int, str], _Build] = {}
+        # A module is loaded into a context, and each GPU has its own.
+        self._builds: dict[tuple[int, str], _LoadedVariant] = {}
         self._woven: dict[tuple[int, Weaving], WovenBuild] = {}
         self._kernels: dict[str, Kernel] = {}
 
@@ -113,7 +115,7 @@ class Module:
 
     @functools.cached_property
     def ptx(self) -> str | None:
-        """The PTX with marks for the weaver; None where marks are to be compiled the direct way."""
+        """The PTX with marks for the weaver; None if the source must be compiled with direct marks."""
         from warplens.frontends.cuda import woven
 
         if not self._weave:
@@ -121,11 +123,11 @@ class Module:
         try:
             text = compile_ptx(self._source, self.name, self.arch, self._flags(woven.FLAGS))
         except WarplensError:
-            return None  # the direct way takes what this one does not, or says what is wrong with the source
+            return None  # direct marks may compile, or else the error says what is wrong with the source
         return text if woven.weavable(text) else None
 
     def woven(self, how: Weaving) -> WovenBuild | None:
-        """The module with its marks woven in; None where that cannot be."""
+        """Return the module with its marks woven in; None if that is not possible."""
         from warplens.frontends.cuda import woven
 
         lib = driver()
@@ -134,7 +136,7 @@ class Module:
             try:
                 self._woven[key] = woven.load(lib, self.ptx, how)
             except WarplensError as problem:
-                # A driver older than NVRTC does not read its PTX, only its machine code.
+                # A driver older than NVRTC cannot load its PTX, only its machine code.
                 if "PTX" not in str(problem):
                     raise
                 self.ptx = None
@@ -147,18 +149,18 @@ class Module:
         """The names of the marks in the source, by id."""
         from warplens.frontends.cuda import woven
 
-        # Not of the cubin where it need not compile: the weaver finds its way into functions without a wl::Link.
+        # The cubin may not even compile where weaving works: the weaver needs no wl::Link to reach functions.
         return dict((scan(self.cubin()) if self.ptx is None else woven.names_in(self.ptx)).regions)
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels.setdefault(name, Kernel(self, name))
 
-    def build(self, variant: str) -> _Build:
+    def build(self, variant: str) -> _LoadedVariant:
         lib = driver()
         key = lib.context(), variant
         if key not in self._builds:
             cubin = self.cubin(variant)
-            self._builds[key] = _Build(lib.load(cubin), scan(cubin), kernel_names(cubin))
+            self._builds[key] = _LoadedVariant(lib.load(cubin), scan(cubin), kernel_names(cubin))
         return self._builds[key]
 
 
@@ -168,7 +170,7 @@ class Kernel:
     def __init__(self, module: Module, name: str) -> None:
         self._module, self.name = module, name
         self._functions: dict[tuple[int, str], tuple[int, list[int]]] = {}
-        self._woven_functions: dict[tuple[int, Weaving], Loaded | None] = {}
+        self._woven_functions: dict[tuple[int, Weaving], LoadedKernel | None] = {}
 
     def launch(
         self,
@@ -194,14 +196,14 @@ class Kernel:
         lib.launch(function, shape.grid, shape.block, packed, shared, shape.stream)
 
     def _captured(self, lib: Driver, running: session.Session, shape: Shape) -> bool:
-        """Whether the launch goes into a graph: no memory may be taken meanwhile, and a replay has no buffer."""
+        """Return whether a CUDA graph captures the launch: no memory can be allocated, and replays have no buffer."""
         captured = lib.is_capturing(shape.stream)
         if captured:
             running.note(self.name, f"runs unmarked: {CAPTURED}")
         return captured
 
     def _woven(self, lib: Driver, running: session.Session, shape: Shape) -> tuple[int, list[int], int] | None:
-        """The woven function, its parameters' sizes and its buffer; None where its marks are not woven."""
+        """Return the woven function, the sizes of its parameters and its buffer; None if its marks are not woven."""
         if self._module.ptx is None:
             return None
         from warplens.frontends.cuda import woven
@@ -214,7 +216,7 @@ class Kernel:
         key = lib.context(), how
         if key not in self._woven_functions:
             symbol = find_kernel(self.name, list(build.woven.entries))
-            self._woven_functions[key] = woven.loaded(lib, build, self.name, symbol) if symbol else None
+            self._woven_functions[key] = woven.find_loaded(lib, build, self.name, symbol) if symbol else None
         kernel = self._woven_functions[key]
         if kernel is None:
             return None
@@ -223,8 +225,8 @@ class Kernel:
     def _direct(
         self, lib: Driver, running: session.Session, shape: Shape, every_thread: bool
     ) -> tuple[int, list[int], int]:
-        """The same of a function whose marks the compiler saw."""
-        running.options.refuse("CUDA kernels", *_ELSEWHERE)
+        """Return the same for the function with direct marks."""
+        running.options.refuse("CUDA kernels", *_WOVEN_OPTIONS)
         function, sizes = self._function(lib, running.options.full)
         taken = lib.resources(function)
         address = new_buffer(
@@ -258,13 +260,13 @@ class Kernel:
 
 
 def kernel_names(cubin: bytes) -> list[str]:
-    """The symbols of a cubin's kernels: each has its own text section."""
+    """Return the symbols of a cubin's kernels: each has its own text section."""
     found = re.findall(rb"\0\.text\.([A-Za-z0-9_$]+)\0", cubin.replace(b"\0", b"\0\0"))
     return sorted({name.decode() for name in found})
 
 
 def find_kernel(name: str, symbols: Sequence[str]) -> str | None:
-    """The symbol called `name`, or the one C++ kernel of that unqualified name."""
+    """Return the symbol called `name`, or the only C++ kernel of that unqualified name."""
     if name in symbols:
         return name
     matches = [symbol for symbol in symbols if plain_name(symbol) == name]

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from warplens import session
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import CAPTURED, driver
+from warplens.driver.limits import SM_LIMITS, find_limits
+from warplens.driver.occupancy import registers_for_warps
 from warplens.errors import WarplensError
-from warplens.frontends.intercept.woven_module import Harmful, Twin, Unavailable, twin_of
+from warplens.frontends.intercept.woven_module import Twin, Unavailable, twin_of
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.session import Session
-from warplens.weave.fit.registers import allowance
-from warplens.weave.weaving import Weaving
-
-REGISTERS = 1 << 16
-"""Of an SM; every GPU since Kepler has as many."""
+from warplens.weave.fit.candidates import Candidate, intercepted_candidates
+from warplens.weave.fit.harm import Guard
+from warplens.weave.fit.register_limit import allowance
+from warplens.weave.fit.resources import Resources
+from warplens.weave.fit.search import Attempt, search, tighten
 
 
 @dataclass(frozen=True)
@@ -104,62 +105,39 @@ class Interceptor:
         return chosen
 
     def _choose(self, kernel: PlainKernel, threads: int, aligned: bool, shared: int) -> Twin:
-        """The first weaving that takes no more room than the plain kernel does; each one takes less than the last.
-        In few more registers than the plain kernel, where that does not make it spill. Fewer blocks on an SM, which
-        `least_occupancy` may allow, only where none of them does without."""
-        lib, auto = driver(), self.session.options.marks
-        blocks = lib.active_blocks(kernel.function, threads, shared)
-        lean = replace(self._how, keep=0, store="late" if self._how.store == "auto" else self._how.store)
-        room = min(REGISTERS // max(blocks * -(-threads // 32) * 32, 1) // 8 * 8, 255)
-        ways = [(self._how, 0), (lean, 0), (lean, room)]
-        if self._how.store == "auto":
-            # One word and one clock for all marks; those of single stores wait in registers through a loop, two each.
-            spread = replace(lean, store="spread", aligned=aligned)
-            ways += [(spread, 0), (spread, room)]
-        refused: Harmful | None = None
-        smaller: tuple[Weaving, Twin] | None = None
+        """Return the twin woven in the first way that does no harm, in few more registers than the plain kernel if that
+        costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort."""
+        lib, options = driver(), self.session.options
 
-        def make(how: Weaving, registers: int) -> Twin:
-            twin = twin_of(self._text(kernel), kernel.symbol, auto, how, lib.device_index(), registers)
+        def resources(function: int) -> Resources:
+            return Resources.from_driver(lib.resources(function), lib.active_blocks(function, threads, shared))
+
+        def attempt(candidate: Candidate) -> tuple[Twin, Resources]:
+            how, registers = candidate.how, candidate.registers
+            twin = twin_of(self._text(kernel), kernel.symbol, options.marks, how, lib.device_index(), registers)
             lib.copy_settings(kernel.function, twin.function)
-            self._check(kernel, twin, threads, shared, blocks)
-            return twin
+            return twin, resources(twin.function)
 
-        def tightened(how: Weaving, twin: Twin) -> Twin:
-            most = allowance(lib.resources(kernel.function)["registers"])
-            if lib.resources(twin.function)["registers"] > most:
-                with suppress(Unavailable):
-                    return make(how, most)
-            return twin
+        plain = resources(kernel.function)
+        guard = Guard(lambda: plain, required=options.least_occupancy)
+        limits = find_limits(lib.device().capability) or SM_LIMITS["9.0"]
+        limit = registers_for_warps(limits, plain.blocks * -(-threads // 32))
+        chosen = search(intercepted_candidates(self._how, limit, aligned=aligned), attempt, guard)
+        if chosen.harm and chosen.harm.refused:
+            raise Unavailable(chosen.harm.words)
+        if chosen.candidate.registers and not chosen.harm:
+            return chosen.build
 
-        for how, registers in ways:
+        def limited(registers: int) -> Attempt[Twin] | None:
+            candidate = Candidate(chosen.candidate.how, registers)
             try:
-                twin = make(how, registers)
-            except Harmful as reason:
-                refused = refused or reason
-                continue
-            if lib.active_blocks(twin.function, threads, shared) >= blocks:
-                return twin if registers else tightened(how, twin)
-            smaller = smaller or (how, twin)
-        if smaller is not None:
-            return tightened(*smaller)
-        assert refused is not None
-        raise refused
+                made = Attempt(candidate, *attempt(candidate))
+            except Unavailable:
+                return None
+            harm = guard.harm(made.resources)
+            return None if harm and harm.refused else made
 
-    def _check(self, kernel: PlainKernel, twin: Twin, threads: int, shared: int, blocks: int) -> None:
-        """Refuse a twin that needs local memory or room on the SM that the plain kernel does not."""
-        lib = driver()
-        plain, marked = lib.resources(kernel.function), lib.resources(twin.function)
-        spilled = marked["local_bytes"] - plain["local_bytes"]
-        if spilled > 0:
-            raise Harmful(f"with marks it spills registers ({spilled} bytes of local memory more per thread)")
-        after = lib.active_blocks(twin.function, threads, shared)
-        if after < blocks * self.session.options.least_occupancy:
-            raise Harmful(
-                f"with marks it takes {marked['registers']} registers instead of {plain['registers']}, and an SM would "
-                f"hold {after} blocks of it instead of {blocks} "
-                f"(least_occupancy={math.floor(100 * after / blocks) / 100} allows it)"
-            )
+        return tighten(chosen, plain, limited, allowance(plain.registers)).build
 
     def _text(self, kernel: PlainKernel) -> str:
         """The PTX, asked for once: a library may compile anew to give it."""
