@@ -14,9 +14,11 @@ demo: $(VENV)/core.stamp
 # The whole suite with the oldest supported Triton and CuTe DSL, then what touches them with the newest.
 test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal --ignore tests/gpu $(TEST_ARGS)
-	PYTHONPATH=$(CURDIR)/$(VENV)/triton-newest $(BIN)/python -m pytest tests/unit -k triton -n 2 --dist worksteal $(TEST_ARGS)
+	PYTHONPATH=$(CURDIR)/$(VENV)/triton-newest \
+	  $(BIN)/python -m pytest tests -k triton -n 2 --dist worksteal --ignore tests/gpu $(TEST_ARGS)
 	PYTHONPATH=$(CURDIR)/$(CUTE_NEWEST):$(CURDIR)/$(CUTE_NEWEST)/nvidia_cutlass_dsl/dsl_packages \
-	  $(BIN)/python -m pytest tests/unit/test_cute*.py tests/unit/test_compat_nuggets.py -n 2 --dist worksteal $(TEST_ARGS)
+	  $(BIN)/python -m pytest tests/frontends/cute tests/decode/test_cute_golden.py tests/compat/test_nuggets.py \
+	  -n 2 --dist worksteal $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check src tests benchmarks examples

@@ -1,6 +1,6 @@
 """Where the cost of woven marks comes from: what was woven into a loop is taken out of its machine code, kind by kind.
 
-    python benchmarks/ablation.py [--static] [--json FILE]
+    PYTHONPATH=src python -m benchmarks.ablation [--static] [--json FILE]
 
 Each kernel is woven, assembled by the toolkit's ptxas and changed in place: all else keeps its registers and schedule.
 
@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from cuda_overhead import GEMMS, SHAPES, WOVEN, Gemm, in_turn, per_mark, tracks_of
-from gpu_programs import Loaded, Program, arch, context, marked_ptx, median
-from sass import Instruction, assemble, hot_loop
 
+from benchmarks.cuda_overhead import GEMMS, SHAPES, WOVEN, Gemm, in_turn, per_mark, tracks_of
+from benchmarks.lib.gpu_programs import Loaded, Program, arch, context, marked_ptx, median
+from benchmarks.lib.sass import Instruction, assemble, hot_loop
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import ParamBuffer
 
@@ -126,7 +126,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.static and arch() != ARCH:
         raise SystemExit(f"the machine code is for {ARCH} and this GPU is {arch()}: only --static runs here")
-    result: dict[str, Any] = {} if options.static else {"context": context("python benchmarks/ablation.py")}
+    result: dict[str, Any] = {} if options.static else {"context": context("python -m benchmarks.ablation")}
     for name, what in (MARKS | GEMMS).items():
         which = variants(what)
         times = {} if options.static else time_gemm(which, what) if isinstance(what, Gemm) else time_marks(which, what)

@@ -1,6 +1,6 @@
 """How right the numbers are on this GPU: regions of known length, empty and nested ones, and placement across SMs.
 
-    python benchmarks/accuracy.py [--marks woven] [--lengths] [--json FILE] [--raw FOLDER]
+    PYTHONPATH=src python -m benchmarks.accuracy [--marks woven] [--lengths] [--json FILE] [--raw FOLDER]
 
 Both forms of marks: woven, as `warplens.cuda.compile` does it, and direct, as the compiler sees it in other programs.
 Expected is the work's length from the issue of its first instruction to the issue of one that needs its last result.
@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu_programs import KERNELS, Memory, context, driver
-from placement import BAR_NS, measure
 
 import warplens as wl
 import warplens.cuda as wlcu
-from warplens.frontends.cuda.calibrate import SOURCE
-from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS
+from benchmarks.lib.gpu_programs import KERNELS, Memory, context, driver
+from benchmarks.placement import BAR_NS, measure
+from warplens.calibrate.cuda_marks import SOURCE
+from warplens.calibrate.known_lengths import LONG, ROUNDS, SHORT, SLOTS
 
 REPEATS, WARM_UP = 200, 20
 WORK = {"fma": 0, "shared": 1, "l2": 2, "sleep": 3, "nested": 4}
@@ -234,7 +234,7 @@ def main() -> None:
         Run.folder = options.raw
     wlcu.calibrate()
     chase = Chase()
-    result: dict[str, Any] = {"context": context("python benchmarks/accuracy.py"), "bars": {}}
+    result: dict[str, Any] = {"context": context("python -m benchmarks.accuracy"), "bars": {}}
     for form in options.marks:
         result[form] = regions(chase, form)
         result["bars"] |= met(form, result[form])

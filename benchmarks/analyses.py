@@ -1,4 +1,7 @@
-"""How long each analysis takes over a large trace. `python -m benchmarks.analyses [SPANS]` prints one JSON document."""
+"""Time each analysis over a large trace and print one JSON document.
+
+PYTHONPATH=src python -m benchmarks.analyses [SPANS]
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.synthetic import make_capture
+from tests.support.synthetic_capture import make_capture
 from warplens.analyse.clock import clock
 from warplens.analyse.critical import critical_path
 from warplens.analyse.diff import diff

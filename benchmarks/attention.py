@@ -1,4 +1,6 @@
-"""The tables, traces and diagnoses of docs/results/attention.md: `python benchmarks/attention.py -o FOLDER`.
+"""The tables, traces and diagnoses of docs/results/attention.md.
+
+    PYTHONPATH=src python -m benchmarks.attention -o FOLDER
 
 Needs a GPU, torch and triton; takes about two minutes. Every step is a command line of its own, printed before it runs,
 and a step that fails does not keep the others from running.

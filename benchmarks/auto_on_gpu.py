@@ -1,7 +1,7 @@
 """Automatic marks on a real GPU: results bit for bit, the share of each warp's time that regions account for, and the
 slowdown, measured and estimated.
 
-Run: PYTHONPATH=src:tests/unit python benchmarks/auto_on_gpu.py [out.json [KERNEL...]]
+Run: PYTHONPATH=src python -m benchmarks.auto_on_gpu [out.json [KERNEL...]]
 Every row is printed and kept as soon as it is there, so a run that is cut short loses none.
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import plain_kernels as kernels
 import torch
 
+import tests.support.plain_kernels as kernels
 import warplens as wl
-from warplens.launch import cost
+from warplens.calibrate import record_cost
 
 LAUNCHES = 6
 Case = tuple[Callable[[], Any], list[torch.Tensor]]
@@ -109,7 +109,11 @@ def measure(name: str, make: Callable[[], Case], auto: str | bool, least: float)
 
 
 def main(path: str | None = None, *names: str) -> None:
-    results: dict[str, Any] = {"device": torch.cuda.get_device_name(), "cost": dict(cost.constants()), "rows": []}
+    results: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "cost": dict(record_cost.constants()),
+        "rows": [],
+    }
     print(results["cost"], flush=True)
     for name, make in cases().items():
         for auto, least in ((True, 1.0), ("all", 0.0)) if not names or name in names else ():

@@ -1,6 +1,8 @@
 """Automatic marks on ordinary programs: same results, what they cost each kernel, and how much of it they explain.
 
-Run on a machine with a GPU: python benchmarks/auto_programs.py --out auto.json [--times-only] [--ncu FOLDER]
+On a machine with a GPU:
+
+    PYTHONPATH=src python -m benchmarks.auto_programs --out auto.json [--times-only] [--ncu FOLDER]
 
 Each program runs plain and under `warplens run --auto`, in processes of their own, and their outputs are compared. Then
 each program runs once per rule set, alone on the GPU and in a process of its own, and CUPTI is asked for the kernels'
@@ -48,10 +50,9 @@ def child(target: str, name: str, rules: str) -> None:
 
 
 def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
-    from warplens.frontends import import_hook
+    from warplens.profiling.profile import Profile
     from warplens.runner.kernel_times import KernelTimes
     from warplens.runner.program import TargetProgram, execute
-    from warplens.session import Profile
 
     activity = KernelTimes()
     program = TargetProgram(words[0], tuple(words[1:]))
@@ -63,11 +64,9 @@ def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
     else:
         # Under `all` every kernel is to have its regions, also where they cost it room on the SM.
         asked: dict[str, Any] = {"auto": True} if rules == "default" else {"auto": rules, "least_occupancy": 0.0}
-        profile = Profile(None, launches=RECORDED, **asked)
+        profile = Profile(None, launches=RECORDED, whole_program=True, **asked)
         with profile:
-            stop = import_hook.watch(lambda library, error: profile.note(library, str(error)))
             result["exit_code"] = execute(program).code
-            stop()
             activity.stop()
         result |= {"notes": profile.notes, "seen": profile.seen, **explained(profile.trace)}
     return result | {"times": activity.times, "problem": activity.problem}

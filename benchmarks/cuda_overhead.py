@@ -1,6 +1,6 @@
 """What a mark costs on this GPU: the header, the ways it could have been written, and the field's designs, in one run.
 
-    python benchmarks/cuda_overhead.py [--quick] [--json FILE]
+    PYTHONPATH=src python -m benchmarks.cuda_overhead [--quick] [--json FILE]
 
 Four tables: cycles per mark with nothing else in the loop (one begin/end pair per iteration, which the bars are judged
 on, and four unrolled; the loop is in the floor and in every design), what binds them when all warps of an SM do nothing
@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from gpu_programs import Memory, Program, WovenBuffer, buffer, context, median, timed
 
+from benchmarks.lib.gpu_programs import Memory, Program, WovenBuffer, buffer, context, median, timed
 from warplens.weave.weaving import LaunchBuffer, Weaving
 
 WOVEN = Weaving(store="spread", aligned=True)
@@ -321,7 +321,7 @@ def main() -> None:
     chosen = {k: v for k, v in designs().items() if not (options.quick and k.startswith("variant"))}
     if options.ours:
         chosen = {name: chosen[name] for name in ("floor: clock read", "warplens")}
-    result: dict[str, Any] = {"context": context("python benchmarks/cuda_overhead.py"), "unit": "cycles per mark"}
+    result: dict[str, Any] = {"context": context("python -m benchmarks.cuda_overhead"), "unit": "cycles per mark"}
     for pairs in (1, 4):
         key = f"{pairs} pairs per iteration"
         result[key] = {}

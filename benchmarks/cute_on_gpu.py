@@ -1,4 +1,4 @@
-"""Everything about the CuTe DSL that needs a GPU, in one command: PYTHONPATH=src python benchmarks/cute_on_gpu.py OUT
+"""Everything about the CuTe DSL that needs a GPU, in one command: PYTHONPATH=src python -m benchmarks.cute_on_gpu OUT
 
 Profiles a vector add and a warp-specialised GEMM, compares their results bit for bit with the unmarked kernels, times
 both, saves small captures, runs the nuggets example, and tries NVIDIA's IKET on the same GEMM. Each step is on its own:
@@ -19,21 +19,20 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "examples" / "cute"))
-sys.path.insert(0, str(HERE))
 
 import gemm
 import torch
 import vector_add
 from cuda.bindings.driver import CUstream
-from cute_held import Held
 from cutlass import cute
 from cutlass.cute.runtime import from_dlpack
-from gpu_programs import context, median
 
 import warplens.cute as wlc
+from benchmarks.lib.cute_reused_buffer import ReusedBuffer
+from benchmarks.lib.gpu_programs import context, median
 from warplens.driver.libcuda import driver
+from warplens.profiling.profile import Profile
 from warplens.record.capture import Capture, write_capture
-from warplens.session import Profile
 
 REPEATS, LAUNCHES = 15, 10
 LOSSES = ("records_written", "records_lost", "open_spans", "orphan_ends", "tracks", "tracks_without_exit")
@@ -132,11 +131,11 @@ def profiled(name: str, out: Path) -> dict[str, Any]:
 def overhead(name: str) -> dict[str, Any]:
     """Times of the unmarked kernel, of the marked one that records, and of the marked one without a buffer."""
     _, run, arguments, size, _, grid, block = KERNELS[name]
-    held, idle = Held().hold(grid(size), block, 300), Held()
+    recording, idle = ReusedBuffer().allocate(grid(size), block, 300), ReusedBuffer()
     modes: dict[str, Callable[[], Any]] = {}
     for mode, buffer, on in (
         ("plain", idle, False),
-        ("recording", held, True),
+        ("recording", recording, True),
         ("marked, no buffer", idle, True),
         ("plain again", idle, False),
     ):

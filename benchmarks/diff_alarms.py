@@ -1,4 +1,6 @@
-"""How often `warplens diff` is wrong on real repeated runs. `python -m benchmarks.diff_alarms [RUNS]` on a GPU.
+"""How often `warplens diff` is wrong on real repeated runs. Needs a GPU.
+
+    PYTHONPATH=src python -m benchmarks.diff_alarms [RUNS]
 
 Every run is a profile of its own. All pairs of runs of the same kernels must come out SAME; pairs with a region that
 does 5 % more work must come out SLOWER in that region and nowhere else. Prints one JSON document.

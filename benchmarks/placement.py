@@ -1,6 +1,6 @@
 """Where a trace puts moments that all SMs share: right after a grid-wide barrier, for several ways to release one.
 
-    python benchmarks/placement.py [--release NAME ...] [--launches 25] [--threads 512] [--json FILE]
+    PYTHONPATH=src python -m benchmarks.placement [--release NAME ...] [--launches 25] [--threads 512] [--json FILE]
 
 A barrier does not let all SMs go at once, so what their instants are apart is the barrier's doing and the clock fit's.
 Three things take the two apart:
@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gpu_programs import Memory, Program, buffer, context, driver
 
+from benchmarks.lib.gpu_programs import Memory, Program, buffer, context, driver
 from warplens.decode import decode
 from warplens.decode.clock.domains import domains
 from warplens.record.capture import Capture, Launch, write_capture
@@ -287,7 +287,7 @@ def main() -> None:
         print(table({name: results[name]}), flush=True)
         if options.json:  # after each: a release that traps takes the process with it
             with open(options.json, "w") as out:
-                json.dump({"context": context("python benchmarks/placement.py"), "releases": results}, out, indent=1)
+                json.dump({"context": context("python -m benchmarks.placement"), "releases": results}, out, indent=1)
     print("\n" + table(results))
 
 

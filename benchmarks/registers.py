@@ -1,7 +1,7 @@
 """Registers of marked kernels, as ptxas counts them: no GPU is needed.
 
-    python benchmarks/registers.py [sm_80 sm_90a sm_100a] [--include FOLDER]
-    PYTHONPATH=src python benchmarks/registers.py --triton [sm_80 sm_90a sm_100a]
+    PYTHONPATH=src python -m benchmarks.registers [sm_80 sm_90a sm_100a] [--include FOLDER]
+    PYTHONPATH=src python -m benchmarks.registers --triton [sm_80 sm_90a sm_100a]
 
 Every CUDA kernel with direct marks is compiled without them (-DWARPLENS=0), with them, and with a ring. Prints one JSON
 document: registers, and for each loop with marks its instructions and how many of them store a record.
@@ -16,7 +16,6 @@ import argparse
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -77,8 +76,7 @@ def measure(arch: str, include: Path, source: tuple[Path | str, ...], options: t
 
 def triton_rows(arch: str) -> list[str]:
     """The examples for one architecture, as rows of a Markdown table."""
-    from triton_examples import jobs
-
+    from tests.support.triton_examples import jobs
     from warplens.frontends.triton.requirement import triton_version
     from warplens.weave.weaving import Weaving
 
@@ -101,7 +99,6 @@ def main() -> None:
     parser.add_argument("--include", type=Path, default=ROOT / "src" / "warplens" / "include")
     chosen = parser.parse_args()
     if chosen.triton:
-        sys.path.insert(0, str(ROOT / "tests" / "unit"))
         print("| kernel | plain | woven, no limit | woven | added | spilled bytes |\n|---|---|---|---|---|---|")
         print("\n".join(row for arch in chosen.arch for row in triton_rows(arch)))
         return

@@ -1,6 +1,6 @@
 """Woven kernels with and without a limit on their registers: the same results, and how fast. Needs a GPU.
 
-    PYTHONPATH=src:. python benchmarks/registers_on_gpu.py
+    PYTHONPATH=src python -m benchmarks.registers_on_gpu
 
 The examples' vector addition, persistent matmul and attention, and attention with a mark where it costs the most
 registers, each as it is, woven, and woven without a limit, interleaved in one run as `triton_overhead.py` does it. One

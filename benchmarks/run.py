@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import warplens as wl
 from benchmarks.analyses import seconds_per_analysis
-from benchmarks.peers import peers
-from benchmarks.synthetic import make_capture
+from benchmarks.lib.peers import peers
+from tests.support.synthetic_capture import make_capture
 from warplens import native
 from warplens.decode import decode
 from warplens.record.capture import write_capture

@@ -1,6 +1,6 @@
 """What weaving adds to compiling a Triton kernel, from source to cubin. Needs triton, no GPU.
 
-    PYTHONPATH=src python benchmarks/triton_compile_time.py
+    PYTHONPATH=src python -m benchmarks.triton_compile_time
 
 Compiles the examples' fused attention and matmul in turn without and inside a profile's compile hook, with an empty
 cache each time, and once more where Triton has the plain kernel in its cache, as after a run without a profile. Prints
@@ -15,17 +15,13 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit"))
 
 import triton
-from triton_examples import Job, jobs
 
+from tests.support.triton_examples import Job, jobs
 from warplens.frontends.triton.compile_hook import CompileHook, Recipe
 from warplens.weave.weaving import Weaving
 

@@ -19,6 +19,6 @@ wait
 tail -n 2 -q "$out"/sanitizer_*.txt
 timeout 60 python3 tests/golden/make_triton_capture.py "$out" 2>&1 | tail -2
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >"$out/device.txt"
-timeout "${BENCH_SECONDS:-300}" python3 benchmarks/triton_overhead.py --ablation --repeats 9 --seconds 15 \
+timeout "${BENCH_SECONDS:-300}" python3 -m benchmarks.triton_overhead --ablation --repeats 9 --seconds 15 \
     >"$out/overhead.json" 2>"$out/overhead.txt"
 cat "$out/overhead.txt"

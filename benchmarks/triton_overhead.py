@@ -1,7 +1,7 @@
 """Whole-kernel slowdown of woven marks and of Proton on five Triton kernels, in one interleaved run. Needs a GPU.
 
-    PYTHONPATH=src python benchmarks/triton_overhead.py                  # the default weaving against Proton
-    PYTHONPATH=src python benchmarks/triton_overhead.py --ablation       # every variant of the weaver as well
+    PYTHONPATH=src python -m benchmarks.triton_overhead                  # the default weaving against Proton
+    PYTHONPATH=src python -m benchmarks.triton_overhead --ablation       # every variant of the weaver as well
 
 Kernel times are CUPTI durations. In each repeat every mode runs the same number of launches, in an order that rotates
 from repeat to repeat; a mode's slowdown is the median over repeats of its median time over the unmarked one's in the
@@ -32,8 +32,8 @@ from triton.profiler.hooks.instrumentation import InstrumentationHook
 
 import warplens.triton as wlt
 from warplens.frontends.triton import frontend
+from warplens.profiling.profile import Profile
 from warplens.record.layout import HEADER, HEADER_BYTES, RECORD
-from warplens.session import Profile
 from warplens.weave.weaving import Weaving
 
 pl.enable_semantic("triton")

@@ -1,13 +1,11 @@
-"""What every test needs: the benchmarks' capture generator from any working directory, and examples without a clock."""
+"""Configure pytest and hypothesis for every test."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import pytest
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+pytest.register_assert_rewrite("tests.support")
 
 # A busy machine makes any example slow, which says nothing about it: only what an example finds may fail a test.
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,4 +1,4 @@
-"""Attention against sequence length, every implementation checked against float64 in the same run. Needs a GPU.
+"""Time attention over sequence lengths and check every implementation against float64. Needs a GPU.
 
 warplens bench examples/attention/bench.py --seq-lengths 128,256,512,1024,2048,4096 -o results.json
 warplens bench --plot results.json -o plots/
@@ -16,12 +16,12 @@ from implementations import ANY_DTYPE, ELEMENTS, HEAD_SIZES, IMPLEMENTATIONS, by
 import warplens as wl
 
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 8e-2}
-"""The first rows of a causal mask are large beside the others: PyTorch's own kernels reach 5e-3 in fp16 at 8192."""
+"""Wide, because the first rows of a causal mask are large: PyTorch's own kernels reach 5e-3 in fp16 at 8192 keys."""
 
 
 @lru_cache(maxsize=1)
 def _expected(batch: int, heads: int, seq_len: int, head_dim: int, dtype: str, causal: bool) -> Any:
-    """The lines of one length follow each other, so one result at a time is enough."""
+    """Return the float64 result; one cached result is enough because all lines of one length run in sequence."""
     return float64(*random_inputs(batch, heads, seq_len, head_dim, dtype), causal)
 
 

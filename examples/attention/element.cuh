@@ -1,5 +1,5 @@
-// What the attention kernels share: their three element types and the warp's collective instructions. It needs no CUDA
-// headers, so NVRTC compiles it anywhere; the g++ shim of the tests brings its own version of the second half.
+// Shared by the attention kernels: three element types and warp-level instructions. Needs no CUDA headers, so NVRTC can
+// compile it on any machine. The g++ shim of the tests replaces the second half.
 #pragma once
 
 struct half_t {
@@ -12,7 +12,7 @@ struct bfloat_t {
 #define DEVICE __device__ __forceinline__
 
 constexpr float LOG2E = 1.4426950408889634f;
-constexpr float LOWEST = -3.0e38f;  // stands for minus infinity; unlike it, it can be subtracted from itself
+constexpr float LOWEST = -3.0e38f;  // used as minus infinity, but subtracting it from itself gives 0, not NaN
 
 #ifdef WARPLENS_SHIM
 #include "attention_shim.h"
@@ -52,7 +52,7 @@ DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu
 
 DEVICE unsigned shared_address(const void* at) { return static_cast<unsigned>(__cvta_generic_to_shared(at)); }
 
-// Four 8x8 matrices; lane i names row i % 8 of matrix i / 8.
+// Load four 8x8 matrices; lane i holds the address of row i % 8 of matrix i / 8.
 DEVICE void load_matrices(unsigned (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -78,7 +78,7 @@ DEVICE void multiply_add(bfloat_t, float (&c)[4], const unsigned (&a)[4], unsign
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 16 bytes from global to shared memory behind the warp's back; `bytes` of them, the rest zero.
+// Copy 16 bytes asynchronously from global to shared memory: `bytes` of them, the rest zero.
 DEVICE void copy16(void* to, const void* from, unsigned bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
 }
@@ -113,7 +113,7 @@ DEVICE T element(float x) {
 DEVICE float larger(float a, float b) { return a > b ? a : b; }
 DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 
-// Over all lanes of a warp, or over groups of `Lanes` neighbours.
+// Reduce over all lanes of a warp, or over groups of `Lanes` neighbours.
 template <int Lanes = 32>
 DEVICE float sum_of(float x) {
   for (int mask = Lanes / 2; mask; mask /= 2) x += shuffle_xor(x, mask);

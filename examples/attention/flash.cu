@@ -1,7 +1,7 @@
 // Flash attention on the tensor cores (mma.sync, sm_80 and later): one pass over the keys with an online softmax; scores
 // and weights live in registers, keys and values are copied one tile ahead.
-// -DHEAD=64 or 128, -DELEMENT=half_t or bfloat_t. Grid (tiles of 64 queries, heads), block 128, shared memory
-// for 4 tiles of 64 rows of HEAD + 8 elements.
+// -DHEAD=64 or 128, -DELEMENT=half_t or bfloat_t. Grid: (tiles of 64 queries, heads); block: 128; shared memory:
+// 4 tiles of 64 rows of HEAD + 8 elements.
 #include <warplens.cuh>
 
 #include "element.cuh"
@@ -15,7 +15,7 @@ DEVICE void fetch(T* to, const T* from, int first, int length) {
   constexpr int Chunks = Head / 8;  // of 16 bytes
   for (int i = threadIdx.x; i < KEYS * Chunks; i += THREADS) {
     const int row = first + i / Chunks, column = i % Chunks * 8;
-    const int inside = smaller(row, length - 1);  // an address that exists, even where nothing is copied from it
+    const int inside = smaller(row, length - 1);  // a valid address, even if nothing is copied from it
     copy16(to + i / Chunks * (Head + PAD) + column, from + static_cast<long long>(inside) * Head + column, row < length ? 16 : 0);
   }
   copies_end();
@@ -27,16 +27,16 @@ __device__ void flash_attention(const T* q, const T* k, const T* v, T* out, int 
   wl::Kernel kernel(prof);
   DYNAMIC_SHARED(T, shared);
   constexpr int Stride = Head + PAD, Tile = KEYS * Stride, Steps = Head / 16, Columns = Head / 8;
-  T* const key_tiles = shared;  // two of them, as of the values
+  T* const key_tiles = shared;  // two tiles; the values have two as well
   T* const value_tiles = shared + 2 * Tile;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, pair = lane % 4;
-  // Causal blocks grow with their row: the longest go first, so that the grid ends with short ones.
+  // With a causal mask, later rows take longer: start with the longest, so that the grid ends with short blocks.
   const int tile = causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x, first = tile * ROWS;
   const long long head = static_cast<long long>(blockIdx.y) * length * Head;
   const int keys = causal ? smaller(first + ROWS, length) : length;
   const float slope = scale * LOG2E;
 
-  // The queries go through the room of the second key tile, once, into registers.
+  // Load the queries into registers once, through the space of the second key tile.
   unsigned query[Steps][4];
   {
     WL_REGION("load q");
@@ -53,7 +53,7 @@ __device__ void flash_attention(const T* q, const T* k, const T* v, T* out, int 
   }
 
   float acc[Columns][4] = {};
-  float top[2] = {LOWEST, LOWEST}, total[2] = {0, 0};  // of rows `group` and `group + 8` of this warp
+  float top[2] = {LOWEST, LOWEST}, total[2] = {0, 0};  // for rows `group` and `group + 8` of this warp
   int stage = 0;
   for (int start = 0; start < keys; start += KEYS, stage ^= 1) {
     {
@@ -131,7 +131,7 @@ __device__ void flash_attention(const T* q, const T* k, const T* v, T* out, int 
           multiply_add(T(), acc[2 * n], weight[step], b[0], b[1]);
           multiply_add(T(), acc[2 * n + 1], weight[step], b[2], b[3]);
         }
-      __syncthreads();  // the next round's copies overwrite the other tile, the one after that this one
+      __syncthreads();  // the copies of the next iteration overwrite this tile
     }
   }
   WL_REGION("store");

@@ -1,4 +1,4 @@
-"""Every attention of this folder, and PyTorch's, behind one call: `IMPLEMENTATIONS[name](q, k, v, causal)`.
+"""Call any attention of this folder, or PyTorch's: `IMPLEMENTATIONS[name](q, k, v, causal)`.
 
 Tensors are (batch, heads, length, head size), contiguous, on the GPU. Importing this needs neither torch nor a GPU.
 """
@@ -28,7 +28,7 @@ def dtype_of(tensor: Any) -> str:
 
 @cache
 def module(source: str, head: int, dtype: str) -> Any:
-    """A CUDA source of this folder, compiled for one head size and type."""
+    """Compile a CUDA source of this folder for one head size and type."""
     import warplens.cuda as wlcu
 
     options = (f"-DHEAD={head}", f"-DELEMENT={ELEMENTS[dtype]}", f"--include-path={HERE}")
@@ -44,7 +44,7 @@ def launch(source: str, name: str, grid: Any, block: int, like: Any, *arguments:
 
 
 def naive(q: Any, k: Any, v: Any, causal: bool) -> Any:
-    """Every score goes to memory and back."""
+    """Run the naive kernel, which writes every score to memory and reads it back."""
     import torch
 
     batch, heads, length, head = q.shape
@@ -56,12 +56,12 @@ def naive(q: Any, k: Any, v: Any, causal: bool) -> Any:
 
 
 def tiled(q: Any, k: Any, v: Any, causal: bool) -> Any:
-    """Tiles of keys and values in shared memory, two passes, ordinary arithmetic."""
+    """Run the tiled kernel: keys and values in shared memory, two passes, no tensor cores."""
     return _by_tiles("tiled", 256, lambda head, _: 4 * (128 * (head + 1) + 64 * 65), q, k, v, causal)
 
 
 def flash(q: Any, k: Any, v: Any, causal: bool) -> Any:
-    """One pass with an online softmax on the tensor cores."""
+    """Run the flash kernel: one pass with an online softmax on the tensor cores."""
     return _by_tiles("flash", 128, lambda head, size: 4 * 64 * (head + 8) * size, q, k, v, causal)
 
 
@@ -77,7 +77,7 @@ def _by_tiles(name: str, block: int, shared: Callable[[int, int], int], q: Any, 
 
 
 def triton_flash(q: Any, k: Any, v: Any, causal: bool) -> Any:
-    """The Triton kernel."""
+    """Run the Triton flash kernel."""
     import torch
     from triton_flash import run
 
@@ -85,7 +85,7 @@ def triton_flash(q: Any, k: Any, v: Any, causal: bool) -> Any:
 
 
 def sdpa(q: Any, k: Any, v: Any, causal: bool) -> Any:
-    """PyTorch, whichever backend it chooses."""
+    """Run PyTorch's attention with its default backend."""
     import torch
 
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -112,22 +112,22 @@ IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "sdpa_efficient": _backend("EFFICIENT_ATTENTION"),
 }
 ANY_DTYPE = ("naive", "tiled", "sdpa", "sdpa_efficient")
-"""The others are fp16 and bf16 only: they use the tensor cores."""
+"""Implementations that also support fp32; the others use the tensor cores and need fp16 or bf16."""
 
 
 def flops(batch: int, heads: int, length: int, head: int, causal: bool) -> float:
-    """Two products of 2 * head operations for every pair of query and key that counts."""
+    """Count two products of 2 * head operations for every unmasked pair of query and key."""
     pairs = length * (length + 1) / 2 if causal else length * length
     return 4.0 * batch * heads * pairs * head
 
 
 def bytes_moved(batch: int, heads: int, length: int, head: int, size: int) -> float:
-    """The least there is: queries, keys and values read once, the result written once."""
+    """Return the minimum traffic: queries, keys and values read once, the result written once."""
     return 4.0 * batch * heads * length * head * size
 
 
 def random_inputs(batch: int, heads: int, length: int, head: int, dtype: str, scale: float = 1.0) -> tuple[Any, ...]:
-    """The same numbers for the same sizes, so that every implementation sees the same."""
+    """Return the same numbers for the same sizes, so that all implementations get the same inputs."""
     import torch
 
     made = torch.Generator(device="cuda").manual_seed(length * head + heads)
@@ -137,7 +137,7 @@ def random_inputs(batch: int, heads: int, length: int, head: int, dtype: str, sc
 
 
 def float64(q: Any, k: Any, v: Any, causal: bool) -> Any:
-    """The right result in double precision on the GPU, head by head so that its scores fit."""
+    """Compute the result in double precision on the GPU, head by head so that the scores fit into memory."""
     import torch
 
     out = torch.empty(*q.shape[:-2], q.shape[-2], v.shape[-1], dtype=torch.float64, device=q.device)

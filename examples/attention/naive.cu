@@ -1,5 +1,5 @@
-// Attention as the formula says it: one block per query, every score written to memory and read again.
-// -DHEAD=64 or 128, -DELEMENT=float, half_t or bfloat_t. Grid (length, heads), block HEAD.
+// Attention as in the formula: one block per query, every score written to memory and read back.
+// -DHEAD=64 or 128, -DELEMENT=float, half_t or bfloat_t. Grid: (length, heads); block: HEAD.
 #include <warplens.cuh>
 
 #include "element.cuh"

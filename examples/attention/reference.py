@@ -1,4 +1,4 @@
-"""Attention in double precision, and how far a result is from it."""
+"""Compute attention in double precision and the error of a result."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 Array = NDArray[np.generic]
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 1.5e-2}
-"""Relative error (of the norms) that a kernel with fp32 sums and inputs of that type stays below on random data."""
+"""Limit of the relative error (of the norms) on random data, for a kernel with fp32 sums and inputs of that type."""
 
 
 @dataclass(frozen=True)
 class Error:
-    """`relative` is the norm of the difference over that of the reference; NaN and Inf are counted, not averaged."""
+    """Error of a result: `relative` is the norm of the difference over the norm of the reference."""
 
     relative: float
     largest: float
@@ -27,7 +27,7 @@ class Error:
 
 
 def attention(q: Array, k: Array, v: Array, *, causal: bool = False) -> NDArray[np.float64]:
-    """softmax(q k' / sqrt(head size)) v over the last two axes, in float64."""
+    """Compute softmax(q k' / sqrt(head size)) v over the last two axes in float64."""
     q, k, v = (each.astype(np.float64) for each in (q, k, v))
     scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
     if causal:
@@ -39,7 +39,7 @@ def attention(q: Array, k: Array, v: Array, *, causal: bool = False) -> NDArray[
 
 
 def error(out: Array, expected: NDArray[np.float64]) -> Error:
-    """How far `out` is from the reference."""
+    """Compare `out` with the reference."""
     given = out.astype(np.float64)
     difference = given - expected
     return Error(
@@ -51,7 +51,7 @@ def error(out: Array, expected: NDArray[np.float64]) -> Error:
 
 
 def to_bf16(x: Array) -> NDArray[np.uint16]:
-    """The nearest bfloat16, as bits: numpy has no such type."""
+    """Round to the nearest bfloat16, returned as bits because numpy has no such type."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 

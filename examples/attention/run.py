@@ -1,8 +1,8 @@
-"""Run one attention, for a profiler around it or for warplens itself. Needs a GPU and torch.
+"""Run one attention implementation, plain, profiled by warplens or under another profiler. Needs a GPU and torch.
 
 python examples/attention/run.py --impl flash --seq-len 512 --check           # time it and check it
-python examples/attention/run.py --impl flash -o flash.warplens               # look inside
-warplens run --torch examples/attention/run.py --impl flash                   # with PyTorch's operators around it
+python examples/attention/run.py --impl flash -o flash.warplens               # profile it
+warplens run --torch examples/attention/run.py --impl flash                   # with PyTorch's operators
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--dtype", choices=ELEMENTS, default="fp16")
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("-n", "--launches", type=int, default=3)
-    parser.add_argument("--check", action="store_true", help="compare with float64; exit 1 if it is far off")
+    parser.add_argument("--check", action="store_true", help="compare with float64; exit 1 at an error of 0.05 or more")
     parser.add_argument("-o", "--output", help="profile the last launch into this .warplens file")
     options = parser.parse_args()
     if min(options.seq_len, options.batch, options.heads, options.launches) < 1:

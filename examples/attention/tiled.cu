@@ -1,7 +1,7 @@
-// Attention with tiles in shared memory: 64 queries share every key and value they read, and no score leaves the SM.
-// Two passes over the keys: the first finds each row's maximum and sum, the second weighs the values.
-// -DHEAD=64 or 128, -DELEMENT=float, half_t or bfloat_t. Grid (tiles of 64 queries, heads), block 256,
-// shared memory for Tiles<HEAD>.
+// Attention with tiles in shared memory: 64 queries share each key and value, and no score leaves the SM.
+// Two passes over the keys: the first finds each row's maximum and sum, the second weights the values.
+// -DHEAD=64 or 128, -DELEMENT=float, half_t or bfloat_t. Grid: (tiles of 64 queries, heads); block: 256;
+// shared memory: Tiles<HEAD>.
 #include <warplens.cuh>
 
 #include "element.cuh"
@@ -12,7 +12,7 @@ constexpr int ROWS = 64, KEYS = 64, SIDE = 16, EACH = ROWS / SIDE;  // 16 x 16 t
 
 template <int Head>
 struct Tiles {
-  // One column more than needed: threads that read down a column then meet different banks.
+  // One extra column avoids bank conflicts between threads that read down a column.
   float q[ROWS][Head + 1], kv[KEYS][Head + 1], weights[ROWS][KEYS + 1];
 };
 

@@ -1,9 +1,9 @@
-"""Flash attention forward in Triton, marked: online softmax, causal or not, heads of 64 or 128, any sequence length.
+"""Flash attention forward in Triton with marks: online softmax, optional causal mask, heads of 64 or 128, any length.
 
     python examples/attention/run.py --impl triton_flash --seq-len 4096
 
-Queries stay in shared memory, keys and values stream through it by TMA, and no score leaves the SM. Blocks of keys that
-need no mask run in a loop of their own, so only the diagonal (causal) or the last block (a tail) pays for one.
+Queries stay in shared memory, keys and values are loaded into it by TMA, and no score leaves the SM. Blocks of keys
+that need no mask run in a separate loop, so only the diagonal (causal) or the last partial block computes a mask.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOG2E = 1.4426950408889634
 
 @dataclass(frozen=True)
 class Config:
-    """Rows of queries and keys per tile, warps, and tiles of keys and values in flight."""
+    """Tile sizes in rows of queries and keys, number of warps, and number of key and value tiles in flight."""
 
     rows: int
     keys: int
@@ -35,7 +35,7 @@ CONFIGS = {
     (128, False): Config(128, 64, 4, 2),
     (128, True): Config(128, 64, 4, 2),
 }
-"""By head size and causality: the fastest of tune.py on an H200 (docs/results/attention.md)."""
+"""Fastest configuration found by tune.py on an H200, by head size and causality (docs/results/attention.md)."""
 
 
 @triton.jit
@@ -43,7 +43,7 @@ def _sweep(
     acc, total, top, query, k, v, head, first, last, rows, length, scale,
     BN: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
-    """The online softmax over keys `first` to `last`; `top` is each row's highest score so far, in powers of two."""
+    """Apply the online softmax to keys `first` to `last`; `top` is the highest score of each row so far, in log2."""
     for start in range(first, last, BN):
         with wlt.region("qk"):
             keys = k.load([head, start, 0]).reshape(BN, HEAD)
@@ -70,11 +70,11 @@ def triton_flash(
     q, k, v, out, length, scale,
     BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr, TAIL: tl.constexpr,
 ):  # fmt: skip
-    """One block of BM queries of one head. `q`, `k`, `v`, `out` are descriptors of (heads, length, HEAD)."""
+    """Process one block of BM queries of one head; `q`, `k`, `v`, `out` are descriptors of (heads, length, HEAD)."""
     head = tl.program_id(1)
     tile = tl.program_id(0)
     if CAUSAL:
-        tile = tl.num_programs(0) - 1 - tile  # the longest rows first: the tail of the grid is short blocks
+        tile = tl.num_programs(0) - 1 - tile  # start with the longest rows, so that the grid ends with short blocks
     rows = tile * BM + tl.arange(0, BM)
     with wlt.region("load q"):
         query = q.load([head, tile * BM, 0]).reshape(BM, HEAD)
@@ -99,7 +99,7 @@ def triton_flash(
 
 
 def run(q: Any, k: Any, v: Any, out: Any, *, causal: bool = False, config: Config | None = None) -> Any:
-    """Attention of tensors (batch, heads, length, head size), contiguous, fp16 or bf16; returns `out`."""
+    """Run attention on contiguous fp16 or bf16 tensors (batch, heads, length, head size) and return `out`."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     batch, heads, length, head = q.shape

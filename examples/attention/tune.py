@@ -1,7 +1,7 @@
-"""Find the fastest tile sizes of the Triton kernel here: `python examples/attention/tune.py`. Needs a GPU and torch.
+"""Find the fastest tile sizes of the Triton kernel: `python examples/attention/tune.py`. Needs a GPU and torch.
 
-Compiles every candidate in parallel, checks each against SDPA, times it with `triton.testing.do_bench` and prints the
-table; the fastest per head size and causality belong in triton_flash.CONFIGS.
+Compiles every candidate in parallel, checks each against SDPA, times it with `triton.testing.do_bench` and prints a
+table. Copy the fastest per head size and causality to triton_flash.CONFIGS.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def tensors(head: int, length: int, batch: int, heads: int) -> tuple[Any, ...]:
 
 
 def compile_one(job: tuple[int, bool, Config]) -> str:
-    """Fill Triton's cache in a process of its own; a candidate that does not fit says why."""
+    """Fill Triton's cache in a separate process; return the reason if a candidate does not fit."""
     head, causal, config = job
     try:
         run(*tensors(head, 512, 1, 1), causal=causal, config=config)
-    except Exception as error:  # whatever a candidate dies of, the others go on
+    except Exception as error:  # a failing candidate must not stop the others
         return f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
     return ""
 

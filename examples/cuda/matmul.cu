@@ -1,5 +1,5 @@
-// A shared-memory matrix product with marks. `python examples/cuda/matmul.py` runs it from Python; compiled with nvcc
-// it is a program of its own:
+// A shared-memory matrix product with marks. `python examples/cuda/matmul.py` runs it from Python. To compile it as a
+// standalone program:
 //
 //   warplens nvcc -std=c++17 -arch=native -DSTANDALONE examples/cuda/matmul.cu -o matmul
 //   ./matmul && warplens stats matmul.wlcap
@@ -49,7 +49,7 @@ int main() try {
   capture.write_chrome("matmul.json");
   std::printf("wrote matmul.wlcap and matmul.json, %llu records lost\n", capture.lost());
   cudaFree(memory);
-} catch (const std::exception& error) {  // warplens' and, by wl::host::check, CUDA's own
+} catch (const std::exception& error) {  // errors of warplens and, through wl::host::check, of CUDA
   std::fprintf(stderr, "%s\n", error.what());
   return 1;
 }

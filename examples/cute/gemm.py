@@ -18,7 +18,7 @@ import warplens as wl
 import warplens.cute as wlc
 
 M, N, K = 128, 256, 64
-"""The tile of a block, and how much of the sum one stage holds."""
+"""Size of a block's tile, and K elements per stage."""
 STAGES = 4
 GROUPS = 2
 THREADS = 128 * (1 + GROUPS)
@@ -101,7 +101,7 @@ def gemm(
                     cute.gemm(mma, sums, part_a[at], part_b[at], sums)
                     mma.set(warpgroup.Field.ACCUMULATE, True)
                 warpgroup.commit_group()
-                # One product stays in flight; the one before it has let go of its stage.
+                # One product stays in flight; the previous one has released its stage.
                 warpgroup.wait_group(1)
             if step > 0:
                 queue.consumer_release(done)

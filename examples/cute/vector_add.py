@@ -1,4 +1,4 @@
-"""The smallest profile: two regions in a vector add. Run: python examples/cute/vector_add.py [out.warplens]"""
+"""Profile two regions of a vector add. Run: python examples/cute/vector_add.py [out.warplens]"""
 
 from __future__ import annotations
 

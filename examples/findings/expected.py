@@ -1,4 +1,4 @@
-"""What each case must say: the kind and region of its first finding, or that nothing large is wrong."""
+"""Expected findings: the kind and region of the first finding of each case, or no large finding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGE = 0.12
 
 @dataclass(frozen=True)
 class Case:
-    """`kind` None is a good kernel: no defect of `absent` (any, when empty) may claim more than 12 %."""
+    """Expectation for a kernel; without `kind`, no finding of `absent` (or any, if empty) may exceed 12 %."""
 
     kind: str | None
     region: str = ""
@@ -38,7 +38,7 @@ CASES = {
 
 
 def problem_of(case: Case, found: Sequence[Finding]) -> str:
-    """What is wrong with the findings of a case; empty when they say what they must."""
+    """Return how the findings differ from the expectation, or an empty string."""
     sure = [one for one in found if not one.withheld and one.kind not in _NO_DEFECT]
     if case.kind is None:
         loud = [one for one in sure if one.gain > _LARGE and (not case.absent or one.kind in case.absent)]

@@ -1,8 +1,8 @@
-// Kernels whose trouble is known, each with a version without it: what `warplens stats --findings` must put first.
-// `python examples/findings/run.py` runs them all on the GPU here.
+// Kernels with a known problem, each with a version without it. `warplens stats --findings` must list the problem first.
+// `python examples/findings/run.py` runs all of them on the current GPU.
 #include <warplens.cuh>
 
-// Every load's address comes from the one before, and a branch needs the last: all of the latency stays in the region.
+// Each load depends on the previous one, and a branch needs the last, so all of the latency stays in the region.
 __device__ __forceinline__ int chase(const int* table, int at, int steps, float* out) {
   for (int i = 0; i < steps; ++i) at = __ldcg(table + at);
   if (at < 0) *out = at;
@@ -17,7 +17,7 @@ __device__ __forceinline__ float chain(float x, int steps, float* out) {
   return x;
 }
 
-// One warp's work, block by block; how often is up to the data.
+// Each warp loads and works in turn; `rounds` sets how often, per block.
 extern "C" __global__ void rows(const int* table, const int* rounds, int steps, int length, float* out,
                                 wl::Buffer prof) {
   wl::Kernel k(prof);
@@ -34,7 +34,7 @@ extern "C" __global__ void rows(const int* table, const int* rounds, int steps, 
   if (threadIdx.x == 0) out[1 + blockIdx.x] = x;
 }
 
-// Loads from a table that fits the L2 cache, and every second time (or never) from one that does not.
+// Load from a table that fits into L2 and, every second time or never, from one that does not.
 extern "C" __global__ void lookups(const int* small, const int* large, int rounds, int misses, float* out,
                                    wl::Buffer prof) {
   wl::Kernel k(prof);
@@ -49,7 +49,7 @@ extern "C" __global__ void lookups(const int* small, const int* large, int round
   if (threadIdx.x == 0) out[1 + blockIdx.x] = near + far;
 }
 
-// Copies to shared memory that run by themselves; `ahead` of them are started before the work that needs the first.
+// Copy asynchronously to shared memory; `ahead` copies are started before the work that needs the first.
 extern "C" __global__ void copies(const int* large, int rounds, int ahead, int length, float* out, wl::Buffer prof) {
   wl::Kernel k(prof);
   __shared__ int tile[8][128][4];
@@ -79,7 +79,7 @@ extern "C" __global__ void copies(const int* large, int rounds, int ahead, int l
   if (threadIdx.x == 0) out[1 + blockIdx.x] = x;
 }
 
-// Warp 0 loads, warps 1 to 3 work on what it loaded; with one stage neither runs while the other does.
+// Warp 0 loads, warps 1 to 3 process the data; with one stage, loading and processing do not overlap.
 extern "C" __global__ void handoff(const int* table, int rounds, int steps, int length, float* out, wl::Buffer prof) {
   wl::Kernel k(prof);
   __shared__ int stage;

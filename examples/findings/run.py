@@ -1,8 +1,8 @@
-"""Run every kernel of kernels.cu and check that the finding it was written for comes first.
+"""Run every kernel of kernels.cu and check that the expected finding comes first.
 
 python examples/findings/run.py [--out FOLDER] [NAME ...]     needs a GPU, CuPy and warplens[cuda]
 
-Prints one line per case and exits with 1 if a case says something else. The traces go to FOLDER.
+Prints one line per case and exits with 1 if a case gives another finding. The traces are written to FOLDER.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from expected import CASES, problem_of
 
 SOURCE = Path(__file__).with_name("kernels.cu")
 ALONE = 120 << 10
-"""Bytes of shared memory of which only one block's fit on an SM."""
+"""Bytes of shared memory per block, so that only one block fits on an SM."""
 
 
 class Bench:
-    """The tables and the launches, one method per kernel."""
+    """Hold the lookup tables and launch the kernels, one method per kernel."""
 
     def __init__(self) -> None:
         import cupy
@@ -36,7 +36,7 @@ class Bench:
         self.module = wlcu.compile(SOURCE)
         self.sms = cupy.cuda.runtime.getDeviceProperties(0)["multiProcessorCount"]
         self.out = cupy.zeros(1 << 16, cupy.float32)
-        # A linear congruential step visits every entry before it comes back, and never a neighbour twice.
+        # A linear congruential step visits every entry once before it repeats.
         self.small = self._cycle(1 << 16)
         self.large = self._cycle(1 << 26)
 
@@ -89,7 +89,7 @@ def main() -> int:
     for name, launch in launches(bench).items():
         if options.names and name not in options.names:
             continue
-        launch()  # compiled and warm, so that the caches hold what they would in a real run
+        launch()  # compile and warm up the caches
         with wl.profile(options.out / f"{name.replace(' ', '_')}.warplens") as profile:
             launch()
         found = findings(profile.trace)

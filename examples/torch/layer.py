@@ -1,6 +1,6 @@
-"""A layer of PyTorch with two kernels of its own, marked inside. Run: warplens run --torch examples/torch/layer.py
+"""A PyTorch layer with two marked Triton kernels. Run: warplens run --torch examples/torch/layer.py
 
-Operators, kernel launches and the regions of every warp end up in one Perfetto file, layer.pftrace. Needs a GPU.
+This writes operators, kernel launches and the regions of every warp to one Perfetto file, layer.pftrace. Needs a GPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def scaled_add(out, x, y, scale, n, BLOCK: tl.constexpr):
 
 
 def layer(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """softmax(x @ weight) @ weight + x / 2, row by row."""
+    """Compute softmax(x @ weight) @ weight + x / 2 with a softmax over each row."""
     scores = x @ weight
     shares = torch.empty_like(scores)
     rows, columns = scores.shape

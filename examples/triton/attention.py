@@ -1,4 +1,4 @@
-"""A fused attention forward pass, marked. Needs a GPU and torch.
+"""A fused attention forward pass with marks. Needs a GPU and torch.
 
 Run: python examples/triton/attention.py [out.warplens]
 """
@@ -30,7 +30,7 @@ def attention(q, k, v, out, scale, length, BM: tl.constexpr, BN: tl.constexpr, H
             keys = tl.load(k + head + columns[None, :] * HEAD + width[:, None])
             scores = tl.dot(query, keys)
         with wlt.region("softmax"):
-            scores *= scale  # behind the mark: both are needed below, and a mark in between would keep both alive
+            scores *= scale  # after the mark: a mark between the product and this line would keep both results live
             higher = tl.maximum(top, tl.max(scores, axis=1))
             scores = tl.exp2(scores - higher[:, None])
             shrink = tl.exp2(top - higher)

@@ -1,4 +1,4 @@
-"""A warp-specialised Hopper matmul in Gluon: one warp loads by TMA, a warpgroup multiplies, and both are marked.
+"""A warp-specialised Hopper matmul in Gluon: one warp loads by TMA, a warpgroup multiplies; both have marks.
 
 Run on a Hopper GPU: python examples/triton/gluon_matmul.py [out.warplens]
 """
@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 import warplens as wl
 import warplens.triton as wlt
 
-# Triton 3.8 renamed both; newer versions keep the old names only to refuse them.
+# Triton 3.8 renamed both; newer versions raise an error for the old names.
 _copy = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 _write = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
@@ -91,7 +91,7 @@ def specialised_matmul(
 
 
 def run(a, b, c, tile=(128, 128, 64), stages=3):
-    """c = a @ b for row-major fp16 tensors whose sizes are whole tiles."""
+    """Compute c = a @ b for row-major fp16 tensors whose sizes are multiples of the tile."""
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     def describe(tensor, shape):

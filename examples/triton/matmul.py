@@ -1,4 +1,4 @@
-"""A pipelined matmul and a persistent one, both marked. Needs a GPU and torch.
+"""A pipelined and a persistent matmul, both with marks. Needs a GPU and torch.
 
 Run: python examples/triton/matmul.py [out.warplens]
 """

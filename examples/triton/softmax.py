@@ -1,4 +1,4 @@
-"""A row softmax whose value marks carry each row's maximum. Run: python examples/triton/softmax.py [out.warplens]"""
+"""A row softmax that records each row's maximum as a value. Run: python examples/triton/softmax.py [out.warplens]"""
 
 from __future__ import annotations
 

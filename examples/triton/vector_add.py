@@ -1,4 +1,4 @@
-"""The smallest profile: three regions in a vector add. Run: python examples/triton/vector_add.py [out.warplens]"""
+"""Profile three regions of a vector add. Run: python examples/triton/vector_add.py [out.warplens]"""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from warplens.bench import Case as Case
     from warplens.bench import benchmark as benchmark
     from warplens.errors import WarplensError as WarplensError
-    from warplens.session import profile as profile
+    from warplens.profiling.profile import profile as profile
     from warplens.trace.io import load as load
     from warplens.trace.model import Trace as Trace
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "profile": "warplens.session",
+    "profile": "warplens.profiling.profile",
     "load": "warplens.trace.io",
     "roofline": "warplens.analyse.roofline",
     "benchmark": "warplens.bench",

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from warplens.calibrate.cuda_marks import measure, measure_woven
+from warplens.calibrate.known_lengths import Calibration
 from warplens.driver.kernel_arguments import dim3, stream_handle
 from warplens.driver.libcuda import driver
 from warplens.errors import UsageError, WarplensError
-from warplens.frontends.cuda.calibrate import measure, measure_woven
 from warplens.frontends.cuda.module import Kernel, Module, calibrations, new_buffer, wanted_by
-from warplens.launch.calibration import Calibration
 from warplens.launch.direct import DIRECT
 from warplens.record.c_header import INCLUDE
 

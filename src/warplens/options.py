@@ -151,8 +151,8 @@ class Options:
         return Auto.of(self.auto, self.regions, self.most_marks)
 
     @property
-    def hands_on(self) -> bool:
-        """Whether kernels without a mark in their source are to be touched."""
+    def changes_any_kernel(self) -> bool:
+        """Return whether kernels without a mark in their source may be changed."""
         return bool(self.marks) or self.dump_ir is not None or self.override is not None
 
     @classmethod

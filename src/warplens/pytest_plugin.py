@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from warplens.session import Profile
+    from warplens.profiling.profile import Profile
     from warplens.trace.model import Trace
 
 _MARKER = "warplens(max={'region.metric': limit}, min={...}, **options): profile the test and check budgets"
@@ -56,7 +56,7 @@ class ProfilerFixture:
     @contextmanager
     def profile(self, *args: Any, **options: Any) -> Iterator[Profile]:
         """Profile like `wl.profile(...)`; the marker's budgets are checked on this trace as well."""
-        from warplens.session import Profile
+        from warplens.profiling.profile import Profile
 
         profile = Profile(*args, **options)
         with profile:

@@ -20,9 +20,9 @@ from warplens.frontends.triton.requirement import require_triton
 
 require_triton()
 
-from warplens.frontends.triton.frontend import attach  # noqa: E402
+from warplens.frontends.registry import attach  # noqa: E402
 from warplens.frontends.triton.marks import anchor, async_begin, async_end, begin, end, instant, region, value  # noqa: E402
 
 __all__ = ["anchor", "async_begin", "async_end", "begin", "end", "instant", "region", "value"]
 
-attach()
+attach("triton")

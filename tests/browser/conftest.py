@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from chromium import Chromium, Page
+    from tests.support.chromium import Chromium, Page
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
     pytest.importorskip("websocket", reason="websocket-client is not installed (pip install websocket-client)")
-    from chromium import Chromium, find_chromium
+    from tests.support.chromium import Chromium, find_chromium
 
     executable = find_chromium()
     if executable is None:

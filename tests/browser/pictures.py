@@ -1,4 +1,4 @@
-"""Pictures of the report for the documentation: python tests/browser/pictures.py docs/images [TRACE]"""
+"""Pictures of the report for the documentation: python -m tests.browser.pictures docs/images [TRACE]"""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "src")]
-
-from chromium import Chromium, Page, find_chromium  # noqa: E402
-
-from warplens.trace.io import load  # noqa: E402
-from warplens.view.html import Options, save  # noqa: E402
+from tests.support.chromium import Chromium, Page, find_chromium
+from warplens.trace.io import load
+from warplens.view.html import Options, save
 
 
 def main(folder: Path, trace_path: str | None) -> None:
@@ -21,7 +17,7 @@ def main(folder: Path, trace_path: str | None) -> None:
     if executable is None:
         sys.exit("no chromium found: apt-get install chromium")
     if trace_path is None:
-        from scene import gemm
+        from tests.support.gemm_scene import gemm
 
         trace, label = gemm(), "made-up.warplens"
     else:

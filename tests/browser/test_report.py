@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from builders import Span, make_trace
-from scene import gemm
 
+from tests.support.builders import Span, make_trace
+from tests.support.gemm_scene import gemm
 from warplens import samples
 from warplens.analyse.critical import critical_path
 from warplens.analyse.heatmap import over_time
@@ -23,7 +23,7 @@ from warplens.trace.io import load
 from warplens.trace.model import Trace
 
 if TYPE_CHECKING:
-    from chromium import Page
+    from tests.support.chromium import Page
 
 Show = Callable[..., "Page"]
 LATE = Path(__file__).parents[1] / "golden" / "captures" / "triton_matmul.wlcap"
@@ -423,7 +423,7 @@ def test_times_below_a_heat_map_have_room(show: Show, width: int) -> None:
 @pytest.mark.slow
 def test_a_million_spans_stay_small_and_smooth(show: Show, tmp_path: Path) -> None:
     """A file under 12 MB, and work for 30 frames a second or more with every SM on screen, zooming and panning."""
-    from benchmarks.synthetic import make_capture
+    from tests.support.synthetic_capture import make_capture
     from warplens.decode import decode
     from warplens.view.html import save
 

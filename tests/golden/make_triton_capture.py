@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
+from warplens.profiling.profile import Profile
 from warplens.record.capture import Capture, write_capture
-from warplens.session import Profile
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "triton"))
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "../shim/kernels.cu"
+#include "../support/shim/kernels.cu"
 
 int main(int argc, char** argv) {
   if (argc < 4) return 9;

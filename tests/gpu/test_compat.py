@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,16 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 if not torch.cuda.is_available():
     pytest.skip("no CUDA GPU here", allow_module_level=True)
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-sys.path.insert(0, str(Path(__file__).parent))
 
 import triton.language as tl  # noqa: E402
-from test_compat_proton import SCOPES, add_kernel  # noqa: E402
-from test_compat_sm_profiler import EVT_COMPUTE, EVT_MEMORY, EVT_SYNC, my_kernel  # noqa: E402
-from test_compat_triton_dist import NAMES, copy_1d_tilewise_kernel, grouped  # noqa: E402
-from test_triton_kernels import CASES, counts, fma_chain  # noqa: E402
 
 import warplens as wl  # noqa: E402
 import warplens.compat.proton as proton  # noqa: E402
 import warplens.triton as wlt  # noqa: E402
+from tests.support.proton_kernel import SCOPES, add_kernel  # noqa: E402
+from tests.support.sm_profiler_kernel import EVT_COMPUTE, EVT_MEMORY, EVT_SYNC, my_kernel  # noqa: E402
+from tests.support.triton_dist_kernels import NAMES, copy_1d_tilewise_kernel, grouped  # noqa: E402
+from tests.support.triton_gpu_cases import CASES, counts, fma_chain  # noqa: E402
 from warplens.compat.sm_profiler import SmProfiler  # noqa: E402
 from warplens.compat.triton_dist import (  # noqa: E402
     ProfilerBuffer,

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,9 @@ import pytest
 
 import warplens as wl
 import warplens.cuda as wlcu
-from tests.shim.records import SLOTS_PER_STEP, step, tracks
+from tests.support.cuda_gpu import NEEDS_GPU, SAXPY, Ints, has_gpu, in_parallel
+from tests.support.paths import SHIM
+from tests.support.shim_records import SLOTS_PER_STEP, step, tracks
 from warplens.decode import decode
 from warplens.driver.kernel_arguments import pack
 from warplens.driver.libcuda import driver
@@ -32,19 +34,10 @@ from warplens.record.launch_buffer import BUFFER_BYTES, plan
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TrackState
 
 HERE = Path(__file__).resolve().parent
-SHIM = HERE.parent / "shim"
 BENCHMARKS = HERE.parent.parent / "benchmarks" / "kernels"
 
 
-def _gpu() -> bool:
-    try:
-        driver()
-    except WarplensError:
-        return False
-    return True
-
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not _gpu(), reason="needs a GPU")]
+pytestmark = NEEDS_GPU
 needs = {
     name: pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"needs {name}")
     for name in ("torch", "cupy")
@@ -59,25 +52,6 @@ def kernels() -> Module:
 @pytest.fixture(scope="session")
 def specialised() -> Module:
     return wlcu.compile(HERE / "specialised.cu")
-
-
-class Ints:
-    """Device ints, zeroed."""
-
-    def __init__(self, count: int) -> None:
-        self.count, self.address = count, driver().allocate(4 * count)
-        driver().clear(self.address, 4 * count, 0)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"data": (self.address, False), "shape": (self.count,), "typestr": "<i4", "version": 3}
-
-    def read(self) -> list[int]:
-        driver().synchronize()
-        return list(np.frombuffer(driver().download(self.address, 4 * self.count), np.int32))
-
-    def __del__(self) -> None:
-        driver().free(self.address)
 
 
 def record(
@@ -154,7 +128,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) exchange(int* out, int spin
 """
 
 
-@pytest.mark.skipif(not _gpu() or float(driver().device().capability) < 9, reason="needs a GPU with clusters")
+@pytest.mark.skipif(not has_gpu() or float(driver().device().capability) < 9, reason="needs a GPU with clusters")
 @pytest.mark.parametrize("woven", [True, False])
 def test_blocks_of_a_cluster_have_tracks_of_their_own(woven: bool) -> None:
     """Direct and woven marks number blocks by the grid; who waits for the other block of the cluster is seen to."""
@@ -377,20 +351,6 @@ def test_many_launches_need_no_wait_between_them(kernels: Module) -> None:
     assert prof.trace.meta.losses.clean
 
 
-SAXPY = r"""
-#include <warplens.cuh>
-extern "C" __global__ void saxpy(float a, const float* x, float* y, int n, wl::Buffer prof) {
-  wl::Kernel k(prof);
-  WL_REGION("saxpy");
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  float v;
-  { WL_REGION("load"); v = x[i]; }
-  y[i] += a * v;
-}
-"""
-
-
 @needs["cupy"]
 @pytest.mark.parametrize("how", ["RawKernel", "RawModule", "nvcc"])
 def test_cupy(how: str) -> None:
@@ -477,14 +437,6 @@ def extension(building: Future[Any] | None) -> Any:
     if building is None:
         pytest.skip("needs torch, ninja and nvcc")
     return building.result()
-
-
-def in_parallel(commands: Sequence[Sequence[str | Path]]) -> list[subprocess.CompletedProcess[str]]:
-    def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
-
-    with ThreadPoolExecutor(len(commands)) as pool:
-        return list(pool.map(run, commands))
 
 
 @pytest.fixture(scope="session")

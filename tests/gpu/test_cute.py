@@ -15,8 +15,9 @@ pytest.importorskip("cutlass.cute", reason="needs nvidia-cutlass-dsl")
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1] / "examples" / "cute"), str(HERE.parent / "unit")]
+from tests.support.paths import EXAMPLES
+
+sys.path.insert(0, str(EXAMPLES / "cute"))
 
 import gemm
 import vector_add
@@ -128,7 +129,7 @@ def test_an_unmarked_kernel_is_marked_as_it_is_with_the_same_bits(make: Any, aut
 
 
 def test_nuggets_own_example_runs(tmp_path: Path) -> None:
-    import nuggets_seed
+    from tests.support import nuggets_seed
 
     events = nuggets_seed.main(torch, torch.zeros(512, device="cuda"), tmp_path / "trace.json")
     assert Counter((event.tag_name, event.tid) for event in events) == {

@@ -18,9 +18,9 @@ import pytest
 
 import warplens as wl
 import warplens.cuda as wlcu
-from tests.gpu import test_cuda
-from tests.gpu.test_cuda import SAXPY, SHIM, Ints, in_parallel
-from tests.shim.records import SLOTS_PER_STEP, step, tracks
+from tests.support.cuda_gpu import NEEDS_GPU, SAXPY, Ints, in_parallel
+from tests.support.paths import SHIM
+from tests.support.shim_records import SLOTS_PER_STEP, step, tracks
 from warplens.decode import decode
 from warplens.driver.kernel_arguments import pack
 from warplens.driver.libcuda import driver
@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 MATMUL = HERE.parents[1] / "examples" / "cuda" / "matmul.cu"
 
 
-pytestmark = [*test_cuda.pytestmark, pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")]
+pytestmark = [*NEEDS_GPU, pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")]
 OURS = [sys.executable, "-m", "warplens", "nvcc"]
 
 

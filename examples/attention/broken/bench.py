@@ -1,4 +1,4 @@
-"""Kernels with one thing wrong each, beside their repaired versions; `warplens diagnose` names what is wrong.
+"""Attention kernels with one problem each, and correct ones to compare; `warplens diagnose` names the problem.
 
 warplens diagnose examples/attention/broken/bench.py                       # all of them
 warplens diagnose examples/attention/broken/bench.py --impl serialised
@@ -18,21 +18,21 @@ import warplens as wl
 
 DECODE, ROWS = ("decode", "uncoalesced"), ("rows", "low_occupancy", "serialised", "overflowing")
 TOKENS = {"decode": 1 << 18, "uncoalesced": 1 << 18, "serialised": 1 << 17}
-"""Keys of all heads together: enough to fill an H200, also while they leave one by one (65,536 for the others)."""
+"""Number of keys over all heads, enough to fill an H200 (default: 65,536)."""
 
 
 @wl.benchmark(
     x="seq_len",
     values=[256],
     lines={"impl": [*DECODE, *ROWS]},
-    title="Attention with one thing wrong",
+    title="Attention with one problem each",
 )
 def broken(seq_len: int, impl: str) -> wl.Case:
     return decode_step(seq_len, impl) if impl in DECODE else query_per_lane(seq_len, impl)
 
 
 def decode_step(seq_len: int, impl: str) -> wl.Case:
-    """One query per head against its keys and values: as many bytes as there are, and next to no arithmetic."""
+    """Return a case with one query per head against its keys and values: much memory traffic, little arithmetic."""
     heads, head = max(TOKENS[impl] // seq_len, 1), 128
     q = random_inputs(1, heads, 1, head, "fp16")[0]
     _, k, v = random_inputs(1, heads, seq_len, head, "fp16")
@@ -55,9 +55,9 @@ def decode_step(seq_len: int, impl: str) -> wl.Case:
 
 
 def query_per_lane(seq_len: int, impl: str) -> wl.Case:
-    """Every lane of a warp has a query of its own."""
+    """Return a case in which each lane of a warp has its own query."""
     heads, head = max(TOKENS.get(impl, 1 << 16) // seq_len, 1), 64
-    # Scores in the hundreds: what the maximum in a softmax is subtracted for.
+    # Scores in the hundreds overflow exp unless the softmax subtracts the maximum.
     q, k, v = random_inputs(1, heads, seq_len, head, "fp16", scale=8.0 if impl == "overflowing" else 1.0)
 
     def run(q: Any, k: Any, v: Any) -> Any:
@@ -77,5 +77,5 @@ def query_per_lane(seq_len: int, impl: str) -> wl.Case:
         bytes=bytes_moved(1, heads, seq_len, head, q.element_size()),
         reference=lambda q, k, v: float64(q, k, v, False),
         tolerance=4e-3,
-        dtype="fp32",  # what it computes in, and so which roof it has
+        dtype="fp32",  # the type it computes in, which picks the roof
     )

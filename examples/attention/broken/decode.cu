@@ -1,7 +1,7 @@
-// A decode step, one query per head against all its keys and values, which is memory bound: once with lanes that read
-// keys a row apart (`uncoalesced`), once with neighbours that read neighbours (`decode`).
-// -DHEAD=64 or 128, -DELEMENT=half_t or bfloat_t. Grid heads, block 256, shared memory for the scores (length floats) and
-// for one row of floats per group of lanes that read a row together.
+// A decode step: one query per head against all its keys and values, which is memory bound. In `uncoalesced`, neighbouring
+// lanes read keys that are a row apart; in `decode`, they read neighbouring addresses.
+// -DHEAD=64 or 128, -DELEMENT=half_t or bfloat_t. Grid: heads; block: 256; shared memory: the scores (length floats) and
+// one row of floats per group of lanes that read a row together.
 #include <warplens.cuh>
 
 #include "element.cuh"

@@ -1,10 +1,10 @@
-// A query per lane, `Staged` keys and values at a time in shared memory: right (`rows`), and with one thing wrong each.
+// One query per lane, `Staged` keys and values at a time in shared memory. `rows` is correct; the others have one problem:
 //
-//   low_occupancy  blocks of one warp that stage 128 KB instead of 8
-//   serialised     blocks that take turns
-//   overflowing    a softmax that does not subtract the maximum
+//   low_occupancy  blocks of one warp stage 128 KB instead of 8
+//   serialised     blocks run one after the other
+//   overflowing    the softmax does not subtract the maximum
 //
-// -DHEAD=64 or 128, -DELEMENT=half_t or bfloat_t. Grid (tiles of 32 queries, heads), block 32, shared memory for
+// -DHEAD=64 or 128, -DELEMENT=half_t or bfloat_t. Grid: (tiles of 32 queries, heads); block: 32; shared memory:
 // 2 * Staged rows.
 #include <warplens.cuh>
 

@@ -1,4 +1,4 @@
-"""What GPUs can do at most: listed peaks with their sources, and the limits of an SM by compute capability."""
+"""The listed peaks of GPUs, with their sources."""
 
 from __future__ import annotations
 
@@ -96,44 +96,3 @@ def peak_of(name: str) -> Peak:
             f"device {name!r} is not listed{known}; name another (--device), or give --ceilings measured on it"
         )
     return found
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one SM holds: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Shared memory
-    is in bytes; `reserved` of it goes to the system for each block; registers are given to warps in units of 256."""
-
-    warps: int
-    blocks: int
-    shared: int
-    shared_block: int
-    reserved: int
-    shared_unit: int
-    registers: int = 65536
-    register_unit: int = 256
-    warp_unit: int = 4
-
-
-_K = 1024
-LIMITS = {
-    "7.0": Limits(64, 32, 96 * _K, 96 * _K, 0, 256),
-    "7.2": Limits(64, 32, 96 * _K, 96 * _K, 0, 256),
-    "7.5": Limits(32, 16, 64 * _K, 64 * _K, 0, 256),
-    "8.0": Limits(64, 32, 164 * _K, 163 * _K, _K, 128),
-    "8.6": Limits(48, 16, 100 * _K, 99 * _K, _K, 128),
-    "8.7": Limits(48, 16, 164 * _K, 163 * _K, _K, 128),
-    "8.9": Limits(48, 24, 100 * _K, 99 * _K, _K, 128),
-    "9.0": Limits(64, 32, 228 * _K, 227 * _K, _K, 128),
-    "10.0": Limits(64, 32, 228 * _K, 227 * _K, _K, 128),
-    "10.3": Limits(64, 32, 228 * _K, 227 * _K, _K, 128),
-    "12.0": Limits(48, 24, 100 * _K, 99 * _K, _K, 128),
-}
-
-
-def limits_of(capability: str) -> Limits:
-    """The limits of a compute capability, written 9.0, 90, sm_90 or sm_90a."""
-    digits = re.sub(r"^sm_?|[a-z]$", "", capability.strip().lower())
-    name = digits if "." in digits else f"{digits[:-1]}.{digits[-1:]}"
-    if name not in LIMITS:
-        raise UsageError(f"compute capability {capability!r} is not known (known: {', '.join(LIMITS)})")
-    return LIMITS[name]

@@ -1,33 +1,19 @@
-"""How many warps an SM can hold and did hold: theoretical occupancy with its limiter, and achieved from the trace."""
+"""Achieved occupancy: how many warps an SM held over time, against how many it can hold."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.devices import LIMITS, Limits, limits_of
 from warplens.analyse.finding import Finding, percent
 from warplens.analyse.lives import Lives
 from warplens.analyse.result import PerKernel
-from warplens.errors import UsageError
+from warplens.driver.limits import SM_LIMITS
+from warplens.driver.occupancy import MAX_REGISTERS, Occupancy, occupancy
 from warplens.trace.model import Trace
 
 _BINS = 100
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """`blocks` per SM and what each resource would allow; `limiters` are those that allow the fewest; `lift` says
-    what would make room for one block more."""
-
-    blocks: int
-    warps: int
-    share: float
-    allowed: Mapping[str, int]
-    limiters: tuple[str, ...]
-    lift: str
 
 
 @dataclass(frozen=True)
@@ -40,65 +26,6 @@ class Achieved:
     share: float | None
     over_time: tuple[float, ...]
     theoretical: Occupancy | None
-
-
-def occupancy(threads: int, registers: int = 0, shared: int = 0, capability: str = "9.0") -> Occupancy:
-    """Theoretical occupancy of blocks of `threads`, with registers per thread and bytes of shared memory per block."""
-    limit = limits_of(capability)
-    if not 1 <= threads <= 1024:
-        raise UsageError(f"threads={threads}: a block has 1 to 1024")
-    if not 0 <= registers <= 255:
-        raise UsageError(f"registers={registers}: a thread has 0 (unknown) to 255")
-    if not 0 <= shared <= limit.shared_block:
-        raise UsageError(f"shared={shared}: a block of capability {capability} has at most {limit.shared_block} bytes")
-    warps = -(-threads // 32)
-    allowed = {"warps": limit.warps // warps, "blocks": limit.blocks}
-    if registers:
-        allowed["registers"] = _by_registers(limit, registers, warps)
-    if shared or limit.reserved:
-        allowed["shared memory"] = limit.shared // _shared_block(limit, shared)
-    blocks = min(allowed.values())
-    limiters = tuple(name for name, count in allowed.items() if count == blocks)
-    return Occupancy(
-        blocks=blocks,
-        warps=blocks * warps,
-        share=blocks * warps / limit.warps,
-        allowed=allowed,
-        limiters=limiters,
-        lift=_lift(limit, blocks, warps, registers, limiters),
-    )
-
-
-def _by_registers(limit: Limits, registers: int, warps: int) -> int:
-    return _warps_by_registers(limit, registers) // warps
-
-
-def _warps_by_registers(limit: Limits, registers: int) -> int:
-    per_warp = -(-registers * 32 // limit.register_unit) * limit.register_unit
-    return limit.registers // per_warp // limit.warp_unit * limit.warp_unit
-
-
-def _shared_block(limit: Limits, shared: int) -> int:
-    return max(-(-(shared + limit.reserved) // limit.shared_unit) * limit.shared_unit, 1)
-
-
-def _lift(limit: Limits, blocks: int, warps: int, registers: int, limiters: tuple[str, ...]) -> str:
-    """What it takes to fit one block more."""
-    if blocks * warps >= limit.warps:
-        return "nothing: every warp slot is taken"
-    want = blocks + 1
-    if want * warps > limit.warps:
-        return f"smaller blocks: {want} of {warps} warps do not fit in {limit.warps} warp slots"
-    steps = []
-    if "registers" in limiters:
-        fits = [r for r in range(registers - 1, 0, -1) if _by_registers(limit, r, warps) >= want]
-        steps.append(f"at most {fits[0]} registers per thread (now {registers})" if fits else "fewer warps per block")
-    if "shared memory" in limiters:
-        room = limit.shared // want // limit.shared_unit * limit.shared_unit - limit.reserved
-        steps.append(f"at most {max(room, 0):,} bytes of shared memory per block")
-    if "blocks" in limiters:
-        steps.append(f"larger blocks: an SM holds at most {limit.blocks}")
-    return " and ".join(steps) + f" would fit {want} blocks"
 
 
 def achieved(trace: Trace) -> PerKernel[Achieved]:
@@ -140,15 +67,15 @@ def _known(lives: Lives, at: int) -> tuple[int, Occupancy | None]:
     info = lives.launches[at].info
     device = lives.trace.meta.devices.get(str(info.device if info else 0), {})
     capability = str(device.get("capability", ""))
-    if capability not in LIMITS:
+    if capability not in SM_LIMITS:
         return 0, None
-    most = LIMITS[capability].warps
+    most = SM_LIMITS[capability].warps
     extra = info.extra if info else {}
     if info is None or "registers" not in extra:
         return most, None
     threads = info.block[0] * info.block[1] * info.block[2]
     shared = int(extra.get("shared_bytes_kernel", extra.get("shared_bytes", 0)))
-    return most, occupancy(threads, min(int(extra["registers"]), 255), shared, capability)
+    return most, occupancy(threads, min(int(extra["registers"]), MAX_REGISTERS), shared, capability)
 
 
 def occupancy_findings(answer: PerKernel[Achieved]) -> list[Finding]:

@@ -13,7 +13,7 @@ from warplens.analyse.lives import Lives
 from warplens.bench.benchmark_case import Case
 from warplens.bench.results import ResultRow
 from warplens.errors import UsageError
-from warplens.session import Profile
+from warplens.profiling.profile import Profile
 from warplens.trace.model import Trace
 
 

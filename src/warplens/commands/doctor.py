@@ -14,17 +14,12 @@ from rich.markup import escape
 from warplens import __version__, native
 from warplens.commands.shared.console import json_option, print_json, stdout
 from warplens.driver.libcuda import gpu_names
+from warplens.frontends.registry import FRONT_ENDS
 from warplens.view.fitting import Fitting
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")
 _EXTRAS = {
-    "triton": ("Triton and Gluon kernels", "pip install 'warplens[triton]'"),
-    "torch": ("profiling inside PyTorch programs", "pip install torch"),
-    "cuda-core": ("CUDA C++ through NVRTC", "pip install 'warplens[cuda]'"),
-    "cuda-bindings": ("CUDA C++ through NVRTC", "pip install 'warplens[cuda]'"),
-    "cupy": ("CuPy RawKernel and RawModule", "pip install cupy-cuda13x"),
-    "numba-cuda": ("numba's CUDA kernels", "pip install numba-cuda"),
-    "nvidia-cutlass-dsl": ("CuTe DSL kernels", "pip install 'warplens[cute]'"),
+    **{front_end.package: (front_end.kernels, front_end.install) for front_end in FRONT_ENDS},
     "pandas": ("trace.to_pandas()", "pip install pandas"),
     "matplotlib": ("plots written to files", "pip install 'warplens[viewer]'"),
 }

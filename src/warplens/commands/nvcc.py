@@ -8,7 +8,7 @@ import shutil
 import click
 
 from warplens.frontends.nvcc.dryrun import find_nvcc
-from warplens.frontends.nvcc.step_runner import Driver
+from warplens.frontends.nvcc.step_runner import NvccCall
 from warplens.weave.weaving import Weaving
 
 
@@ -50,4 +50,4 @@ def command(named: str | None, any_block: bool, whole_warps: bool, arguments: tu
     if os.environ.get("WARPLENS") == "0" and not any(word.startswith("-DWARPLENS") for word in arguments):
         arguments = (*arguments, "-DWARPLENS=0")
     how = Weaving(store="auto") if any_block else Weaving(store="spread", aligned=whole_warps)
-    return Driver(find_nvcc(named), arguments, how).run()
+    return NvccCall(find_nvcc(named), arguments, how).run()

@@ -6,11 +6,12 @@ from dataclasses import asdict
 
 import click
 
-from warplens.analyse.devices import LIMITS, find_peak
-from warplens.analyse.occupancy import occupancy
+from warplens.analyse.devices import find_peak
 from warplens.analyse.trust import plural
 from warplens.commands.shared.console import json_option, percent, print_json, stdout
 from warplens.commands.shared.roofline_options import parse_amount
+from warplens.driver.limits import SM_LIMITS
+from warplens.driver.occupancy import occupancy
 
 
 @click.command("occupancy")
@@ -35,7 +36,7 @@ def command(threads: int, registers: int, shared: str, capability: str, as_json:
     For the achieved occupancy of a recorded kernel, use `warplens stats TRACE --show occupancy`.
     """
     device = find_peak(capability)
-    known = device.capability if device and capability not in LIMITS else capability
+    known = device.capability if device and capability not in SM_LIMITS else capability
     result = occupancy(threads, registers, int(parse_amount(shared, "--shared") or 0), known)
     if as_json:
         print_json(asdict(result) | {"capability": known})

@@ -16,13 +16,12 @@ from warplens.commands.shared.console import force_option, json_option, print_js
 from warplens.commands.shared.run_report import describe, document
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
-from warplens.frontends import import_hook
+from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
 from warplens.runner.program import Outcome, TargetProgram, execute
 from warplens.runner.run_arguments import numbers, split
 from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.runner.target_check import check_module, check_script
-from warplens.session import Profile
 
 AUTO_LAUNCHES = 10
 """Default number of recorded launches per kernel with automatic marks: a training run has thousands."""
@@ -170,9 +169,8 @@ def command(
     if list_kernels:
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
     path = Path(output or _default_output(target))
-    profile = Profile(path, **_options(given))
+    profile = Profile(path, whole_program=True, **_options(given))
     check_writable(path, force=force)
-    profile.gives_way = True
     if not profile.enabled:
         stderr().print("profiling is off (WARPLENS=0): running the program without it")
         return execute(target).code
@@ -219,6 +217,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         **folders,
         "launches": _launches(given),
         "regions": given["regions"] or None,
+        "torch": given["torch"],
         "warps": None if warps is None else numbers(warps, "--warps"),
         "blocks": None if blocks is None else _blocks(blocks),
     }
@@ -244,8 +243,6 @@ def _run(
     outcome = Outcome()
     try:
         with profile, ExitStack() as stack:
-            # Front ends count what ran, so attach them even without automatic marks.
-            stack.callback(import_hook.watch(lambda library, error: profile.note(library, str(error))))
             for one in companions:
                 stack.enter_context(one.around())
             outcome = execute(program)

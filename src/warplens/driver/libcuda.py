@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from warplens.record.capture import Device
 
 _CLOCK_KHZ, _SM_COUNT, _MAJOR, _MINOR = 13, 16, 75, 76
 _HOST, _DEVICE = 1, 2
+_BLOCKING, _NO_TIME, _NOT_READY = 1, 2, 600
 CAPTURED = "it is captured into a CUDA graph, and replays are not recorded"
 """Why a launch for which `is_capturing` holds runs unmarked."""
 
@@ -58,6 +60,7 @@ class Driver:
                 "there is no NVIDIA driver on this machine (libcuda.so.1 is missing), so no kernel can be launched; "
                 "compiling works (warplens.cuda.compile with arch='sm_90', say), and `warplens demo` runs without a GPU"
             ) from None
+        self._calls: dict[str, Any] = {}
         self._entered = threading.local()
         self._entered.here = True
         self._call("cuInit", c_uint(0))
@@ -80,8 +83,12 @@ class Driver:
     def _status(self, name: str, *arguments: object) -> int:
         if not hasattr(self._entered, "here"):
             self._enter()
+        return int((self._calls.get(name) or self._find(name))(*arguments))
+
+    def _find(self, name: str) -> Any:
+        """The function of the library, kept: looking it up takes longer than most calls."""
         function = getattr(self._lib, name + "_v2", None) if name in _VERSION_2 else None
-        return int((function or getattr(self._lib, name))(*arguments))
+        return self._calls.setdefault(name, function or getattr(self._lib, name))
 
     def _call(self, name: str, *arguments: object) -> None:
         status = self._status(name, *arguments)
@@ -160,6 +167,31 @@ class Driver:
         self._call("cuMemcpy2DUnaligned", byref(job))
         return out
 
+    def copy_rows(
+        self, host: int, out_pitch: int, address: int, pitch: int, width: int, rows: int, stream: int
+    ) -> None:
+        """Copy `width` bytes of each of `rows` rows to the host, in stream order; `host` should be pinned memory."""
+        job = _Memcpy2D(
+            src_type=_DEVICE, src_device=address, src_pitch=pitch,
+            dst_type=_HOST, dst_host=host, dst_pitch=out_pitch, width=width, height=rows,
+        )  # fmt: skip
+        self._call("cuMemcpy2DAsync", byref(job), c_void_p(stream))
+
+    def clear_rows(self, address: int, pitch: int, width: int, rows: int, stream: int) -> None:
+        """Zero the first `width` bytes of each of `rows` rows, in stream order."""
+        if rows and width:
+            zero, sizes = ctypes.c_ubyte(0), (c_size_t(width), c_size_t(rows))
+            self._call("cuMemsetD2D8Async", c_uint64(address), c_size_t(pitch), zero, *sizes, c_void_p(stream))
+
+    def pinned(self, size: int) -> int:
+        """Host memory that the device copies to by itself."""
+        address = c_void_p()
+        self._call("cuMemHostAlloc", byref(address), c_size_t(size), c_uint(0))
+        return address.value or 0
+
+    def free_pinned(self, address: int) -> None:
+        self._status("cuMemFreeHost", c_void_p(address))
+
     def synchronize(self) -> None:
         self._call("cuCtxSynchronize")
 
@@ -181,6 +213,35 @@ class Driver:
         self._call("cuEventCreate", byref(handle), c_uint(0))
         self._call("cuEventRecord", handle, c_void_p(stream))
         return handle.value or 0
+
+    def new_event(self) -> int:
+        """An event without a time, for `mark`, `reached` and `wait`; waiting for it leaves the processor to others."""
+        handle = c_void_p()
+        self._call("cuEventCreate", byref(handle), c_uint(_BLOCKING | _NO_TIME))
+        return handle.value or 0
+
+    def mark(self, event: int, stream: int) -> None:
+        """Let `event` be reached when all that was given to `stream` before is done."""
+        self._call("cuEventRecord", c_void_p(event), c_void_p(stream))
+
+    def reached(self, event: int) -> bool:
+        """Return whether an event is over, without waiting. A kernel that failed counts as over."""
+        return self._status("cuEventQuery", c_void_p(event)) != _NOT_READY
+
+    def wait(self, event: int) -> None:
+        """Wait for an event on the host; raises where a kernel before it failed."""
+        self._call("cuEventSynchronize", c_void_p(event))
+
+    def hold(self, stream: int, event: int) -> None:
+        """Let `stream` go on only when `event` is reached; the host does not wait."""
+        self._call("cuStreamWaitEvent", c_void_p(stream), c_void_p(event), c_uint(0))
+
+    def destroy_event(self, event: int) -> None:
+        self._status("cuEventDestroy", c_void_p(event))
+
+    def is_idle(self, stream: int) -> bool:
+        """Return whether all that was given to `stream` is done."""
+        return self._status("cuStreamQuery", c_void_p(stream)) != _NOT_READY
 
     def elapsed_ns(self, first: int, second: int) -> float:
         """The time between two events that are over; they are given back."""
@@ -271,9 +332,13 @@ class Driver:
         return index.value
 
     def total_memory(self) -> int:
+        return self.memory()[1]
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes of the current device."""
         free, total = c_size_t(), c_size_t()
         self._call("cuMemGetInfo", byref(free), byref(total))
-        return total.value
+        return free.value, total.value
 
     def parameter_sizes(self, function: int) -> list[int]:
         sizes: list[int] = []
@@ -321,7 +386,7 @@ _FUNCTION_ATTRIBUTES = {"shared_bytes": 1, "local_bytes": 3, "registers": 4}
 _VERSION_2 = {
     "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpy2DUnaligned", "cuStreamDestroy",
     "cuMemGetInfo", "cuModuleGetGlobal", "cuMemcpyDtoDAsync", "cuCtxPushCurrent", "cuCtxPopCurrent",
-    "cuEventDestroy",
+    "cuEventDestroy", "cuMemcpy2DAsync", "cuMemsetD2D8Async",
 }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
 from warplens.frontends import nvrtc_sources
-from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.interceptor import Kernel, Launches
+from warplens.frontends.intercept.frontend import intercepted
+from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import by_position, swap
 from warplens.frontends.intercept.woven_module import Unavailable, source_name
 from warplens.ptx.symbols import plain_name
@@ -21,14 +21,10 @@ _GETTERS = {"cuModuleGetFunction": "Func", "cuLibraryGetKernel": "Kernel"}
 _LAUNCHERS = ("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchKernelEx")
 
 
-def attach() -> None:
-    frontend.attach("cuda.bindings", lambda launches: Bindings(launches).install())
-
-
 class Bindings:
     """Follows handles from the code that was loaded to the kernel that is launched."""
 
-    def __init__(self, launches: Launches) -> None:
+    def __init__(self, launches: Interceptor) -> None:
         self.launches = launches
         self.images: dict[int, bytes] = {}
         self.kernels: dict[int, tuple[str, str, bytes]] = {}
@@ -105,7 +101,7 @@ class Bindings:
                 raise Unavailable("its arguments are packed in one buffer")
             return source_name(_ptx(image), f"{plain_name(symbol)}.cu")
 
-        found = self.launches.twin(Kernel(symbol, function, text, image), shape)
+        found = self.launches.twin(PlainKernel(symbol, function, text, image), shape)
         if found is None:
             return None
         twin, buffer = found
@@ -164,3 +160,6 @@ def _ptx(image: bytes) -> str:
     if image:
         raise Unavailable("it was loaded as machine code that NVRTC did not make inside the profile: there is no PTX")
     raise Unavailable("it was loaded before the profile began, or from an address: its PTX is not at hand")
+
+
+start = intercepted("cuda.bindings", lambda launches: Bindings(launches).install())

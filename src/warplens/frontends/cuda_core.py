@@ -9,8 +9,8 @@ from typing import Any
 from warplens.driver.kernel_arguments import Shape, stream_handle
 from warplens.driver.libcuda import driver
 from warplens.errors import UsageError
-from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.interceptor import Kernel, Launches
+from warplens.frontends.intercept.frontend import intercepted
+from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import by_position, instances, swap
 from warplens.frontends.intercept.woven_module import Unavailable, source_name
 from warplens.ptx.symbols import plain_name
@@ -24,11 +24,7 @@ givers: dict[int, Text] = {}
 """By kernel handle, how to get the PTX of kernels that another library compiled and launches through cuda.core."""
 
 
-def attach() -> None:
-    frontend.attach("cuda.core", install)
-
-
-def install(launches: Launches) -> list[Callable[[], None]]:
+def install(launches: Interceptor) -> list[Callable[[], None]]:
     import cuda.core
 
     launch, program = cuda.core.launch, cuda.core.Program
@@ -59,7 +55,7 @@ def install(launches: Launches) -> list[Callable[[], None]]:
     return [swap(launch, by_position(launch, watched_launch)), swap(program, Program)]
 
 
-def _twin(launches: Launches, made: Made, stream: Any, config: Any, kernel: Any) -> tuple[Any, int] | None:
+def _twin(launches: Interceptor, made: Made, stream: Any, config: Any, kernel: Any) -> tuple[Any, int] | None:
     try:
         handle, lib = int(kernel.handle), driver()
         symbol = lib.name_of(handle, "Kernel")
@@ -67,7 +63,7 @@ def _twin(launches: Launches, made: Made, stream: Any, config: Any, kernel: Any)
     except UsageError:
         return None
     text = givers.get(handle) or (lambda: _find(made, lib.kernel_library(handle), plain_name(symbol)))
-    return launches.twin(Kernel(symbol, lib.kernel_function(handle), text), shape)
+    return launches.twin(PlainKernel(symbol, lib.kernel_function(handle), text), shape)
 
 
 def blocks_of(config: Any) -> Dim3:
@@ -113,3 +109,6 @@ def _ptx(program: Any, code: Any, code_type: Any, options: Any, names: Any, titl
 def _text(code: Any) -> str:
     data = code.encode() if isinstance(code, str) else bytes(code)
     return data.decode(errors="replace")
+
+
+start = intercepted("cuda.core", install)

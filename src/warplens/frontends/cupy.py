@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from warplens.driver.kernel_arguments import Shape
-from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.interceptor import Kernel, Launches
+from warplens.frontends.intercept.frontend import intercepted
+from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.intercept.woven_module import Unavailable, source_name
 from warplens.ptx.symbols import plain_name
@@ -30,11 +30,7 @@ _ARGUMENTS = (
 _compiling = threading.Lock()
 
 
-def attach() -> None:
-    frontend.attach("cupy", install)
-
-
-def install(launches: Launches) -> list[Callable[[], None]]:
+def install(launches: Interceptor) -> list[Callable[[], None]]:
     """New kernels get a watched function from `_get_raw_module`, kernels that were compiled before in their list."""
     from cupy._core import raw
 
@@ -76,10 +72,10 @@ def _classes() -> tuple[Any, Any]:
     class Watched(Function):  # type: ignore[misc]
         """A plain function whose launches are looked at."""
 
-        def __init__(self, launches: Launches, plain: Any, symbol: str, made: Mapping[str, Any]) -> None:
+        def __init__(self, launches: Interceptor, plain: Any, symbol: str, made: Mapping[str, Any]) -> None:
             self.plain, self.ptr, self.module = plain, plain.ptr, plain.module
             self.launches = launches
-            self.kernel = Kernel(symbol, plain.ptr, functools.partial(_ptx, symbol, made))
+            self.kernel = PlainKernel(symbol, plain.ptr, functools.partial(_ptx, symbol, made))
 
         def __call__(
             self, grid: Any, block: Any, args: Any, shared_mem: int = 0, stream: Any = None, **options: Any
@@ -99,7 +95,7 @@ def _classes() -> tuple[Any, Any]:
     class WatchedModule(Module):  # type: ignore[misc]
         """A plain module whose functions are watched; it owns nothing."""
 
-        def __init__(self, launches: Launches, plain: Any, made: Mapping[str, Any]) -> None:
+        def __init__(self, launches: Interceptor, plain: Any, made: Mapping[str, Any]) -> None:
             super().__init__()
             self.plain, self.launches, self.made = plain, launches, made
             if plain.mapping is not None:
@@ -193,3 +189,6 @@ def _compile(arguments: tuple[Any, ...], device: int) -> str:
     if not texts:
         raise Unavailable("CuPy did not give its PTX")
     return texts[-1].decode(errors="replace")
+
+
+start = intercepted("cupy", install)

@@ -7,18 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from warplens.frontends import cuda_core
-from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.interceptor import Launches
+from warplens.frontends.intercept.frontend import intercepted
+from warplens.frontends.intercept.interceptor import Interceptor
 from warplens.frontends.intercept.woven_module import Unavailable
 from warplens.frontends.wrap import wrap
 
 
-def attach() -> None:
-    cuda_core.attach()
-    frontend.attach("numba-cuda", install)
-
-
-def install(launches: Launches) -> list[Callable[[], None]]:
+def install(launches: Interceptor) -> list[Callable[[], None]]:
     """Each launch asks its library for the function: that tells which library a kernel handle is of."""
     from numba.cuda.codegen import CUDACodeLibrary
     from numba.cuda.dispatcher import _Kernel
@@ -42,3 +37,6 @@ def _ptx(library: Any) -> str:
     if len(texts) != 1 or library._linking_files or library.needs_cudadevrt:
         raise Unavailable("it is linked from several pieces")
     return str(texts[0])
+
+
+start = intercepted("numba-cuda", install)

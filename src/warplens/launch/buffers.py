@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 
 from warplens.errors import WarplensError
+from warplens.launch.collected_run import CollectedRun
 from warplens.launch.memory import Buffer, Memory
 from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.options import Options
 from warplens.record.capture import Dim3
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
-from warplens.session import Profile
 from warplens.weave.weaving import MAX_SHIFT, MIN_SHIFT, shift_for
 
 DEFAULT_BYTES = 128 << 20
@@ -23,10 +23,10 @@ FIRST_SHARE = 1 / 16
 
 
 class Buffers:
-    """Lends one to each launch and hands the launch to the profile; nothing waits unless the device fills up."""
+    """Lend a buffer to each launch, and add the launch to the run; wait only where the device fills up."""
 
-    def __init__(self, profile: Profile, memory: Memory) -> None:
-        self.profile, self.memory = profile, memory
+    def __init__(self, run: CollectedRun, options: Options, memory: Memory) -> None:
+        self.run, self.options, self.memory = run, options, memory
         self._launches: list[WovenLaunch] = []
         self._held = 0
         """Bytes on the device."""
@@ -40,9 +40,9 @@ class Buffers:
                 return self._lend(kernel, grid, stream)
         except MemoryError as error:
             problem = f"{error}; ask for fewer with records_per_warp=, warps= or blocks="
-            if not kernel.auto or self.profile.options.strict:
+            if not kernel.auto or self.options.strict:
                 raise WarplensError(f"kernel {kernel.name}: {problem}") from None
-            self.profile.note(kernel.name, f"runs unmarked: {problem}")
+            self.run.note(kernel.name, f"runs unmarked: {problem}")
             return 0
 
     def _lend(self, kernel: WovenKernel, grid: Dim3, stream: int | None) -> int:
@@ -55,19 +55,17 @@ class Buffers:
             self._bring_home()
         buffer = self._allocate(tracks, shift, stream)
         address = buffer.align(1 << shift)
-        first = kernel.name not in self._first
-        device = self.memory.describe(self.profile)
-        tell = functools.partial(self.profile.note, kernel.name) if first else None
-        launch = WovenLaunch(kernel, grid, buffer, shift, tell, device)
+        device = self.run.other_device(self.memory.device_index(), self.memory.device)
+        launch = WovenLaunch(kernel, grid, buffer, shift, device)
         self._first.setdefault(kernel.name, launch)
         self._launches.append(launch)
         self._held += buffer.nbytes
-        self.profile.add(launch)
+        self.run.add(launch)
         return address | shift
 
     def _shift(self, kernel: WovenKernel, tracks: int) -> int:
-        records = self.profile.options.records_per_warp
-        wish = self.profile.options.bytes_per_block
+        records = self.options.records_per_warp
+        wish = self.options.bytes_per_block
         if kernel.shared_slots:
             # The wish was for shared memory; a ring there and its copy in global memory have the same size.
             records = kernel.shared_slots if kernel.full == "ring" else records

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,6 @@ import numpy.typing as npt
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
 from warplens.record.capture import Device
-
-if TYPE_CHECKING:
-    from warplens.session import Profile
 
 BUDGET_SHARE = 0.25
 """The share of the device's memory that buffers of finished launches may hold before they are brought home."""
@@ -43,8 +40,11 @@ class Memory(Protocol):
     def budget(self) -> int:
         """Bytes that launches may hold on the device."""
 
-    def describe(self, profile: Profile) -> Device | None:
-        """Say which device runs, once per profile; give the current one where it is another."""
+    def device_index(self) -> int:
+        """The number of the current device."""
+
+    def device(self) -> Device:
+        """The current device."""
 
 
 class DriverBuffer:
@@ -84,7 +84,8 @@ class DriverMemory:
     def budget(self) -> int:
         return int(driver().total_memory() * BUDGET_SHARE)
 
-    def describe(self, profile: Profile) -> Device | None:
-        if not profile.device.sm_count:
-            profile.device = driver().device()
-        return driver().device() if driver().device_index() != profile.device.index else None
+    def device_index(self) -> int:
+        return driver().device_index()
+
+    def device(self) -> Device:
+        return driver().device()

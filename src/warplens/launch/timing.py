@@ -15,7 +15,6 @@ from warplens.analyse.time_shift import MEASURED
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.record.capture import Launch
-from warplens.session import Profile
 
 MOST, LEAST = 8, 2
 """Launches of each kind that are timed, and that make a number; the first ones load code and do not count."""
@@ -46,14 +45,6 @@ class Timings:
         self._open = threading.local()
         self._off = launches is None or launches <= LEAST
         self._ratios: dict[str, float] | None = None
-
-    @staticmethod
-    def of(profile: Profile) -> Timings:
-        found: Timings | None = profile.kept.get("timings")
-        if found is None:
-            found = profile.kept["timings"] = Timings(profile.options.launches)
-            profile.amend.append(found.amend)
-        return found
 
     def begin(self, kernel: str, shape: Hashable, stream: int, *, marked: bool) -> None:
         """Called right before a launch in this thread."""
@@ -102,8 +93,8 @@ class Timings:
         if wait is not None:
             lib.launch(wait, (1, 1, 1), (1, 1, 1), [], 0, stream)
 
-    def amend(self, launch: Launch) -> Launch:
-        """A launch with what its kernel's marks cost, where that could be measured."""
+    def with_slowdown(self, launch: Launch) -> Launch:
+        """Add the measured slowdown of its kernel to a launch, where there is one."""
         if self._ratios is None:
             self._ratios = self._read()
         ratio = self._ratios.get(launch.kernel)

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.time_shift import SLOWDOWN
-from warplens.launch import cost
 from warplens.launch.memory import Buffer
-from warplens.record.capture import Device, Dim3, Launch
+from warplens.record.capture import AUTOMATIC, Device, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
+from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection, capacity_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WovenKernel:
     """What a launch must know of the kernel's weaving."""
 
     name: str
     warps: int
-    ctas: int
-    regions: dict[int, str]
-    locations: dict[int, str]
+    regions: Mapping[int, str]
+    locations: Mapping[int, str]
     slack: int
     full: str
     store: str
     select: Selection
+    ctas: int = 1
     shared_slots: int = 0
     shared_bytes: int = 0
     """Of shared memory, what records wait in."""
@@ -41,6 +41,19 @@ class WovenKernel:
     block: Dim3 | None = None
     """The shape of a block where it is not one row of warps."""
 
+    @staticmethod
+    def of(woven: Woven, symbol: str, *, threads: int, **more: Any) -> WovenKernel:
+        """The kernel `symbol` of a woven module, launched with `threads` per block unless it fixes their number."""
+        known = {
+            "warps": -(-woven.threads.get(symbol, threads) // 32),
+            "regions": woven.regions,
+            "locations": woven.locations,
+            "slack": woven.slack,
+            "full": woven.full,
+            "store": woven.stores[symbol],
+        }
+        return WovenKernel(**{**known, **more})
+
 
 class WovenLaunch:
     """One launch whose records are still on the device."""
@@ -51,10 +64,9 @@ class WovenLaunch:
         grid: Dim3,
         buffer: Buffer,
         shift: int,
-        tell: Callable[[str], None] | None = None,
         device: Device | None = None,
     ) -> None:
-        self.kernel, self.grid, self.shift, self.tell, self.device = kernel, grid, shift, tell, device
+        self.kernel, self.grid, self.shift, self.device = kernel, grid, shift, device
         blocks = grid[0] * grid[1] * grid[2]
         self.tracks = kernel.select.blocks_of(blocks) * kernel.select.tracks_per_block(kernel.warps)
         self.buffer: Buffer | None = buffer
@@ -100,19 +112,15 @@ class WovenLaunch:
                 "capacity": capacity,
                 "most_written": written,
                 "shared_bytes": kernel.shared_bytes,
+                **({AUTOMATIC: True} if kernel.auto else {}),
                 **kernel.resources,
             },
             device=self.device,
         )
 
     def _cost(self, headers: npt.NDArray[np.void], waited: float, start: float) -> dict[str, float]:
-        """Waiting for the launch, copying its buffer out, what a warp spent on emptying shared memory, and what
-        automatic marks, which nobody weighed, slowed the kernel by."""
+        """The calibrated cost of marks, the host's wait and copy, and the cycles spent emptying shared memory."""
         spent = {**self.kernel.cost, "wait_ns": waited * 1e9, "finalize_ns": (time.perf_counter() - start) * 1e9}
         if self.kernel.shared_slots and len(headers):
             spent["flush_cycles"] = float(headers["flush"].mean())
-        if self.kernel.auto:
-            spent |= cost.estimate(headers)
-            if self.tell is not None and spent.get(SLOWDOWN, 1.0) > cost.WORTH_SAYING:
-                self.tell(cost.describe(spent, headers))
         return spent

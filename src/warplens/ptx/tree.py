@@ -3,7 +3,7 @@
 Every node keeps `lead` (the white space before it) and `raw` (its own text); nothing between two nodes is dropped,
 so `parse(text).text() == text` and a rewrite only changes what it touches. Comments are nodes of their own, because
 a mark is a comment. To rewrite: insert, replace or remove nodes in `Function.body` (`Raw` holds any new text), or
-change `Function.header`, then call `Module.text()`.
+change `Function.header`, then call `Module.text()`. To keep the module as it was read, rewrite its `copy()`.
 
 Operands stay strings (`%r1`, `[%rd1+16]`, `{%r1, %r2}`, `0f3F800000`); whoever executes them decodes them.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from warplens.ptx.syntax import (
     BODY,
@@ -195,6 +195,10 @@ class Module:
     def text(self) -> str:
         return "".join([item.text() for item in self.items]) + self.tail
 
+    def copy(self) -> Module:
+        """Return a module to rewrite while this one stays as it is. Nodes that a rewrite never changes are shared."""
+        return Module(self.version, self.target, self.address_size, _copied(self.items), self.tail)
+
     @property
     def functions(self) -> list[Function]:
         return [item for item in self.items if isinstance(item, Function)]
@@ -224,6 +228,23 @@ def walk(body: list[Node]) -> Iterator[Node]:
         yield node
         if isinstance(node, Scope):
             yield from walk(node.body)
+
+
+def _copied(nodes: list[Node]) -> list[Node]:
+    """Copy the nodes that rewrites change in place: functions, scopes and instructions."""
+    found: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Instruction):
+            node = Instruction(
+                node.lead, node.raw, node.line, node.predicate, node.negated, node.opcode, node.modifiers,
+                node.arguments,
+            )  # fmt: skip
+        elif isinstance(node, Scope):
+            node = replace(node, body=_copied(node.body))
+        elif isinstance(node, Function):
+            node = replace(node, body=None if node.body is None else _copied(node.body))
+        found.append(node)
+    return found
 
 
 def parse(text: str) -> Module:

@@ -27,6 +27,8 @@ VERSION = 1
 SUFFIX = ".wlcap"
 HOST_NS = "host_ns"
 """Key of a launch's extra: the host's Unix time in ns when the front end was about to make it."""
+AUTOMATIC = "automatic_marks"
+"""Key of a launch's extra: whether its marks were placed by rules."""
 OWN_WORK = "[warplens]"
 """What warplens itself does through PyTorch stands under this name in PyTorch's profiler."""
 _FIXED = struct.Struct("<8s4I")

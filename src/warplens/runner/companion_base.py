@@ -15,8 +15,8 @@ from typing import Any
 
 from warplens.analyse.ncu import NcuKernel
 from warplens.analyse.torch.operators import Summary as TorchSummary
+from warplens.profiling.profile import Profile
 from warplens.runner.program import TargetProgram
-from warplens.session import Profile
 
 COMPANIONS = {
     "torch": (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 from warplens.files import check_writable
 from warplens.profiling.torch_recorder import merged_path, require_torch, torch_path
@@ -15,7 +14,6 @@ class TorchCompanion(Companion):
         require_torch()
         for file in (merged_path(self.path), torch_path(self.path)):
             check_writable(file, force=self.force)
-        self.profile.options = replace(self.profile.options, torch=True)
 
     def after(self) -> CompanionReport:
         found = self.profile.torch

@@ -73,7 +73,7 @@ def load_ipython_extension(shell: Any) -> None:
     """`%load_ext warplens`: a `%%warplens` cell runs under a profile, shows it, and leaves `prof` and `trace`."""
 
     def warplens(line: str, cell: str) -> Any:
-        from warplens.session import profile
+        from warplens.profiling.profile import profile
 
         chosen = _parser().parse_args(shlex.split(line))
         outcome = None

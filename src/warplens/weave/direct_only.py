@@ -1,19 +1,16 @@
-"""Marks of CUDA C++ that the weaver cannot do: their source is compiled with marks that the compiler sees."""
+"""Marks of CUDA C++ that cannot be woven: their source is compiled with marks that the compiler sees."""
 
 from __future__ import annotations
 
-from warplens.ptx.tree import parse
+from warplens.ptx.tree import Module
 from warplens.weave.stores.launch_tracks import KERNEL, opened
 from warplens.weave.weaver import marked_kernels
 
 
-def why_direct(text: str) -> str:
-    """Why the marks in what the compiler wrote cannot be woven; empty where they can."""
-    if ".version" not in text:
-        return "it is not compiled to PTX"
-    if f"{KERNEL} direct" in text:
+def why_direct(module: Module) -> str:
+    """Return why the marks in a module cannot be woven; empty if they can."""
+    if f"{KERNEL} direct" in module.text():
         return "a wl::Kernel names another leader than lane 0"
-    module = parse(text)
     known = {entry.name for entry in module.entries if opened(entry)}
     if strays := set(marked_kernels(module)) - known:
         return f"{min(strays)} has marks and no wl::Kernel"

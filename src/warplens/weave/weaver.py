@@ -93,19 +93,23 @@ class Woven:
         )
 
 
-def weave(text: str, *, buffer: AnyBuffer | None = None, how: Weaving | None = None) -> Woven:
-    """Weave every kernel of `text` that can reach a mark; kernels without marks stay as they are."""
+def weave(source: str | Module, *, buffer: AnyBuffer | None = None, how: Weaving | None = None) -> Woven:
+    """Weave every kernel of `source` that can reach a mark; kernels without marks stay as they are. A parsed module is
+    not parsed again, and is not changed."""
+    text = source if isinstance(source, str) else source.text()
     start = text.find("// " + WOVEN)
     if start >= 0:
         line = text[start + 3 + len(WOVEN) :].partition("\n")[0]
         return Woven.restore(text, json.loads(line))
     if "@warplens " not in text:
         return Woven(text, full=(how or Weaving()).full)
-    return Weaver(parse(text), buffer or ParamBuffer(), how or Weaving()).weave()
+    module = parse(source) if isinstance(source, str) else source.copy()
+    return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
 
 
 def marked_kernels(module: Module) -> list[str]:
     """The kernels that can reach a mark: those that weaving would change."""
+    module = module.copy()
     for function in module.functions:
         end_with_return(function)
     outlines = {f.name: outline(f, module.files) for f in module.functions if f.body is not None}

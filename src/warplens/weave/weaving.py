@@ -109,8 +109,8 @@ class Weaving:
     the pointer's words in one place, which spares a copy per block and may cost a register; `constants` builds what a
     region's fmas multiply by before the region begins (see constants.py); `aligned` promises that the kernel is only
     launched with blocks whose x size is a multiple of 32; `join` lets blocks that are always passed in turn share a
-    spread store; `limit` has the woven kernel assembled in few more registers than the plain one (see registers.py);
-    `lean` weaves for the fewest registers, at the cost of instructions."""
+    spread store; `limit` has the woven kernel assembled in few more registers than the plain one (see
+    fit/register_limit.py); `lean` weaves for the fewest registers, at the cost of instructions."""
 
     full: str = "stop"
     clock: str = "32"

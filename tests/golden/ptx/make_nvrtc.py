@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.unit.test_cuda_compile import _compile, _libraries
+from tests.support.cuda_compilers import compile_with_nvrtc, nvrtc_libraries
 
 HERE = Path(__file__).parent
 ARCHES = {"12": "compute_90", "13": "compute_100a"}
@@ -14,9 +14,9 @@ ARCHES = {"12": "compute_90", "13": "compute_100a"}
 def main():
     # NVRTC has no <math.h>, and without the headers of the half types the sample needs no toolkit.
     options = ["-DSMALL", "-DINFINITY=__int_as_float(0x7f800000)"]
-    for name, library in sorted(_libraries().items()):
+    for name, library in sorted(nvrtc_libraries().items()):
         major = name[-2:]
-        log, ptx = _compile(library, ARCHES[major], options, (HERE / "kernels.cu").read_text(), "PTX")
+        log, ptx = compile_with_nvrtc(library, ARCHES[major], options, (HERE / "kernels.cu").read_text(), "PTX")
         if not ptx:
             raise SystemExit(log)
         text = ptx.rstrip(b"\0").decode()

@@ -11,11 +11,10 @@ from warplens.analyse.trust import plural
 from warplens.commands.shared.console import print_json, stderr, stdout, table, time_ns
 from warplens.commands.shared.run_report import short
 from warplens.errors import WarplensError
-from warplens.frontends import import_hook
+from warplens.profiling.profile import Profile
 from warplens.runner.kernel_times import KernelTimes
 from warplens.runner.program import Outcome, TargetProgram, execute
 from warplens.runner.stdout_redirect import stdout_to_stderr
-from warplens.session import Profile
 
 _NO_KERNEL = "(?!)"
 """A pattern that matches no kernel: front ends attach and count launches, but mark nothing."""
@@ -30,8 +29,7 @@ _COLUMNS = [
 
 def run_and_list(program: TargetProgram, *, kernels: str | None, as_json: bool) -> int:
     """Run the program without marks, list its kernels and return the exit code."""
-    profile, kernel_times = Profile(kernels=_NO_KERNEL, auto=True), KernelTimes()
-    profile.gives_way = True
+    profile, kernel_times = Profile(kernels=_NO_KERNEL, auto=True, whole_program=True), KernelTimes()
     pattern = Profile(kernels=kernels).options
     with stdout_to_stderr(as_json):
         outcome = _execute_counted(program, profile, kernel_times)
@@ -62,11 +60,9 @@ def run_and_list(program: TargetProgram, *, kernels: str | None, as_json: bool) 
 def _execute_counted(program: TargetProgram, profile: Profile, kernel_times: KernelTimes) -> Outcome:
     kernel_times.start()
     profile.resume()
-    stop = import_hook.watch(lambda library, error: profile.note(library, str(error)))
     try:
         return execute(program)
     finally:
-        stop()
         profile.pause()
         kernel_times.stop()
 

@@ -18,9 +18,9 @@ from warplens.commands.shared.console import percent, stderr, table, time_ns
 from warplens.commands.shared.invocation import warplens_command
 from warplens.commands.shared.torch_tables import torch_tables
 from warplens.errors import WarplensError
+from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import CompanionReport
 from warplens.runner.program import Outcome, TargetProgram
-from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 
 FULL_COVERAGE = 0.9

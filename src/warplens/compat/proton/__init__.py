@@ -18,7 +18,7 @@ from warplens.compat.proton import mode
 from warplens.errors import UsageError
 from warplens.export import chrome, hatchet
 from warplens.files import check_writable
-from warplens.session import Profile
+from warplens.profiling.profile import Profile
 from warplens.trace.model import Trace
 
 __all__ = ["DEFAULT_PROFILE_NAME", "activate", "deactivate", "finalize", "mode", "start"]

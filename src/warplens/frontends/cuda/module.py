@@ -1,4 +1,4 @@
-"""A CUDA source compiled as it is needed: recording inside a profile, without marks outside."""
+"""A CUDA source that is compiled on demand: with marks inside a profile, without marks outside."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from warplens.record.name_table import Names, scan
 from warplens.weave.weaving import Weaving
 
 if TYPE_CHECKING:
-    from warplens.frontends.cuda.woven import Loaded, WovenBuild
+    from warplens.frontends.cuda.woven import LoadedKernel, WovenBuild
 
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
 
 calibrations: dict[tuple[str, str, str], dict[str, float]] = {}
-"""What marks cost, by device, by where their stores are (DIRECT where the compiler saw them, else as the weaver put
-them) and by what happens when a track is full; see `warplens.cuda.calibrate`."""
+"""What marks cost, by device, by store policy (DIRECT for marks that the compiler sees) and by what a full track does;
+see `warplens.cuda.calibrate`."""
 
 
-_ELSEWHERE = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
-"""Options of woven kernels. Where marks are compiled the direct way, the kernel itself chooses its recording warps and
-lanes: see wl::Kernel."""
+_WOVEN_OPTIONS = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
+"""Options that only woven kernels support. A kernel with direct marks chooses its recording warps and lanes itself: see
+wl::Kernel."""
 
 
-def wanted_by(kernel: str, front_end: str = "CUDA kernels") -> session.Profile | None:
-    """The profile that wants records of this launch, if any."""
-    profile = session.active()
-    if profile is None:
+def wanted_by(kernel: str, front_end: str = "CUDA kernels") -> session.Session | None:
+    """Return the profile that records this launch, if any."""
+    running = session.active()
+    if running is None:
         return None
-    profile.options.refuse(front_end, *_ELSEWHERE)
-    return profile if profile.wants(kernel) else None
+    running.options.refuse(front_end, *_WOVEN_OPTIONS)
+    return running if running.wants(kernel) else None
 
 
 def new_buffer(
-    profile: session.Profile,
+    running: session.Session,
     kernel: str,
     grid: Dim3,
     block: Dim3,
@@ -56,18 +56,16 @@ def new_buffer(
     names: Names | None,
     resources: Mapping[str, int] | None = None,
 ) -> int:
-    """A buffer for one launch, handed to the profile; its address is the kernel's last argument."""
+    """Allocate a buffer for one launch and hand it to the profile; its address is the kernel's last argument."""
     lib = driver()
-    if profile.device.name == "unknown":
-        profile.device = lib.device()
-    other = lib.device() if lib.device_index() != profile.device.index else None
-    options = profile.options
+    other = running.run.other_device(lib.device_index(), lib.device)
+    options = running.options
     # A track per thread is never woven, and there are many of them.
     spare = 1 if every_thread else SPARE
     sizes = plan(
         grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread, spare=spare
     )
-    here = (other or profile.device).name
+    here = (other or running.device).name
     costs = {store: cost for (name, store, full), cost in calibrations.items() if (name, full) == (here, options.full)}
     buffer = DeviceBuffer(
         lib,
@@ -82,12 +80,14 @@ def new_buffer(
         resources=resources,
         device=other,
     )
-    profile.add(buffer)
+    running.add(buffer)
     return buffer.address
 
 
 @dataclass
-class _Build:
+class _LoadedVariant:
+    """One variant of a module, loaded on the device."""
+
     handle: int
     names: Names
     kernels: list[str]
@@ -100,8 +100,8 @@ class Module:
         self._source, self.name, self.arch, self._options = source, name, arch, tuple(options)
         self._weave = woven
         self._cubins: dict[str, bytes] = {}
-        # The driver's modules belong to a context, of which each GPU has one.
-        self._builds: dict[tuple[int, str], _Build] = {}
+        # A module is loaded into a context, and each GPU has its own.
+        self._builds: dict[tuple[int, str], _LoadedVariant] = {}
         self._woven: dict[tuple[int, Weaving], WovenBuild] = {}
         self._kernels: dict[str, Kernel] = {}
 
@@ -115,7 +115,7 @@ class Module:
 
     @functools.cached_property
     def ptx(self) -> str | None:
-        """The PTX with marks for the weaver; None where marks are to be compiled the direct way."""
+        """The PTX with marks for the weaver; None if the source must be compiled with direct marks."""
         from warplens.frontends.cuda import woven
 
         if not self._weave:
@@ -123,11 +123,11 @@ class Module:
         try:
             text = compile_ptx(self._source, self.name, self.arch, self._flags(woven.FLAGS))
         except WarplensError:
-            return None  # the direct way takes what this one does not, or says what is wrong with the source
+            return None  # direct marks may compile, or else the error says what is wrong with the source
         return text if woven.weavable(text) else None
 
     def woven(self, how: Weaving) -> WovenBuild | None:
-        """The module with its marks woven in; None where that cannot be."""
+        """Return the module with its marks woven in; None if that is not possible."""
         from warplens.frontends.cuda import woven
 
         lib = driver()
@@ -136,7 +136,7 @@ class Module:
             try:
                 self._woven[key] = woven.load(lib, self.ptx, how)
             except WarplensError as problem:
-                # A driver older than NVRTC does not read its PTX, only its machine code.
+                # A driver older than NVRTC cannot load its PTX, only its machine code.
                 if "PTX" not in str(problem):
                     raise
                 self.ptx = None
@@ -149,18 +149,18 @@ class Module:
         """The names of the marks in the source, by id."""
         from warplens.frontends.cuda import woven
 
-        # Not of the cubin where it need not compile: the weaver finds its way into functions without a wl::Link.
+        # The cubin may not even compile where weaving works: the weaver needs no wl::Link to reach functions.
         return dict((scan(self.cubin()) if self.ptx is None else woven.names_in(self.ptx)).regions)
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels.setdefault(name, Kernel(self, name))
 
-    def build(self, variant: str) -> _Build:
+    def build(self, variant: str) -> _LoadedVariant:
         lib = driver()
         key = lib.context(), variant
         if key not in self._builds:
             cubin = self.cubin(variant)
-            self._builds[key] = _Build(lib.load(cubin), scan(cubin), kernel_names(cubin))
+            self._builds[key] = _LoadedVariant(lib.load(cubin), scan(cubin), kernel_names(cubin))
         return self._builds[key]
 
 
@@ -170,7 +170,7 @@ class Kernel:
     def __init__(self, module: Module, name: str) -> None:
         self._module, self.name = module, name
         self._functions: dict[tuple[int, str], tuple[int, list[int]]] = {}
-        self._woven_functions: dict[tuple[int, Weaving], Loaded | None] = {}
+        self._woven_functions: dict[tuple[int, Weaving], LoadedKernel | None] = {}
 
     def launch(
         self,
@@ -183,11 +183,11 @@ class Kernel:
     ) -> None:
         """Launch with `arguments`; the buffer is added. Nothing waits for the GPU."""
         shape = Shape(dim3(grid, "grid"), dim3(block, "block"), shared, stream_handle(stream))
-        profile, lib = session.active(), driver()
+        running, lib = session.active(), driver()
         ready = None
-        if profile is not None and profile.wants(self.name) and not self._captured(lib, profile, shape):
-            ready = None if every_thread else self._woven(lib, profile, shape)
-            ready = ready or self._direct(lib, profile, shape, every_thread)
+        if running is not None and running.wants(self.name) and not self._captured(lib, running, shape):
+            ready = None if every_thread else self._woven(lib, running, shape)
+            ready = ready or self._direct(lib, running, shape, every_thread)
         function, sizes, address = ready or (*self._function(lib, "off"), 0)
         packed = pack(self.name, (*arguments, 0), sizes)
         packed[-1] = address.to_bytes(8, "little")
@@ -195,48 +195,48 @@ class Kernel:
             lib.allow_shared(function, shared)
         lib.launch(function, shape.grid, shape.block, packed, shared, shape.stream)
 
-    def _captured(self, lib: Driver, profile: session.Profile, shape: Shape) -> bool:
-        """Whether the launch goes into a graph: no memory may be taken meanwhile, and a replay has no buffer."""
+    def _captured(self, lib: Driver, running: session.Session, shape: Shape) -> bool:
+        """Return whether a CUDA graph captures the launch: no memory can be allocated, and replays have no buffer."""
         captured = lib.is_capturing(shape.stream)
         if captured:
-            profile.note(self.name, f"runs unmarked: {CAPTURED}")
+            running.note(self.name, f"runs unmarked: {CAPTURED}")
         return captured
 
-    def _woven(self, lib: Driver, profile: session.Profile, shape: Shape) -> tuple[int, list[int], int] | None:
-        """The woven function, its parameters' sizes and its buffer; None where its marks are not woven."""
+    def _woven(self, lib: Driver, running: session.Session, shape: Shape) -> tuple[int, list[int], int] | None:
+        """Return the woven function, the sizes of its parameters and its buffer; None if its marks are not woven."""
         if self._module.ptx is None:
             return None
         from warplens.frontends.cuda import woven
 
-        profile.options.refuse("CUDA kernels", "buffer")
-        how = woven.how_for(profile.options, shape.block)
+        running.options.refuse("CUDA kernels", "buffer")
+        how = woven.how_for(running.options, shape.block)
         build = self._module.woven(how)
         if build is None:
             return None
         key = lib.context(), how
         if key not in self._woven_functions:
             symbol = find_kernel(self.name, list(build.woven.entries))
-            self._woven_functions[key] = woven.loaded(lib, build, self.name, symbol) if symbol else None
+            self._woven_functions[key] = woven.find_loaded(lib, build, self.name, symbol) if symbol else None
         kernel = self._woven_functions[key]
         if kernel is None:
             return None
-        return kernel.function, kernel.sizes, woven.lend(profile, build, how, kernel, shape)
+        return kernel.function, kernel.sizes, woven.lend(running, build, how, kernel, shape)
 
     def _direct(
-        self, lib: Driver, profile: session.Profile, shape: Shape, every_thread: bool
+        self, lib: Driver, running: session.Session, shape: Shape, every_thread: bool
     ) -> tuple[int, list[int], int]:
-        """The same of a function whose marks the compiler saw."""
-        profile.options.refuse("CUDA kernels", *_ELSEWHERE)
-        function, sizes = self._function(lib, profile.options.full)
+        """Return the same for the function with direct marks."""
+        running.options.refuse("CUDA kernels", *_WOVEN_OPTIONS)
+        function, sizes = self._function(lib, running.options.full)
         taken = lib.resources(function)
         address = new_buffer(
-            profile,
+            running,
             self.name,
             shape.grid,
             shape.block,
             every_thread=every_thread,
             stream=shape.stream,
-            names=self._module.build(profile.options.full).names,
+            names=self._module.build(running.options.full).names,
             resources=taken | {"shared_bytes": taken["shared_bytes"] + shape.shared},
         )
         return function, sizes, address
@@ -260,13 +260,13 @@ class Kernel:
 
 
 def kernel_names(cubin: bytes) -> list[str]:
-    """The symbols of a cubin's kernels: each has its own text section."""
+    """Return the symbols of a cubin's kernels: each has its own text section."""
     found = re.findall(rb"\0\.text\.([A-Za-z0-9_$]+)\0", cubin.replace(b"\0", b"\0\0"))
     return sorted({name.decode() for name in found})
 
 
 def find_kernel(name: str, symbols: Sequence[str]) -> str | None:
-    """The symbol called `name`, or the one C++ kernel of that unqualified name."""
+    """Return the symbol called `name`, or the only C++ kernel of that unqualified name."""
     if name in symbols:
         return name
     matches = [symbol for symbol in symbols if plain_name(symbol) == name]

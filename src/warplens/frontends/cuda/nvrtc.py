@@ -1,4 +1,4 @@
-"""CUDA source to cubin with NVRTC."""
+"""Compile CUDA source to a cubin or to PTX with NVRTC."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _MISTAKES = {
     "k(prof);`; a function that is not inlined takes a wl::Link& and begins with `wl::Callee here(link);` (see "
     "warplens_device.h)",
 }
-"""What it means when ptxas complains of a register of warplens_ptx.h: that it is there twice, or not at all."""
+"""What a complaint of ptxas about a register of warplens_ptx.h means: it is declared twice, or not at all."""
 
 
 def compile_cubin(source: str, name: str, arch: str, options: Sequence[str]) -> bytes:
-    """The cubin of `source` for `arch` (like "sm_90a"); a compile error is raised with the compiler's own words."""
+    """Compile `source` for `arch` (like "sm_90a"); a compile error is raised with the compiler's own message."""
     return _compile(source, name, arch, options, "CUBIN")
 
 
 def compile_ptx(source: str, name: str, arch: str, options: Sequence[str]) -> str:
-    """The PTX of `source` for `arch`."""
+    """Compile `source` to PTX for `arch`."""
     virtual = arch.replace("sm_", "compute_")
     return _compile(source, name, virtual, options, "PTX").rstrip(b"\0").decode()
 
@@ -52,7 +52,7 @@ def _compile(source: str, name: str, arch: str, options: Sequence[str], kind: st
 
 
 def cuda_includes() -> list[str]:
-    """Options that name the folders of the CUDA headers, if a toolkit is found; kernels that include none need none."""
+    """Return the options that name the folders of the CUDA headers; none if no toolkit is found."""
     try:
         from cuda.pathfinder import find_nvidia_header_directory
     except ImportError:
@@ -60,7 +60,7 @@ def cuda_includes() -> list[str]:
     found = find_nvidia_header_directory("cudart")
     if not found:
         return []
-    # From CUDA 13 on, what <cooperative_groups.h> and <cuda/barrier> include lies in a folder of its own.
+    # Since CUDA 13, the headers that <cooperative_groups.h> and <cuda/barrier> include are in a separate folder.
     folders = [Path(found), Path(found) / "cccl"]
     return [f"--include-path={folder}" for folder in folders if folder.is_dir()]
 

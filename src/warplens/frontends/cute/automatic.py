@@ -19,22 +19,18 @@ from warplens.driver.libcuda import driver
 from warplens.frontends.cuda_bindings import Arguments
 from warplens.frontends.cute.host_code import Host, Launch, shape_of
 from warplens.frontends.cute.requirement import require_cute
-from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.interceptor import Kernel, Launches
+from warplens.frontends.intercept.frontend import intercepted
+from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.intercept.woven_module import Unavailable
 from warplens.ptx.symbols import plain_name, remember
 from warplens.ptx.tree import parse
+from warplens.session import Session
 
 _HAND_MARK = "wl_lead"
 """The register that every kernel with `wlc.kernel` declares."""
 _FAILED = 999
 """cudaErrorUnknown: what the host code hears of a launch that failed here; the reason is raised in its place."""
-
-
-def attach() -> None:
-    require_cute()
-    frontend.attach("cutlass", lambda launches: Cute(launches).install())
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class _Program:
 class Cute:
     """Follows functions of the DSL from their compilation to the kernels that they launch."""
 
-    def __init__(self, launches: Launches) -> None:
+    def __init__(self, launches: Interceptor) -> None:
         self.launches, self.running = launches, True
         self.folder = Path(tempfile.mkdtemp(prefix="warplens-cute-"))
         self._programs: WeakKeyDictionary[Any, _Program] = WeakKeyDictionary()
@@ -176,7 +172,7 @@ class Cute:
             symbol, function, shape = lib.name_of(kernel, "Kernel"), lib.kernel_function(kernel), shape_of(config)
             found = None
             if text is None or not _has_hand_marks(text, symbol):
-                known = Kernel(symbol, function, functools.partial(_ptx, text), text)
+                known = PlainKernel(symbol, function, functools.partial(_ptx, text), text)
                 found = self.launches.twin(known, shape)
             status = 0
             if found is None:
@@ -240,3 +236,9 @@ def _takes_buffer(exe_args: list[Any]) -> bool:
     """Whether a `wlc.buffer` is among the arguments of a function."""
     buffers = sys.modules.get("warplens.frontends.cute.buffer_argument")
     return buffers is not None and any(getattr(one, "value", one) in buffers.live for one in exe_args)
+
+
+def start(running: Session) -> Callable[[], None] | None:
+    """Called when a profile starts; returns a function that removes the hooks."""
+    require_cute()
+    return intercepted("cutlass", lambda launches: Cute(launches).install())(running)

@@ -54,20 +54,19 @@ class Buffer:
 
     def open(self) -> tuple[int, int]:
         """Memory for the launch that comes next, as the address and the sizes a kernel takes; 0 outside a profile."""
-        profile = wanted_by(self.kernel or "kernel", "CuTe kernels")
-        if profile is None:
+        running = wanted_by(self.kernel or "kernel", "CuTe kernels")
+        if running is None:
             return 0, 0
         own = driver().stream() if self._stream is None else None
         handle = own if own is not None else stream_handle(self._stream)
         if self._last is not None:
             # One tensor for many launches: what the last one left is brought home before it is cleared.
             self._last.keep()
-        if profile.device.name == "unknown":
-            profile.device = driver().device()
-        wish = self.records_per_warp if self.records_per_warp is not None else profile.options.records_per_warp
-        plan = plan_for(self.shape, wish, profile.options.full, self.tensor)
-        made = CuteBuffer(driver(), self.kernel or "kernel", self.shape, plan, profile, handle, self.tensor)
-        profile.add(made)
+        running.run.other_device(driver().device_index(), driver().device)
+        wish = self.records_per_warp if self.records_per_warp is not None else running.options.records_per_warp
+        plan = plan_for(self.shape, wish, running.options.full, self.tensor)
+        made = CuteBuffer(driver(), self.kernel or "kernel", self.shape, plan, running, handle, self.tensor)
+        running.add(made)
         if self.tensor is not None:
             self._last = made
         if own is not None:

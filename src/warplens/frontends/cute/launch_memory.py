@@ -11,7 +11,7 @@ from warplens.launch.direct import DeviceBuffer
 from warplens.record.capture import Dim3, Launch
 from warplens.record.launch_buffer import DEFAULT_BYTES, Plan, plan
 from warplens.record.layout import MAX_SLOTS, track_stride
-from warplens.session import Profile
+from warplens.session import Session
 
 DEFAULT_RECORDS = 512
 """Slots per warp where the shape of the launch is not known."""
@@ -80,11 +80,11 @@ class CuteBuffer(DeviceBuffer):
         kernel: str,
         shape: tuple[Dim3, Dim3] | None,
         sizes: Plan,
-        profile: Profile,
+        running: Session,
         stream: int,
         tensor: Any = None,
     ) -> None:
-        self._asked = profile.options.full
+        self._asked = running.options.full
         self._kept: Launch | None = None
         memory = int(tensor.__cuda_array_interface__["data"][0]) if tensor is not None else 0
         grid, block = shape or ((1, 1, 1), (1, 1, 1))

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
-from warplens import session
-from warplens.frontends.intercept.interceptor import Launches
-from warplens.session import Profile
+from warplens.frontends.intercept.interceptor import Interceptor
+from warplens.session import Session, StartFrontEnd
 
-Install = Callable[[Launches], list[Callable[[], None]]]
-"""Puts a library's hooks in place and gives what takes each of them away again."""
-
-_attached: dict[str, Callable[[Profile], Callable[[], None] | None]] = {}
+Install: TypeAlias = Callable[[Interceptor], list[Callable[[], None]]]
+"""Put the hooks of a library in place; return a function for each that removes it."""
 
 
-def attach(library: str, install: Install) -> None:
-    """Let profiles with automatic marks reach `library`; joins one that already runs."""
-    if library in _attached:
-        return
+def intercepted(library: str, install: Install) -> StartFrontEnd:
+    """The `start` of a front end that intercepts the launches of `library` where automatic marks are asked for."""
 
-    def start(profile: Profile) -> Callable[[], None] | None:
-        if not profile.options.marks:
+    def start(running: Session) -> Callable[[], None] | None:
+        options = running.options
+        if not options.marks:
             return None
-        if profile.options.buffer != "global":
-            profile.note(library, f"its kernels run unmarked: buffer={profile.options.buffer!r} is for Triton kernels")
+        if options.buffer != "global":
+            running.note(library, f"its kernels run unmarked: buffer={options.buffer!r} is for Triton kernels")
             return None
         try:
-            undo = install(Launches(profile))
+            undo = install(Interceptor(running))
         except (ImportError, AttributeError) as error:
-            # Interception leans on names that a library does not promise: the program must run without them.
-            profile.note(library, f"its kernels run unmarked: warplens does not know this version of it ({error})")
+            # Interception relies on names that a library does not promise: the program must run without them.
+            running.note(library, f"its kernels run unmarked: warplens does not know this version of it ({error})")
             return None
 
         def stop() -> None:
@@ -38,5 +35,4 @@ def attach(library: str, install: Install) -> None:
 
         return stop
 
-    _attached[library] = start
-    session.attach(start)
+    return start

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from warplens import session
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import CAPTURED, driver
+from warplens.driver.limits import SM_LIMITS, find_limits
+from warplens.driver.occupancy import registers_for_warps
 from warplens.errors import WarplensError
-from warplens.frontends.intercept.woven_module import Harmful, Twin, Unavailable, twin_of
-from warplens.launch.buffers import Buffers
-from warplens.launch.memory import DriverMemory
-from warplens.launch.recording import weaving
-from warplens.launch.timing import Timings
+from warplens.frontends.intercept.woven_module import Twin, Unavailable, twin_of
+from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
-from warplens.session import Profile
-from warplens.weave.fit.registers import allowance
-from warplens.weave.weaving import Weaving
-
-REGISTERS = 1 << 16
-"""Of an SM; every GPU since Kepler has as many."""
+from warplens.session import Session
+from warplens.weave.fit.candidates import Candidate, intercepted_candidates
+from warplens.weave.fit.harm import Guard
+from warplens.weave.fit.register_limit import allowance
+from warplens.weave.fit.resources import Resources
+from warplens.weave.fit.search import Attempt, search, tighten
 
 
 @dataclass(frozen=True)
-class Kernel:
+class PlainKernel:
     """A plain kernel about to be launched: its symbol, its function in the current context, and how to get its PTX
     (or an `Unavailable` that says why it cannot be had)."""
 
@@ -38,23 +36,22 @@ class Kernel:
     """What it was loaded from, where its module may go before the profile ends: handles are given out again then."""
 
 
-class Launches(Buffers):
-    """The woven launches of one profile, for libraries that launch by the driver."""
+class Interceptor:
+    """The woven launches of one session, for libraries that launch by the driver."""
 
-    def __init__(self, profile: Profile) -> None:
-        super().__init__(profile, DriverMemory())
+    def __init__(self, running: Session) -> None:
+        self.session = running
         self._texts: dict[tuple[int, Hashable], str | Unavailable] = {}
         self._chosen: dict[Hashable, Twin | Unavailable] = {}
-        self._how = weaving(profile.options)
-        self.timings = Timings.of(profile)
+        self._how = weaving(running.options)
 
-    def twin(self, kernel: Kernel, shape: Shape) -> tuple[Twin, int] | None:
+    def twin(self, kernel: PlainKernel, shape: Shape) -> tuple[Twin, int] | None:
         """The twin to launch and the last argument to launch it with; None where the plain kernel runs."""
-        if session.active() is not self.profile:
+        if session.active() is not self.session:
             return None  # somebody kept our function in a place that the profile's end does not reach
         name = plain_name(kernel.symbol)
-        self.profile.saw(name)
-        if not self.profile.options.wants_kernel(name):
+        self.session.saw(name)
+        if not self.session.options.wants_kernel(name):
             return None
         try:
             twin = self._find(kernel, shape)
@@ -62,35 +59,35 @@ class Launches(Buffers):
             self._unmarked(name, reason)
             return None
         form = (shape.grid, shape.block, shape.shared)
-        if not self.profile.wants(name):
-            if self.profile.finished(name):
-                self.timings.begin(name, form, shape.stream, marked=False)
+        if not self.session.wants(name):
+            if self.session.finished(name):
+                self.session.timings.begin(name, form, shape.stream, marked=False)
             return None
         self._tell(name, twin)
         for constant in twin.constants:
             driver().share_constant(constant, kernel.function, twin.library, shape.stream)
-        pointer = self.lend(self._woven(name, twin, shape), shape.grid, shape.stream)
+        pointer = self.session.buffers.lend(self._woven(name, twin, shape), shape.grid, shape.stream)
         if not pointer:
             return None
-        self.timings.begin(name, form, shape.stream, marked=True)
+        self.session.timings.begin(name, form, shape.stream, marked=True)
         return twin, pointer
 
     def launched(self) -> None:
         """To be called when the launch that `twin` was asked about has been made."""
-        self.timings.end()
+        self.session.timings.end()
 
     def refuse(self, name: str, reason: Unavailable) -> None:
         """Count a launch of a kernel that is out of reach, and say why."""
-        self.profile.saw(name)
-        if self.profile.options.wants_kernel(name):
+        self.session.saw(name)
+        if self.session.options.wants_kernel(name):
             self._unmarked(name, reason)
 
     def _unmarked(self, name: str, reason: Unavailable) -> None:
-        if self.profile.options.strict:
+        if self.session.options.strict:
             raise WarplensError(f"{name}: {reason}; strict=True allows no unmarked kernel") from None
-        self.profile.note(name, f"runs unmarked: {reason}")
+        self.session.note(name, f"runs unmarked: {reason}")
 
-    def _find(self, kernel: Kernel, shape: Shape) -> Twin:
+    def _find(self, kernel: PlainKernel, shape: Shape) -> Twin:
         lib = driver()
         if lib.is_capturing(shape.stream):
             raise Unavailable(CAPTURED)
@@ -107,65 +104,42 @@ class Launches(Buffers):
         lib.copy_settings(kernel.function, chosen.function)
         return chosen
 
-    def _choose(self, kernel: Kernel, threads: int, aligned: bool, shared: int) -> Twin:
-        """The first weaving that takes no more room than the plain kernel does; each one takes less than the last.
-        In few more registers than the plain kernel, where that does not make it spill. Fewer blocks on an SM, which
-        `least_occupancy` may allow, only where none of them does without."""
-        lib, auto = driver(), self.profile.options.marks
-        blocks = lib.active_blocks(kernel.function, threads, shared)
-        lean = replace(self._how, keep=0, store="late" if self._how.store == "auto" else self._how.store)
-        room = min(REGISTERS // max(blocks * -(-threads // 32) * 32, 1) // 8 * 8, 255)
-        ways = [(self._how, 0), (lean, 0), (lean, room)]
-        if self._how.store == "auto":
-            # One word and one clock for all marks; those of single stores wait in registers through a loop, two each.
-            spread = replace(lean, store="spread", aligned=aligned)
-            ways += [(spread, 0), (spread, room)]
-        refused: Harmful | None = None
-        smaller: tuple[Weaving, Twin] | None = None
+    def _choose(self, kernel: PlainKernel, threads: int, aligned: bool, shared: int) -> Twin:
+        """Return the twin woven in the first way that does no harm, in few more registers than the plain kernel if that
+        costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort."""
+        lib, options = driver(), self.session.options
 
-        def make(how: Weaving, registers: int) -> Twin:
-            twin = twin_of(self._text(kernel), kernel.symbol, auto, how, lib.device_index(), registers)
+        def resources(function: int) -> Resources:
+            return Resources.from_driver(lib.resources(function), lib.active_blocks(function, threads, shared))
+
+        def attempt(candidate: Candidate) -> tuple[Twin, Resources]:
+            how, registers = candidate.how, candidate.registers
+            twin = twin_of(self._text(kernel), kernel.symbol, options.marks, how, lib.device_index(), registers)
             lib.copy_settings(kernel.function, twin.function)
-            self._check(kernel, twin, threads, shared, blocks)
-            return twin
+            return twin, resources(twin.function)
 
-        def tightened(how: Weaving, twin: Twin) -> Twin:
-            most = allowance(lib.resources(kernel.function)["registers"])
-            if lib.resources(twin.function)["registers"] > most:
-                with suppress(Unavailable):
-                    return make(how, most)
-            return twin
+        plain = resources(kernel.function)
+        guard = Guard(lambda: plain, required=options.least_occupancy)
+        limits = find_limits(lib.device().capability) or SM_LIMITS["9.0"]
+        limit = registers_for_warps(limits, plain.blocks * -(-threads // 32))
+        chosen = search(intercepted_candidates(self._how, limit, aligned=aligned), attempt, guard)
+        if chosen.harm and chosen.harm.refused:
+            raise Unavailable(chosen.harm.words)
+        if chosen.candidate.registers and not chosen.harm:
+            return chosen.build
 
-        for how, registers in ways:
+        def limited(registers: int) -> Attempt[Twin] | None:
+            candidate = Candidate(chosen.candidate.how, registers)
             try:
-                twin = make(how, registers)
-            except Harmful as reason:
-                refused = refused or reason
-                continue
-            if lib.active_blocks(twin.function, threads, shared) >= blocks:
-                return twin if registers else tightened(how, twin)
-            smaller = smaller or (how, twin)
-        if smaller is not None:
-            return tightened(*smaller)
-        assert refused is not None
-        raise refused
+                made = Attempt(candidate, *attempt(candidate))
+            except Unavailable:
+                return None
+            harm = guard.harm(made.resources)
+            return None if harm and harm.refused else made
 
-    def _check(self, kernel: Kernel, twin: Twin, threads: int, shared: int, blocks: int) -> None:
-        """Refuse a twin that needs local memory or room on the SM that the plain kernel does not."""
-        lib = driver()
-        plain, marked = lib.resources(kernel.function), lib.resources(twin.function)
-        spilled = marked["local_bytes"] - plain["local_bytes"]
-        if spilled > 0:
-            raise Harmful(f"with marks it spills registers ({spilled} bytes of local memory more per thread)")
-        after = lib.active_blocks(twin.function, threads, shared)
-        if after < blocks * self.profile.options.least_occupancy:
-            raise Harmful(
-                f"with marks it takes {marked['registers']} registers instead of {plain['registers']}, and an SM would "
-                f"hold {after} blocks of it instead of {blocks} "
-                f"(least_occupancy={math.floor(100 * after / blocks) / 100} allows it)"
-            )
+        return tighten(chosen, plain, limited, allowance(plain.registers)).build
 
-    def _text(self, kernel: Kernel) -> str:
+    def _text(self, kernel: PlainKernel) -> str:
         """The PTX, asked for once: a library may compile anew to give it."""
         key = (kernel.function, kernel.code)
         known = self._texts.get(key)
@@ -183,26 +157,22 @@ class Launches(Buffers):
         """What the rules left out, and where there is code."""
         marked, symbol = twin.marked, twin.symbol
         if left_out := marked.left_out.get(symbol):
-            self.profile.note(
+            self.session.note(
                 name, f"{left_out} more places could be marked; most_marks={left_out + len(marked.sites[symbol])} does"
             )
-        self.profile.coverage.add(marked.matched(symbol), marked.lines.get(symbol, {}))
+        self.session.run.coverage.add(marked.matched(symbol), marked.lines.get(symbol, {}))
 
     def _woven(self, name: str, twin: Twin, shape: Shape) -> WovenKernel:
         woven, resources = twin.woven, driver().resources(twin.function)
-        threads = woven.threads.get(twin.symbol, math.prod(shape.block))
         places = {site.region: site.location for site in twin.marked.sites[twin.symbol] if site.location}
         known = {number: places[region] for number, region in woven.regions.items() if region in places}
-        return WovenKernel(
-            name,
-            -(-threads // 32),
-            1,
-            woven.regions,
-            {**woven.locations, **known},
-            woven.slack,
-            woven.full,
-            woven.stores[twin.symbol],
-            self._how.select,
+        return WovenKernel.of(
+            woven,
+            twin.symbol,
+            threads=math.prod(shape.block),
+            name=name,
+            locations={**woven.locations, **known},
+            select=self._how.select,
             resources={
                 "registers": resources["registers"],
                 "shared_bytes_kernel": resources["shared_bytes"] + shape.shared,

@@ -1,4 +1,4 @@
-"""The woven twin of a kernel: its PTX marked by the rules, woven, and loaded beside the plain one."""
+"""The woven twin of a kernel: its PTX with automatic marks, woven and loaded beside the plain kernel."""
 
 from __future__ import annotations
 
@@ -13,26 +13,22 @@ from warplens.errors import WarplensError
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Declaration, Module, parse
 from warplens.weave.calls import with_parameter
-from warplens.weave.fit.registers import limit, limitable
+from warplens.weave.fit.register_limit import limit, limitable
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import ParamBuffer, Weaving
 
-_HARMLESS = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_|^wl_names_")
-"""Module variables that nobody writes: string literals, names of marks, and numba's environment, which device
-code does not read."""
+_NEVER_WRITTEN = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_|^wl_names_")
+"""Module variables that no kernel writes: string literals, names of marks, and numba's environment, which device code
+does not read."""
 
 
 class Unavailable(WarplensError):
     """A kernel that runs unmarked; the text says why."""
 
 
-class Harmful(Unavailable):
-    """A twin that would run worse than its kernel for another reason than its marks."""
-
-
 @dataclass(frozen=True)
 class Twin:
-    """A loaded woven kernel: `kernel` for those who launch by library, `function` for those who launch by context."""
+    """A loaded woven kernel, with both handles that libraries launch by: `kernel` and `function`."""
 
     symbol: str
     woven: Woven
@@ -44,20 +40,20 @@ class Twin:
 
 
 def source_name(text: str, name: str) -> str:
-    """PTX whose own source file, which a library made up or left out, is called `name`."""
+    """Name the PTX's own source file, for which a library made up a name or gave none."""
     return re.sub(r'(\.file\s+\d+\s+")[^"]*?(?:default_program|\.cubin\.cu|<unnamed>)(")', rf"\g<1>{name}\g<2>", text)
 
 
 def constants_of(module: Module) -> tuple[str, ...]:
-    """The constants of a module, which its twin gets copies of. Variables that a kernel may write cannot be copied:
-    what the program keeps in them would go astray."""
+    """Return the names of a module's constants, which its twin gets copies of. Variables that a kernel may write cannot
+    be copied: the program would not see what the twin writes."""
     found = []
     for item in module.items:
         if isinstance(item, Declaration) and item.space in ("global", "const", "tex"):
             for variable in item.variables:
                 if item.space == "const":
                     found.append(variable.name)
-                elif not _HARMLESS.search(variable.name):
+                elif not _NEVER_WRITTEN.search(variable.name):
                     raise Unavailable(
                         f"its module keeps the variable {variable.name}, which a marked copy of it would not share"
                     )
@@ -67,8 +63,8 @@ def constants_of(module: Module) -> tuple[str, ...]:
 def marked_text(
     text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0
 ) -> tuple[Woven, Marked, tuple[str, ...]]:
-    """The woven text of one kernel, which takes its buffer as one more parameter, and its module's constants.
-    `registers` is the most that a thread may take, 0 for what the kernel itself says."""
+    """Mark and weave one kernel, which takes its buffer as an additional parameter; also return its module's constants.
+    `registers` is the most that a thread may take, 0 for no limit besides the kernel's own."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
@@ -86,7 +82,7 @@ def marked_text(
 
 @functools.lru_cache(maxsize=256)
 def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0) -> Twin:
-    """Make and load the twin; each device has its own."""
+    """Weave and load the twin of a kernel; each device has its own."""
     try:
         woven, marked, constants = marked_text(text, symbol, auto, how, registers)
     except WeaveError as error:

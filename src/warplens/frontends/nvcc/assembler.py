@@ -1,74 +1,60 @@
-"""ptxas as nvcc calls it, on text that nvcc has not seen."""
+"""Run ptxas as nvcc runs it, on text that nvcc has not seen."""
 
 from __future__ import annotations
 
-import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from warplens.errors import WarplensError
-from warplens.frontends.nvcc.dryrun import Step, write
-from warplens.weave.fit.module_fit import Taken
-
-_VERBOSE = ("-v", "--verbose")
-_TAKEN = re.compile(
-    r"Function properties for (?P<name>\S+)\n.* (?P<spilled>\d+) bytes spill stores.*\n"
-    r".*Used (?P<registers>\d+) registers"
-)
-_INFO = re.compile(r"^ptxas info +: (?!\(C\d+\)).*\n(?:    .*\n)*", re.M)
-"""What -v adds; numbered advice, such as that wgmma is serialized, ptxas gives without it."""
-_NEVER = 1 << 30
+from warplens.frontends.nvcc.dryrun import VERBOSE, Step, write
+from warplens.weave.fit.ptxas_output import read_kernels, without_verbose
+from warplens.weave.fit.resources import UNUSABLE, Resources
 
 
-class Refused(WarplensError):
-    """ptxas does not take the text."""
+class PtxasRejected(WarplensError):
+    """ptxas rejects the woven text."""
 
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code, and what ptxas said of it; no file where ptxas could not make it."""
+    """Machine code, and what ptxas printed; there is no file if ptxas failed."""
 
     path: Path
     log: str
 
 
 @dataclass
-class Ptxas:
-    """One step of nvcc's as what assembles a module: the same options for any text."""
+class NvccPtxas:
+    """The ptxas step of one nvcc run, with the same options for any text."""
 
     step: Step
     source: str
     folder: Path
-    made: int = 0
+    runs: int = 0
 
     def assemble(self, text: str) -> Cubin:
-        """The first text must do; of others that do not it is enough to know that they are not to be used."""
-        self.made += 1
-        path = self.folder / f"warplens-{self.made}.ptx"
+        """Assemble `text`. The first text must assemble; of a later one it is enough to know that it is unusable."""
+        self.runs += 1
+        path = self.folder / f"warplens-{self.runs}.ptx"
         write(path, text)
         cubin = path.with_suffix(".cubin")
         swap = {self.source: str(path), self.step.output: str(cubin)}
         words = [swap.get(word, word) for word in self.step.words]
         done = subprocess.run([*words, "-v"], env=self.step.environment, capture_output=True, text=True)
         path.unlink()
-        if done.returncode and self.made == 1:
-            raise Refused(done.stderr)
+        if done.returncode and self.runs == 1:
+            raise PtxasRejected(done.stderr)
         return Cubin(cubin, done.stdout + done.stderr)
 
-    def taken(self, build: Cubin, kernels: Mapping[str, int]) -> Taken:
-        found = {match["name"]: match for match in _TAKEN.finditer(build.log)}
-        unknown = {"registers": _NEVER, "spilled": _NEVER}
-        taken = {name: found.get(name, unknown) for name in kernels}
-        return {
-            name: {"registers": int(one["registers"]), "local_bytes": int(one["spilled"])}
-            for name, one in taken.items()
-        }
+    def resources(self, build: Cubin, kernels: Collection[str]) -> Mapping[str, Resources]:
+        found = read_kernels(build.log)
+        return {name: found.get(name, UNUSABLE) for name in kernels}
 
-    def drop(self, build: Cubin) -> None:
+    def discard(self, build: Cubin) -> None:
         build.path.unlink(missing_ok=True)
 
-    def said(self, build: Cubin) -> str:
-        """What ptxas says of it without -v, or with, if nvcc was asked for that."""
-        return build.log if set(_VERBOSE) & set(self.step.words) else _INFO.sub("", build.log)
+    def printed(self, build: Cubin) -> str:
+        """Return what ptxas would have printed for nvcc: its verbose lines only if nvcc was asked for them."""
+        return build.log if set(VERBOSE) & set(self.step.words) else without_verbose(build.log)

@@ -1,4 +1,7 @@
-"""The rules for make that nvcc writes while it compiles (-MD). Its own filter is no command, so nvcc is asked apart."""
+"""Rules for make that nvcc writes while it compiles (-MD).
+
+nvcc filters them in a step of its own that is no command, so `warplens nvcc` asks nvcc for them in a separate call.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ _RULE = ("-MF", "--dependency-output")
 _TARGET = ("-MT", "--dependency-target-name")
 
 
-def asked_apart(arguments: Sequence[str]) -> list[str]:
-    """Arguments with which nvcc prints the rules alone; empty where `arguments` do not ask for any."""
+def rule_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with which nvcc prints only the rules; empty if `arguments` do not ask for any."""
     kept: list[str] = []
     output = ""
     words = iter(arguments)
@@ -40,11 +43,11 @@ def asked_apart(arguments: Sequence[str]) -> list[str]:
     return kept if named or not output else [*kept, "-MT", output]
 
 
-def split(printed: str) -> list[str]:
-    """The rule of each source, with the empty ones of its headers (-MP)."""
+def split_rules(printed: str) -> list[str]:
+    """Return the rule of each source, with the empty rules of its headers (-MP)."""
     return [rule for rule in re.split(r"^(?=\S.* : )", printed, flags=re.M) if rule]
 
 
 def rule_file(step: Step) -> str:
-    """Where nvcc's filter writes to."""
+    """Return the file that nvcc's filter writes to."""
     return step.line.removeprefix(FILTER).strip().removeprefix(">").strip()

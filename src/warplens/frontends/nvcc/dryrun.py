@@ -1,4 +1,4 @@
-"""What nvcc would do, from its own `--dryrun`: the environment of its steps, and the steps as lines for a shell."""
+"""The steps of an nvcc run, from its own `--dryrun`: their environment, and each step as a line for the shell."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from warplens.errors import WarplensError
 from warplens.record.c_header import INCLUDE
 
 WOVEN = "WARPLENS_WOVEN=1"
+VERBOSE = ("-v", "--verbose")
 _SHOWN = "#$ "
 _ASKED = "WARPLENS_NVCC_ASKED"
-"""The $NVCC that is at work already: a script of that name may call `warplens nvcc`, which must not call it again."""
+"""Holds the $NVCC that is already running: a script may call `warplens nvcc`, which must not call the script again."""
 _DEFINED = re.compile(rf'\s-D\s*"?{WOVEN}"?')
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)")
 FILTER = "-- Filter Dependencies --"
-"""A step of nvcc's own, which is no command; see dependencies.py."""
+"""A step that nvcc runs itself and that is no command; see dependencies.py."""
 _IGNORED = re.compile(r"(?:-t|--threads)(?:=?(?P<count>\d+))?|-objtemp|--objdir-as-tempdir")
-"""Options that only say in what order nvcc works, or where it keeps what it deletes again."""
+"""Options that only affect the order of nvcc's steps, or where its temporary files are."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command of nvcc's."""
+    """One command that nvcc runs."""
 
     line: str
     environment: Mapping[str, str]
@@ -48,7 +49,7 @@ class Step:
         return words[words.index("-o") + 1] if "-o" in words[:-1] else ""
 
     def direct(self) -> Step:
-        """The same, with marks that the compiler sees."""
+        """Return the same step with marks that the compiler sees."""
         return Step(_DEFINED.sub("", self.line), self.environment)
 
     def run(self) -> int:
@@ -58,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """All of them, what nvcc had to say before, and the lines as `nvcc -v` shows them."""
+    """All steps of a run, what nvcc printed before them, and its variables as `nvcc -v` shows them."""
 
     steps: list[Step] = field(default_factory=list)
     remarks: str = ""
@@ -66,19 +67,19 @@ class Steps:
 
     @property
     def compiles(self) -> bool:
-        """Whether device code is compiled at all."""
+        """Whether any device code is compiled."""
         return any(step.tool == "cicc" for step in self.steps)
 
     @property
     def filters(self) -> bool:
-        """Whether a rule for make is written on the way."""
+        """Whether a step writes a rule for make."""
         return any(step.line.startswith(FILTER) for step in self.steps)
 
 
-def planned(nvcc: str, arguments: Sequence[str], folder: Path) -> Steps | None:
-    """The steps of a compilation whose temporary files go to `folder`; None where nvcc refuses the arguments."""
+def plan_steps(nvcc: str, arguments: Sequence[str], folder: Path) -> Steps | None:
+    """Return the steps of a compilation whose temporary files go to `folder`; None if nvcc rejects the arguments."""
     base = {**os.environ, "TMPDIR": str(folder)}
-    command = [nvcc, "--dryrun", *_in_order(arguments), f"-D{WOVEN}", f"-I{INCLUDE}"]
+    command = [nvcc, "--dryrun", *_sequential(arguments), f"-D{WOVEN}", f"-I{INCLUDE}"]
     done = subprocess.run(command, env=base, capture_output=True, text=True)
     if done.returncode or done.stdout:
         return None
@@ -100,7 +101,7 @@ def planned(nvcc: str, arguments: Sequence[str], folder: Path) -> Steps | None:
 
 
 def read(path: Path) -> str:
-    """A file as text, whatever its bytes are."""
+    """Read a file as text, whatever its bytes are."""
     return path.read_text(encoding="utf-8", errors="surrogateescape")
 
 
@@ -109,7 +110,7 @@ def write(path: Path, text: str) -> None:
 
 
 def find_nvcc(named: str | None = None) -> str:
-    """The nvcc to use: the one that is named, else $NVCC, else the one on PATH or in the usual folders."""
+    """Return the nvcc to use: the one named, else $NVCC, else the one on PATH or in the usual folders."""
     asked = os.environ.get("NVCC", "")
     if named is None and asked and "warplens" not in asked and os.environ.get(_ASKED) != asked:
         named = os.environ[_ASKED] = asked
@@ -130,8 +131,8 @@ def find_nvcc(named: str | None = None) -> str:
     return found
 
 
-def _in_order(arguments: Sequence[str]) -> list[str]:
-    """The arguments without what would make the steps overlap or their files stay."""
+def _sequential(arguments: Sequence[str]) -> list[str]:
+    """Drop the arguments that make steps run in parallel or keep their temporary files."""
     kept, skip = [], False
     for word in arguments:
         ignored = _IGNORED.fullmatch(word)

@@ -1,7 +1,7 @@
-"""nvcc's steps, one by one: PTX is woven when the compiler has written it, before anything reads it.
+"""Run nvcc's steps one by one, and weave the PTX after the compiler wrote it and before anything reads it.
 
-What cannot be woven is preprocessed and compiled once more with marks that the compiler sees. The host's half of a
-source is the same for both, so nothing else has to be done again.
+A source that cannot be woven is preprocessed and compiled once more with marks that the compiler sees. The host's half
+of a source is the same for both, so no other step has to be repeated.
 """
 
 from __future__ import annotations
@@ -17,78 +17,89 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warplens.errors import WarplensError
-from warplens.frontends.nvcc.assembler import Ptxas, Refused
-from warplens.frontends.nvcc.dependencies import asked_apart, rule_file, split
-from warplens.frontends.nvcc.dryrun import FILTER, WOVEN, Step, Steps, planned, read, write
+from warplens.frontends.nvcc.assembler import NvccPtxas, PtxasRejected
+from warplens.frontends.nvcc.dependencies import rule_arguments, rule_file, split_rules
+from warplens.frontends.nvcc.dryrun import FILTER, VERBOSE, WOVEN, Step, Steps, plan_steps, read, write
 from warplens.ptx.syntax import WeaveError
-from warplens.ptx.tree import parse
+from warplens.ptx.tree import Module, parse
 from warplens.record.c_header import INCLUDE
 from warplens.weave.direct_only import why_direct
-from warplens.weave.fit.module_fit import fitted
+from warplens.weave.fit.module_fit import fit_module
 from warplens.weave.stores.launch_tracks import opened
-from warplens.weave.weaver import weave
+from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import LaunchBuffer, Weaving
 
-_VERBOSE = ("-v", "--verbose")
-_ASKS = ("--dryrun", "-dryrun")
-_ITSELF = {
+_DRY_RUN = ("--dryrun", "-dryrun")
+_ONLY_NVCC = {
     "-": "the source is read from a pipe",
     "-time": "nvcc times its steps",
     "--time": "nvcc times its steps",
     "-fdevice-time-trace": "nvcc times its steps",
     "--fdevice-time-trace": "nvcc times its steps",
 }
-"""What only nvcc itself can do, and why."""
-_FILES = ("-optf", "--options-file")
-_APART = {
+"""Options that only nvcc itself can handle, and why."""
+_OPTION_FILES = ("-optf", "--options-file")
+_NEVER_WOVEN = {
     "-olto": "link-time optimisation compiles it once more",
     "--device-c": "relocatable device code may call marks of other files",
 }
+"""Options of the compiler step whose PTX cannot be woven, and why."""
+
+
+@dataclass(frozen=True)
+class WovenFile:
+    """A PTX file that was woven: what the compiler wrote, the weaving, and the result."""
+
+    plain: Module
+    how: Weaving
+    woven: Woven
 
 
 @dataclass
-class Driver:
-    """One call of nvcc. `how` is the weaving, but for what a full track does, which the source says."""
+class NvccCall:
+    """One call of nvcc. `how` is the weaving, except for what a full track does, which the source says."""
 
     nvcc: str
     arguments: Sequence[str]
     how: Weaving = field(default_factory=lambda: Weaving(store="spread"))
 
     def run(self) -> int:
-        """nvcc's exit status, or that of the step that failed."""
+        """Return nvcc's exit status, or that of the step that failed."""
         folder = Path(tempfile.mkdtemp(prefix="warplens-nvcc-"))
         try:
-            # What times its steps does so in a dry run too, to the same file.
-            reason = next((_ITSELF[name] for word in self.given if (name := word.partition("=")[0]) in _ITSELF), "")
-            steps = None if reason or set(_ASKS) & set(self.given) else planned(self.nvcc, self.arguments, folder)
+            # An option that times nvcc's steps does so in a dry run too, and writes to the same file.
+            names = [word.partition("=")[0] for word in self.given]
+            reason = next((_ONLY_NVCC[name] for name in names if name in _ONLY_NVCC), "")
+            dry = bool(set(_DRY_RUN) & set(self.given))
+            steps = None if reason or dry else plan_steps(self.nvcc, self.arguments, folder)
             if steps is not None and not steps.compiles:
-                return self.plainly([*self.arguments, f"-D{WOVEN}"])  # caches look at what the preprocessor says
-            if steps is not None and steps.filters and not asked_apart(self.arguments):
+                return self.run_nvcc([*self.arguments, f"-D{WOVEN}"])  # compiler caches read the preprocessor's output
+            if steps is not None and steps.filters and not rule_arguments(self.arguments):
                 reason, steps = "rules for make are asked for in another place than the command line", None
             if steps is not None:
-                return _Run(self, steps, folder).run()
+                return _StepRunner(self, steps, folder).run()
             if reason:
                 tell(f"marks are compiled, not woven: {reason}")
-            return self.plainly(self.arguments)
+            return self.run_nvcc(self.arguments)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     @functools.cached_property
     def given(self) -> list[str]:
-        """All words that nvcc is given."""
-        return [*self.arguments, *given_elsewhere(self.arguments)]
+        """All options that nvcc is given."""
+        return [*self.arguments, *options_elsewhere(self.arguments)]
 
     @property
     def verbose(self) -> bool:
-        """Whether nvcc shows its steps: -v, but not that of a tool."""
+        """Whether nvcc shows its steps: it was given -v, and not for a tool that it calls."""
         pairs = zip(("", *self.given), self.given, strict=False)
         return any(
-            word in _VERBOSE and not before.startswith("-X") and not before.endswith("-options")
+            word in VERBOSE and not before.startswith("-X") and not before.endswith("-options")
             for before, word in pairs
         )
 
-    def plainly(self, arguments: Sequence[str]) -> int:
-        """nvcc itself."""
+    def run_nvcc(self, arguments: Sequence[str]) -> int:
+        """Run nvcc itself."""
         status = self.call(arguments).returncode
         return 128 - status if status < 0 else status
 
@@ -97,18 +108,18 @@ class Driver:
 
 
 @dataclass
-class _Run:
-    driver: Driver
+class _StepRunner:
+    nvcc: NvccCall
     steps: Steps
     folder: Path
-    plain: dict[str, tuple[str, Weaving]] = field(default_factory=dict)
-    """Of each file that is woven: its text, as the compiler wrote it, and how."""
+    woven: dict[str, WovenFile] = field(default_factory=dict)
+    """The woven PTX files, by absolute path."""
     told: set[str] = field(default_factory=set)
     rules: list[str] = field(default_factory=list)
     """Rules for make that are not written yet."""
 
     def run(self) -> int:
-        show = self.driver.verbose
+        show = self.nvcc.verbose
         sys.stderr.write(self.steps.remarks + "".join(self.steps.assignments if show else []))
         for step in self.steps.steps:
             if show:
@@ -120,22 +131,21 @@ class _Run:
 
     def _step(self, step: Step) -> int:
         if step.tool == "rm":
-            return 0  # temporary files, all of which go with their folder
+            return 0  # temporary files, which are deleted with their folder
         if step.line.startswith(FILTER):
-            return self._rule(step)
+            return self._write_rule(step)
         if step.tool == "ptxas" and step.output:
             for word in step.words:
-                if os.path.abspath(word) in self.plain:
+                if os.path.abspath(word) in self.woven:
                     return self._assemble(step, word)
         status = step.run()
         return self._weave(step) if status == 0 and step.tool == "cicc" else status
 
-    def _rule(self, step: Step) -> int:
-        """Write the next source's rule. All are asked for at once: nvcc prints them in the order of its steps."""
+    def _write_rule(self, step: Step) -> int:
+        """Write the next source's rule for make. One call of nvcc prints all of them, in the order of its steps."""
         if not self.rules:
-            asked = asked_apart(self.driver.arguments)
-            done = self.driver.call(asked, capture_output=True)
-            self.rules = split(done.stdout)
+            done = self.nvcc.call(rule_arguments(self.nvcc.arguments), capture_output=True)
+            self.rules = split_rules(done.stdout)
             if done.returncode or not self.rules:
                 sys.stderr.write(done.stderr or f"warplens nvcc: nvcc printed no rule for {rule_file(step)}\n")
                 return done.returncode or 1
@@ -143,32 +153,38 @@ class _Run:
         return 0
 
     def _weave(self, step: Step) -> int:
-        """Weave what the compiler wrote, or have it written with direct marks."""
+        """Weave what the compiler wrote, or compile the source again with direct marks."""
         path = Path(step.output)
         text = read(path) if path.is_file() else ""
         if "@warplens" not in text:
             return 0
+        if reason := next((_NEVER_WOVEN[word] for word in _NEVER_WOVEN if word in step.words), ""):
+            return self._direct(step, reason)
+        if ".version" not in text:
+            return self._direct(step, "it is not compiled to PTX")
         try:
-            if reason := next((_APART[word] for word in _APART if word in step.words), "") or why_direct(text):
+            module = parse(text)
+            if reason := why_direct(module):
                 return self._direct(step, reason)
-            how = self._how(text)
-            write(path, weave(text, buffer=LaunchBuffer(), how=how).text)
+            how = self._how(module)
+            woven = weave(module, buffer=LaunchBuffer(), how=how)
         except WeaveError as problem:
             return self._direct(step, f"{problem.function or 'a kernel'}: {problem.problem}")
         except (WarplensError, AssertionError, LookupError, ValueError) as problem:
-            # Whatever the weaver stumbles over, the program can be compiled without it.
+            # Whatever the weaver fails on, the program can be compiled without it.
             return self._direct(step, f"the weaver failed: {problem!r}")
-        self.plain[os.path.abspath(path)] = text, how
+        write(path, woven.text)
+        self.woven[os.path.abspath(path)] = WovenFile(module, how, woven)
         return 0
 
-    def _how(self, text: str) -> Weaving:
-        modes = {said.split()[-1] for entry in parse(text).entries for said in opened(entry) if said}
-        return replace(self.driver.how, full="ring" if modes == {"ring"} else "stop")
+    def _how(self, module: Module) -> Weaving:
+        modes = {said.split()[-1] for entry in module.entries for said in opened(entry) if said}
+        return replace(self.nvcc.how, full="ring" if modes == {"ring"} else "stop")
 
     def _direct(self, compiler: Step, reason: str) -> int:
-        """Compile once more, with marks that the compiler sees, and say why."""
+        """Compile again with marks that the compiler sees, and say why."""
         self._tell(compiler, reason)
-        return self._once_more(compiler)
+        return self._compile_directly(compiler)
 
     def _tell(self, compiler: Step, reason: str) -> None:
         words = compiler.words
@@ -177,27 +193,27 @@ class _Run:
             self.told.add(name)
             tell(f"{name}: its marks are compiled, not woven: {' '.join(reason.split())}")
 
-    def _once_more(self, compiler: Step) -> int:
+    def _compile_directly(self, compiler: Step) -> int:
         words = compiler.words[1:]
         before = next(step for step in self.steps.steps if step is not compiler and step.output in words)
         return before.direct().run() or compiler.run()
 
     def _assemble(self, step: Step, source: str) -> int:
-        """Machine code of woven PTX, in about the registers of the plain one."""
-        text, how = self.plain[os.path.abspath(source)]
-        ptxas = Ptxas(step, source, self.folder)
+        """Assemble woven PTX, in about the registers of the plain PTX."""
+        file = self.woven[os.path.abspath(source)]
+        ptxas = NvccPtxas(step, source, self.folder)
         try:
-            made = fitted(ptxas, text, LaunchBuffer(), how)
-        except Refused as problem:
-            del self.plain[os.path.abspath(source)]
+            made = fit_module(ptxas, file.plain, LaunchBuffer(), file.how, file.woven)
+        except PtxasRejected as problem:
+            del self.woven[os.path.abspath(source)]
             compiler = next(one for one in self.steps.steps if one.tool == "cicc" and one.output == source)
             first = str(problem).strip().partition("\n")[0]
-            if status := self._once_more(compiler) or step.run():
-                return status  # nor does it take what nvcc makes of the source: it has said why
+            if status := self._compile_directly(compiler) or step.run():
+                return status  # ptxas rejects the unwoven source too, and has said why
             self._tell(compiler, f"ptxas does not take it: {first}")
             return 0
         shutil.copyfile(made.build.path, step.output)
-        sys.stderr.write(ptxas.said(made.build))
+        sys.stderr.write(ptxas.printed(made.build))
         return 0
 
 
@@ -206,12 +222,12 @@ def tell(what: str) -> None:
     sys.stderr.flush()
 
 
-def given_elsewhere(arguments: Sequence[str]) -> list[str]:
-    """The words of options that are not on the command line: in the environment and in the files it names."""
+def options_elsewhere(arguments: Sequence[str]) -> list[str]:
+    """Return the options that nvcc reads from its environment and from the files named on the command line."""
     texts = [os.environ.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")]
     for word, following in zip(arguments, (*arguments[1:], ""), strict=True):
         name, equals, value = word.partition("=")
-        if name in _FILES:
+        if name in _OPTION_FILES:
             paths = map(Path, (value if equals else following).split(","))
             texts += [read(path) for path in paths if path.is_file()]
     return " ".join(texts).split()

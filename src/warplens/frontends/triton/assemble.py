@@ -1,7 +1,6 @@
-"""From woven PTX to machine code that takes about the registers of the plain kernel.
+"""Assemble a hand-marked kernel in about the registers of the plain one.
 
-How many those are is asked of ptxas in a thread of its own, while the woven kernel is made, unless Triton has the plain
-kernel in its cache.
+The plain kernel is assembled in a thread of its own while the woven one is made, unless Triton has it in its cache.
 """
 
 from __future__ import annotations
@@ -12,96 +11,92 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from warplens.frontends.triton import plain_cache
-from warplens.frontends.triton.ptxas import Resources, listening, ptxas_error
-from warplens.frontends.triton.safety import Guard, threads_of
-from warplens.weave.fit.registers import Made, fit, limitable, limited
+from warplens.frontends.triton.block_shape import BlockShape
+from warplens.frontends.triton.ptxas import captured_log, ptxas_error
+from warplens.weave.fit.candidates import Candidate, limited_candidates
+from warplens.weave.fit.harm import Guard
+from warplens.weave.fit.ptxas_output import read_log
+from warplens.weave.fit.register_limit import EXTRA_REGISTERS, MIN_LIMIT, limitable, limited
+from warplens.weave.fit.resources import UNUSABLE, Resources
+from warplens.weave.fit.search import Attempt, search, tighten
+from warplens.weave.weaving import Weaving
 
 Stage = Callable[[Any, dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """Machine code, the text it is made of, and what it takes beside the plain kernel."""
+    """Machine code, the text it is made of, what it takes, and what the plain kernel takes if that is known."""
 
     ptx: str
     cubin: bytes
     resources: Resources
     plain: Resources | None = None
     harm: str = ""
-    """What the kernel loses by its marks, where that could not be avoided."""
+    """What the kernel loses by its marks, if that could not be avoided."""
 
     def describe(self) -> dict[str, int]:
-        """As a launch keeps it."""
+        """Return what a launch keeps of it."""
         known = {} if self.plain is None else {"registers_plain": self.plain.registers}
         return {**self.resources.describe(), **known}
 
 
 def assemble(stage: Stage, ptx: str, metadata: dict[str, Any]) -> Assembled:
-    """One run of ptxas."""
-    with listening() as heard:
+    """Run ptxas once, through Triton's own stage."""
+    with captured_log() as log:
         cubin = bytes(stage(ptx, metadata))
-    return Assembled(ptx, cubin, Resources.of("\n".join(heard)))
+    return Assembled(ptx, cubin, read_log("\n".join(log)))
 
 
-class Fitting:
-    """One kernel on its way to machine code: begin it with the plain text, then give it the woven one."""
+class HandMarkedKernel:
+    """A kernel with hand-written marks on its way to machine code: start with the plain text, finish with the woven
+    one. It is never refused: what its marks cost is said instead."""
 
-    def __init__(self, stage: Stage, plain: str, metadata: dict[str, Any], *, limit: bool = True) -> None:
-        self._stage, self._text, self._metadata = stage, plain, dict(metadata)
+    def __init__(self, stage: Stage, plain: str, metadata: dict[str, Any], how: Weaving) -> None:
+        self._stage, self._text, self._metadata, self._how = stage, plain, dict(metadata), how
+        self._limit, self._known = how.limit and limitable(plain), plain_cache.find_resources()
         self._measured: Future[Assembled] | None = None
-        self._limit, self._known = limit and limitable(plain), plain_cache.looked_up()
         if self._limit and self._known is None:
             pool = ThreadPoolExecutor(1, "warplens-ptxas")
             self._measured = pool.submit(assemble, stage, plain, self._metadata)
             pool.shutdown(wait=False)
 
-    def finish(self, ptx: str, lean: Callable[[], str], shared: int) -> Assembled:
-        """Assemble the woven text, with a limit where it takes too many registers without; what `lean` gives is the
-        kernel woven for fewer of them. `shared` is the bytes of shared memory that it takes."""
-        free = assemble(self._stage, ptx, self._metadata)
+    def finish(self, weave: Callable[[Weaving], str], shared: int) -> Assembled:
+        """Assemble the woven text, with a limit if it takes too many registers without one. `weave` returns the text
+        woven one way; `shared` is the bytes of shared memory that the woven kernel takes."""
+        first = assemble(self._stage, weave(self._how), self._metadata)
         plain = self._plain()
         if plain is None:
-            return free
-        about = self._metadata
-        guard = Guard(lambda: plain, threads_of(self._text, about), shared, about["target"].arch)
+            return first
+        shape = BlockShape.of(self._text, self._metadata, shared)
+        guard = Guard(lambda: shape.with_blocks(plain), required=0.0)
+        # Under a limit only spills decide between the candidates: `tighten` looks at the rest.
+        spill_guard = Guard(lambda: replace(plain, serialized=True), wanted=0.0)
 
-        def make(registers: int) -> Made[Assembled] | None:
-            made = None
-            for leaner in (False, True):
-                text = limited(lean() if leaner else ptx, {about["name"]: registers})
-                try:
-                    made = _made(assemble(self._stage, text, about))
-                except ptxas_error():
-                    continue
-                if made.spills <= plain.spills:
-                    break
-            return made
+        def attempt(candidate: Candidate) -> tuple[Assembled, Resources]:
+            text = limited(weave(candidate.how), {self._metadata["name"]: candidate.registers})
+            try:
+                made = assemble(self._stage, text, self._metadata)
+            except ptxas_error():
+                made = Assembled(text, b"", UNUSABLE)
+            return made, made.resources
 
-        chosen = fit(_made(free), Made(None, plain.registers, plain.spills), make, guard.limit).build
-        return replace(chosen, plain=plain, harm=_harm(plain, chosen.resources, guard))
+        chosen = tighten(
+            Attempt(Candidate(self._how), first, first.resources),
+            plain,
+            lambda registers: search(limited_candidates(self._how, registers), attempt, spill_guard),
+            max(plain.registers + EXTRA_REGISTERS, MIN_LIMIT),
+            roomy=shape.register_limit(guard.wanted_blocks),
+            bisect=True,
+        ).build
+        harm = guard.harm(shape.with_blocks(chosen.resources))
+        return replace(chosen, plain=plain, harm=harm.words if harm else "")
 
     def _plain(self) -> Resources | None:
-        """What the plain kernel takes; None where that is not known or must not be looked at."""
+        """Return what the plain kernel takes; None if that is not known or does not matter."""
         if not self._limit:
             return None
         try:
             return self._measured.result().resources if self._measured else self._known
         except ptxas_error():
             return None
-
-
-def _made(assembled: Assembled) -> Made[Assembled]:
-    taken = assembled.resources
-    return Made(assembled, taken.registers, taken.spills, taken.warnings + taken.serialized)
-
-
-def _harm(plain: Resources, woven: Resources, guard: Guard) -> str:
-    before, after = guard.blocks(plain.registers), guard.blocks(woven.registers)
-    if after < before:
-        return (
-            f"with marks it takes {woven.registers} registers instead of {plain.registers}, "
-            f"and an SM holds {after} of its blocks instead of {before}"
-        )
-    if woven.spills > plain.spills:
-        return f"with marks it spills {woven.spills:,} bytes of registers, without {plain.spills:,}"
-    return ""

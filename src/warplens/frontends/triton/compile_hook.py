@@ -1,7 +1,7 @@
-"""The compile hook: weave the PTX of kernels compiled inside a profile, under a cache key of their own.
+"""The compile hook: weave the PTX of kernels compiled inside a profile, under their own cache key.
 
 Triton 3.6 does not ask the hook for a key, so there `instrumentation_mode`, which is part of the key, names the
-weaving. From 3.7 the hook is asked and answers; 3.9 would drop the user's maxnreg if the mode were set.
+weaving. Triton 3.7 and newer ask the hook; 3.9 would drop the user's maxnreg if the mode were set.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import warplens
 from warplens.auto.rules import Auto
 from warplens.frontends.triton import plain_cache
 from warplens.frontends.triton.override import SUFFIX
 from warplens.frontends.triton.requirement import set_knob, triton_version
 from warplens.frontends.triton.stages import Compilation
 from warplens.record.layout import LAYOUT_VERSION
-from warplens.weave.weaver import weave
 from warplens.weave.weaving import Weaving
 
 
@@ -31,7 +31,7 @@ class Recipe:
     how: Weaving
     kernels: str | None = None
     shared_bytes: int | None = None
-    """Bytes of shared memory that records wait in, 0 for a default; None lets them go to global memory at once."""
+    """Bytes of shared memory that buffer the records, 0 for the default; None writes them to global memory directly."""
     auto: Auto = field(default_factory=Auto)
     strict: bool = False
     least_occupancy: float = 1.0
@@ -41,12 +41,12 @@ class Recipe:
     @functools.cached_property
     def key(self) -> str:
         """A cache key that differs whenever the woven text could."""
-        parts = (LAYOUT_VERSION, _weaver_digest(), self, _content(self.override))
+        parts = (LAYOUT_VERSION, _weaver_digest(), self, _override_digest(self.override))
         return "warplens-" + hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
     @property
     def always(self) -> bool:
-        """Whether kernels must be compiled even if an earlier process did: files are to be written or read."""
+        """Whether kernels must be compiled even if they are cached, because files are written or read."""
         return self.dump_ir is not None or self.override is not None
 
     def wants(self, kernel: str) -> bool:
@@ -58,7 +58,7 @@ class CompileHook:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        # Before anything is installed: what cannot be read is refused here.
+        # Computed before anything is installed: an override that cannot be read fails here.
         self._key = recipe.key
         self._before: Callable[..., Any] | None = None
         self._undo: list[Callable[[], None]] = []
@@ -70,7 +70,7 @@ class CompileHook:
         knobs.runtime.add_stages_inspection_hook = self
         if triton_version() < (3, 7):
             self._undo.append(set_knob(knobs.compilation, "instrumentation_mode", self._key))
-        self._undo.append(plain_cache.watch(self._key))
+        self._undo.append(plain_cache.watch_cache_keys(self._key))
         if self.recipe.always:
             self._undo.append(set_knob(knobs.compilation, "always_compile", True))
 
@@ -82,7 +82,7 @@ class CompileHook:
             self._undo.pop()()
 
     def __call__(self, *arguments: Any) -> tuple[str, str] | None:
-        """Without arguments: the cache key and its hash. With them: put ourselves between the stages."""
+        """Return the cache key and its hash if called without arguments; else wrap the stages."""
         if not arguments:
             key = self._key
             if self._before is not None:
@@ -98,19 +98,21 @@ class CompileHook:
 
 @functools.cache
 def _weaver_digest() -> str:
-    """The source of what makes a woven kernel: a changed weaver must not be served what an older one made."""
-    weaver, here = Path(weave.__code__.co_filename).parent, Path(__file__).parent
-    return _content_of(sorted([*weaver.rglob("*.py"), *here.glob("*.py")]))
+    """Hash the source of everything that shapes a woven kernel: a changed weaver must not get kernels of an older one
+    from the cache."""
+    package, here = Path(warplens.__file__).parent, Path(__file__).parent
+    rooms = ("auto", "driver", "ptx", "weave")
+    return _digest(sorted([*(file for room in rooms for file in (package / room).rglob("*.py")), *here.glob("*.py")]))
 
 
-def _content(folder: str | None) -> str:
-    """The files of an override: edited ones must not be served from what was in them before."""
+def _override_digest(folder: str | None) -> str:
+    """Hash the files of an override: an edited file must not get the kernel of its older content."""
     if folder is None:
         return ""
-    return _content_of(sorted(Path(folder).glob(f"*{SUFFIX}")))
+    return _digest(sorted(Path(folder).glob(f"*{SUFFIX}")))
 
 
-def _content_of(files: list[Path]) -> str:
+def _digest(files: list[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + file.read_bytes())

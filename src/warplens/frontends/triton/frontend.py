@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from warplens import session
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.triton import interpret
 from warplens.frontends.triton.compile_hook import CompileHook, Recipe
 from warplens.frontends.triton.launch_hook import LaunchHook
 from warplens.frontends.triton.requirement import require_triton
 from warplens.frontends.wrap import wrap
-from warplens.launch.recording import weaving
+from warplens.launch.weaving_options import weaving
 from warplens.options import Options
-from warplens.session import Profile
+from warplens.session import Session
 from warplens.weave.weaving import Weaving
 
 override: Weaving | None = None
 """A weaving that benchmarks and tests put in place of the one the options ask for."""
 
 
-def start(profile: Profile) -> Callable[[], None]:
-    """Called when a profile begins; gives what to call when it ends."""
+def start(running: Session) -> Callable[[], None]:
+    """Called when a profile starts; returns a function that removes the hooks."""
+    require_triton()
     from triton import knobs
 
     if knobs.runtime.interpret:
-        return _watch_interpreter(profile)
+        return _watch_interpreter(running)
     _refuse_others()
-    compile_hook, launch_hook = CompileHook(recipe(profile.options)), LaunchHook(profile)
+    compile_hook, launch_hook = CompileHook(recipe(running.options)), LaunchHook(running)
     compile_hook.install()
     launch_hook.install()
 
@@ -42,7 +41,7 @@ def start(profile: Profile) -> Callable[[], None]:
     return stop
 
 
-def _watch_interpreter(profile: Profile) -> Callable[[], None]:
+def _watch_interpreter(running: Session) -> Callable[[], None]:
     from triton.runtime.interpreter import GridExecutor
 
     def call(original: Callable[..., Any], executor: Any, *arguments: Any, **options: Any) -> Any:
@@ -50,11 +49,11 @@ def _watch_interpreter(profile: Profile) -> Callable[[], None]:
         launch = interpret.Interpreted(name)
         with interpret.recording(launch):
             result = original(executor, *arguments, **options)
-        profile.saw(name)
-        if profile.options.marks:
-            profile.note(name, "TRITON_INTERPRET=1: only marks in the source are recorded, automatic ones need a GPU")
-        if launch.events and profile.options.wants_kernel(name):
-            profile.add(launch)
+        running.saw(name)
+        if running.options.marks:
+            running.note(name, "TRITON_INTERPRET=1: only marks in the source are recorded, automatic ones need a GPU")
+        if launch.events and running.options.wants_kernel(name):
+            running.add(launch)
         return result
 
     return wrap(GridExecutor, "__call__", call)
@@ -93,10 +92,3 @@ def _refuse_others() -> None:
     mode = knobs.compilation.instrumentation_mode
     if mode:
         raise WarplensError(f"TRITON_INSTRUMENTATION_MODE={mode!r} is active; unset it before wl.profile")
-
-
-@functools.cache
-def attach() -> None:
-    """Let profiles start the front end; joins one that already runs."""
-    require_triton()
-    session.attach(start)

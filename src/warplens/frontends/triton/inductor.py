@@ -18,45 +18,36 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from warplens import session
 from warplens.files import cache_folder
 from warplens.frontends.triton import torch_memory
 from warplens.frontends.triton.compile_hook import CompileHook
 from warplens.frontends.triton.launch_hook import pass_on, tuning, woven_kernel
 from warplens.frontends.triton.stages import REMARKS
 from warplens.frontends.wrap import wrap
-from warplens.launch.timing import Timings
-from warplens.session import Profile
+from warplens.session import Session
 
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")
 """What torch calls the setting of launchers that cannot pass a buffer; the second name is the newer one."""
 
 
-def start(profile: Profile) -> Callable[[], None] | None:
-    """Called when a profile begins; gives what to call when it ends."""
+def start(running: Session) -> Callable[[], None] | None:
+    """Called when a profile starts; returns a function that removes the hooks."""
     heuristics: Any = sys.modules.get("torch._inductor.runtime.triton_heuristics")
     if heuristics is None:
         return None
-    marker = _Marker(profile)
+    marker = _Marker(running)
     marker.install(heuristics.CachingAutotuner)
     return marker.remove
-
-
-@functools.cache
-def attach() -> None:
-    """Let profiles reach Inductor's kernels; joins one that already runs."""
-    session.attach(start)
 
 
 class _Marker:
     """Patches Inductor's CachingAutotuner while a profile runs."""
 
-    def __init__(self, profile: Profile) -> None:
-        self.profile = profile
+    def __init__(self, running: Session) -> None:
+        self.session = running
         self._lock = threading.RLock()
         self._marking = threading.local()
         self._done: dict[int, tuple[Any, Any]] = {}
-        self._timings = Timings.of(profile)
         self._undo: list[Callable[[], None]] = []
 
     def install(self, tuner: Any) -> None:
@@ -87,17 +78,17 @@ class _Marker:
             result = original(kernel, *arguments, **options)
         if getattr(kernel.launchers[0], "_is_static", False):
             # Inductor's static launcher does not pass Triton's, where launches are counted.
-            self.profile.saw(kernel.fn.__name__)
+            self.session.saw(kernel.fn.__name__)
         return result
 
     @contextmanager
     def _timed(self, kernel: Any, arguments: tuple[Any, ...], stream: int | None) -> Iterator[None]:
         """Once enough launches are recorded the plain launcher is back; a few launches with either are timed."""
         name, (_, plain) = str(kernel.fn.__name__), self._done.get(id(kernel), (None, None))
-        if plain is None or stream is None or (self.profile.options.launches is None) or torch_memory.capturing():
+        if plain is None or stream is None or (self.session.options.launches is None) or torch_memory.capturing():
             yield
             return
-        over = self.profile.finished(name)
+        over = self.session.finished(name)
         if over:
             kernel.launchers = [plain]
         elif kernel.launchers[0] is plain:
@@ -106,11 +97,11 @@ class _Marker:
         # The sizes that a kernel's grid follows from are numbers among its arguments.
         shape = tuple(value for value in arguments if isinstance(value, int))
         if over:
-            self._timings.begin(name, shape, stream, marked=False)
+            self.session.timings.begin(name, shape, stream, marked=False)
         else:
-            self._timings.expect(name, shape, stream, marked=True)
+            self.session.timings.expect(name, shape, stream, marked=True)
         yield
-        self._timings.end()
+        self.session.timings.end()
 
     def _autotune(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> None:
         with tuning():
@@ -143,16 +134,16 @@ class _Marker:
         self._done[id(kernel)] = (kernel, launcher)
         name = str(kernel.fn.__name__)
         # Unless asked to touch kernels, only one of the user's own can have marks.
-        possible = self.profile.options.hands_on or getattr(kernel, "custom_kernel", False)
-        if not possible or not self.profile.options.wants_kernel(name):
+        possible = self.session.options.changes_any_kernel or getattr(kernel, "custom_kernel", False)
+        if not possible or not self.session.options.wants_kernel(name):
             return launcher
         try:
             return self._compiled(kernel, launcher) or launcher
         except Exception as error:
             # Whatever Inductor, Triton or the weaver cannot do here, the program has a launcher that works.
-            if self.profile.options.strict:
+            if self.session.options.strict:
                 raise
-            self.profile.note(name, f"runs unmarked: it could not be compiled again with marks ({error})")
+            self.session.note(name, f"runs unmarked: it could not be compiled again with marks ({error})")
             return launcher
 
     def _compiled(self, kernel: Any, launcher: Any) -> Any:
@@ -168,7 +159,7 @@ class _Marker:
                 # Triton compiles a launcher in C for each signature, whatever is woven.
                 with _own_cache("launchers"):
                     return result.make_launcher()
-        pass_on(self.profile, kernel.fn.__name__, getattr(result.kernel.metadata, REMARKS, {"notes": ()}))
+        pass_on(self.session, kernel.fn.__name__, getattr(result.kernel.metadata, REMARKS, {"notes": ()}))
         return None
 
     def _woven(self, kernel: Any, config: Any) -> Any:

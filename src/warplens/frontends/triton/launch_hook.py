@@ -13,9 +13,9 @@ from warplens.frontends.triton import torch_memory
 from warplens.frontends.triton.stages import METADATA, REMARKS
 from warplens.frontends.wrap import wrap
 from warplens.launch.buffers import Buffers
-from warplens.launch.timing import Timings
 from warplens.launch.woven import WovenKernel
-from warplens.session import Profile
+from warplens.session import Session
+from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection
 
 
@@ -25,20 +25,16 @@ def woven_kernel(metadata: Any) -> WovenKernel | None:
     if not document:
         return None
     select: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document["select"].items()}
-    threads = document["threads"].get(metadata.name, 32 * metadata.num_warps)
-    return WovenKernel(
+    return WovenKernel.of(
+        Woven.restore("", document),
         metadata.name,
-        -(-threads // 32),
-        getattr(metadata, "num_ctas", 1),
-        {int(k): v for k, v in document["regions"].items()},
-        {int(k): v for k, v in document["locations"].items()},
-        document["slack"],
-        document["full"],
-        document["stores"][metadata.name],
-        Selection(**select),
-        document.get("shared_slots", 0),
-        document.get("shared_bytes", 0),
-        {**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
+        threads=32 * metadata.num_warps,
+        name=metadata.name,
+        ctas=getattr(metadata, "num_ctas", 1),
+        select=Selection(**select),
+        shared_slots=document.get("shared_slots", 0),
+        shared_bytes=document.get("shared_bytes", 0),
+        resources={**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
         auto="auto" in document,
     )
 
@@ -50,11 +46,11 @@ class Pointer(int):
         return int(self)
 
 
-def pass_on(profile: Profile, kernel: str, remarks: Mapping[str, Any]) -> None:
-    """What the compiler had to say of a kernel, to the profile."""
-    profile.coverage.add(remarks.get("matched", ()), remarks.get("lines", {}))
+def pass_on(session: Session, kernel: str, remarks: Mapping[str, Any]) -> None:
+    """Give the compiler's remarks about a kernel to the session."""
+    session.run.coverage.add(remarks.get("matched", ()), remarks.get("lines", {}))
     for text in remarks["notes"]:
-        profile.note(kernel, text)
+        session.note(kernel, text)
 
 
 _thread = threading.local()
@@ -77,8 +73,8 @@ def is_tuning() -> bool:
 class LaunchHook:
     """Patches the driver's launcher class and Triton's profile allocator while a profile runs."""
 
-    def __init__(self, profile: Profile) -> None:
-        self.profile, self.buffers = profile, Buffers(profile, torch_memory)
+    def __init__(self, session: Session) -> None:
+        self.session, self.buffers = session, Buffers(session.run, session.options, torch_memory)
         self._local = threading.local()
         self._undo: list[Callable[[], None]] = []
         self._watched: list[Any] = []
@@ -114,7 +110,7 @@ class LaunchHook:
 
         def call(original: Callable[..., Any], made: Any, x: int, y: int, z: int, *arguments: Any) -> Any:
             if hasattr(made, "warplens_name") and not is_tuning():
-                self.profile.saw(made.warplens_name)
+                self.session.saw(made.warplens_name)
                 self._remark(made.warplens_name, made.warplens_remarks)
             self._local.launch = (getattr(made, "warplens", None), (x, y, z))
             try:
@@ -129,7 +125,7 @@ class LaunchHook:
         """Pass on what the compiler had to say, which may have been in another process: it is kept with the kernel."""
         if remarks and id(remarks) not in self._remarked:
             self._remarked[id(remarks)] = remarks
-            pass_on(self.profile, kernel, remarks)
+            pass_on(self.session, kernel, remarks)
 
     def _leave_out_tuning(self) -> None:
         """Only the launch that the user asked for is recorded, none of those that Triton's autotuner makes."""
@@ -155,7 +151,7 @@ class LaunchHook:
             )
         if is_tuning():
             return None
-        if not self.profile.wants(kernel.name):
+        if not self.session.wants(kernel.name):
             return None
         if torch_memory.capturing():
             warnings.warn(
@@ -167,5 +163,5 @@ class LaunchHook:
         lent = self.buffers.lend(kernel, (x * kernel.ctas, y, z), stream)
         if not lent:
             return None
-        Timings.of(self.profile).start()
+        self.session.timings.start()
         return Pointer(lent)

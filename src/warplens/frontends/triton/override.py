@@ -1,4 +1,4 @@
-"""TTGIR by hand: write each kernel's, and compile from a file that a person put marks into."""
+"""Marks in TTGIR by hand: write each kernel's TTGIR to a file, and compile from a file that a user put marks into."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _WAYS = {"start": "B", "end": "E"}
 
 
 def digest_of(text: str) -> str:
-    """The kernel's identity: its code, whatever its lines are numbered."""
+    """Hash a kernel's code without its line numbers."""
     code = re.sub(r'^#loc.*$|^//.*$| loc\("[^"]*"\(#loc\d*\)\)| loc\([^\n]*\)$', "", text, flags=re.MULTILINE)
     return hashlib.sha256("\n".join(line for line in code.split("\n") if line.strip()).encode()).hexdigest()
 
 
 def dump(folder: str, name: str, text: str) -> Path:
-    """Write a kernel's TTGIR; the same kernel again overwrites nothing."""
+    """Write a kernel's TTGIR; a file that exists is not overwritten."""
     digest = digest_of(text)
     plain = re.sub(r"[^\w.-]", "_", name)[:120]
     path = Path(folder) / f"{plain}-{digest[:12]}{SUFFIX}"
@@ -53,7 +53,7 @@ def dump(folder: str, name: str, text: str) -> Path:
 
 @dataclass(frozen=True)
 class Override:
-    """What a folder says of one kernel: the text to compile instead, or why there is none."""
+    """What a folder holds for one kernel: the text to compile instead, or why it is not used."""
 
     path: Path | None = None
     text: str = ""
@@ -61,7 +61,7 @@ class Override:
 
 
 def find(folder: str, name: str, text: str) -> Override:
-    """The file that was dumped from exactly this kernel."""
+    """Find the file that was dumped from exactly this kernel."""
     digest, others = digest_of(text), []
     for path in sorted(Path(folder).glob(f"*{SUFFIX}")):
         written = path.read_text()
@@ -73,13 +73,13 @@ def find(folder: str, name: str, text: str) -> Override:
     if not others:
         return Override()
     return Override(
-        refused=f"{', '.join(others)} in {folder} was dumped from other code than this kernel's (its source, "
+        refused=f"{', '.join(others)} in {folder} was dumped from a different version of this kernel (its source, "
         "constants, options or Triton changed), so it is not used; dump it again with dump_ir= (--dump-ir)"
     )
 
 
 def marks(path: Path, text: str) -> str:
-    """The file with its mark lines turned into operations, line for line."""
+    """Turn the mark lines of a file into operations, line for line."""
     lines = text.split("\n")
     for number, line in enumerate(lines):
         if line.lstrip().startswith(("proton.", "warplens.")):
@@ -98,7 +98,7 @@ def _mark(where: str, line: str, name: str, location: str) -> str:
     elif verb in _VERBS and not way:
         letter = _VERBS[verb]
     else:
-        raise UsageError(f"{where}: {line.strip()!r} is no mark{did_you_mean(verb, _VERBS)}")
+        raise UsageError(f"{where}: {line.strip()!r} is not a mark{did_you_mean(verb, _VERBS)}")
     if found is None or not found["name"]:
         raise UsageError(f'{where}: {line.strip()!r}: write the name in quotes, such as {verb} "load"')
     value, type = found["value"] or "", found["type"] or ""
@@ -109,14 +109,14 @@ def _mark(where: str, line: str, name: str, location: str) -> str:
 
 
 def parse_module(text: str, context: Any, path: str = "") -> Any:
-    """A module from text. `path` is the user's file, None of ours: then an error names its line."""
+    """Parse a module. `path` is the user's file, empty for text of our own: an error names its line."""
     from triton._C.libtriton import ir
 
     descriptor, temporary = tempfile.mkstemp(suffix=SUFFIX)
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
-        with _hushed() as said:
+        with _captured_stderr() as said:
             try:
                 module = ir.parse_mlir_module(temporary, context)
             except RuntimeError:
@@ -130,13 +130,13 @@ def parse_module(text: str, context: Any, path: str = "") -> Any:
 def _complaint(said: str, temporary: str, path: str) -> str:
     error = re.search(re.escape(temporary) + r"[\":]*(\d+):(\d+)\)?: error: (.*)", said)
     if error is None:
-        return f"{path}: this is not MLIR that Triton reads; {said.strip()[:300] or 'it says no more'}"
+        return f"{path}: Triton cannot parse this MLIR: {said.strip()[:300] or 'no further details'}"
     return f"{path}:{error[1]}:{error[2]}: {error[3]}"
 
 
 @contextmanager
-def _hushed() -> Iterator[Any]:
-    """MLIR writes its errors straight to the process's stderr; here they become part of ours."""
+def _captured_stderr() -> Iterator[Any]:
+    """Capture what MLIR writes directly to the process's stderr, so that our error can quote it."""
     with tempfile.TemporaryFile() as file:
         before = os.dup(2)
         os.dup2(file.fileno(), 2)

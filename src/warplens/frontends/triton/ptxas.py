@@ -1,101 +1,74 @@
-"""What ptxas said of a kernel: Triton runs it with `-v` and throws its words away, so they are caught on the way."""
+"""Capture the log of ptxas: Triton runs it with `-v` and discards what it prints."""
 
 from __future__ import annotations
 
 import builtins
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from warplens.frontends.triton.requirement import set_knob
 
-
-@dataclass(frozen=True)
-class Resources:
-    """What a kernel takes of an SM. `serialized` says that ptxas gave up on overlapping its wgmmas, `warnings` how many
-    lines it warned of anything."""
-
-    registers: int = 0
-    spills: int = 0
-    serialized: bool = False
-    warnings: int = 0
-
-    @staticmethod
-    def of(log: str) -> Resources:
-        return Resources(
-            max((int(count) for count in re.findall(r"Used (\d+) registers", log)), default=0),
-            sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", log)),
-            "wgmma" in log and "serialized" in log,
-            sum("warning" in line for line in log.splitlines()),
-        )
-
-    def describe(self) -> dict[str, int]:
-        """As a launch keeps it."""
-        return {"registers": self.registers, "spills": self.spills, "serialized": int(self.serialized)}
-
-
 _local = threading.local()
 _lock = threading.Lock()
-_listeners = 0
+_captures = 0
 _undo: list[Callable[[], None]] = []
-_wanted = False
-"""Whether the user asked for ptxas's log."""
+_print_log = False
+"""Whether the user asked Triton to print ptxas's log."""
 
 
 @contextmanager
-def listening() -> Iterator[list[str]]:
-    """Collects what Triton's backend prints in this thread: ptxas's log, and its report where ptxas fails."""
+def captured_log() -> Iterator[list[str]]:
+    """Collect what Triton's backend prints in this thread: ptxas's log, and Triton's report if ptxas fails."""
     from triton import knobs
 
-    before = getattr(_local, "heard", None)
-    heard: list[str] = []
+    before = getattr(_local, "lines", None)
+    lines: list[str] = []
     _attach(knobs)
-    _local.heard = heard
+    _local.lines = lines
     try:
-        yield heard
+        yield lines
     finally:
-        _local.heard = before
+        _local.lines = before
         _detach()
-        if _wanted:
-            builtins.print("\n".join(heard))
+        if _print_log:
+            builtins.print("\n".join(lines))
 
 
 def _attach(knobs: Any) -> None:
-    global _listeners, _wanted
+    global _captures, _print_log
     from triton.backends.nvidia import compiler
 
     with _lock:
-        _listeners += 1
-        if _listeners == 1:
-            _wanted = bool(knobs.nvidia.dump_ptxas_log)
+        _captures += 1
+        if _captures == 1:
+            _print_log = bool(knobs.nvidia.dump_ptxas_log)
             compiler.print = _print
             _undo.append(set_knob(knobs.nvidia, "dump_ptxas_log", True))
 
 
 def _detach() -> None:
-    global _listeners
+    global _captures
     from triton.backends.nvidia import compiler
 
     with _lock:
-        _listeners -= 1
-        if _listeners == 0:
+        _captures -= 1
+        if _captures == 0:
             del compiler.print
             _undo.pop()()
 
 
 def _print(*words: Any, **options: Any) -> None:
-    heard = getattr(_local, "heard", None)
-    if heard is None:
+    lines = getattr(_local, "lines", None)
+    if lines is None:
         builtins.print(*words, **options)
     else:
-        heard.append(" ".join(map(str, words)))
+        lines.append(" ".join(map(str, words)))
 
 
 def ptxas_error() -> type[BaseException]:
-    """What Triton raises where ptxas fails."""
+    """Return the exception that Triton raises when ptxas fails."""
     from triton.runtime.errors import PTXASError
 
     return PTXASError  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Triton is an extra: say so when it is missing or too old."""
+"""Check that Triton, an optional dependency, is installed and new enough; and set its knobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OLDEST = (3, 6)
 
 
 def require_triton() -> None:
-    """Refuse clearly when triton cannot be imported or is older than what warplens knows."""
+    """Raise an error that names the remedy if Triton is missing or too old."""
     if find_spec("triton") is None:
         raise WarplensError("triton is not installed; install it with: pip install 'triton>=3.6'")
     version = triton_version()
@@ -30,8 +30,9 @@ def triton_version() -> tuple[int, int]:
 
 
 def set_knob(group: Any, name: str, value: Any) -> Callable[[], None]:
-    """Set one of Triton's knobs; gives what puts it back, so that the environment decides again if it did before."""
-    # Some are read from the environment once, when Triton is imported, and are plain attributes then.
+    """Set one of Triton's knobs. Return a function that restores it, so that the environment decides again if it did
+    before."""
+    # Some knobs are read from the environment once, when Triton is imported, and are plain attributes then.
     key = getattr(group.knob_descriptors.get(name), "key", None)
     own, environment = group.__dict__.get(name, _UNSET), os.environ.get(key or "")
     setattr(group, name, value)

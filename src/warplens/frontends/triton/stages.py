@@ -1,7 +1,7 @@
 """One kernel's way through Triton's compiler, with marks put into its TTGIR and woven into its PTX.
 
-Automatic marks go in after every pass and every override of Triton's own, in front of the llir stage. The whole of what
-follows is tried there first: a kernel that marks would harm is compiled as it is, and says why.
+Automatic marks go in before the llir stage, after all of Triton's passes and overrides. All later stages are tried at
+that point: a kernel that marks would harm is compiled without them, with a note that says why.
 """
 
 from __future__ import annotations
@@ -20,36 +20,39 @@ from warplens.auto.ttgir.emit import begin_at_once, declare_counters
 from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.errors import WarplensError
 from warplens.frontends.triton import override
-from warplens.frontends.triton.assemble import Fitting, assemble
-from warplens.frontends.triton.ptxas import Resources, ptxas_error
-from warplens.frontends.triton.safety import Guard, threads_of
-from warplens.frontends.triton.shared_memory import shared_buffer
-from warplens.record.layout import SLOT_BYTES
-from warplens.weave.fit.registers import limited
+from warplens.frontends.triton.assemble import HandMarkedKernel, Stage, assemble
+from warplens.frontends.triton.block_shape import BlockShape
+from warplens.frontends.triton.ptxas import ptxas_error
+from warplens.frontends.triton.shared_memory import record_bytes, shared_buffer
+from warplens.weave.fit.candidates import Candidate, automatic_candidates
+from warplens.weave.fit.harm import Guard
+from warplens.weave.fit.register_limit import limited
+from warplens.weave.fit.resources import Resources
+from warplens.weave.fit.search import Attempt, search
 from warplens.weave.marks import PREFIX
 from warplens.weave.weaver import weave
-from warplens.weave.weaving import ParamBuffer, Weaving
+from warplens.weave.weaving import ParamBuffer, SharedBuffer, Weaving
 
 if TYPE_CHECKING:
     from warplens.frontends.triton.compile_hook import Recipe
 
 SCRATCH_BYTES = 128
-"""What a woven kernel asks Triton for per block. Only that it is not zero matters: the allocator sizes the buffer."""
+"""What a woven kernel asks Triton for per block. It only must not be zero: the allocator sizes the buffer."""
 METADATA, REMARKS = "warplens", "warplens_remarks"
-"""Keys of a compiled kernel's metadata: how it is woven, and what is to be said of it."""
+"""Keys of a compiled kernel's metadata: how it is woven, and what to tell the user about it."""
 
 _SPECIALISED, _LINE = re.compile(r"\b(?:branchtargets|setmaxnreg|barrier\.sync)\b"), "// " + PREFIX + "B line%20"
-"""What hands the warps of a specialised kernel their parts comes from no operation of its TTGIR."""
-_SPLIT, _NAMED = "tt.warp_specialize", re.compile(PREFIX + r"[A-Z] ([^\s\"]+)")
-"""What a loop that Triton is to split among its warps carries in TTIR, and how a mark names its region there."""
+"""Instructions that distribute work among specialised warps, which belong to no operation of the TTGIR; and the mark
+that begins the region of a source line."""
+_WARP_SPECIALIZE, _REGION_NAME = "tt.warp_specialize", re.compile(PREFIX + r"[A-Z] ([^\s\"]+)")
+"""The attribute of a loop that Triton splits among its warps, and how a mark names its region in TTIR."""
 
 Metadata = dict[str, Any]
-Stage = Callable[[Any, Metadata], Any]
 
 
 @dataclass(frozen=True)
-class Built:
-    """A kernel compiled to the end, and what that added to its metadata."""
+class KernelBuild:
+    """A kernel compiled to machine code, and the metadata that goes with it."""
 
     llir: str
     ptx: str
@@ -59,25 +62,25 @@ class Built:
 
 
 class Compilation:
-    """Stands between the stages of one compilation."""
+    """Wraps the stages of one compilation."""
 
     def __init__(self, recipe: Recipe, stages: dict[str, Stage]) -> None:
         self.recipe = recipe
         self._llir, self._ptx, self._cubin = stages["llir"], stages["ptx"], stages["cubin"]
-        self._built: Built | None = None
+        self._built: KernelBuild | None = None
         if "ttir" in stages:
             self._ttgir, stages["ttgir"] = stages["ttgir"], self.ttgir
         stages.update(llir=self.llir, ptx=self.ptx, cubin=self.cubin)
 
     def ttgir(self, module: Any, metadata: Metadata) -> Any:
-        """Triton 3.6 splits loops for Hopper without the marks in them, which belong to no partition it knows."""
+        """Note marks that Triton drops: 3.6 splits loops for Hopper without the marks inside them."""
         name, text = str(module.get_entry_func_name()), str(module)
         made = self._ttgir(module, metadata)
-        if _SPLIT in text and PREFIX in text and self.recipe.wants(name):
-            left = set(_NAMED.findall(str(made)))
-            lost = [unquote(region) for region in dict.fromkeys(_NAMED.findall(text)) if region not in left]
+        if _WARP_SPECIALIZE in text and PREFIX in text and self.recipe.wants(name):
+            left = set(_REGION_NAME.findall(str(made)))
+            lost = [unquote(region) for region in dict.fromkeys(_REGION_NAME.findall(text)) if region not in left]
             if lost:
-                metadata[REMARKS] = {"notes": [_unsplit(lost)]}
+                metadata[REMARKS] = {"notes": [_dropped_by_triton(lost)]}
         return made
 
     def llir(self, module: Any, metadata: Metadata) -> str:
@@ -96,7 +99,7 @@ class Compilation:
                 text = found.text
         metadata[REMARKS] = remarks
         if recipe.auto:
-            built = self._marked(name, text, module.context, metadata, remarks)
+            built = self._with_automatic_marks(name, text, module.context, metadata, remarks)
             if built is not None:
                 self._built = built
                 metadata.update(built.metadata)
@@ -110,16 +113,20 @@ class Compilation:
         if PREFIX not in text or not self.recipe.wants(str(metadata["name"])):
             return str(text)
         how, before = self.recipe.how, dict(metadata)
-        fitting = Fitting(self._cubin, text, before, limit=how.limit)
+        kernel = HandMarkedKernel(self._cubin, text, before, how)
         woven = self._woven(text, metadata, how)
         if METADATA not in metadata:
             return woven
-        lean = functools.cache(lambda: self._woven(text, before, replace(how, lean=True)))
-        made = fitting.finish(woven, lean, metadata["shared"])
+
+        @functools.cache
+        def woven_as(asked: Weaving) -> str:
+            return woven if asked == how else self._woven(text, dict(before), asked)
+
+        made = kernel.finish(woven_as, metadata["shared"])
         if made.harm:
             metadata.setdefault(REMARKS, {"notes": []})["notes"].append(made.harm)
         metadata[METADATA]["resources"] = made.describe()
-        self._built = Built(source, made.ptx, made.cubin, metadata, made.resources)
+        self._built = KernelBuild(source, made.ptx, made.cubin, metadata, made.resources)
         return made.ptx
 
     def cubin(self, source: Any, metadata: Metadata) -> bytes:
@@ -127,11 +134,13 @@ class Compilation:
             return self._built.cubin
         return bytes(self._cubin(source, metadata))
 
-    def _marked(self, name: str, text: str, context: Any, metadata: Metadata, remarks: Metadata) -> Built | None:
-        """The kernel with automatic marks, None where it has none or must not have them."""
+    def _with_automatic_marks(
+        self, name: str, text: str, context: Any, metadata: Metadata, remarks: Metadata
+    ) -> KernelBuild | None:
+        """Compile the kernel with automatic marks; None if it has none or if they would harm it."""
         plain = functools.cache(lambda: self._build(text, context, metadata).resources)
         problem = ""
-        for auto, left in _asks(self.recipe.auto):
+        for auto, left_out in _fewer_and_fewer_classes(self.recipe.auto):
             marked = mark_ttgir(text, auto)
             remarks |= {"matched": sorted(marked.matched), "lines": marked.lines}
             if not marked.sites and not problem:
@@ -139,59 +148,58 @@ class Compilation:
             if not marked.sites:
                 break
             try:
-                built, harm = self._tried(marked.text, context, metadata, plain)
+                attempt = self._weave_without_harm(marked.text, context, metadata, plain)
             except (WarplensError, RuntimeError, ptxas_error()) as error:
-                built, harm = None, f"with marks it does not compile ({_first_line(error)})"
-            if built is not None:
+                problem = problem or f"with marks it does not compile ({_first_line(error)})"
+                continue
+            if attempt.harm is None:
                 if marked.dropped:
-                    remarks["notes"].append(_dropped(marked, auto.most))
+                    remarks["notes"].append(_too_many_places(marked, auto.most))
                 if problem:
-                    remarks["notes"].append(f"its {' and '.join(left)} are not marked: {problem}")
-                document, places = built.metadata[METADATA], marked.locations
+                    remarks["notes"].append(f"its {' and '.join(left_out)} are not marked: {problem}")
+                document, places = attempt.build.metadata[METADATA], marked.locations
                 named = {k: places[region] for k, region in document["regions"].items() if region in places}
                 document |= {"auto": len(marked.sites), "locations": document["locations"] | named}
-                return built
-            problem = problem or harm
+                return attempt.build
+            problem = problem or attempt.harm.words
         self._refuse(name, f"runs unmarked: {problem}", remarks)
         return None
 
-    def _tried(
+    def _weave_without_harm(
         self, text: str, context: Any, metadata: Metadata, plain: Callable[[], Resources]
-    ) -> tuple[Built | None, str]:
-        """The first way to weave it that does no harm, else what the least of them would do."""
+    ) -> Attempt[KernelBuild]:
+        """Compile marked TTGIR with the first weaving that does no harm, else with the least harmful one."""
         trial = dict(metadata)
         llir = str(self._llir(override.parse_module(text, context), trial))
         ptx = self._ptx(llir, trial)
-        built = self._finish(llir, ptx, trial, self.recipe.how)
-        least, shared = self.recipe.least_occupancy, built.metadata["shared"]
-        guard = Guard(plain, threads_of(ptx, trial), shared, metadata["target"].arch, least)
-        problem = guard.problem(built.resources)
-        if not problem:
-            return built, ""
-        light, limit = _light(self.recipe.how), 0 if ".maxnreg" in ptx else guard.limit
-        tries = [(built.resources, problem)]
-        ways = dict.fromkeys([(light, 0), (self.recipe.how, limit), (light, limit), (replace(light, lean=True), limit)])
-        ways.pop((self.recipe.how, 0), None)
-        for how, most in ways:
-            other = self._finish(llir, ptx, trial, how, most)
-            problem = guard.problem(other.resources)
-            if not problem:
-                return other, ""
-            tries.append((other.resources, problem))
-        return None, min(tries, key=lambda one: (one[0].spills, one[0].registers))[1]
+        how, least = self.recipe.how, self.recipe.least_occupancy
+        buffer = self._shared_buffer(ptx, trial, how)
+        shape = BlockShape.of(ptx, trial, trial["shared"])
+        if buffer is not None:
+            shape = replace(shape, shared=buffer.offset + record_bytes(buffer, how.select, shape.threads))
+        guard = Guard(lambda: shape.with_blocks(plain()), shape.blocks(0), wanted=least, required=least)
+
+        def attempt(candidate: Candidate) -> tuple[KernelBuild, Resources]:
+            built = self._finish(llir, ptx, trial, candidate.how, candidate.registers)
+            return built, shape.with_blocks(built.resources)
+
+        def register_limit() -> int:
+            return 0 if ".maxnreg" in ptx else shape.register_limit(guard.wanted_blocks)
+
+        return search(automatic_candidates(how, register_limit), attempt, guard)
 
     def _refuse(self, name: str, reason: str, remarks: Metadata) -> None:
         if self.recipe.strict:
             raise WarplensError(f"{name}: {reason}")
         remarks["notes"].append(reason)
 
-    def _build(self, text: str, context: Any, metadata: Metadata) -> Built:
-        """Compile TTGIR to the end, leaving `metadata` alone."""
+    def _build(self, text: str, context: Any, metadata: Metadata) -> KernelBuild:
+        """Compile TTGIR to machine code without changing `metadata`."""
         trial = dict(metadata)
         llir = str(self._llir(override.parse_module(text, context), trial))
         return self._finish(llir, self._ptx(llir, trial), trial, self.recipe.how)
 
-    def _finish(self, llir: str, ptx: str, metadata: Metadata, how: Weaving, registers: int = 0) -> Built:
+    def _finish(self, llir: str, ptx: str, metadata: Metadata, how: Weaving, registers: int = 0) -> KernelBuild:
         trial = dict(metadata)
         text = self._woven(ptx, trial, how)
         if registers:
@@ -199,14 +207,13 @@ class Compilation:
         made = assemble(self._cubin, text, trial)
         if METADATA in trial:
             trial[METADATA]["resources"] = made.describe()
-        return Built(llir, text, made.cubin, trial, made.resources)
+        return KernelBuild(llir, text, made.cubin, trial, made.resources)
 
     def _woven(self, text: str, metadata: Metadata, how: Weaving) -> str:
         name = str(metadata.get("name", ""))
         if not self.recipe.wants(name):
             return text
-        if self.recipe.shared_bytes is not None and PREFIX in text:
-            how = replace(how, shared=shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes))
+        how = replace(how, shared=self._shared_buffer(text, metadata, how))
         if self.recipe.auto:
             text = await_loads(declare_counters(begin_at_once(text)))
             if self.recipe.auto.whole and _SPECIALISED.search(text) and _LINE in text:
@@ -222,30 +229,31 @@ class Compilation:
         metadata["profile_scratch_align"] = SCRATCH_BYTES
         metadata[METADATA] = {**woven.describe(), "select": asdict(how.select)}
         if how.shared is not None:
-            warps = -(-woven.threads[name] // 32)
-            used = how.shared.slots * SLOT_BYTES * how.select.tracks_per_block(warps)
+            used = record_bytes(how.shared, how.select, woven.threads[name])
             metadata["shared"] = how.shared.offset + used
             metadata[METADATA] |= {"shared_slots": how.shared.slots, "shared_bytes": used}
         return woven.text
 
+    def _shared_buffer(self, text: str, metadata: Metadata, how: Weaving) -> SharedBuffer | None:
+        """Place the kernel's records in shared memory, if the profile asks for that and the kernel has marks."""
+        if self.recipe.shared_bytes is None or PREFIX not in text:
+            return how.shared
+        return shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes)
 
-def _asks(auto: Auto) -> Iterator[tuple[Auto, list[str]]]:
-    """What to try, and which classes it leaves out: what was asked for, then the same without its densest class, then
+
+def _fewer_and_fewer_classes(auto: Auto) -> Iterator[tuple[Auto, list[str]]]:
+    """Yield the classes of marks to try, and those left out: first as asked, then without the densest class, then
     without loads, whose regions hold all of a load's values at once, then without the counters of loops."""
-    left: list[str] = []
-    yield auto, left
+    left_out: list[str] = []
+    yield auto, left_out
     for kind in ("lines", "loads", "loops"):
         if auto.wants(kind) and (len(auto.classes) > 1 or auto.ranges):
-            auto, left = replace(auto, classes=tuple(one for one in auto.classes if one != kind)), [*left, kind]
-            yield auto, left
+            auto = replace(auto, classes=tuple(one for one in auto.classes if one != kind))
+            left_out = [*left_out, kind]
+            yield auto, left_out
 
 
-def _light(how: Weaving) -> Weaving:
-    """The weaving that takes the fewest registers."""
-    return replace(how, keep=0, constants=False, store="late" if how.store == "auto" else how.store)
-
-
-def _dropped(marked: MarkedIR, most: int) -> str:
+def _too_many_places(marked: MarkedIR, most: int) -> str:
     left = ", ".join(f"{count} of {kind}" for kind, count in marked.dropped.items())
     total = len(marked.sites) + sum(marked.dropped.values())
     return (
@@ -254,10 +262,10 @@ def _dropped(marked: MarkedIR, most: int) -> str:
     )
 
 
-def _unsplit(lost: list[str]) -> str:
+def _dropped_by_triton(lost: list[str]) -> str:
     return (
         f"{', '.join(map(repr, lost))} left no mark: this Triton drops marks from a loop with warp_specialize=True; "
-        "automatic marks (auto=, regions=) go in behind that, or use a newer Triton"
+        "use automatic marks (auto=, regions=), which are placed later, or a newer Triton"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,6 @@ import numpy.typing as npt
 from warplens.errors import WarplensError
 from warplens.launch.memory import BUDGET_SHARE
 from warplens.record.capture import OWN_WORK, Device
-
-if TYPE_CHECKING:
-    from warplens.session import Profile
 
 
 class Buffer:
@@ -93,19 +90,18 @@ def budget() -> int:
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory * BUDGET_SHARE)
 
 
-def describe(profile: Profile) -> Device | None:
-    """Say which device runs, once per profile; give the current one where it is another."""
+def device_index() -> int:
+    """The number of the current device."""
     import torch
 
-    index = torch.cuda.current_device()
-    if not profile.device.sm_count:
-        profile.device = _device(index)
-    return _device(index) if index != profile.device.index else None
+    return int(torch.cuda.current_device())
 
 
-def _device(index: int) -> Device:
+def device() -> Device:
+    """The current device."""
     import torch
 
+    index = device_index()
     properties = torch.cuda.get_device_properties(index)
     return Device(
         name=properties.name,

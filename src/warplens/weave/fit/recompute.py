@@ -1,8 +1,8 @@
-"""Values that wait in registers through a loop, though a few instructions would make them again.
+"""Rematerialise values that occupy a register through a loop although a few instructions would compute them again.
 
-A compiler that needs a value on every way to a block may make it on each of these ways: before a loop, and where the
-loop is passed by. It then lives through the loop, in which nothing needs it. That the ways agree ptxas can no longer
-tell, so it keeps the register. Here the block makes the value itself, in kernels that run short of registers.
+A compiler that needs a value on every path to a block may compute it on each path: before a loop, and on the path
+around the loop. The value then lives through the loop, where nothing needs it. ptxas cannot tell that the paths agree,
+so it keeps the register. In kernels that run short of registers, the block computes the value itself instead.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ from warplens.ptx.tree import Declaration, Function, Instruction, Label, Scope
 from warplens.weave.mark_sites import BRANCHES
 
 _PURE = frozenset({"and", "or", "xor", "not", "shl", "shr", "bfe", "add", "sub"})
-_WHOLE = frozenset({"b32", "b64", "s32", "s64", "u32", "u64"})
-"""Opcodes and types of instructions that do nothing but give the same result for the same operands."""
-_PLAIN = re.compile(r"-?\d\w*")
-"""A number."""
-DEPTH = 4
-"""Instructions in a row that a value may take."""
+_INTEGERS = frozenset({"b32", "b64", "s32", "s64", "u32", "u64"})
+"""Opcodes and types of instructions whose result depends only on their operands."""
+_NUMBER = re.compile(r"-?\d\w*")
+MAX_CHAIN = 4
+"""The longest chain of instructions that computes a value again."""
 
 
 def recompute(function: Function) -> int:
-    """Make values again in the blocks behind loops that use them; the number of them."""
+    """Compute values again in the blocks after a loop that use them; return how many."""
     body = function.body or []
     nested = [node for scope in body if isinstance(scope, Scope) for node in scope.body]
     if any(isinstance(node, Declaration | Scope) for node in nested):
-        return 0  # names may stand for something else there
-    values, flow = Values(function), Flow(function)
+        return 0  # names may mean other registers there
+    values, flow = RegisterValues(function), Flow(function)
     found: dict[int, list[str]] = {}
     heads = _heads(flow)
-    for name in values.rebuilt():
+    for name in values.computed_repeatedly():
         places = {heads[number] for number, piece in enumerate(flow.pieces) if _needs(piece, name)}
         if not any(number in flow.ways(flow.pieces[number].follow, 0) for number in places):
-            for number in sorted(places - {0}):  # where the kernel begins nothing has waited yet
+            for number in sorted(places - {0}):  # no value has waited where the kernel begins
                 found.setdefault(number, []).append(name)
     for number, wanted in found.items():
         nodes = itertools.chain.from_iterable(piece.nodes for piece in flow.pieces[number:])
@@ -50,8 +49,8 @@ def recompute(function: Function) -> int:
     return sum(map(len, found.values()))
 
 
-class Values:
-    """What the registers of a function hold, as far as it is always the same."""
+class RegisterValues:
+    """The values of a function's registers that are always the same."""
 
     def __init__(self, function: Function) -> None:
         self.makers: dict[str, list[Instruction]] = {}
@@ -61,7 +60,7 @@ class Values:
         self.fixed = self._fixed(function)
 
     def _fixed(self, function: Function) -> set[str]:
-        """Registers that are written once and for all before the first branch."""
+        """Return the registers that are written exactly once, before the first branch."""
         found: set[str] = set()
         targets = {id(label) for labels in jump_targets(function).values() for label in labels}
         for node in function.body or []:
@@ -71,34 +70,34 @@ class Values:
                 found.update(name for name in written_by(node) if len(self.makers[name]) == 1)
         return found
 
-    def rebuilt(self) -> list[str]:
-        """Registers that several instructions write, all of them the same value."""
+    def computed_repeatedly(self) -> list[str]:
+        """Return the registers that several instructions write, all with the same value."""
         return [name for name, makers in self.makers.items() if len(makers) > 1 and self.meaning(name) is not None]
 
-    def meaning(self, name: str, depth: int = DEPTH) -> str | None:
-        """The value of a register in terms of fixed ones; None where it is not always the same."""
-        if name in self.fixed or _PLAIN.fullmatch(name):
+    def meaning(self, name: str, depth: int = MAX_CHAIN) -> str | None:
+        """Return the value of a register in terms of fixed ones; None if it is not always the same."""
+        if name in self.fixed or _NUMBER.fullmatch(name):
             return name
         meanings = {self._result(maker, name, depth) for maker in self.makers.get(name, [])} if depth else {None}
         return meanings.pop() if len(meanings) == 1 else None
 
     def _result(self, maker: Instruction, name: str, depth: int) -> str | None:
         target, *operands = maker.operands
-        if maker.predicate or maker.opcode not in _PURE or not _WHOLE.issuperset(maker.modifiers) or target != name:
+        if maker.predicate or maker.opcode not in _PURE or not _INTEGERS.issuperset(maker.modifiers) or target != name:
             return None
         parts = [self.meaning(operand, depth - 1) for operand in operands]
         return None if None in parts else f"{maker.full_opcode}({', '.join(map(str, parts))})"
 
     def chain(self, name: str) -> list[Instruction]:
-        """Instructions that make a value from fixed registers, those first that others need."""
-        if name in self.fixed or _PLAIN.fullmatch(name):
+        """Return the instructions that compute a value from fixed registers, in order."""
+        if name in self.fixed or _NUMBER.fullmatch(name):
             return []
         maker = self.makers[name][0]
         return [part for operand in maker.operands[1:] for part in self.chain(operand)] + [maker]
 
 
 def _heads(flow: Flow) -> list[int]:
-    """For each piece, the first of those that it is always reached through without a choice."""
+    """Return, for each piece, the first of the pieces that always lead to it without a branch."""
     before: list[list[int]] = [[] for _ in flow.pieces]
     for number, piece in enumerate(flow.pieces):
         for after in piece.follow:
@@ -111,7 +110,7 @@ def _heads(flow: Flow) -> list[int]:
 
 
 def _needs(piece: Piece, name: str) -> bool:
-    """Whether the piece uses what is in the register when it is entered."""
+    """Return whether the piece reads the value that the register has on entry."""
     for instruction in piece.instructions:
         makes = name in written_by(instruction) and not instruction.predicate
         if makes and name not in names(" ".join(instruction.operands[1:])):

@@ -1,0 +1,104 @@
+"""Every compiler and library whose kernels warplens records: one line each.
+
+A front end is a module with a function `start(session)`, called when a profile starts. It puts the hooks of the
+front end in place and returns a function that removes them, or None if there is nothing to do. It raises WarplensError
+if the installed version of the library cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from warplens import session
+from warplens.errors import WarplensError
+from warplens.frontends.import_hook import when_imported
+
+
+@dataclass(frozen=True)
+class FrontEnd:
+    """How a front end is attached, and how `warplens doctor` lists it."""
+
+    library: str
+    """Importing this module attaches the front end."""
+    module: str
+    """The module of warplens that has `start`."""
+    kernels: str
+    """What it records."""
+    package: str
+    """The package that has the library, and how to install it."""
+    install: str
+    needs: tuple[str, ...] = ()
+    """Libraries whose front ends it builds on."""
+
+
+_CUDA = "pip install 'warplens[cuda]'"
+FRONT_ENDS = (
+    FrontEnd(
+        "triton",
+        "warplens.frontends.triton.frontend",
+        "Triton and Gluon kernels",
+        "triton",
+        "pip install 'warplens[triton]'",
+    ),
+    FrontEnd(
+        "torch._inductor.runtime.triton_heuristics",
+        "warplens.frontends.triton.inductor",
+        "kernels of torch.compile",
+        "torch",
+        "pip install torch",
+    ),
+    FrontEnd("cupy", "warplens.frontends.cupy", "CuPy RawKernel and RawModule", "cupy", "pip install cupy-cuda13x"),
+    FrontEnd("cuda.core", "warplens.frontends.cuda_core", "CUDA C++ through NVRTC", "cuda-core", _CUDA),
+    FrontEnd(
+        "cuda.bindings.driver", "warplens.frontends.cuda_bindings", "CUDA C++ through NVRTC", "cuda-bindings", _CUDA
+    ),
+    FrontEnd(
+        "numba.cuda",
+        "warplens.frontends.numba",
+        "numba's CUDA kernels",
+        "numba-cuda",
+        "pip install numba-cuda",
+        needs=("cuda.core",),
+    ),
+    FrontEnd(
+        "cutlass.cutlass_dsl",
+        "warplens.frontends.cute.automatic",
+        "CuTe DSL kernels",
+        "nvidia-cutlass-dsl",
+        "pip install 'warplens[cute]'",
+    ),
+)
+_BY_LIBRARY = {front_end.library: front_end for front_end in FRONT_ENDS}
+attached: set[str] = set()
+
+
+def attach(library: str) -> None:
+    """Let every session start the front end of `library`, the running one included."""
+    if library in attached:
+        return
+    attached.add(library)
+    front_end = _BY_LIBRARY[library]
+    for needed in front_end.needs:
+        attach(needed)
+    try:
+        session.attach(import_module(front_end.module).start)
+    except WarplensError:
+        attached.discard(library)
+        raise
+
+
+def watch(failed: Callable[[str, WarplensError], None]) -> Callable[[], None]:
+    """Attach each front end when its library is imported, or now if it is. Return a function that stops watching.
+
+    A front end that refuses must not make the program's own import fail: `failed` is called instead.
+    """
+
+    def try_to_attach(library: str) -> None:
+        try:
+            attach(library)
+        except WarplensError as error:
+            failed(library, error)
+
+    return when_imported(dict.fromkeys(_BY_LIBRARY, try_to_attach))

@@ -1,0 +1,68 @@
+"""What one profile collects: its launches, the kernels it saw, and the notes about them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from warplens.auto.rules import Coverage
+from warplens.errors import WarplensError
+from warplens.record.capture import HOST_NS, Device, Launch
+
+
+class PendingLaunch(Protocol):
+    """A launch whose records may still be on the device. `collect` waits for it and copies them to the host."""
+
+    def collect(self) -> Launch: ...
+
+
+class CollectedRun:
+    """Filled by front ends while a profile runs, read when it ends."""
+
+    def __init__(self) -> None:
+        self.device = Device()
+        """The device of the first launch; launches on another one name theirs."""
+        self.seen: dict[str, int] = {}
+        """Launches of each kernel, recorded or not."""
+        self.notes: dict[str, list[str]] = {}
+        self.coverage = Coverage()
+        self._pending: list[tuple[PendingLaunch, int]] = []
+        self._lock = threading.Lock()
+
+    def add(self, pending: PendingLaunch) -> None:
+        """Keep a launch that is about to be made."""
+        self._pending.append((pending, time.time_ns()))
+
+    def saw(self, kernel: str) -> None:
+        """Count a launch, recorded or not."""
+        with self._lock:
+            self.seen[kernel] = self.seen.get(kernel, 0) + 1
+
+    def note(self, kernel: str, text: str) -> None:
+        """Tell the user once about a kernel, such as why it runs unmarked; the trace keeps the note."""
+        notes = self.notes.setdefault(kernel, [])
+        if text not in notes:
+            notes.append(text)
+            print(f"warplens: {kernel}: {text}", file=sys.stderr)
+
+    def other_device(self, index: int, describe: Callable[[], Device]) -> Device | None:
+        """The device of a launch if it is not the run's own; the first launch decides which that is."""
+        if self.device.name == Device().name:
+            self.device = describe()
+        return describe() if index != self.device.index else None
+
+    def collect(self) -> tuple[list[Launch], list[str]]:
+        """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
+        launches, problems = [], []
+        for pending, announced in self._pending:
+            try:
+                launch = pending.collect()
+                launches.append(replace(launch, extra={**launch.extra, HOST_NS: announced}))
+            except WarplensError as problem:
+                problems.append(str(problem))
+        self._pending.clear()
+        return launches, problems

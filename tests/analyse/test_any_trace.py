@@ -1,0 +1,130 @@
+"""What must hold for every trace: no analysis fails, shares are shares, and JSON is JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.builders import Span, make_trace
+from warplens.analyse.clock import clock
+from warplens.analyse.critical import critical_path
+from warplens.analyse.diff import Verdict, diff
+from warplens.analyse.findings import findings
+from warplens.analyse.imbalance import imbalance
+from warplens.analyse.modes import modes
+from warplens.analyse.occupancy import achieved
+from warplens.analyse.overlap import overlap
+from warplens.analyse.ramp import ramp
+from warplens.analyse.result import PerKernel
+from warplens.analyse.tree import tree
+from warplens.analyse.waits import waits
+from warplens.analyse.waves import waves
+from warplens.trace.model import Trace
+
+ANALYSES = (imbalance, waves, overlap, waits, critical_path, ramp, modes, clock, achieved)
+
+
+@st.composite
+def any_trace(draw: st.DrawFn) -> Trace:
+    """Several ranks, kernels, launches and lanes; nested, asynchronous, empty and open spans; instants and values."""
+    spans = []
+    for _ in range(draw(st.integers(1, 8))):
+        launch = draw(st.integers(0, 2))
+        block = draw(st.integers(0, 3))
+        where = {
+            "rank": draw(st.integers(0, 1)),
+            "launch": launch,
+            "block": block,
+            "warp": draw(st.integers(0, 2)),
+            "lane": draw(st.sampled_from([0, 0, 5])),
+            "sm": block % 2,
+            "kernel": f"kernel{launch % 2}",
+        }
+        at = draw(st.integers(0, 100))
+        for _ in range(draw(st.integers(1, 4))):
+            lasts = draw(st.integers(0, 60))
+            name = draw(st.sampled_from(["load", "mma", "wait", "x"]))
+            spans.append(Span(name, at, lasts, depth=0, open=draw(st.integers(0, 9)) == 0, **where))
+            if draw(st.booleans()):
+                inner = draw(st.integers(0, 80))  # may outlive its parent, as asynchronous spans do
+                spans.append(Span(draw(st.sampled_from(["load", "wait", "y"])), at, inner, depth=1, **where))
+            if draw(st.booleans()):
+                kind = draw(st.sampled_from(["instant", "value"]))
+                spans.append(Span("stage", at, kind=kind, value=draw(st.floats(-5, 5)), depth=1, **where))
+            at += lasts + draw(st.integers(0, 5))
+    return make_trace(_distinct(spans))
+
+
+def _distinct(spans: list[Span]) -> list[Span]:
+    """One run of spans per track: the ones drawn first."""
+    first: dict[tuple[int, ...], int] = {}
+    kept, group, last = [], -1, None
+    for span in spans:
+        if span.track != last:
+            group, last = group + 1, span.track
+        if first.setdefault(span.track, group) == group:
+            kept.append(span)
+    return kept
+
+
+def stepped_back(cycles: int) -> Trace:
+    """Two blocks; in the first, loads and work begin before the track's first record, as when a clock steps back."""
+    rounds = [Span(name, 20 * n + at, 5) for n in range(4) for name, at in (("load", 0), ("mma", 5))]
+    return make_trace([Span("x", cycles, 0), *rounds, Span("x", 0, 60, block=1)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(any_trace())
+@example(stepped_back(10))
+@example(stepped_back(5000))
+def test_findings_of_any_trace(trace: Trace) -> None:
+    for one in findings(trace):
+        assert 0 <= one.gain <= 1 + 1e-9
+        assert one.what
+        assert one.advice
+        assert one.kernel in trace.kernels
+        json.dumps(one.to_json(), allow_nan=False)
+    for root in tree(trace):
+        for _, node in root.walk():
+            assert 0 <= node.exclusive <= node.cycles
+    assert not {one.verdict for one in diff(trace, trace)} & {Verdict.FASTER, Verdict.SLOWER, Verdict.NEW}
+
+
+@settings(max_examples=20, deadline=None)
+@given(any_trace())
+@example(stepped_back(10))
+@example(stepped_back(5000))
+def test_shares_of_any_trace(trace: Trace) -> None:
+    for kernel, one in waves(trace).kernels.items():
+        assert one.idle == pytest.approx(one.unused + one.ramp + one.gaps + one.tail, abs=1e-6), kernel
+        assert 0 <= one.quantised <= one.tail + one.unused + 1e-9
+    for together in overlap(trace).kernels.values():
+        for region in together.regions:
+            assert 0 <= region.alone <= region.active + 1e-9
+            assert region.exposed <= region.active + 1e-9
+    for waiting in waits(trace).kernels.values():
+        for region in waiting.regions:
+            assert sum(region.waits_for.values()) == pytest.approx(1.0)
+    for analyse in ANALYSES:
+        _finite(json.loads(json.dumps(analyse(trace).to_json(), allow_nan=False)))
+
+
+def _finite(value: Any) -> None:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            _finite(inner)
+    elif isinstance(value, float):
+        assert math.isfinite(value)
+
+
+@pytest.mark.parametrize("analyse", ANALYSES)
+@pytest.mark.parametrize("spans", [[], [Span("tick", 5, kind="instant")], [Span("x", 5, 0)]])
+def test_nothing_to_analyse(analyse: Any, spans: list[Span]) -> None:
+    assert isinstance(analyse(make_trace(spans)), PerKernel)

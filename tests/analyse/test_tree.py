@@ -1,0 +1,74 @@
+"""The tree of regions and its filters."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.builders import Span, make_trace
+from warplens.analyse.tree import Node, pruned, tree
+from warplens.errors import UsageError
+
+
+@pytest.fixture
+def roots() -> tuple[Node, ...]:
+    spans = []
+    for warp in (0, 1):
+        spans += [
+            Span("loop", 0, 800, warp=warp),
+            Span("load", 0, 300, warp=warp),
+            Span("load", 300, 100, warp=warp),
+            Span("mma", 400, 300, warp=warp),
+            Span("load", 450, 50, warp=warp),
+            Span("store", 800, 200, warp=warp),
+        ]
+    return tree(make_trace(spans))
+
+
+def names(roots: tuple[Node, ...]) -> list[tuple[int, str]]:
+    return [(depth, node.name) for root in roots for depth, node in root.walk()]
+
+
+def test_each_path_is_one_node(roots: tuple[Node, ...]) -> None:
+    assert names(roots) == [(0, "kernel"), (1, "loop"), (2, "load"), (2, "mma"), (3, "load"), (1, "store")]
+    kernel = roots[0]
+    loop, store = kernel.children
+    load, mma = loop.children
+    assert (load.count, load.cycles, load.normalized) == (4, 1600, 800.0)  # 2 cycles per ns, 2 warps
+    assert (loop.cycles, loop.exclusive) == (3200, 400)
+    assert (mma.cycles, mma.exclusive, mma.children[0].cycles) == (1200, 1000, 200)
+    assert (kernel.cycles, kernel.exclusive, store.share) == (4000, 0, pytest.approx(0.2))
+
+
+def test_exclusive_time_of_the_whole_tree_is_the_warps_time(roots: tuple[Node, ...]) -> None:
+    assert sum(node.exclusive for root in roots for _, node in root.walk()) == roots[0].cycles
+    for root in roots:
+        for _, node in root.walk():
+            assert node.exclusive <= node.cycles
+            assert sum(child.cycles for child in node.children) <= node.cycles
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"depth": 1}, ["kernel", "loop", "store"]),
+        ({"depth": 0}, ["kernel"]),
+        ({"include": "^mma$"}, ["kernel", "loop", "mma", "load"]),
+        ({"exclude": "load|store"}, ["kernel", "loop", "mma"]),
+        ({"threshold": 0.35}, ["kernel", "loop", "load"]),
+        ({"include": "nothing"}, ["kernel"]),
+    ],
+)
+def test_filters(roots: tuple[Node, ...], options: dict[str, object], kept: list[str]) -> None:
+    assert [name for _, name in names(pruned(roots, **options))] == kept  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"include": "("}, {"depth": -1}, {"threshold": 2.0}])
+def test_impossible_filters_are_refused(roots: tuple[Node, ...], options: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        pruned(roots, **options)  # type: ignore[arg-type]
+
+
+def test_two_kernels_have_two_roots() -> None:
+    spans = [Span("work", 0, 100, kernel="small"), Span("work", 500, 900, launch=1, kernel="large")]
+    assert names(tree(make_trace(spans))) == [(0, "large"), (1, "work"), (0, "small"), (1, "work")]
+    assert tree(make_trace([])) == ()

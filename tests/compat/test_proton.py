@@ -1,0 +1,240 @@
+"""Proton's intra-kernel tutorial with only its imports changed, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+triton = pytest.importorskip("triton", reason="triton is not installed")
+
+import warplens.compat.proton as proton  # noqa: E402
+import warplens.compat.proton.language as pl  # noqa: E402
+from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
+from tests.support.proton_kernel import SCOPES, add_kernel  # noqa: E402
+from warplens.errors import UsageError, WarplensError  # noqa: E402
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    with fake_gpu(monkeypatch) as fake:
+        try:
+            yield fake
+        finally:
+            for session in list(proton._sessions):
+                proton._sessions.pop(session).profile.pause()
+        add_kernel.device_caches.clear()
+
+
+def run(gpu: FakeGpu, blocks: int = 2) -> None:
+    x, y = (gpu.tensor(np.random.default_rng(seed).random(blocks * 256, np.float32)) for seed in (1, 2))
+    output = gpu.tensor(np.zeros(blocks * 256, np.float32))
+    add_kernel[(blocks,)](x, y, output, blocks * 256, BLOCK_SIZE=256, num_warps=4)
+    np.testing.assert_array_equal(output.numpy(), x.numpy() + y.numpy())
+
+
+def spans(trace: Any) -> set[tuple[int, int, str]]:
+    return {(row["block"], row["warp"], row["region"]) for row in trace.spans.to_pylist()}
+
+
+def test_a_trace_is_written_for_chrome(gpu: FakeGpu, tmp_path: Path) -> None:
+    mode = proton.mode.Default(optimizations="clock32,time_shift")
+    proton.start("vector-add", backend="instrumentation", data="trace", mode=mode)
+    run(gpu)
+    proton.finalize()
+    events = json.loads((tmp_path / "vector-add.chrome_trace").read_text())["traceEvents"]
+    marked = [event for event in events if event["ph"] == "X" and event.get("cat") != "launch"]
+    assert sorted(event["name"] for event in marked) == sorted(SCOPES * 8)
+    launch = next(event for event in events if event.get("cat") == "launch")
+    assert launch["args"]["finalize_ns"] > 0, "the finalize time is shown per launch"
+    assert "@woven" in gpu.fired[-1].ptx
+    run(gpu)
+    assert "@woven" not in gpu.fired[-1].ptx, "after finalize scopes cost nothing"
+
+
+def test_a_tree_is_written_that_proton_viewer_opens(gpu: FakeGpu, tmp_path: Path) -> None:
+    proton.start("tree", backend="instrumentation")
+    run(gpu)
+    trace = proton.finalize()
+    database = json.loads((tmp_path / "tree.hatchet").read_text())
+    kernel = database[0]["children"][0]
+    assert kernel["frame"]["name"] == "add_kernel"
+    outer = kernel["children"][0]
+    assert [child["frame"]["name"] for child in outer["children"][0]["children"]] == ["load_x", "load_y"]
+    pytest.importorskip("hatchet", reason="llnl-hatchet, which proton-viewer reads with, is not installed")
+    from triton.profiler import viewer
+
+    tree, metrics = viewer.parse(["normalized_cycles"], str(tmp_path / "tree.hatchet"))
+    frame = tree.dataframe
+    shown = dict(zip(frame["name"], frame["normalized_cycles (inc)"], strict=True))
+    rows = trace.spans.to_pylist()
+    mean = np.mean([row["dur_cycles"] for row in rows if row["region"] == "load_and_add"])
+    assert shown["load_and_add"] == pytest.approx(mean)
+    assert metrics
+
+
+@pytest.mark.parametrize(
+    ("mode", "warps"),
+    [
+        ("default:sampling_strategy=selective:sampling_options=0,2", {0, 2}),
+        (proton.mode.Default(sampling_strategy="selective", sampling_options="1, 3"), {1, 3}),
+        ("default:granularity=cta", {0}),
+        ("default:granularity=warp_group:optimizations=clock32,sched_stores,sched_barriers", {0}),
+        (None, {0, 1, 2, 3}),
+        ("default:sampling_options=0,2", {0, 1, 2, 3}),
+    ],
+)
+def test_modes_choose_what_is_recorded(gpu: FakeGpu, mode: Any, warps: set[int]) -> None:
+    proton.start("chosen", backend="instrumentation", data="trace", mode=mode)
+    run(gpu)
+    assert {warp for _, warp, _ in spans(proton.finalize())} == warps
+
+
+def test_a_buffer_size_keeps_the_latest_records_of_each_warp(gpu: FakeGpu) -> None:
+    proton.start("small", backend="instrumentation", mode="default:buffer_type=global:buffer_size=1024")
+    run(gpu)
+    trace = proton.finalize()
+    assert trace is not None
+    assert {name for _, _, name in spans(trace)} == set(SCOPES), "32 slots a warp hold all eight records"
+    assert trace.meta.launches[0].extra["capacity"] == 32
+
+
+@pytest.mark.parametrize("kind", ["shared", "shared_mem"])
+def test_a_buffer_in_shared_memory_holds_the_bytes_it_was_given(gpu: FakeGpu, kind: str) -> None:
+    mode = proton.mode.Default(buffer_type=kind, buffer_size=1024, optimizations="clock32,sched_stores")
+    proton.start("shared", backend="instrumentation", data="trace", mode=mode)
+    run(gpu)
+    trace = proton.finalize()
+    assert trace is not None
+    assert {name for _, _, name in spans(trace)} == set(SCOPES)
+    launch = trace.meta.launches[0]
+    assert launch.extra["shared_bytes"] == 1024
+    assert launch.extra["capacity"] == 32
+    assert "st.shared" in gpu.fired[-1].ptx
+
+
+def test_modes_become_options_of_a_profile() -> None:
+    parse = proton.mode.parse
+    assert parse(None).options() == {"granularity": "warp"}, "global memory, nothing is lost"
+    assert parse("default:buffer_type=shared").options() == {"granularity": "warp", "buffer": "shared", "full": "ring"}
+    spilling = parse("default:buffer_type=shared:buffer_strategy=flush:buffer_size=4096").options()
+    assert spilling == {"granularity": "warp", "buffer": "shared", "bytes_per_block": 4096}
+    mode = proton.mode.Default(
+        sampling_strategy="selective", sampling_options="3,1", optimizations="clock32,time_shift"
+    )
+    assert parse(str(mode)) == mode
+
+
+def test_scopes_in_gluon_kernels_are_marks_too(gpu: FakeGpu) -> None:
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+
+    @gluon.jit
+    def doubled(x, LAYOUT: gl.constexpr):
+        with pl.scope("load"):
+            offsets = gl.arange(0, 128, LAYOUT)
+            values = gl.load(x + offsets)
+        pl.enter_scope("store")
+        gl.store(x + offsets, values * 2)
+        pl.exit_scope("store")
+
+    x = gpu.tensor(np.arange(128, dtype=np.float32))
+    proton.start("gluon", backend="instrumentation")
+    doubled[(1,)](x, gl.BlockedLayout([1], [32], [4], [0]), num_warps=4)
+    assert {name for _, _, name in spans(proton.finalize())} == {"load", "store"}
+    np.testing.assert_array_equal(x.numpy(), np.arange(128) * 2)
+
+
+def test_the_interpreter_records_scopes_as_well(tmp_path: Path) -> None:
+    program = textwrap.dedent(
+        """
+        import sys, triton, triton.language as tl
+        import warplens.compat.proton as proton, warplens.compat.proton.language as pl
+
+        @triton.jit
+        def kernel(N: tl.constexpr):
+            with pl.scope("outer"):
+                for i in range(N):
+                    pl.enter_scope("inner")
+                    tl.arange(0, 8) + i
+                    pl.exit_scope("inner")
+
+        proton.start(sys.argv[1], backend="instrumentation", data="trace")
+        kernel[(2,)](3)
+        assert len(proton.finalize()) == 2 * 4
+        """
+    )
+    script = tmp_path / "interpreted.py"
+    script.write_text(program)
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, str(script), str(tmp_path / "cpu")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "cpu.chrome_trace").exists()
+
+
+def test_what_proton_has_on_the_host_is_refused_by_name() -> None:
+    with pytest.raises(AttributeError, match="the marks of proton.language"):
+        _ = proton.scope
+    with pytest.raises(UsageError, match="cannot be disabled per language"):
+        pl.disable_semantic("triton")
+
+
+def test_deactivated_launches_are_left_alone(gpu: FakeGpu) -> None:
+    session = proton.start("switched", backend="instrumentation", data="trace")
+    for switch in (proton.deactivate, proton.activate):
+        run(gpu)
+        switch(session)
+    run(gpu, blocks=1)
+    trace = proton.finalize(session)
+    assert trace is not None
+    assert [launch.grid[0] for launch in trace.meta.launches] == [2, 1]
+    assert ["@woven" in fired.ptx for fired in gpu.fired] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({}, "use backend='instrumentation'"),
+        ({"backend": "cupti"}, "'cupti'"),
+        ({"backend": "instrumentation", "data": "table"}, "'trace', 'tree'"),
+        ({"backend": "instrumentation", "hook": "triton"}, "hook='triton'"),
+        ({"backend": "instrumentation", "mode": "mma"}, "'mma'"),
+        ({"backend": "instrumentation", "mode": "default:buffer=1"}, "buffer=1"),
+        ({"backend": "instrumentation", "mode": "default:optimizations=clock3"}, "did you mean 'clock32'"),
+        ({"backend": "instrumentation", "mode": "default:granularity=warp_2"}, "'warp_group'"),
+        ({"backend": "instrumentation", "mode": "default:sampling_strategy=selective:sampling_options=a"}, "0,1,2,3"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        proton.start("refused", **arguments)
+    assert not proton._sessions
+    with pytest.raises(UsageError, match="no session 5"):
+        proton.finalize(5)
+
+
+def test_a_second_session_is_refused_while_one_runs(gpu: FakeGpu) -> None:
+    proton.start("first", backend="instrumentation")
+    with pytest.raises(WarplensError, match="already running"):
+        proton.start("second", backend="instrumentation")
+    run(gpu)
+    assert proton.finalize() is not None
+
+
+def test_protons_own_mode_objects_are_understood() -> None:
+    theirs = pytest.importorskip("triton.profiler.mode", reason="this triton has no Proton")
+    mode = theirs.Default(granularity="cta", buffer_type="global", optimizations="clock32,time_shift", buffer_size=64)
+    assert proton.mode.parse(mode) == proton.mode.Default(
+        granularity="cta", buffer_type="global", optimizations="clock32,time_shift", buffer_size=64
+    )

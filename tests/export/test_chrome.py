@@ -1,0 +1,98 @@
+"""What trace_processor and a JSON reader find in a Chrome trace is what was in the trace."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.support.builders import Span, make_trace
+from tests.support.mark_programs import programs
+from tests.support.trace_processor import TraceProcessor
+
+SLICES = """
+select s.id, s.name, s.ts, s.dur, s.depth, s.parent_id, s.category, thread.name as thread,
+  extract_arg(s.arg_set_id, 'args.cycles') as cycles, extract_arg(s.arg_set_id, 'args.ns') as ns,
+  extract_arg(s.arg_set_id, 'args.dur_ns') as dur_ns, extract_arg(s.arg_set_id, 'args.block') as block,
+  extract_arg(s.arg_set_id, 'args.warp') as warp, extract_arg(s.arg_set_id, 'args.launch') as launch
+from slice s join thread_track on thread_track.id = s.track_id join thread using (utid) join process using (upid)
+"""
+
+
+def as_shown(name: str) -> str:
+    """trace_processor has a word for the empty name, and undoes escapes only in names that have a quote."""
+    return name if '"' in name else json.dumps(name, ensure_ascii=False)[1:-1] or "[No name]"
+
+
+def cycles_of(span: Span) -> int | None:
+    return span.cycles if span.kind == "span" else None
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(spans=programs(loose=True))
+def test_spans_values_and_launches_come_back(spans: list[Span], tmp_path: Path) -> None:
+    make_trace(spans).export(tmp_path / "t.json")
+    processor = TraceProcessor(tmp_path / "t.json")
+    assert processor.problems() == []
+    everything = processor.query(SLICES)
+    slices = [row for row in everything if row["category"] != "launch"]
+    found = Counter(
+        (row["name"], row["ts"], row["dur"], row["cycles"], row["block"], row["warp"], row["launch"]) for row in slices
+    )
+    meant = Counter(
+        (as_shown(span.region), span.start, span.dur, cycles_of(span), span.block, span.warp, span.launch)
+        for span in spans
+        if span.kind != "value"
+    )
+    assert found == meant
+    assert all(row["ns"] == row["ts"] and row["dur_ns"] in (row["dur"], None) for row in everything)
+    assert sum(row["category"] == "launch" for row in everything) == len(
+        {(s.rank, s.device, s.sm, s.launch) for s in spans}
+    )
+    counters = processor.query("select ts, value from counter order by ts, value")
+    values = sorted((span.start, span.value) for span in spans if span.kind == "value")
+    assert [row["ts"] for row in counters] == [start for start, _ in values]
+    # trace_processor reads decimals to within one unit in the last place
+    assert [row["value"] for row in counters] == pytest.approx([value for _, value in values], rel=1e-14, abs=1e-300)
+
+
+def test_nesting_and_names_of_lines(tmp_path: Path) -> None:
+    spans = [Span("a", 0, 100), Span("b", 10, 20), Span("c", 12, 5), Span("d", 40, 60), Span("e", 0, 9, rank=1)]
+    spans += [Span("copy", 5, 50, warp=1, depth=0), Span("mma", 8, 10, warp=1, depth=0)]
+    make_trace(spans).export(tmp_path / "t.json.gz")
+    processor = TraceProcessor(tmp_path / "t.json.gz")
+    rows = {row["name"]: row for row in processor.query(SLICES)}
+    assert [rows[name]["depth"] for name in "abcd"] == [0, 1, 2, 1]
+    assert rows["c"]["parent_id"] == rows["b"]["id"]
+    assert rows["copy"]["thread"] == "kernel #0 block 0 warp 1 overlap 1"
+    assert rows["mma"]["thread"] == "kernel #0 block 0 warp 1"
+    assert {row["name"] for row in processor.query("select name from process where pid > 0")} == {
+        "rank 0 SM 0",
+        "rank 1 SM 0",
+    }
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_any_json_reader_reads_it(name: str, tmp_path: Path) -> None:
+    spans = [Span('"<b>\n\\', 1234567, 1, block=5, warp=2)]
+    spans += [Span("v", 5, kind="value", value=value, block=5) for value in (math.nan, math.inf, 1.5)]
+    make_trace(spans).export(tmp_path / name)
+    data = (tmp_path / name).read_bytes()
+    text = gzip.decompress(data) if name.endswith("gz") else data
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    events = json.loads(text, parse_constant=refuse)["traceEvents"]
+    span = next(event for event in events if event["ph"] == "X" and event.get("cat") != "launch")
+    assert (span["name"], span["ts"], span["dur"]) == ('"<b>\n\\', 1234.567, 0.001)
+    assert span["args"] == {"ns": 1234567, "dur_ns": 1, "cycles": 2, "block": 5, "warp": 2, "launch": 0}
+    assert [event["args"]["v"] for event in events if event["ph"] == "C"] == [1.5]
+    assert [event["args"]["value"] for event in events if event["ph"] == "i"] == ["nan", "inf"]

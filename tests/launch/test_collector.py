@@ -1,0 +1,60 @@
+"""When launches come home, and in which thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from warplens.launch.collector import Collector
+
+
+class Flight:
+    def __init__(self, over: bool = True) -> None:
+        self.is_over, self.landed_in = over, ""
+
+    def over(self) -> bool:
+        return self.is_over
+
+    def land(self) -> None:
+        self.landed_in = threading.current_thread().name
+
+
+def until(condition: object, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():  # type: ignore[operator]
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def test_finished_launches_land_in_order_while_the_program_pauses() -> None:
+    collector = Collector(crowded=lambda: False)
+    flights = [Flight(), Flight(over=False), Flight()]
+    for one in flights:
+        collector.add(one)
+    assert until(lambda: flights[0].landed_in == "warplens-collector")
+    time.sleep(0.05)
+    assert not flights[2].landed_in, "the second is not over, and the order is kept"
+    flights[1].is_over = True
+    assert until(lambda: flights[2].landed_in == "warplens-collector")
+    collector.close()
+
+
+def test_the_end_waits_for_all_in_the_thread_that_asks() -> None:
+    collector = Collector(crowded=lambda: False)
+    flights = [Flight(over=False) for _ in range(3)]
+    for one in flights:
+        collector.add(one)
+    collector.land_all()
+    assert {one.landed_in for one in flights} == {threading.current_thread().name}
+    assert not collector.land_oldest()
+    collector.close()
+
+
+def test_a_collector_that_never_saw_a_launch_has_no_thread() -> None:
+    before = threading.active_count()
+    collector = Collector(crowded=lambda: True)
+    collector.land_all()
+    collector.close()
+    assert threading.active_count() == before

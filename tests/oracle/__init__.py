@@ -1,1 +1,0 @@
-"""Other people's readers of what warplens writes."""

@@ -1,0 +1,1 @@
+"""Helpers that several tests share: builders, fakes, kernels and expected results. No tests."""

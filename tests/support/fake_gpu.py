@@ -1,0 +1,162 @@
+"""A Triton driver without a GPU: kernels are compiled for real and their PTX runs in the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from warplens import simulate
+from warplens.frontends.triton import torch_memory
+from warplens.record.capture import Device
+
+
+@dataclass
+class Fired:
+    """One launch the driver was asked for."""
+
+    name: str
+    grid: tuple[int, int, int]
+    stream: int
+    scratch: int
+    ptx: str
+    cooperative: bool
+
+
+class SimulatedBuffer(torch_memory.Buffer):
+    """A launch buffer in the interpreter's memory."""
+
+    def __init__(self, space: simulate.Memory, nbytes: int) -> None:
+        super().__init__(None)
+        self.space, self.size, self.address = space, nbytes, space.alloc(nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size
+
+    def align(self, alignment: int) -> int:
+        self.start = -self.address % alignment
+        return self.address + self.start
+
+    def synchronize(self) -> None:
+        pass
+
+    def rows(self, count: int, stride: int, offset: int, width: int) -> Any:
+        tracks = self.space.read(self.address + self.start, np.uint8, count * stride).reshape(count, stride)
+        return tracks[:, offset : offset + width].copy()
+
+
+class Tensor:
+    """What Triton needs of a tensor: a type and an address."""
+
+    def __init__(self, space: simulate.Memory, values: np.ndarray) -> None:
+        self.space, self.shape, self.dtype = space, values.shape, values.dtype.name
+        self.address = space.alloc(values)
+        self._dtype = values.dtype
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def element_size(self) -> int:
+        return self._dtype.itemsize
+
+    def numpy(self) -> np.ndarray:
+        return self.space.read(self.address, self._dtype, int(np.prod(self.shape))).reshape(self.shape)
+
+
+@dataclass
+class FakeGpu:
+    """What ran, and the switches a test may turn."""
+
+    space: simulate.Memory = field(default_factory=lambda: simulate.Memory(256 << 20))
+    fired: list[Fired] = field(default_factory=list)
+    capability: int = 80
+    stream: int = 7
+    capturing: bool = False
+    budget: int = 1 << 40
+    execute: bool = True
+
+    def tensor(self, values: np.ndarray) -> Tensor:
+        return Tensor(self.space, values)
+
+
+@contextmanager
+def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeGpu]:
+    """A fake driver for the block; nothing of it, and no hook of a profile, is left behind."""
+    from triton import knobs
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import _allocation, driver
+
+    gpu = FakeGpu(**settings)
+    loading: list[str] = []
+
+    def on_load(module: Any, function: Any, name: str, group: dict[str, str], key: str) -> None:
+        loading.append(next(Path(path).read_text() for file, path in group.items() if file.endswith(".ptx")))
+
+    class Utils:
+        def get_device_properties(self, device: int) -> dict[str, int]:
+            return {"max_shared_mem": 232448, "multiprocessor_count": 132}
+
+        def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, ...]:
+            return name, (name, loading[-1]), 32, 0, 1024
+
+        def unload_module(self, module: Any) -> None:
+            pass
+
+    class Launcher:
+        def __init__(self, src: Any, metadata: Any) -> None:
+            self.signature, self.metadata = src.signature, metadata
+
+        def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *arguments: Any) -> None:
+            meta, pointer = self.metadata, None
+            if meta.profile_scratch_size:
+                allocate = _allocation._profile_allocator.get()
+                pointer = allocate(x * y * z * meta.profile_scratch_size, meta.profile_scratch_align, stream)
+            together = bool(meta.launch_cooperative_grid)
+            gpu.fired.append(Fired(function[0], (x, y, z), stream, int(pointer or 0), function[1], together))
+            if not gpu.execute:
+                return
+            given = arguments[len(arguments) - len(self.signature) :]
+            values = [_plain(v) for v, kind in zip(given, self.signature.values(), strict=True) if kind != "constexpr"]
+            values += [0, int(pointer or 0)]
+            simulate.run(
+                function[1], function[0], (x, y, z), 32 * meta.num_warps, values, memory=gpu.space, shared=meta.shared
+            )
+
+    class Driver:
+        utils = Utils()
+        launcher_cls = Launcher
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int) -> int:
+            return gpu.stream
+
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("cuda", gpu.capability, 32)
+
+    monkeypatch.setattr(torch_memory, "allocate", lambda nbytes, stream: SimulatedBuffer(gpu.space, nbytes))
+    monkeypatch.setattr(torch_memory, "capturing", lambda: gpu.capturing)
+    monkeypatch.setattr(torch_memory, "budget", lambda: gpu.budget)
+    monkeypatch.setattr(torch_memory, "device_index", lambda: 0)
+    monkeypatch.setattr(torch_memory, "device", Device)
+    before = driver._active
+    driver.set_active(Driver())
+    knobs.runtime.kernel_load_start_hook.add(on_load)
+    try:
+        yield gpu
+    finally:
+        knobs.runtime.kernel_load_start_hook.remove(on_load)
+        driver._active = before
+    assert knobs.runtime.add_stages_inspection_hook is None
+    assert isinstance(_allocation._profile_allocator.get(), _allocation.NullAllocator)
+
+
+def _plain(value: Any) -> Any:
+    return value.data_ptr() if hasattr(value, "data_ptr") else value

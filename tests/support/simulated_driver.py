@@ -1,0 +1,78 @@
+"""A CUDA driver whose kernels are PTX, run by the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.support.contexts import Contexts
+from warplens import simulate
+from warplens.record.capture import Device
+
+
+class SimulatedDriver(Contexts):
+    """A driver whose kernels are PTX, run by the interpreter."""
+
+    def __init__(self) -> None:
+        self.space = simulate.Memory(64 << 20)
+        self.images: list[str] = []
+        self.homes: list[int] = []
+        """The context that each image was loaded into."""
+        self.unloaded: list[int] = []
+        self.waited: list[int] = []
+        self.functions: list[tuple[str, str]] = []
+        self.launched: list[str] = []
+
+    def device(self) -> Device:
+        return Device(name="interpreter", index=self.device_index(), sm_count=4, capability="9.0")
+
+    def allocate(self, size: int) -> int:
+        return int(self.space.alloc(size))
+
+    def free(self, address: int) -> None:
+        """The interpreter's memory is not given back."""
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        self.space.write(address, np.zeros(size, np.uint8))
+
+    def download_rows(self, address: int, pitch: int, width: int, rows: int, out_pitch: int) -> np.ndarray:
+        assert width == out_pitch
+        return np.concatenate([self.space.read(address + row * pitch, np.uint8, width) for row in range(rows)])
+
+    def synchronize(self) -> None:
+        """Every launch has ended when it returns."""
+        self.waited.append(self.current)
+
+    def is_capturing(self, stream: int) -> bool:
+        return False
+
+    def total_memory(self) -> int:
+        return 1 << 30
+
+    def load(self, image: bytes) -> int:
+        self.images.append(image.rstrip(b"\0").decode())
+        self.homes.append(self.current)
+        return len(self.images) - 1
+
+    def unload(self, module: int) -> None:
+        self.unloaded.append(module)
+
+    def function(self, module: int, name: str) -> int:
+        assert self.homes[module] == self.current, "a module belongs to the context it was loaded into"
+        self.functions.append((self.images[module], name))
+        return len(self.functions) - 1
+
+    def resources(self, function: int) -> dict[str, int]:
+        return {"registers": 32, "shared_bytes": 0, "local_bytes": 0}
+
+    def parameter_sizes(self, function: int) -> list[int]:
+        return [8, 4, 8]
+
+    def launch(
+        self, function: int, grid: Any, block: Any, arguments: Sequence[bytes], shared: int, stream: int
+    ) -> None:
+        text, name = self.functions[function]
+        self.launched.append(text)
+        simulate.run(text, name, grid, block, [int.from_bytes(a, "little") for a in arguments], memory=self.space)
