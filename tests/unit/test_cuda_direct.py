@@ -17,7 +17,7 @@ from warplens.frontends.cuda.nvrtc import compile_ptx
 from warplens.ptx.tree import Module, parse
 from warplens.record.capture import Launch
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots
-from warplens.simulate import access, global_memory
+from warplens.simulate import global_memory, memory_access
 
 pytestmark = needs_nvrtc
 
@@ -48,7 +48,7 @@ def _launch(
     """
     grid, block, arguments = CASES[kernel]
     with pytest.MonkeyPatch.context() as patch:
-        for file in (global_memory, access):
+        for file in (global_memory, memory_access):
             patch.setattr(file, "GLOBAL_BASE", BOUNDARY - 256 - ahead if ahead else BOUNDARY)
         space = simulate.Memory(1 << 20)
         address = 0

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.decode.clock import fit
+from warplens.decode.clock.anchor_fit import ClockLines, fit_anchors
 from warplens.decode.coverage import coverage
-from warplens.decode.fallback import NumpyDecoder
-from warplens.decode.native import NativeDecoder
-from warplens.decode.report import collect_losses, describe
-from warplens.decode.rows import Counter, Detail, Plan, RegionTable, Rows
-from warplens.decode.windows import Windows, windows
+from warplens.decode.decoded_rows import Counter, Detail, Plan, RegionTable, Rows
+from warplens.decode.losses import collect_losses, describe
+from warplens.decode.native_decoder import NativeDecoder
+from warplens.decode.numpy_decoder import NumpyDecoder
+from warplens.decode.track_windows import Windows, windows
 from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record.capture import Capture
@@ -113,7 +113,7 @@ def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: 
     )
 
 
-def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float) -> fit.Lines:
+def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float) -> ClockLines:
     """All anchors: each track's start, its exit, and those between that lie within its lifetime."""
     unit: list[Int64] = []
     clocks: list[Int64] = []
@@ -128,12 +128,12 @@ def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float
         clocks += [view.start_clock, view.exit_clock[view.exited], rows.anchor_clock[inner][good]]
         times += [view.start_ns, view.exit_ns[view.exited], ns[good]]
     if not unit:
-        return fit.fit(*(np.empty(0, np.int64),) * 4)
+        return fit_anchors(*(np.empty(0, np.int64),) * 4)
     units_all = np.concatenate(unit)
-    return fit.fit(units_all, units_all // _UNIT, np.concatenate(clocks), np.concatenate(times), nominal_mhz)
+    return fit_anchors(units_all, units_all // _UNIT, np.concatenate(clocks), np.concatenate(times), nominal_mhz)
 
 
-def _first_record(tracks: _Tracks, unit: Int64, rows: Rows, lines: fit.Lines) -> int:
+def _first_record(tracks: _Tracks, unit: Int64, rows: Rows, lines: ClockLines) -> int:
     """The earliest row, in ns since the fit's base: each track's first row is its earliest."""
     used = np.flatnonzero(np.diff(tracks.row_start))
     if not len(used):
@@ -141,7 +141,7 @@ def _first_record(tracks: _Tracks, unit: Int64, rows: Rows, lines: fit.Lines) ->
     return int(np.floor(lines(unit[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
-def _clock_summary(lines: fit.Lines) -> ClockFit:
+def _clock_summary(lines: ClockLines) -> ClockFit:
     if not len(lines.unit):
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
@@ -163,7 +163,7 @@ def _clock_summary(lines: fit.Lines) -> ClockFit:
 
 
 def _launch_infos(
-    capture: Capture, views: list[Windows], lines: fit.Lines, zero: int, covered: list[dict[str, float]]
+    capture: Capture, views: list[Windows], lines: ClockLines, zero: int, covered: list[dict[str, float]]
 ) -> tuple[LaunchInfo, ...]:
     infos = []
     for number, (launch, view) in enumerate(zip(capture.launches, views, strict=True)):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from warplens.decode.fallback import NumpyDecoder
-from warplens.decode.native import NativeDecoder
-from warplens.decode.rows import Plan, Rows
-from warplens.decode.windows import Windows
+from warplens.decode.decoded_rows import Plan, Rows
+from warplens.decode.native_decoder import NativeDecoder
+from warplens.decode.numpy_decoder import NumpyDecoder
+from warplens.decode.track_windows import Windows
 
 
 def coverage(

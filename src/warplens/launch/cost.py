@@ -21,7 +21,7 @@ from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
-from warplens.weave.marks import mark_text
+from warplens.weave.mark_comments import mark_text
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import ParamBuffer, shift_for
 

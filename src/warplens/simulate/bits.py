@@ -6,6 +6,7 @@ import operator
 
 import numpy as np
 
+from warplens.simulate.batch_state import Group, State, Step
 from warplens.simulate.decode_site import Site, builds
 from warplens.simulate.integer import bits_of
 from warplens.simulate.numeric import (
@@ -18,7 +19,6 @@ from warplens.simulate.numeric import (
     population,
     top_bit,
 )
-from warplens.simulate.state import Group, State, Step
 
 
 @builds("shl", "shr")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warplens.simulate.batch_state import Group
 from warplens.simulate.decode_site import Site
 from warplens.simulate.numeric import Array
-from warplens.simulate.state import Group
 
 if TYPE_CHECKING:
-    from warplens.simulate.machine import Machine
+    from warplens.simulate.lane_scheduler import Machine
 
 Terminator = Callable[["Machine", Group, int], int]
 

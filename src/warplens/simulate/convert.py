@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.decode_site import Site, builds
 from warplens.simulate.global_memory import LOCAL_WINDOW, SHARED_WINDOW
 from warplens.simulate.numeric import (
@@ -23,7 +24,6 @@ from warplens.simulate.numeric import (
     round_to,
     saturate,
 )
-from warplens.simulate.state import Group, Reader, State, Step
 
 _CLOCKS = {"clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi"}
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from warplens.ptx.syntax import WeaveError, split_operands
 from warplens.ptx.tree import Declaration, Instruction
+from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.numeric import SIGNED, TYPE_BYTES, UNSIGNED, Array, dtype_of, float_in
-from warplens.simulate.special import SPECIAL_REGISTERS
-from warplens.simulate.state import Group, Reader, State, Step
+from warplens.simulate.special_registers import SPECIAL_REGISTERS
 
 _FAMILY = re.compile(r"(.*?)(\d+)\Z")
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*)?(-?\s*\w+)?\s*\]\Z")

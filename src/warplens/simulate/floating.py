@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from warplens.simulate.batch_state import Reader, Step
 from warplens.simulate.decode_site import Site, builds
 from warplens.simulate.numeric import (
     FLOAT,
@@ -20,7 +21,6 @@ from warplens.simulate.numeric import (
     saturate,
     sum_to_odd,
 )
-from warplens.simulate.state import Reader, Step
 
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 

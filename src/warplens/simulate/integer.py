@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.decode_site import Site, builds
 from warplens.simulate.floating import float_binary, float_fma, float_unary
 from warplens.simulate.numeric import (
@@ -19,7 +20,6 @@ from warplens.simulate.numeric import (
     is_float,
     multiply_high,
 )
-from warplens.simulate.state import Group, Reader, State, Step
 
 _CARRY = "carry flag"
 

@@ -14,13 +14,13 @@ from warplens.errors import UsageError, did_you_mean
 from warplens.ptx import tree
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import SCALAR_BYTES, WeaveError, split_operands
+from warplens.simulate.batch_state import State
 from warplens.simulate.cycle_clock import Clock
 from warplens.simulate.decode_site import Place
 from warplens.simulate.global_memory import Memory
-from warplens.simulate.machine import Machine
+from warplens.simulate.lane_scheduler import Machine
 from warplens.simulate.numeric import FLOAT, TYPE_BYTES, UNSIGNED, Array
-from warplens.simulate.special import fill_registers
-from warplens.simulate.state import State
+from warplens.simulate.special_registers import fill_registers
 from warplens.simulate.step_blocks import Code
 
 Shape = int | Sequence[int]

@@ -14,16 +14,16 @@ import numpy as np
 
 from warplens.ptx import tree
 from warplens.ptx.syntax import WeaveError, split_operands
-from warplens.simulate import access, bits, convert, floating, integer, warp
+from warplens.simulate import bits, convert, floating, integer, memory_access, warp
+from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.control import Terminator, fall, terminator
 from warplens.simulate.cycle_clock import issue_cycles
 from warplens.simulate.decode_site import BUILDERS, Place, Registers, Scope, Site
-from warplens.simulate.state import Group, Reader, State, Step
 
 if TYPE_CHECKING:
     from warplens.simulate.loaded_module import Layout
 
-FAMILIES = (access, bits, convert, floating, integer, warp)
+FAMILIES = (bits, convert, floating, integer, memory_access, warp)
 """The modules that register instructions; naming them keeps their import."""
 
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "bar", "barrier"})

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.simulate.access import locate, space_of
+from warplens.simulate.batch_state import WARP, Group, State, Step
 from warplens.simulate.cycle_clock import SHARED_LATENCY
 from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.memory_access import locate, space_of
 from warplens.simulate.numeric import (
     FLOAT,
     SIGNED,
@@ -19,7 +20,6 @@ from warplens.simulate.numeric import (
     is_float,
     widen_bf16,
 )
-from warplens.simulate.state import WARP, Group, State, Step
 
 SYNCHRONISING = frozenset({"shfl", "vote", "match", "redux", "elect", "ldmatrix", "stmatrix", "mma", "bar.warp"})
 """Opcodes that wait until every lane they name has arrived."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from warplens.ptx.operands import names, read_by, written_by
 from warplens.ptx.tree import Comment, Declaration, Instruction, Label, Node, Scope
+from warplens.weave.mark_comments import PREFIX
 from warplens.weave.mark_sites import BRANCHES, Place
-from warplens.weave.marks import PREFIX
 
 _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}

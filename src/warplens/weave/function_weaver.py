@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from warplens.ptx.tree import Function, Instruction, Label, Node, Raw, Scope
 from warplens.record.layout import WIDE_KINDS, Kind, word0
-from warplens.weave.constants import build_constants
 from warplens.weave.early_conditions import make_early
+from warplens.weave.early_constants import build_constants
+from warplens.weave.mark_comments import PAYLOAD
 from warplens.weave.mark_sites import Block, MarkSite, Outline, Place, is_placeholder
-from warplens.weave.marks import PAYLOAD
 from warplens.weave.record_words import LONG, Words
 from warplens.weave.stores.deferred import LAST, Held
 from warplens.weave.stores.launch_tracks import LaunchRing, LaunchSpread, LaunchTrack
-from warplens.weave.stores.shared_memory import SharedRing, SharedTrack
+from warplens.weave.stores.shared_tracks import SharedRing, SharedTrack
 from warplens.weave.stores.spread import SpreadTrack
-from warplens.weave.stores.spread_runs import Runs
-from warplens.weave.tracks import AWAITED, ZERO, LeanTrack, RingTrack, Track
+from warplens.weave.stores.spread_chains import Runs
+from warplens.weave.track_ptx import AWAITED, ZERO, LeanTrack, RingTrack, Track
 from warplens.weave.weaving import LaunchBuffer
 
 if TYPE_CHECKING:

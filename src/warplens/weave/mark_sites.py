@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
-from warplens.weave.marks import PREFIX, Mark, parse_mark
+from warplens.weave.mark_comments import PREFIX, Mark, parse_mark
 
 BRANCHES = frozenset({"bra", "brx", "ret", "exit", "call", "trap"})
 BARRIERS = frozenset({"bar", "barrier"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from warplens.record.layout import WIDE_KINDS, Kind, ValueType, word0
-from warplens.weave.marks import Mark
+from warplens.weave.mark_comments import Mark
 
 _TO_64 = {"s32": "cvt.s64.s32", "u32": "cvt.u64.u32", "s64": "mov.b64", "u64": "mov.b64", "f64": "mov.b64"}
 _VALUE_TAG = {

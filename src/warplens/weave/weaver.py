@@ -39,11 +39,11 @@ from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.calls import Calls
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.function_weaver import FunctionWeaver
+from warplens.weave.mark_comments import WOVEN
 from warplens.weave.mark_sites import Block, MarkSite, outline
-from warplens.weave.marks import WOVEN
 from warplens.weave.stores.block_chains import stretches
 from warplens.weave.stores.launch_tracks import Launch, address_of, end_of_names
-from warplens.weave.stores.shared_memory import smallest
+from warplens.weave.stores.shared_tracks import smallest
 from warplens.weave.stores.spread import BEYOND, LANES
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
 

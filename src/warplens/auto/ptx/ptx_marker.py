@@ -17,7 +17,7 @@ from warplens.auto.rules import Auto, Site, region_name
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import Raw, parse
-from warplens.weave.marks import mark_text
+from warplens.weave.mark_comments import mark_text
 
 MARKED = "// @marked\n"
 """The first line of text that has its marks: it is not marked again."""

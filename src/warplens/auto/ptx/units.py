@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from warplens.ptx.labels import JUMPS, jump_targets, table_labels
 from warplens.ptx.syntax import SCALAR_BYTES
 from warplens.ptx.tree import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
-from warplens.weave.marks import PREFIX
+from warplens.weave.mark_comments import PREFIX
 
 LEAVES = frozenset({"ret", "exit"})
 _REGISTER = re.compile(r"%[\w$]+")

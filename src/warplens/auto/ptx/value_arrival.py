@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warplens.weave.tracks import AWAITED, ZERO
+from warplens.weave.track_ptx import AWAITED, ZERO
 
 
 def arrived(register: str, size: int) -> str:

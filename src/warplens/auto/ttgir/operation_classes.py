@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warplens.auto.ttgir.operation_tree import Op
-from warplens.weave.marks import PREFIX
+from warplens.weave.mark_comments import PREFIX
 
 _CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "loads": {

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from warplens.auto.rules import Auto, LineRange, Site, region_name
-from warplens.auto.ttgir.emit import Emitter
 from warplens.auto.ttgir.locations import Frame, Locations
+from warplens.auto.ttgir.mark_emitter import Emitter
 from warplens.auto.ttgir.operation_classes import LOOPS, is_constant, is_mark, is_open
 from warplens.auto.ttgir.operation_spans import LOOP, Span, line_spans, nested, operation_spans, range_spans
 from warplens.auto.ttgir.operation_tree import Block, Op, parse

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 from warplens.auto.ptx import fill
 from warplens.auto.rules import Auto
 from warplens.auto.ttgir import MarkedIR, mark_ttgir
-from warplens.auto.ttgir.emit import begin_at_once, declare_counters
 from warplens.auto.ttgir.load_arrival import await_loads
+from warplens.auto.ttgir.mark_emitter import begin_at_once, declare_counters
 from warplens.errors import WarplensError
 from warplens.frontends.triton import override
 from warplens.frontends.triton.assemble import Fitting, assemble
@@ -26,7 +26,7 @@ from warplens.frontends.triton.safety import Guard, threads_of
 from warplens.frontends.triton.shared_memory import shared_buffer
 from warplens.record.layout import SLOT_BYTES
 from warplens.weave.fit.registers import limited
-from warplens.weave.marks import PREFIX
+from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, Weaving
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from warplens.weave.mark_comments import Mark
 from warplens.weave.mark_sites import Block
-from warplens.weave.marks import Mark
 
 _WORDS, CLOCKS = ("%wl_pv", "%wl_pw"), ("%wl_pb", "%wl_pc")
 LAST = CLOCKS[-1]

@@ -22,7 +22,7 @@ from warplens.ptx.tree import Comment, Function, Module
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
 from warplens.weave.stores.spread import COUNT, LANE, LANES, POSITION, SpreadTrack
-from warplens.weave.tracks import ZERO, RingTrack, Track, text_of
+from warplens.weave.track_ptx import ZERO, RingTrack, Track, text_of
 from warplens.weave.weaving import LaunchBuffer
 
 KERNEL = "@warplens-kernel"

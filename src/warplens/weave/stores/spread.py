@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
-from warplens.weave.tracks import DECLARATIONS, ZERO, Track, text_of
+from warplens.weave.track_ptx import DECLARATIONS, ZERO, Track, text_of
 
 LANES = 32
 BEYOND = 2 * LANES

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from warplens.ptx.tree import Function
 from warplens.record.layout import SLOT_BYTES, Kind, TrackState
-from warplens.weave.tracks import FIELD, RingTrack, Track, text_of, vector_of
+from warplens.weave.track_ptx import FIELD, RingTrack, Track, text_of, vector_of
 from warplens.weave.weaving import AnyBuffer, SharedBuffer, Weaving
 
 _CHUNK = 4

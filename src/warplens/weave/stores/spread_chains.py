@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from warplens.ptx.divergence import Wholeness
 from warplens.ptx.tree import Raw
+from warplens.weave.mark_comments import PAYLOAD
 from warplens.weave.mark_sites import Block, MarkSite
-from warplens.weave.marks import PAYLOAD
 from warplens.weave.record_words import Words
 from warplens.weave.stores import spread
 from warplens.weave.weaving import Weaving

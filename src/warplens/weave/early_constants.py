@@ -13,7 +13,7 @@ import re
 
 from warplens.ptx.tree import Instruction
 from warplens.weave.mark_sites import Block
-from warplens.weave.tracks import ZERO
+from warplens.weave.track_ptx import ZERO
 
 MOST = 4
 """Constants that one block may hold in registers of their own."""

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.rows import MAX_DETAILS, SPAN, Counter, Detail, Plan, RegionTable, Rows
-from warplens.decode.windows import Windows
+from warplens.decode.decoded_rows import MAX_DETAILS, SPAN, Counter, Detail, Plan, RegionTable, Rows
+from warplens.decode.track_windows import Windows
 from warplens.native import pointer
 from warplens.record.capture import Launch
 

@@ -37,7 +37,7 @@ _ROUNDS = 4
 
 
 @dataclass(frozen=True)
-class Lines:
+class ClockLines:
     """The fit of every unit (an SM in a launch): `count` segments from `first` on in the knot arrays.
 
     ns = knot_ns + (clock - knot_clock) * slope, relative to `base_ns`.
@@ -78,11 +78,11 @@ class Lines:
         return (float(rates.min()), float(rates.mean()), float(rates.max())) if len(rates) else (0.0, 0.0, 0.0)
 
 
-def fit(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float = 0.0) -> Lines:
+def fit_anchors(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float = 0.0) -> ClockLines:
     """Fit the anchors. `unit` tells SMs apart, `group` which units ran together (one launch)."""
     if not len(unit):
         none = np.empty(0, np.int64)
-        return Lines(none, none, none, none, np.empty(0), np.empty(0), 0, np.empty(0), 0.0, "none")
+        return ClockLines(none, none, none, none, np.empty(0), np.empty(0), 0, np.empty(0), 0.0, "none")
     units, member = np.unique(unit, return_inverse=True)
     group_of = np.zeros(len(units), np.int64)
     group_of[member] = np.unique(group, return_inverse=True)[1]
@@ -110,7 +110,7 @@ def fit(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float =
         domain = closer(strange, look)
     else:
         fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
-    return Lines(
+    return ClockLines(
         unit=units,
         first=(np.cumsum(fitted.count) - fitted.count)[domain],
         count=fitted.count[domain],

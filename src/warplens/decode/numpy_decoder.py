@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.rows import INSTANT, MAX_DETAILS, SPAN, VALUE, Counter, Detail, Plan, RegionTable, Rows
-from warplens.decode.walk import walk
-from warplens.decode.windows import Windows
+from warplens.decode.decoded_rows import INSTANT, MAX_DETAILS, SPAN, VALUE, Counter, Detail, Plan, RegionTable, Rows
+from warplens.decode.track_walk import walk
+from warplens.decode.track_windows import Windows
 from warplens.record.capture import Launch
 from warplens.record.layout import (
     CLOCK_BITS,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.rows import SEARCH_LIMIT, Counter, Detail, Rows
+from warplens.decode.decoded_rows import SEARCH_LIMIT, Counter, Detail, Rows
 from warplens.record.layout import Kind
 
 if TYPE_CHECKING:
-    from warplens.decode.fallback import Records
+    from warplens.decode.numpy_decoder import Records
 
 _INT16_MAX = 32767
 _OPENS = (Kind.BEGIN, Kind.ASYNC_BEGIN)

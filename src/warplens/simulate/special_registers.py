@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warplens.ptx.syntax import WeaveError
+from warplens.simulate.batch_state import WARP, State
 from warplens.simulate.cycle_clock import Clock
 from warplens.simulate.numeric import UNSIGNED, Array
-from warplens.simulate.state import WARP, State
 
 if TYPE_CHECKING:
     from warplens.simulate.decode_site import Registers

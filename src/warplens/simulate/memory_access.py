@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.cycle_clock import ATOMIC_SHARED_LATENCY, CONSTANT_LATENCY, SHARED_LATENCY
 from warplens.simulate.decode_site import Site, builds
 from warplens.simulate.global_memory import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
@@ -18,7 +19,6 @@ from warplens.simulate.numeric import (
     float_out,
     is_float,
 )
-from warplens.simulate.state import Group, Reader, State, Step
 
 _WINDOW = 1 << 32
 _FLAT = ("global", "const", "param")

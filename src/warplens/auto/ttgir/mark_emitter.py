@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from warplens.auto.ttgir.operation_spans import Span
 from warplens.auto.ttgir.operation_tree import Block, Op
-from warplens.weave.marks import PREFIX, mark_text
+from warplens.weave.mark_comments import PREFIX, mark_text
 
 _FOR = re.compile(
     r"scf\.for (?:unsigned )?(%[\w$.#-]+) = (%[\w$.#-]+) to %[\w$.#-]+ step (%[\w$.#-]+).*?(?: : (\w+))? \{$"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, islice
 
-from warplens.decode.rows import MAX_DETAILS, Counter, Detail, Rows
-from warplens.decode.windows import Windows
+from warplens.decode.decoded_rows import MAX_DETAILS, Counter, Detail, Rows
+from warplens.decode.track_windows import Windows
 from warplens.record.capture import Launch
 from warplens.trace.schema import Losses
 

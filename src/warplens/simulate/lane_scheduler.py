@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warplens.ptx.syntax import WeaveError
+from warplens.simulate.batch_state import WARP, Group, State
 from warplens.simulate.numeric import Array
-from warplens.simulate.state import WARP, Group, State
 from warplens.simulate.warp import lane_bits
 
 if TYPE_CHECKING:
