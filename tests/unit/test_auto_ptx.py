@@ -114,7 +114,7 @@ def test_ptxas_takes_what_the_rules_and_the_weaver_make(path: Path, arch: str, t
     assert done.returncode == 0, done.stderr
 
 
-def run(text: str, kernel: str, grid: int, block: object, arguments: list[object], memory: simulate.Memory,
+def run(text: str, kernel: str, grid: int, block: object, arguments: list[object], memory: simulate.GlobalMemory,
         shared: int = 0) -> tuple[Marked, Trace]:  # fmt: skip
     """The marked kernel in the interpreter, and the trace that its records make."""
     marked = mark_ptx(text, EVERYTHING, lambda name: name == kernel)
@@ -145,7 +145,7 @@ def test_kernels_compute_the_same_and_nest(name: str) -> None:
     x = np.sin(np.arange(5 * 200, dtype=np.float32))
     outputs = []
     for auto in (False, True):
-        memory = simulate.Memory(64 << 20)
+        memory = simulate.GlobalMemory(64 << 20)
         a, out = memory.alloc(x), memory.alloc(x.nbytes)
         if auto:
             _, trace = run(text, "softmax", 5, 256, [a, out, 200], memory)
@@ -158,7 +158,7 @@ def test_kernels_compute_the_same_and_nest(name: str) -> None:
     for kernel, block, arguments in (("tiled_matmul", (16, 16), 3), ("divergent", 64, 2), ("reduce", 64, 2)):
         results = []
         for auto in (False, True):
-            memory = simulate.Memory(64 << 20)
+            memory = simulate.GlobalMemory(64 << 20)
             data = np.resize(np.arange(1024, dtype=np.int32) % 23 if kernel == "divergent" else x, 4096)
             places = [memory.alloc(data) for _ in range(arguments)]
             last = 64 if kernel == "tiled_matmul" else 256
@@ -172,7 +172,7 @@ def test_kernels_compute_the_same_and_nest(name: str) -> None:
 
 
 def test_iterations_are_counted_and_lines_account_for_the_time() -> None:
-    memory = simulate.Memory(64 << 20)
+    memory = simulate.GlobalMemory(64 << 20)
     n = 64
     a = np.arange(n * n, dtype=np.float32) / 64
     places = [memory.alloc(a), memory.alloc(a), memory.alloc(a.nbytes)]
@@ -288,7 +288,7 @@ def test_early_ways_out_close_their_iteration() -> None:
         "\tst.global.u32 [%rd2], %r2;"
     )
     for stop, value, rounds in ((5, 105, 6), (50, 9, 9)):
-        memory = simulate.Memory(16 << 20)
+        memory = simulate.GlobalMemory(16 << 20)
         out = memory.alloc(4)
         _, trace = run(GUARDED.replace("BODY", body), "k", 1, 32, [0, out, stop], memory)
         clean(trace)
@@ -311,7 +311,7 @@ def test_a_range_of_lines_is_one_region_where_its_code_is_one_piece() -> None:
     text = source("nvcc_kernels_lineinfo")
     marked = mark_ptx(text, Auto.of(None, {"loop": "kernels.cu:66-72"}), lambda name: name == "tiled_matmul")
     assert [site.region for site in marked.sites["tiled_matmul"]] == ["loop"]
-    memory = simulate.Memory(64 << 20)
+    memory = simulate.GlobalMemory(64 << 20)
     places = [memory.alloc(np.ones(1024, np.float32)) for _ in range(3)]
     woven = weave(marked.text, buffer=SymbolBuffer())
     shift = shift_for(SLOTS, "stop", woven.slack)

@@ -73,7 +73,7 @@ def test_a_kernel_computes_what_it_computes_without_marks(before: list[str], wor
         "// @warplens I end", "add.u32 %r10, %r10, 1;", "setp.lt.u32 %p2, %r10, 3;", "@%p2 bra $x;",
     ]  # fmt: skip
     text = kernel("\n".join(lines))
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     out = memory.alloc(32)
     simulate.run(re.sub(r"(?m)^// @warplens.*$", "", text), "k", 2, 64, [out, 3], memory=memory)
     woven = weave(text, buffer=SymbolBuffer(), how=Weaving(store="spread"))

@@ -50,7 +50,7 @@ def _launch(
     with pytest.MonkeyPatch.context() as patch:
         for file in (global_memory, memory_access):
             patch.setattr(file, "GLOBAL_BASE", BOUNDARY - 256 - ahead if ahead else BOUNDARY)
-        space = simulate.Memory(1 << 20)
+        space = simulate.GlobalMemory(1 << 20)
         address = 0
         if sizes is not None:
             address = sizes.place(space.alloc(sizes.allocation))

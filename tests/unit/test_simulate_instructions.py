@@ -39,7 +39,7 @@ def execute(body: str, inputs: list[np.ndarray], out: np.dtype) -> np.ndarray:
   ret;
 }}
 """
-    memory = simulate.Memory(1 << 16)
+    memory = simulate.GlobalMemory(1 << 16)
     args = [memory.alloc(values) for values in inputs] + [memory.alloc(LANES * out.itemsize)]
     simulate.run(text, "k", 1, LANES, args, memory=memory)
     return memory.read(args[-1], out, LANES)

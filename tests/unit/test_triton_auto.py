@@ -272,7 +272,7 @@ class InterpretedDriver:
     """What the calibration asks of a driver; every instruction takes a cycle or a few."""
 
     def __init__(self) -> None:
-        self.memory = simulate.Memory(64 << 20)
+        self.memory = simulate.GlobalMemory(64 << 20)
         self.freed: list[int] = []
         self.free = self.freed.append
 

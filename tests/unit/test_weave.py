@@ -96,7 +96,7 @@ def launch(
     select: Selection | None = None,
     out: int = 0,
     parse: bool = True,
-) -> tuple[list[tuple[Any, list[Any]]], np.ndarray, simulate.Memory]:
+) -> tuple[list[tuple[Any, list[Any]]], np.ndarray, simulate.GlobalMemory]:
     """Run `entry`; every track as (header, [(kind, region, tag, payload, clock)]) in the order of its index; with
     `parse` off, its slots as they are."""
     grid, block = _dim3(grid), _dim3(block)
@@ -105,7 +105,7 @@ def launch(
     tracks = select.blocks_of(int(np.prod(grid))) * select.tracks_per_block(warps)
     shift = shift_for(slots, woven.full, woven.slack)
     stride = 1 << shift
-    memory = simulate.Memory(64 << 20)
+    memory = simulate.GlobalMemory(64 << 20)
     result = memory.alloc(max(4, out * 4))
     guard = memory.alloc(stride)
     base = memory.alloc((tracks + 2) * stride, align=stride)
@@ -175,7 +175,7 @@ def test_every_policy_leaves_the_same_records(
 ) -> None:
     how = Weaving(full=full, store=store, keep=keep, pin=pin, pair=pair, fuse=fuse, lean=not fuse)
     woven = weave(KERNEL, how=how)
-    plain = simulate.Memory()
+    plain = simulate.GlobalMemory()
     result = plain.alloc(3 * 64 * 4)
     simulate.run(KERNEL, "work", 3, 64, [result, 5, 32, 0], memory=plain)
     tracks, out, _ = launch(woven, "work", 3, 64, ["OUT", 5, 32, "BUFFER"], out=3 * 64)
@@ -370,7 +370,7 @@ def test_a_payload_cut_off_from_its_record_at_the_end_of_a_full_track_is_no_reco
         woven = weave(text.replace("mov.u32 %r4, 9;", body + "mov.u32 %r4, 9;"), how=Weaving(store=store, aligned=True))
         shift = shift_for(8, "stop", woven.slack)
         capacity, stride = capacity_of(shift, "stop", woven.slack), 1 << shift
-        memory = simulate.Memory()
+        memory = simulate.GlobalMemory()
         base = memory.alloc(stride, align=stride)
         simulate.run(woven.text, "work", 1, 32, [base, 0, 0, base | shift], memory=memory)
         raw = memory.read(base, np.uint8, stride)[: track_stride(capacity)]
@@ -412,7 +412,7 @@ DIES = HEAD + """\
 def test_of_a_kernel_that_dies_only_what_was_stored_is_left(store: str, kept: int) -> None:
     """`now` leaves every record up to the fault; what other policies still hold in registers dies with the kernel."""
     woven = weave(DIES, how=Weaving(store=store))
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     shift = shift_for(8, "stop", woven.slack)
     base = memory.alloc(1 << shift, align=1 << shift)
     with pytest.raises(WarplensError, match="address 0x1"):
@@ -429,7 +429,7 @@ def test_of_a_kernel_that_dies_only_what_was_stored_is_left(store: str, kept: in
 @pytest.mark.parametrize("pointer", [0, 4096])
 def test_without_a_buffer_of_ours_nothing_is_written(pointer: int) -> None:
     woven = weave(KERNEL)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     result = memory.alloc(64 * 4)
     scratch = memory.alloc(1 << 16) if pointer else 0
     simulate.run(woven.text, "work", 1, 64, [result, 3, 0, scratch], memory=memory)

@@ -210,7 +210,7 @@ def test_a_place_called_whole_is_run_by_all_lanes_of_a_warp_or_by_none(program: 
         "mov.u32 %r4, 5; mov.u32 %r5, 9; mov.u32 %r6, %tid.x; mad.lo.u32 %r7, %r3, 64, %r2; mul.wide.u32 %rd2, %r7, "
     )
     text = kernel(setup + f"{4 * writer.places}; add.s64 %rd3, %rd1, %rd2;\n" + "\n".join(writer.lines))
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     counts = memory.alloc(2 * 64 * writer.places * 4)
     simulate.run(text, "k", 2, 64, [counts, 3], memory=memory)
     runs = memory.read(counts, np.int32, 2 * 64 * writer.places).reshape(4, 32, writer.places)

@@ -20,7 +20,7 @@ from warplens.weave.weaving import ParamBuffer, capacity_of, shift_for
 KERNEL = "matmul"
 SOURCE = files(__package__).joinpath(f"{KERNEL}.cu")
 TILE = 16
-_CLOCK = simulate.Clock(sms=16, blocks_per_sm=2)
+_CLOCK = simulate.CycleClock(sms=16, blocks_per_sm=2)
 _RECORDS_PER_WARP = 240
 
 Matrix = npt.NDArray[np.float32]
@@ -76,7 +76,7 @@ def simulated(n: int = 128) -> Run:
     """Run the woven sample in the PTX interpreter."""
     woven, shape = _woven(), _Shape.of(n)
     operands = _operands(n)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     a, b, c = memory.alloc(operands[0]), memory.alloc(operands[1]), memory.alloc(4 * n * n)
     size = shape.tracks << shape.shift(woven)
     buffer = memory.alloc(size, align=1 << shape.shift(woven))

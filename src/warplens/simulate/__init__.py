@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from warplens.ptx import tree
-from warplens.simulate.cycle_clock import Clock
-from warplens.simulate.global_memory import Memory
-from warplens.simulate.loaded_module import MAX_STEPS, Program, Result, Shape, symbol_values
+from warplens.simulate.cycle_clock import CycleClock
+from warplens.simulate.global_memory import GlobalMemory
+from warplens.simulate.loaded_module import MAX_STEPS, LoadedModule, Result, Shape, symbol_values
 
-__all__ = ["Clock", "Memory", "Program", "Result", "run"]
+__all__ = ["CycleClock", "GlobalMemory", "LoadedModule", "Result", "run"]
 
 
 def run(
@@ -34,16 +34,16 @@ def run(
     block: Shape,
     args: Sequence[object],
     *,
-    memory: Memory,
+    memory: GlobalMemory,
     shared: int = 0,
-    clock: Clock | None = None,
+    clock: CycleClock | None = None,
     symbols: Mapping[str, object] | None = None,
     max_steps: int = MAX_STEPS,
 ) -> Result:
     """Place `module` in `memory`, set its variables to `symbols`, and launch `entry` once.
 
-    For several launches of one module, or to read its variables afterwards, keep a `Program`.
+    For several launches of one module, or to read its variables afterwards, keep a `LoadedModule`.
     """
-    program = Program(module, memory)
+    program = LoadedModule(module, memory)
     symbol_values(program, symbols or {})
     return program.run(entry, grid, block, args, shared=shared, clock=clock, max_steps=max_steps)

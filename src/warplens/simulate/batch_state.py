@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.simulate.cycle_clock import Clock
-from warplens.simulate.global_memory import Memory
+from warplens.simulate.cycle_clock import CycleClock
+from warplens.simulate.global_memory import GlobalMemory
 from warplens.simulate.numeric import UNSIGNED, Array
 
 WARP = 32
@@ -57,7 +57,9 @@ class Group:
 class State:
     """One batch of blocks in flight."""
 
-    def __init__(self, memory: Memory, clock: Clock, blocks: Array, sms: Array, threads: int, shared: int) -> None:
+    def __init__(
+        self, memory: GlobalMemory, clock: CycleClock, blocks: Array, sms: Array, threads: int, shared: int
+    ) -> None:
         self.memory, self.clock = memory, clock
         self.blocks, self.threads = blocks, threads
         self.warps_per_block = -(-threads // WARP)

@@ -19,7 +19,7 @@ _BOOT_NS = 10**14
 
 
 @dataclass(frozen=True)
-class Clock:
+class CycleClock:
     """A simulated device: its SMs, how many blocks each holds, and its clocks.
 
     `changes` are (cycle, MHz) pairs, ascending: from that cycle of the launch on the SM clock runs at that speed, as
@@ -36,12 +36,12 @@ class Clock:
     def __post_init__(self) -> None:
         for name in ("sms", "blocks_per_sm"):
             if getattr(self, name) < 1:
-                raise UsageError(f"Clock({name}={getattr(self, name)}): must be at least 1")
+                raise UsageError(f"CycleClock({name}={getattr(self, name)}): must be at least 1")
         speeds = (self.mhz, *(mhz for _, mhz in self.changes))
         if not min(speeds) > 0:
-            raise UsageError(f"Clock(mhz={min(speeds)}): must be above 0")
+            raise UsageError(f"CycleClock(mhz={min(speeds)}): must be above 0")
         if sorted(self.changes) != list(self.changes):
-            raise UsageError(f"Clock(changes={self.changes}): cycles must ascend")
+            raise UsageError(f"CycleClock(changes={self.changes}): cycles must ascend")
 
     def offset(self, sm: Array) -> Array:
         """What `%clock64` of an SM shows at the launch's cycle 0: millions of cycles apart, as on a real GPU.

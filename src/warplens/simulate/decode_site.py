@@ -25,7 +25,7 @@ _FLOAT_IMMEDIATE = re.compile(r"0([fd])([0-9a-fA-F]+)\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Place:
+class VariableLocation:
     """Where a variable lives: an offset in `shared` or `local`, an address in `global`."""
 
     space: str
@@ -63,19 +63,19 @@ class Registers:
         return start
 
 
-class Scope:
+class NameScope:
     """The names that a brace opens; registers of a family (`%r<9>`) get a slot when first used."""
 
-    def __init__(self, registers: Registers, parent: Scope | None = None) -> None:
+    def __init__(self, registers: Registers, parent: NameScope | None = None) -> None:
         self.registers, self.parent = registers, parent
         self.slots: dict[str, int] = {}
         self.families: dict[str, tuple[int, int]] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, VariableLocation] = {}
         self.labels: dict[str, int] = {}
         self.tables: dict[str, tuple[str, ...]] = {}
 
     def label(self, name: str) -> int | None:
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.labels:
                 return scope.labels[name]
@@ -84,7 +84,7 @@ class Scope:
 
     def table(self, name: str) -> tuple[str, ...] | None:
         """The labels that `.branchtargets` lists under `name`."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.tables:
                 return scope.tables[name]
@@ -100,7 +100,7 @@ class Scope:
                 self.slots[variable.name] = self.registers.new(width)
 
     def slot(self, name: str) -> int | None:
-        scope: Scope | None = self
+        scope: NameScope | None = self
         family = _FAMILY.match(name)
         while scope is not None:
             if name in scope.slots:
@@ -111,8 +111,8 @@ class Scope:
             scope = scope.parent
         return None
 
-    def place(self, name: str) -> Place | None:
-        scope: Scope | None = self
+    def place(self, name: str) -> VariableLocation | None:
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.places:
                 return scope.places[name]
@@ -120,10 +120,10 @@ class Scope:
         return None
 
 
-class Site:
+class DecodeSite:
     """The decoder's view of one instruction. `latency`, when set, gives the cycles until its results arrive."""
 
-    def __init__(self, instruction: Instruction, scope: Scope, function: str) -> None:
+    def __init__(self, instruction: Instruction, scope: NameScope, function: str) -> None:
         self.instruction, self.scope, self.function = instruction, scope, function
         self.registers = scope.registers
         self.opcode, self.modifiers = instruction.opcode, instruction.modifiers
@@ -305,7 +305,7 @@ class Site:
         return (lambda R: R[slot].astype(np.int64) + offset), None
 
 
-Builder = Callable[[Site], Step]
+Builder = Callable[[DecodeSite], Step]
 BUILDERS: dict[str, Builder] = {}
 
 

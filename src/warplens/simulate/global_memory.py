@@ -16,7 +16,7 @@ LOCAL_WINDOW = 1 << 49
 _GUARD = 256
 
 
-class Memory:
+class GlobalMemory:
     """Device memory: `alloc` gives an address, `write` and `read` move numpy arrays, kernels see the same bytes."""
 
     def __init__(self, capacity: int = 64 << 20) -> None:

@@ -18,7 +18,7 @@ from warplens.simulate.numeric import Array
 from warplens.simulate.warp import lane_bits
 
 if TYPE_CHECKING:
-    from warplens.simulate.step_blocks import Block, Code
+    from warplens.simulate.step_blocks import DecodedEntry, StepBlock
 
 AT_BARRIER = 1 << 24
 AT_JOIN = 1 << 25
@@ -29,10 +29,10 @@ _POLL = _TURN // 8
 _BARRIERS = 16
 
 
-class Machine:
+class LaneScheduler:
     """Runs one batch to its end."""
 
-    def __init__(self, code: Code, state: State, budget: int) -> None:
+    def __init__(self, code: DecodedEntry, state: State, budget: int) -> None:
         self.code, self.state, self.budget = code, state, budget
         self.pc = np.where(state.live, 0, DONE)
         self.barrier = np.zeros(state.lanes, np.int64)
@@ -65,7 +65,7 @@ class Machine:
                     self.pc[group.mask] = index
                 group, index = self._select()
 
-    def _account(self, group: Group, block: Block) -> None:
+    def _account(self, group: Group, block: StepBlock) -> None:
         warps = self.state.warps if group.warps is None else int(np.count_nonzero(group.warps))
         self.instructions += block.length * warps
         if block.cycles:
@@ -131,7 +131,7 @@ class Machine:
 
     # -- meeting points
 
-    def _join(self, group: Group, index: int, block: Block) -> Group | None:
+    def _join(self, group: Group, index: int, block: StepBlock) -> Group | None:
         """Lanes of a warp that must act together wait here for the others that the member mask names."""
         parked = self.pc == index + AT_JOIN
         mask = group.mask | parked if parked.any() else group.mask

@@ -8,7 +8,7 @@ import numpy as np
 
 from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.cycle_clock import ATOMIC_SHARED_LATENCY, CONSTANT_LATENCY, SHARED_LATENCY
-from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.global_memory import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
 from warplens.simulate.numeric import (
     TYPE_BYTES,
@@ -24,7 +24,7 @@ _WINDOW = 1 << 32
 _FLAT = ("global", "const", "param")
 
 
-def space_of(site: Site, named: str | None) -> str:
+def space_of(site: DecodeSite, named: str | None) -> str:
     """The state space an access names, `generic` when it names none."""
     for word in site.modifiers:
         base = word.partition("::")[0]
@@ -34,7 +34,7 @@ def space_of(site: Site, named: str | None) -> str:
 
 
 def locate(
-    S: State, g: Group, site: Site, address: Array, width: int, space: str, span: int = 0
+    S: State, g: Group, site: DecodeSite, address: Array, width: int, space: str, span: int = 0
 ) -> tuple[Array, Array]:
     """The words of `width` bytes and the indices in them for the group's `address`es, checked for `span` bytes."""
     span = span or width
@@ -67,7 +67,7 @@ def locate(
     return S.local_words(width), (address + lane * S.local_stride) >> shift
 
 
-def _fault(S: State, g: Group, site: Site, address: Array, bad: Array, problem: str, space: str) -> None:
+def _fault(S: State, g: Group, site: DecodeSite, address: Array, bad: Array, problem: str, space: str) -> None:
     first = int(np.flatnonzero(bad)[0])
     at = int(address[first])
     lane = first if g.full else int(g.index[first])
@@ -76,7 +76,7 @@ def _fault(S: State, g: Group, site: Site, address: Array, bad: Array, problem: 
 
 
 def parts(
-    S: State, g: Group, site: Site, address: Array, width: int, space: str
+    S: State, g: Group, site: DecodeSite, address: Array, width: int, space: str
 ) -> Iterator[tuple[Group, Array, Array | None]]:
     """Generic addresses may point to different spaces in one warp: one (group, address, selection) per space."""
     if space == "generic" and len(address):
@@ -110,7 +110,7 @@ def _latency(space: str) -> Callable[[State, Group], Array | int]:
 
 
 @builds("ld", "ldu")
-def _ld(site: Site) -> Step:
+def _ld(site: DecodeSite) -> Step:
     reader, named = site.address(site.need(2)[1])
     space, kind = space_of(site, named), site.kind
     width = TYPE_BYTES[kind]
@@ -131,7 +131,7 @@ def _ld(site: Site) -> Step:
 
 
 @builds("st")
-def _st(site: Site) -> Step:
+def _st(site: DecodeSite) -> Step:
     reader, named = site.address(site.need(2)[0])
     space, kind = space_of(site, named), site.kind
     width = TYPE_BYTES[kind]
@@ -148,7 +148,7 @@ def _st(site: Site) -> Step:
     return step
 
 
-def _combine(site: Site, name: str, kind: str) -> Callable[[Array, Array, Array], Array]:
+def _combine(site: DecodeSite, name: str, kind: str) -> Callable[[Array, Array, Array], Array]:
     """`new = f(old, b, c)` on register bits."""
     if is_float(kind):
         view, back = float_in(kind), float_out(kind)
@@ -194,7 +194,7 @@ _ATOMICS = ("add", "and", "or", "xor", "exch", "min", "max", "inc", "dec", "cas"
 
 
 @builds("atom", "red")
-def _atom(site: Site) -> Step:
+def _atom(site: DecodeSite) -> Step:
     """Lanes act one after another in lane order where they meet at an address, at once where they do not."""
     returns = site.opcode == "atom"
     name = next((word for word in site.modifiers if word in _ATOMICS), "")
@@ -229,7 +229,7 @@ def _atom(site: Site) -> Step:
 
 
 @builds("cp")
-def _cp(site: Site) -> Step:
+def _cp(site: DecodeSite) -> Step:
     """`cp.async` copies at once and books when the bytes would have arrived, for `wait_group` to stall on."""
     if site.modifiers[:1] != ("async",) or "bulk" in site.has or "mbarrier" in site.has:
         raise site.unknown()
@@ -275,7 +275,7 @@ def _cp(site: Site) -> Step:
     return step
 
 
-def _is_predicate(site: Site, text: str) -> bool:
+def _is_predicate(site: DecodeSite, text: str) -> bool:
     slot = site.scope.slot(text.lstrip("!"))
     return slot is not None and site.registers.widths[slot] == 0
 
@@ -304,8 +304,8 @@ def _wait(pending: int, everything: bool) -> Step:
     "membar", "fence", "prefetch", "prefetchu", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "pmevent",
     "brkpt", "nanosleep",
 )  # fmt: skip
-def _nothing(site: Site) -> Step:
-    """No effect on one machine that executes in order; nanosleep moves the clock."""
+def _nothing(site: DecodeSite) -> Step:
+    """No effect on a machine that executes in order; nanosleep moves the clock."""
     if site.opcode == "nanosleep":
         time = site.read(site.need(1)[0], "u32")
         return lambda S, g: S.advance(g, int(int(time(S.R)[g.mask].max()) * S.clock.mhz / 1000))
@@ -313,6 +313,6 @@ def _nothing(site: Site) -> Step:
 
 
 @builds("createpolicy")
-def _policy(site: Site) -> Step:
+def _policy(site: DecodeSite) -> Step:
     zero = site.read("0", "b64")
     return site.assign(site.need(1)[0], "b64", zero)

@@ -8,7 +8,7 @@ import numpy as np
 
 from warplens.ptx.syntax import WeaveError
 from warplens.simulate.batch_state import WARP, State
-from warplens.simulate.cycle_clock import Clock
+from warplens.simulate.cycle_clock import CycleClock
 from warplens.simulate.numeric import UNSIGNED, Array
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ SPECIAL_REGISTERS = frozenset(
 """What `mov` may read, besides the clocks."""
 
 
-def fill_registers(state: State, registers: Registers, grid: Three, block: Three, dynamic: int, clock: Clock) -> None:
+def fill_registers(
+    state: State, registers: Registers, grid: Three, block: Three, dynamic: int, clock: CycleClock
+) -> None:
     """Fill every slot of `state.R`; slots share arrays because nothing changes one in place."""
     zeros = {width: np.zeros(state.lanes, UNSIGNED[width] if width else bool) for width in (0, 1, 2, 4, 8)}
     wide = [slot for slot, width in enumerate(registers.widths) if width not in zeros]
@@ -45,7 +47,7 @@ def fill_registers(state: State, registers: Registers, grid: Three, block: Three
     state.ready = [np.zeros(state.warps, np.int64)] * registers.ready
 
 
-def _specials(state: State, grid: Three, block: Three, dynamic: int, clock: Clock) -> dict[str, Array]:
+def _specials(state: State, grid: Three, block: Three, dynamic: int, clock: CycleClock) -> dict[str, Array]:
     thread = state.lane % state.lanes_per_block
     index = np.repeat(state.blocks, state.lanes_per_block)
     lane = state.lane % WARP

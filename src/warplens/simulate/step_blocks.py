@@ -18,10 +18,10 @@ from warplens.simulate import bits, convert, floating, integer, memory_access, w
 from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.control import Terminator, fall, terminator
 from warplens.simulate.cycle_clock import issue_cycles
-from warplens.simulate.decode_site import BUILDERS, Place, Registers, Scope, Site
+from warplens.simulate.decode_site import BUILDERS, DecodeSite, NameScope, Registers, VariableLocation
 
 if TYPE_CHECKING:
-    from warplens.simulate.loaded_module import Layout
+    from warplens.simulate.loaded_module import VariableLayout
 
 FAMILIES = (bits, convert, floating, integer, memory_access, warp)
 """The modules that register instructions; naming them keeps their import."""
@@ -33,7 +33,7 @@ _STUBS = frozenset({"vprintf"})
 
 
 @dataclass
-class Block:
+class StepBlock:
     """Instructions without a branch among them. `members` names the lanes its first instruction waits for; `polls`
     says that it looks at memory others write, so that a loop over it may be waiting for them."""
 
@@ -46,21 +46,21 @@ class Block:
     members: Reader | None = None
 
 
-class Code:
+class DecodedEntry:
     """One entry, ready to run."""
 
-    def __init__(self, entry: tree.Function, functions: dict[str, tree.Function], layout: Layout) -> None:
+    def __init__(self, entry: tree.Function, functions: dict[str, tree.Function], layout: VariableLayout) -> None:
         self.name = entry.name
         self.registers = Registers()
         self.layout, self._functions = layout, functions
-        self.blocks: list[Block] = [Block()]
+        self.blocks: list[StepBlock] = [StepBlock()]
         self.labels: list[int] = []
         self._pending = 0
         self._arriving: dict[int, int] = {}
         self._stack = [entry.name]
-        root = Scope(self.registers)
+        root = NameScope(self.registers)
         root.places.update(layout.places)
-        self._body(entry.body or [], Scope(self.registers, root), entry.name, None)
+        self._body(entry.body or [], NameScope(self.registers, root), entry.name, None)
         self._close(fall)
 
     # -- structure
@@ -69,7 +69,7 @@ class Code:
         self.labels.append(-1)
         return len(self.labels) - 1
 
-    def _body(self, body: list[tree.Node], scope: Scope, function: str, leave: int | None) -> None:
+    def _body(self, body: list[tree.Node], scope: NameScope, function: str, leave: int | None) -> None:
         previous: tree.Node | None = None
         for node in body:
             if isinstance(node, tree.Label):
@@ -86,11 +86,11 @@ class Code:
             elif isinstance(node, tree.Declaration):
                 self._declare(node, scope, function)
             elif isinstance(node, tree.Scope):
-                self._body(node.body, Scope(self.registers, scope), function, leave)
+                self._body(node.body, NameScope(self.registers, scope), function, leave)
             elif isinstance(node, tree.Raw):
                 raise WeaveError(node.line, node.raw, "the interpreter runs parsed PTX; parse the rewritten text first")
 
-    def _declare(self, node: tree.Declaration, scope: Scope, function: str) -> None:
+    def _declare(self, node: tree.Declaration, scope: NameScope, function: str) -> None:
         if node.space == "reg":
             if node.vector > 1 or node.type == "b128":
                 raise WeaveError(node.line, node.raw, "the interpreter does not know wide registers", function=function)
@@ -101,7 +101,7 @@ class Code:
                 scope.places[variable.name] = self.layout.shared[id(node), variable.name]
             elif node.space in ("local", "param"):
                 size, align = node.size(variable), max(node.align or 1, node.element_bytes)
-                scope.places[variable.name] = Place("local", self.registers.local(size, align))
+                scope.places[variable.name] = VariableLocation("local", self.registers.local(size, align))
             else:
                 scope.places[variable.name] = self.layout.inner[id(node), variable.name]
 
@@ -116,12 +116,12 @@ class Code:
         self._arriving.clear()
         self.blocks[-1].end, self.blocks[-1].cycles = end, self._pending
         self._pending = 0
-        self.blocks.append(Block())
+        self.blocks.append(StepBlock())
 
     # -- instructions
 
-    def _instruction(self, node: tree.Instruction, scope: Scope, function: str, leave: int | None) -> None:
-        site = Site(node, scope, function)
+    def _instruction(self, node: tree.Instruction, scope: NameScope, function: str, leave: int | None) -> None:
+        site = DecodeSite(node, scope, function)
         if node.opcode == "call":
             self._call(site, function)
             return
@@ -130,7 +130,7 @@ class Code:
         except (KeyError, IndexError, ValueError, ArithmeticError) as error:  # a combination nobody wrote for
             raise site.unknown("has a form that the interpreter does not know") from error
 
-    def _add(self, site: Site, leave: int | None) -> None:
+    def _add(self, site: DecodeSite, leave: int | None) -> None:
         """Decode one instruction to the end of the current block."""
         node = site.instruction
         joins = self._joins(site)
@@ -165,20 +165,20 @@ class Code:
         self._pending += issue_cycles(node.opcode, node.modifiers)
 
     @staticmethod
-    def _joins(site: Site) -> bool:
+    def _joins(site: DecodeSite) -> bool:
         if site.opcode in ("bar", "barrier"):
             return "warp" in site.has
         return site.opcode in warp.SYNCHRONISING
 
     @staticmethod
-    def _decode(site: Site) -> Step:
+    def _decode(site: DecodeSite) -> Step:
         if site.opcode == "bar":  # bar.warp.sync: the block's `joins` already waits
             return lambda S, g: None
         if site.opcode not in BUILDERS:
             raise site.unknown()
         return BUILDERS[site.opcode](site)
 
-    def _timed(self, step: Step, site: Site) -> Step:
+    def _timed(self, step: Step, site: DecodeSite) -> Step:
         """Book when the results arrive; whoever touches them first waits."""
         latency = site.latency
         assert latency is not None
@@ -207,7 +207,7 @@ class Code:
         if cycles:
             self.blocks[-1].steps.append(lambda S, g: S.advance(g, cycles))
 
-    def _call(self, site: Site, function: str) -> None:
+    def _call(self, site: DecodeSite, function: str) -> None:
         operands = site.operands
         returned = split_operands(operands[0][1:-1]) if operands and operands[0].startswith("(") else ()
         rest = operands[1:] if operands and operands[0].startswith("(") else operands
@@ -222,7 +222,7 @@ class Code:
             raise site.error(f"{name} calls itself, which the interpreter does not support")
         if site.instruction.predicate is not None:
             raise site.error("a predicated call is not something the interpreter knows")
-        inner = Scope(self.registers, self._root(site.scope))
+        inner = NameScope(self.registers, self._root(site.scope))
         for formals, actuals in ((callee.returns, returned), (callee.params, passed)):
             if len(formals) != len(actuals):
                 raise site.error(f"{name} has {len(formals)} parameters, the call has {len(actuals)}")
@@ -240,7 +240,7 @@ class Code:
         self._place(after)
 
     @staticmethod
-    def _root(scope: Scope) -> Scope:
+    def _root(scope: NameScope) -> NameScope:
         while scope.parent is not None:
             scope = scope.parent
         return scope

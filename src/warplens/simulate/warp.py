@@ -8,7 +8,7 @@ import numpy as np
 
 from warplens.simulate.batch_state import WARP, Group, State, Step
 from warplens.simulate.cycle_clock import SHARED_LATENCY
-from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.memory_access import locate, space_of
 from warplens.simulate.numeric import (
     FLOAT,
@@ -25,7 +25,7 @@ SYNCHRONISING = frozenset({"shfl", "vote", "match", "redux", "elect", "ldmatrix"
 """Opcodes that wait until every lane they name has arrived."""
 
 
-def member_operand(site: Site) -> str | None:
+def member_operand(site: DecodeSite) -> str | None:
     """The operand that names the lanes taking part; None where all lanes must."""
     if site.opcode in ("ldmatrix", "stmatrix", "mma") or "sync" not in site.has:
         return None
@@ -38,12 +38,12 @@ def lane_bits(mask: Array) -> Array:
     return packed.view(np.uint32)[:, 0]
 
 
-def _targets(site: Site) -> list[str]:
+def _targets(site: DecodeSite) -> list[str]:
     return [part.strip() for part in site.operands[0].split("|")]
 
 
 @builds("shfl")
-def _shfl(site: Site) -> Step:
+def _shfl(site: DecodeSite) -> Step:
     targets = _targets(site)
     operands = site.need(4)
     a, b, c = (site.read(text, "b32") for text in operands[1:4])
@@ -82,7 +82,7 @@ def _shfl(site: Site) -> Step:
 
 
 @builds("vote")
-def _vote(site: Site) -> Step:
+def _vote(site: DecodeSite) -> Step:
     p = site.read(site.need(2)[1], "pred")
     mode = next((word for word in site.modifiers if word in ("all", "any", "uni", "ballot")), None)
     members = site.read(site.operands[2], "u32") if "sync" in site.has else None
@@ -114,7 +114,7 @@ def _named(S: State, g: Group, members: Array) -> Array:
 
 
 @builds("activemask")
-def _activemask(site: Site) -> Step:
+def _activemask(site: DecodeSite) -> Step:
     put = site.put(site.need(1)[0], "b32")
 
     def step(S: State, g: Group) -> None:
@@ -125,7 +125,7 @@ def _activemask(site: Site) -> Step:
 
 
 @builds("match")
-def _match(site: Site) -> Step:
+def _match(site: DecodeSite) -> Step:
     kind = site.kind
     targets = _targets(site)
     a = site.read(site.need(3)[1], kind)
@@ -150,7 +150,7 @@ def _match(site: Site) -> Step:
 
 
 @builds("redux")
-def _redux(site: Site) -> Step:
+def _redux(site: DecodeSite) -> Step:
     kind = site.kind
     d, a_text, m_text = site.need(3)[:3]
     a, members = site.read(a_text, kind), site.read(m_text, "u32")
@@ -184,7 +184,7 @@ _REDUCE: dict[str, tuple[np.ufunc, int]] = {
 
 
 @builds("elect")
-def _elect(site: Site) -> Step:
+def _elect(site: DecodeSite) -> Step:
     targets = _targets(site)
     members = site.read(site.need(2)[1], "u32")
     write = site.put(targets[0], "b32")
@@ -201,7 +201,7 @@ def _elect(site: Site) -> Step:
 
 
 @builds("ldmatrix", "stmatrix")
-def _ldmatrix(site: Site) -> Step:
+def _ldmatrix(site: DecodeSite) -> Step:
     """8x8 matrices of 16-bit values: lane 8j+i gives the address of row i of matrix j."""
     loads = site.opcode == "ldmatrix"
     operands = site.need(2)
@@ -246,7 +246,7 @@ def _ldmatrix(site: Site) -> Step:
 
 
 @builds("mma")
-def _mma(site: Site) -> Step:
+def _mma(site: DecodeSite) -> Step:
     """`mma.sync.m16n8k*`: every register of A and B is an 8-row tile of 16 bytes per row, spread over the warp."""
     shape = next((word for word in site.modifiers if word.startswith("m16n8k")), None)
     if shape is None or len(site.kinds) < 4:
