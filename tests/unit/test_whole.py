@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_weave import launch
 
 from warplens import simulate
-from warplens.ptx.divergence import Wholeness
+from warplens.ptx.divergence import Divergence
 from warplens.ptx.tree import Comment, Instruction, parse, walk
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import SymbolBuffer, Weaving
@@ -38,8 +38,8 @@ def kernel(body: str, performance: str = ".reqntid 64, 1, 1") -> str:
 def split_at(text: str) -> dict[str, bool]:
     """For every comment of the kernel, whether the warp may be split there."""
     function = parse(text).entries[0]
-    whole = Wholeness(function)
-    return {node.content: whole.split(node) for node in walk(function.body or []) if isinstance(node, Comment)}
+    divergence = Divergence(function)
+    return {node.content: divergence.diverges(node) for node in walk(function.body or []) if isinstance(node, Comment)}
 
 
 CASES = {
@@ -112,8 +112,8 @@ def test_known_kernels(name: str) -> None:
 
 
 def test_without_a_block_size_no_warp_is_known_to_be_whole() -> None:
-    for performance, known in (("", False), (".reqntid 48, 1, 1", False), (".reqntid 8, 8, 1", True)):
-        assert Wholeness(parse(kernel("", performance)).entries[0]).known is known
+    for performance, full in (("", False), (".reqntid 48, 1, 1", False), (".reqntid 8, 8, 1", True)):
+        assert Divergence(parse(kernel("", performance)).entries[0]).starts_full is full
     # With 8 threads in a row, threadIdx.x no longer says which warp a thread is in.
     assert split_at(kernel(CASES["a warp's return"][0], ".reqntid 8, 8, 1"))["in"]
 
@@ -306,5 +306,5 @@ def test_the_analysis_finds_most_of_a_real_kernel_whole() -> None:
     from tests.unit.test_weave_golden import GOLDEN
 
     function = parse((GOLDEN / "triton_attention_sm80.ptx").read_text()).entries[0]
-    whole = Wholeness(function)
-    assert not any(whole.split(node) for node in walk(function.body or []) if isinstance(node, Instruction))
+    divergence = Divergence(function)
+    assert not any(divergence.diverges(node) for node in walk(function.body or []) if isinstance(node, Instruction))

@@ -11,7 +11,7 @@ import re
 
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Function, Instruction, Module, Raw
-from warplens.weave.mark_sites import Outline, Place
+from warplens.weave.mark_sites import NodePosition, Outline
 
 _SAVE = """\tselp.u32 %wl_t, 1, 0, %wl_p;
 	st.local.v4.b32 [%wl_f], {%wl_lo, %wl_hi, %wl_lim, %wl_t};"""
@@ -27,11 +27,11 @@ class Calls:
 
     def __init__(self, module: Module, outlines: dict[str, Outline]) -> None:
         self.module, self.outlines = module, outlines
-        self.graph = {name: [self._target(place) for place in sketch.calls] for name, sketch in outlines.items()}
+        self.graph = {name: [self._target(position) for position in sketch.calls] for name, sketch in outlines.items()}
         self.stateful = self._stateful()
         self._refuse_indirect()
 
-    def hands_on(self, function: Function) -> bool:
+    def shares_state(self, function: Function) -> bool:
         """Whether a function gets the state from another, or gives it to one."""
         return not function.is_entry or bool(self.reached(function.name) & self.stateful)
 
@@ -50,11 +50,11 @@ class Calls:
                 todo += self.graph.get(current, [])
         return seen
 
-    def rewrite_call(self, place: Place) -> None:
+    def rewrite_call(self, position: NodePosition) -> None:
         """Pass the state to a callee that needs it."""
-        call = place.node
+        call = position.node
         assert isinstance(call, Instruction)
-        if self._target(place) not in self.stateful:
+        if self._target(position) not in self.stateful:
             return
         match = _CALL.match(call.arguments)
         assert match is not None
@@ -68,8 +68,8 @@ class Calls:
 	{guard}{call.full_opcode} {returns}{match["target"]}, ({params});
 {_RESTORE}
 	}}"""
-        place.before(Raw.of(text))
-        place.remove()
+        position.before(Raw.of(text))
+        position.remove()
 
     def open(self, function: Function, ring: bool) -> str:
         """The opening of a function that passes the state on: the kernel's frame, or what its caller gave."""
@@ -83,7 +83,7 @@ class Calls:
             frame + "\n\tst.local.b32 [%wl_f+16], %wl_s;" + ("\n\tst.local.b32 [%wl_f+20], %wl_mask;" if ring else "")
         )
 
-    def give_back(self) -> str:
+    def save_state(self) -> str:
         """What stands before each `ret` of a function that got the state."""
         return _SAVE
 
@@ -92,8 +92,8 @@ class Calls:
             if not function.is_entry and function.name in self.stateful:
                 function.header = _with_state(function)
 
-    def _target(self, place: Place) -> str:
-        call = place.node
+    def _target(self, position: NodePosition) -> str:
+        call = position.node
         assert isinstance(call, Instruction)
         match = _CALL.match(call.arguments)
         if match is None:
@@ -103,7 +103,7 @@ class Calls:
     def _stateful(self) -> set[str]:
         found = {
             name for name, sketch in self.outlines.items()
-            if sketch.sites or (not self._is_entry(name) and any(_is_exit(place) for place in sketch.exits))
+            if sketch.sites or (not self._is_entry(name) and any(_is_exit(position) for position in sketch.exits))
         }  # fmt: skip
         marked = {name for name, sketch in self.outlines.items() if sketch.sites}
         if not marked:
@@ -137,8 +137,8 @@ class Calls:
                     )
 
 
-def _is_exit(place: Place) -> bool:
-    return isinstance(place.node, Instruction) and place.node.opcode == "exit"
+def _is_exit(position: NodePosition) -> bool:
+    return isinstance(position.node, Instruction) and position.node.opcode == "exit"
 
 
 def _parameter(function: Function) -> str:

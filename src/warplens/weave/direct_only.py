@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warplens.ptx.tree import parse
-from warplens.weave.stores.launch_tracks import KERNEL, opened
+from warplens.weave.stores.launch_tracks import KERNEL, kernel_comments
 from warplens.weave.weaver import marked_kernels
 
 
@@ -14,7 +14,7 @@ def why_direct(text: str) -> str:
     if f"{KERNEL} direct" in text:
         return "a wl::Kernel names another leader than lane 0"
     module = parse(text)
-    known = {entry.name for entry in module.entries if opened(entry)}
+    known = {entry.name for entry in module.entries if kernel_comments(entry)}
     if strays := set(marked_kernels(module)) - known:
         return f"{min(strays)} has marks and no wl::Kernel"
     return ""

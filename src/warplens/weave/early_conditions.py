@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from warplens.ptx.operands import names, read_by, written_by
 from warplens.ptx.tree import Comment, Declaration, Instruction, Label, Node, Scope
 from warplens.weave.mark_comments import PREFIX
-from warplens.weave.mark_sites import BRANCHES, Place
+from warplens.weave.mark_sites import BRANCHES, NodePosition
 
 _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}
@@ -22,7 +22,7 @@ _FLOAT = re.compile(r"b?f\d+(x2)?|cc")
 _CHANGING = re.compile(r"%(clock|globaltimer|pm\d|smid|warpid)")
 
 
-def make_early(marks: list[Place]) -> None:
+def make_early(marks: list[NodePosition]) -> None:
     """Move what the jump behind marks that share a clock read depends on to before them, as far as it can be moved."""
     holder = marks[0].holder
     front, last = (next(i for i, node in enumerate(holder) if node is marks[end].node) for end in (0, -1))
@@ -33,7 +33,7 @@ def make_early(marks: list[Place]) -> None:
     for node in behind:
         makes, needs = (set().union(*(part(i) for i in _instructions(node))) for part in (written_by, read_by))
         if any(node is other for other in wanted) and not makes & (written | read) and not needs & written:
-            Place(holder, node).remove()
+            NodePosition(holder, node).remove()
             holder.insert(front, node)
             front += 1
         else:

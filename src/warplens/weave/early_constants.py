@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from warplens.ptx.tree import Instruction
-from warplens.weave.mark_sites import Block
+from warplens.weave.mark_sites import MarkBlock
 from warplens.weave.track_ptx import ZERO
 
 MOST = 4
@@ -20,7 +20,7 @@ MOST = 4
 _F32 = re.compile(r"0[fF]([0-9A-Fa-f]{8})")
 
 
-def build_constants(block: Block, register: str, changing: str) -> tuple[list[str], list[str]]:
+def build_constants(block: MarkBlock, register: str, changing: str) -> tuple[list[str], list[str]]:
     """Rewrite the block's fmas; the text that builds their constants and the registers it names. `changing` is a
     register that each turn of the loop changes."""
     names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Basic blocks of a function: the stretches in which one bounds check and one pointer step serve all marks."""
+"""Basic blocks of a function: the chain_blocks in which one bounds check and one pointer step serve all marks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LABEL = re.compile(r"[\w$]+")
 
 
 @dataclass(frozen=True)
-class Place:
+class NodePosition:
     """Where a node stands: the list that holds it, and the node itself (indices move while weaving)."""
 
     holder: list[Node]
@@ -42,17 +42,17 @@ class MarkSite:
     """A mark and where it stands. `fused` marks follow the one before with no instruction between them."""
 
     mark: Mark
-    place: Place
+    position: NodePosition
     location: str = ""
     fused: bool = False
 
 
 @dataclass
-class Block:
+class MarkBlock:
     """Marks that execute together. `end` is the instruction before which the block's last text may go."""
 
     sites: list[MarkSite]
-    end: Place
+    end: NodePosition
     order: int
     """Position of the block's first mark in the function, to find the loops around it."""
     in_loop: bool = False
@@ -69,7 +69,7 @@ class Block:
         """The marks in groups that share a clock read, each mark for itself without `fuse`."""
         groups: list[list[MarkSite]] = []
         for site in self.sites:
-            same_list = bool(groups) and groups[-1][0].place.holder is site.place.holder
+            same_list = bool(groups) and groups[-1][0].position.holder is site.position.holder
             if groups and site.fused and same_list and fuse and site.mark.shares_clock:
                 groups[-1].append(site)
             else:
@@ -81,10 +81,10 @@ class Block:
 class Outline:
     """What weaving needs to know about a function."""
 
-    blocks: list[Block] = field(default_factory=list)
-    exits: list[Place] = field(default_factory=list)
-    calls: list[Place] = field(default_factory=list)
-    barriers: list[Place] = field(default_factory=list)
+    blocks: list[MarkBlock] = field(default_factory=list)
+    exits: list[NodePosition] = field(default_factory=list)
+    calls: list[NodePosition] = field(default_factory=list)
+    barriers: list[NodePosition] = field(default_factory=list)
     """Where the function waits for other warps."""
 
     @property
@@ -103,27 +103,27 @@ def outline(function: Function, files: dict[str, str], most: int = sys.maxsize) 
     first = since = 0
     location = ""
 
-    def close(place: Place) -> None:
+    def close(position: NodePosition) -> None:
         nonlocal open_sites, inside
         if open_sites:
-            result.blocks.append(Block(open_sites, place, first, tail=since, inside=inside))
+            result.blocks.append(MarkBlock(open_sites, position, first, tail=since, inside=inside))
             open_sites, inside = [], []
 
-    for order, (place, following) in enumerate(_places(function.body or [])):
-        node = place.node
+    for order, (position, following) in enumerate(_positions(function.body or [])):
+        node = position.node
         if isinstance(node, Label):
             labels[node.name] = order
             if node.name in targets:
-                close(place)
+                close(position)
         elif isinstance(node, Instruction):
             if node.opcode in BARRIERS and not _LETS_GO & set(node.modifiers):
-                result.barriers.append(place)
+                result.barriers.append(position)
             if node.opcode in BRANCHES:
-                close(place)
+                close(position)
                 if node.opcode in ("ret", "exit"):
-                    result.exits.append(place)
+                    result.exits.append(position)
                 elif node.opcode == "call":
-                    result.calls.append(place)
+                    result.calls.append(position)
                 else:
                     jumps += [(order, word) for word in _LABEL.findall(node.arguments)]
             elif not is_placeholder(node, following):
@@ -136,26 +136,26 @@ def outline(function: Function, files: dict[str, str], most: int = sys.maxsize) 
             mark = parse_mark(node.content, node.line)
             if mark is not None:
                 if sum(site.mark.slots for site in open_sites) + mark.slots > most:
-                    close(place)
+                    close(position)
                 if not open_sites:
                     first = order
                 fused = bool(open_sites) and since == 0
-                open_sites.append(MarkSite(mark, place, location, fused))
+                open_sites.append(MarkSite(mark, position, location, fused))
                 since = 0
     if open_sites:
-        raise WeaveError(open_sites[-1].mark.line, open_sites[-1].place.node.raw, "nothing follows this mark")
+        raise WeaveError(open_sites[-1].mark.line, open_sites[-1].position.node.raw, "nothing follows this mark")
     for block in result.blocks:
         block.in_loop = any(labels.get(word, order) <= block.order <= order for order, word in jumps)
     return result
 
 
-def _places(body: list[Node]) -> Iterator[tuple[Place, Node | None]]:
+def _positions(body: list[Node]) -> Iterator[tuple[NodePosition, Node | None]]:
     """Every node with the one that follows it in the same list, in text order."""
     snapshot: list[Node | None] = [*body, None]
     for node, following in zip(body[:], snapshot[1:], strict=True):
-        yield Place(body, node), following
+        yield NodePosition(body, node), following
         if isinstance(node, Scope):
-            yield from _places(node.body)
+            yield from _positions(node.body)
 
 
 def _branch_targets(function: Function) -> set[str]:

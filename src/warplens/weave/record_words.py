@@ -16,14 +16,14 @@ LONG = "%wl_v6"
 """How the names of 64-bit registers begin."""
 
 
-class Words:
+class RecordWords:
     """Of one function; `ids` are the numbers of its regions."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         self._ids = ids
         self.registers: list[str] = []
         self.kept: dict[int, str] = {}
-        """Words that stay in registers."""
+        """RecordWords that stay in registers."""
 
     def new(self, stem: str) -> str:
         name = f"{stem}{len(self.registers)}"

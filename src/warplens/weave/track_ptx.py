@@ -255,7 +255,7 @@ class LeanTrack(Track):
 class RingTrack(Track):
     """A track that keeps the latest: slots fill its upper half, `lo` counts bytes, and `lim` is where slot 0 is."""
 
-    place = "or.b32"
+    join_offset = "or.b32"
     """Joins a slot's offset to where slot 0 is."""
 
     def _start(self) -> list[str]:
@@ -272,7 +272,7 @@ class RingTrack(Track):
     def store(self, back: int, value: str) -> str:
         return text_of([
             f"add.u32 %wl_t, %wl_lo, {-back * SLOT_BYTES}; and.b32 %wl_t, %wl_t, %wl_mask;",
-            f"{self.place} %wl_t, %wl_t, %wl_lim; mov.b64 %wl_a, {{%wl_t, %wl_hi}};",
+            f"{self.join_offset} %wl_t, %wl_t, %wl_lim; mov.b64 %wl_a, {{%wl_t, %wl_hi}};",
             f"@%wl_p st.global.{vector_of(value)} [%wl_a], {value};",
         ])  # fmt: skip
 

@@ -1,22 +1,22 @@
 """weave(): PTX whose marks are comments in, PTX that records out.
 
-A mark costs a clock read and a store. The clock read is a scheduling fence for ptxas, the store is not, so where the
-store's text stands decides what the region between two marks pays. `store` picks the place:
+A mark costs a clock read and a store. The clock read is a scheduling fence for ptxas, but the store is not, so the
+position of the store decides how much of its cost falls into the region between two marks. `store` selects it:
 
     now     right after the clock read
-    late    just before the next mark's clock read; the block's last record before the block ends
-    end     all of a block's records before the block ends
-    defer   all but the block's last record, or last two, before the last clock read; those wait in registers for the
-            next marked block, or for the exit (see held.py). Nothing but the clock read is left between the end of a
-            loop body and the begin of the next.
-    spread  lane i of the warp keeps the i-th record and one store writes all of them, at the end of a block or of
-            several that are always passed in turn (see stretches.py), if the warp is certainly whole at every mark (see
-            whole.py, spread.py); else as with auto
-    auto    defer when a marked block in a loop ends right after its last mark; else end for blocks in loops with few
-            marks, late for the others
+    late    just before the next mark's clock read; the last record of a block before the block ends
+    end     all records of a block before the block ends
+    defer   all but the last one or two records before the last clock read. Those wait in registers for the next marked
+            block, or for the exit (stores/deferred.py). Only the clock read is left between the end of one loop
+            iteration and the begin of the next.
+    spread  lane i of the warp keeps the i-th record, and one store writes all of them at the end of a block, or of a
+            chain of blocks (stores/spread.py, stores/block_chains.py). Requires that the warp is converged at every
+            mark (ptx/divergence.py); otherwise the same as auto
+    auto    defer when a marked block in a loop ends right after its last mark; otherwise end for blocks in loops with
+            few marks, and late for the others
 
-Marks of one basic block share one bounds check and one pointer step, and marks with no instruction between them one
-clock read. Weaving text that is already woven returns it unchanged.
+Marks of one basic block share one bounds check and one pointer step; marks without an instruction between them share
+one clock read. Text that is already woven is returned unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warplens.errors import UsageError
-from warplens.ptx.divergence import Wholeness, hears
+from warplens.ptx.divergence import Divergence, observes_other_threads
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import WeaveError
 from warplens.ptx.tree import Comment, Function, Module, Raw, parse
@@ -40,9 +40,9 @@ from warplens.weave.calls import Calls
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.function_weaver import FunctionWeaver
 from warplens.weave.mark_comments import WOVEN
-from warplens.weave.mark_sites import Block, MarkSite, outline
-from warplens.weave.stores.block_chains import stretches
-from warplens.weave.stores.launch_tracks import Launch, address_of, end_of_names
+from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
+from warplens.weave.stores.block_chains import chain_blocks
+from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address, end_of_names
 from warplens.weave.stores.shared_tracks import smallest
 from warplens.weave.stores.spread import BEYOND, LANES
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
@@ -131,20 +131,20 @@ class Weaver:
                 site.mark = replace(site.mark, wide=how.clock == "64")
                 self._region(site)
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
-        self.whole: dict[str, Wholeness] = {}
+        self.divergence: dict[str, Divergence] = {}
         self.promises: dict[str, str] = {}
         """Which sizes of the block must be multiples of 32 for a kernel's warps to be whole: x, that of all threads."""
         self.stores = {f.name: self._store_policy(f) for f in module.functions if f.body is not None}
-        self.runs = {name: self._runs(name) for name, store in self.stores.items() if store == "spread"}
+        self.chains = {name: self._chains(name) for name, store in self.stores.items() if store == "spread"}
         """Blocks that share a spread store, of the functions that have some."""
-        together = [sum(block.slots for block in run) for runs in self.runs.values() for run in runs]
+        together = [sum(block.slots for block in chain) for chains in self.chains.values() for chain in chains]
         self.pair = (
             self.how.pair
             and self.how.full == "stop"
             and not self.how.shared
             and all(block.slots % 2 == 0 for block in blocks)
         )
-        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + BEYOND * bool(self.runs)
+        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + BEYOND * bool(self.chains)
         if self.pair:
             self.slack += self.slack % 2  # two records that wait are both inside the capacity, or both outside
         self._check_shared()
@@ -204,11 +204,11 @@ class Weaver:
             raise WeaveError(site.mark.line, site.mark.name, "a mark without the number that warplens.cuh gives it")
         return int(site.mark.name[1:])
 
-    def launch(self, function: Function) -> Launch:
+    def track_parameters(self, function: Function) -> TrackParameters:
         """What a track in a launch's buffer needs to know."""
-        address = address_of(function) if function.is_entry else ""
+        address = buffer_address(function) if function.is_entry else ""
         promise = self.promises.get(function.name, "") if self.stores[function.name] == "spread" else ""
-        return Launch(address, self.stores[function.name], self.how.full, promise, self.names_end)
+        return TrackParameters(address, self.stores[function.name], self.how.full, promise, self.names_end)
 
     @functools.cached_property
     def names_end(self) -> str:
@@ -218,26 +218,26 @@ class Weaver:
         # A ring cuts anywhere, a call hands its state over and a 64-bit clock is a payload of its own: none of them
         # keeps a record back in registers.
         at_once = bool(
-            self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.hands_on(function)
+            self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.shares_state(function)
         )
         policy = self.how.store
-        if policy == "spread" and (at_once or not self._stays_whole(function)):
+        if policy == "spread" and (at_once or not self._stays_converged(function)):
             policy = "auto"
         if policy == "auto":
             blocks = self.outlines[function.name].blocks
             policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "mixed"
         return "mixed" if policy == "defer" and at_once else policy
 
-    def _stays_whole(self, function: Function) -> bool:
+    def _stays_converged(self, function: Function) -> bool:
         """Whether every mark is passed by all lanes of a warp or by none: each lane keeps the track's state, and one
         that a mark passed by would not know where the next record goes."""
         sites = self.outlines[function.name].sites
-        if not function.is_entry or not sites or self._calls_what_waits(function.name):
+        if not function.is_entry or not sites or self._calls_may_lock(function.name):
             return False
         for promise in self._promises(function):
-            whole = Wholeness(function, aligned=promise == "x", full=promise == "threads")
-            if whole.known and not any(whole.split(site.place.node) for site in sites):
-                self.whole[function.name], self.promises[function.name] = whole, promise
+            divergence = Divergence(function, aligned=promise == "x", full_warps=promise == "threads")
+            if divergence.starts_full and not any(divergence.diverges(site.position.node) for site in sites):
+                self.divergence[function.name], self.promises[function.name] = divergence, promise
                 return True
         return False
 
@@ -251,24 +251,24 @@ class Weaver:
         flat = not any(re.search(r"%tid\.[yz]", instruction.raw) for instruction in function.instructions())
         return ["threads", "x"] if flat else ["threads"]
 
-    def _runs(self, name: str) -> list[list[Block]]:
+    def _chains(self, name: str) -> list[list[MarkBlock]]:
         """Blocks whose records can wait in the lanes: there is one for each, and every lane has its value."""
-        whole, blocks = self.whole[name], self.outlines[name].blocks
-        runs = stretches(blocks, whole.flow, LANES) if self.how.join else [[block] for block in blocks]
-        own = [block for run in runs for block in run if any(whole.own(s.mark.operand) for s in block.sites)]
+        divergence, blocks = self.divergence[name], self.outlines[name].blocks
+        chains = chain_blocks(blocks, divergence.flow, LANES) if self.how.join else [[block] for block in blocks]
+        varying = [b for chain in chains for b in chain if any(divergence.varies(s.mark.operand) for s in b.sites)]
         return [
             list(part)
-            for run in runs
-            for apart, part in itertools.groupby(run, lambda block: block in own or block.slots > LANES)
+            for chain in chains
+            for apart, part in itertools.groupby(chain, lambda block: block in varying or block.slots > LANES)
             if not apart
         ]
 
-    def _calls_what_waits(self, name: str) -> bool:
+    def _calls_may_lock(self, name: str) -> bool:
         """Whether a lane may come back from a call with a lock that the others wait for."""
         called = self.calls.reached(name)
         bodies = [f for f in self.module.functions if f.name in called and f.body is not None]
         known = {f.name for f in self.module.functions}
-        return bool(called - known) or any(hears(i) for body in bodies for i in body.instructions())
+        return bool(called - known) or any(observes_other_threads(i) for body in bodies for i in body.instructions())
 
 
 __all__ = ["Comment", "LaunchBuffer", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "marked_kernels", "weave"]

@@ -25,7 +25,7 @@ from warplens.ptx.tree import parse
 from warplens.record.c_header import INCLUDE
 from warplens.weave.direct_only import why_direct
 from warplens.weave.fit.module_fit import fitted
-from warplens.weave.stores.launch_tracks import opened
+from warplens.weave.stores.launch_tracks import kernel_comments
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import LaunchBuffer, Weaving
 
@@ -162,7 +162,7 @@ class _Run:
         return 0
 
     def _how(self, text: str) -> Weaving:
-        modes = {said.split()[-1] for entry in parse(text).entries for said in opened(entry) if said}
+        modes = {said.split()[-1] for entry in parse(text).entries for said in kernel_comments(entry) if said}
         return replace(self.driver.how, full="ring" if modes == {"ring"} else "stop")
 
     def _direct(self, compiler: Step, reason: str) -> int:

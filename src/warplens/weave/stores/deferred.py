@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from warplens.weave.mark_comments import Mark
-from warplens.weave.mark_sites import Block
+from warplens.weave.mark_sites import MarkBlock
 
 _WORDS, CLOCKS = ("%wl_pv", "%wl_pw"), ("%wl_pb", "%wl_pc")
 LAST = CLOCKS[-1]
 """The clock of the last record of a block."""
 
 
-class Held:
+class DeferredRecords:
     """The records that wait: how many, and the operands that hold them."""
 
-    def __init__(self, blocks: list[Block], pair: bool, word: Callable[[Mark], int], kept: dict[int, str]) -> None:
+    def __init__(self, blocks: list[MarkBlock], pair: bool, word: Callable[[Mark], int], kept: dict[int, str]) -> None:
         self.count = 2 if pair and all(_plain_pair(block) for block in blocks) else 1
         self.clocks = CLOCKS[-self.count :]
         self.words: list[str] = []
@@ -46,7 +46,7 @@ class Held:
         return [f"\tmov.b32 {mine}, {word};" for mine, word in zip(self.words, words, strict=True) if mine in _WORDS]
 
 
-def _plain_pair(block: Block) -> bool:
+def _plain_pair(block: MarkBlock) -> bool:
     return len(block.sites) > 1 and all(site.mark.slots == 1 for site in block.sites[-2:])
 
 

@@ -36,26 +36,26 @@ assert 3 * LANES <= SPARE
 
 
 @dataclass(frozen=True)
-class Launch:
+class TrackParameters:
     """What the text of one kernel's track needs to know: the operand of a load that gives the buffer's address, where
     its stores are, which sizes of the block must be multiples of 32 for them, and the symbol behind the names."""
 
     address: str
     store: str
     full: str
-    whole: str = ""
+    full_warps: str = ""
     names: str = ""
 
 
-def opened(function: Function) -> list[str]:
+def kernel_comments(function: Function) -> list[str]:
     """What stands behind KERNEL in each comment of a wl::Kernel."""
     comments = [node.content for node in function.walk() if isinstance(node, Comment)]
     return [text[len(KERNEL) :].strip() for text in comments if text.startswith(KERNEL)]
 
 
-def address_of(function: Function) -> str:
+def buffer_address(function: Function) -> str:
     """Where in the kernel's parameters the address of its buffer is."""
-    found = {_parameter(function, text.split()[0] if text else "") for text in opened(function)}
+    found = {_parameter(function, text.split()[0] if text else "") for text in kernel_comments(function)}
     if len(found) == 1 and "" not in found:
         return found.pop()
     problem = "the buffer of its wl::Kernel is not read from its parameters" if found else "no wl::Kernel opens it"
@@ -82,10 +82,10 @@ def _parameter(function: Function, register: str) -> str:
 class LaunchTrack(Track):
     """A track that keeps its first records; `lim` is where its capacity ends, at an even slot."""
 
-    launch: Launch
+    parameters: TrackParameters
 
     def _pointer(self) -> str:
-        load = f"ld.param.b64 %wl_b, [{self.launch.address}];"
+        load = f"ld.param.b64 %wl_b, [{self.parameters.address}];"
         if not self.function.is_entry:
             load = "ld.local.b64 %wl_b, [%wl_f+24];"
         return load + " mov.b64 {%wl_s, %wl_z}, %wl_b; shr.u32 %wl_z, %wl_z, 31;"
@@ -95,7 +95,7 @@ class LaunchTrack(Track):
 
     def prologue(self) -> str:
         """Find the track, decide whether this thread records, and say so in the launch header where it cannot."""
-        head = STORES.index(self.launch.store) << 16 | FULL_MODES.index(self.launch.full)
+        head = STORES.index(self.parameters.store) << 16 | FULL_MODES.index(self.parameters.full)
         # The launch header's fields are stored at a distance from the track's: its own address takes no register then.
         mode, refused = (_AT[name] - BUFFER_BYTES for name in ("mode", "refused"))
         return text_of([
@@ -137,10 +137,10 @@ class LaunchTrack(Track):
         ]
 
     def _shape(self) -> list[str]:
-        if not self.launch.whole:
+        if not self.parameters.full_warps:
             return []
         lines = ["mov.u32 %wl_u, %ntid.x;"]
-        if self.launch.whole == "threads":
+        if self.parameters.full_warps == "threads":
             lines += [f"mov.u32 %wl_lo, %ntid.{axis}; mul.lo.u32 %wl_u, %wl_u, %wl_lo;" for axis in "yz"]
         wrong = REFUSALS.index("block")
         lines.append("and.b32 %wl_u, %wl_u, 31; setp.eq.u32 %wl_q, %wl_u, 0;")
@@ -179,14 +179,14 @@ class LaunchTrack(Track):
 
     def _send_names(self) -> list[str]:
         """Copy the module's constants up to the end of the names, if the host asked for them; see warplens_ptx.h."""
-        if not self.launch.names:
+        if not self.parameters.names:
             return []
         self.exits += 1
         done, more = (f"$wl_{self.function.name}_{what}{self.exits}" for what in ("named", "name"))
         return [
             f"add.s64 %wl_d, %wl_b, {BUFFER_BYTES}; setp.eq.and.u64 %wl_q, %wl_a, %wl_d, %wl_q; @!%wl_q bra {done};",
             f"ld.global.b64 %wl_d, [%wl_b+{_AT['names']}]; setp.eq.u64 %wl_q, %wl_d, 0; @%wl_q bra {done};",
-            f"mov.u64 %wl_h, {self.launch.names}; cvt.u32.u64 %wl_t, %wl_h;",
+            f"mov.u64 %wl_h, {self.parameters.names}; cvt.u32.u64 %wl_t, %wl_h;",
             f"st.global.b32 [%wl_b+{_AT['names_size']}], %wl_t; mov.b64 %wl_a, 0;",
             f"{more}:",
             '.pragma "nounroll";',
@@ -202,7 +202,7 @@ class LaunchTrack(Track):
 class LaunchRing(LaunchTrack, RingTrack):
     """A track that keeps the latest, in the largest power of two of slots that its capacity has."""
 
-    place = "add.u32"
+    join_offset = "add.u32"
 
     def _start(self) -> list[str]:
         return [
@@ -245,4 +245,13 @@ class LaunchSpread(LaunchTrack, SpreadTrack):
         ]
 
 
-__all__ = ["KERNEL", "Launch", "LaunchBuffer", "LaunchRing", "LaunchSpread", "LaunchTrack", "address_of", "opened"]
+__all__ = [
+    "KERNEL",
+    "TrackParameters",
+    "LaunchBuffer",
+    "LaunchRing",
+    "LaunchSpread",
+    "LaunchTrack",
+    "buffer_address",
+    "kernel_comments",
+]

@@ -3,7 +3,7 @@
 An SM takes three cycles per 8-byte store, however few lanes take part, and a store of several lanes side by side costs
 no more. So where the warp is whole, lane i keeps the run's i-th record: every lane from the i-th on reads the clock
 at mark i, the lanes behind it read again at theirs, and at the end one store writes all of them. Blocks that are always
-passed in turn share that store (see stretches.py).
+passed in turn share that store (see chain_blocks.py).
 """
 
 from __future__ import annotations

@@ -1,82 +1,84 @@
-"""Runs: blocks of a function whose records wait in the lanes of a warp, and one store for each; see spread.py."""
+"""Chains of mark blocks whose records wait in the lanes of a warp until one store writes them; see spread.py."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 
-from warplens.ptx.divergence import Wholeness
+from warplens.ptx.divergence import Divergence
 from warplens.ptx.tree import Raw
 from warplens.weave.mark_comments import PAYLOAD
-from warplens.weave.mark_sites import Block, MarkSite
-from warplens.weave.record_words import Words
+from warplens.weave.mark_sites import MarkBlock, MarkSite
+from warplens.weave.record_words import RecordWords
 from warplens.weave.stores import spread
 from warplens.weave.weaving import Weaving
 
-Run = list[Block]
+MarkChain = list[MarkBlock]
 
 
-class Runs:
-    """The runs of one function; `opcodes` are those of its instructions."""
+class SpreadChains:
+    """The chains of one function; `opcodes` are those of its instructions."""
 
-    def __init__(self, runs: list[Run], whole: Wholeness, words: Words, how: Weaving, opcodes: set[str]) -> None:
-        self._runs, self._whole, self._words, self._fuse = runs, whole, words, how.fuse
+    def __init__(
+        self, chains: list[MarkChain], divergence: Divergence, words: RecordWords, how: Weaving, opcodes: set[str]
+    ) -> None:
+        self._chains, self._divergence, self._words, self._fuse = chains, divergence, words, how.fuse
         # A matrix product's accumulators fill the registers, and it takes longer than the store's reads.
         self._crowded = bool(opcodes & {"mma", "wgmma"})
-        loops = [run for run in runs if run[0].in_loop]
-        reads = [slot for run in loops for _, _, slot in self._reads(run)]
+        loops = [chain for chain in chains if chain[0].in_loop]
+        reads = [slot for chain in loops for _, _, slot in self._reads(chain)]
         self._lanes = spread.Lanes([*reads, *map(_slots, loops)])
         self._kept: dict[int, str] = {}
-        """Registers that hold each lane's word of a run in a loop."""
-        for run in loops:
-            plain = all(site.mark.slots == 1 and not site.mark.operand for block in run for site in block.sites)
+        """Registers that hold each lane's word of a chain in a loop."""
+        for chain in loops:
+            plain = all(site.mark.slots == 1 and not site.mark.operand for block in chain for site in block.sites)
             if plain and len(self._kept) < how.keep:
-                self._kept[run[0].order] = words.new("%wl_k")
+                self._kept[chain[0].order] = words.new("%wl_k")
 
-    def holds(self, block: Block) -> bool:
-        """Whether the block is part of a run."""
-        return any(block is one for run in self._runs for one in run)
+    def holds(self, block: MarkBlock) -> bool:
+        """Whether the block is part of a chain."""
+        return any(block is one for chain in self._chains for one in chain)
 
     def opening(self) -> list[str]:
         """What the kernel's opening makes for the marks."""
-        lines = self._lanes.opening() if self._runs else []
-        for run in self._runs:
-            if run[0].order in self._kept:
-                words = [self._words.word(site.mark) for block in run for site in block.sites]
-                lines += self._lanes.words(self._kept[run[0].order], words)
+        lines = self._lanes.opening() if self._chains else []
+        for chain in self._chains:
+            if chain[0].order in self._kept:
+                words = [self._words.word(site.mark) for block in chain for site in block.sites]
+                lines += self._lanes.words(self._kept[chain[0].order], words)
         return lines
 
-    def weave(self, track: spread.SpreadTrack, constants: Callable[[Block], list[str]]) -> None:
-        """Record all runs. `constants` is what a block's regions would otherwise build inside."""
-        for run in self._runs:
-            self._weave(run, track, constants)
+    def weave(self, track: spread.SpreadTrack, constants: Callable[[MarkBlock], list[str]]) -> None:
+        """Record all chains. `constants` is what a block's regions would otherwise build inside."""
+        for chain in self._chains:
+            self._weave(chain, track, constants)
 
-    def _weave(self, run: Run, track: spread.SpreadTrack, constants: Callable[[Block], list[str]]) -> None:
+    def _weave(self, chain: MarkChain, track: spread.SpreadTrack, constants: Callable[[MarkBlock], list[str]]) -> None:
         """Every lane from a mark's slot on reads the clock there; one store behind the last mark writes all records."""
-        kept, slots = self._kept.get(run[0].order), _slots(run)
-        reads, opened = self._reads(run), None
+        kept, slots = self._kept.get(chain[0].order), _slots(chain)
+        reads, kernel_comments = self._reads(chain), None
         made, beyond = self._lanes.beyond(slots)
         apart = kept is not None and len(reads) > 1 and not self._crowded
         for block, group, slot in reads:
             before: list[str] = []
-            if block is not opened:
+            if block is not kernel_comments:
                 before += constants(block)
-                if self._whole.out_of_step(group[0].place.node):
+                if self._divergence.needs_reconvergence(group[0].position.node):
                     before.append(spread.IN_STEP)
-                opened = block
+                kernel_comments = block
             text = self._group(group, slot, kept)
             if apart and group is reads[0][1]:
                 text = self._lanes.first(reads[1][2])
             if group is reads[-1][1]:
                 before += [*made, track.claim(slots)] if kept else [track.claim(slots)]
                 text = self._lanes.last(slot) if apart else text
-            group[0].place.after(Raw.of("\n".join(before + text)))
+            group[0].position.after(Raw.of("\n".join(before + text)))
         store = track.write(slots, beyond, kept or spread.WORD, spread.STORED if apart else spread.CLOCK)
-        run[-1].end.before(Raw.of("\n".join([store] if kept else [*made, store])))
+        chain[-1].end.before(Raw.of("\n".join([store] if kept else [*made, store])))
 
-    def _reads(self, run: Run) -> list[tuple[Block, list[MarkSite], int]]:
-        """The marks of a run that share a clock read, and the first slot of each."""
-        groups = [(block, group) for block in run for group in block.groups(self._fuse)]
+    def _reads(self, chain: MarkChain) -> list[tuple[MarkBlock, list[MarkSite], int]]:
+        """The marks of a chain that share a clock read, and the first slot of each."""
+        groups = [(block, group) for block in chain for group in block.groups(self._fuse)]
         slots = itertools.accumulate((sum(site.mark.slots for site in group) for _, group in groups), initial=0)
         return [(block, group, slot) for (block, group), slot in zip(groups, slots, strict=False)]
 
@@ -98,5 +100,5 @@ class Runs:
         return text
 
 
-def _slots(run: Run) -> int:
-    return sum(block.slots for block in run)
+def _slots(chain: MarkChain) -> int:
+    return sum(block.slots for block in chain)
