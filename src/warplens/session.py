@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from warplens.auto.rules import Coverage
+from warplens.auto.rules import LineCoverage
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.frontends import import_hook
@@ -69,7 +69,7 @@ class Profile:
         self._launches: dict[str, int] = {}
         self.notes: dict[str, list[str]] = {}
         self.seen: dict[str, int] = {}
-        self.coverage = Coverage()
+        self.coverage = LineCoverage()
 
     @property
     def enabled(self) -> bool:

@@ -16,7 +16,7 @@ from test_auto_ptx import EVERYTHING, GOLDEN, GUARDED, clean, run, source, walk
 from test_cuda_compile import NVDISASM, sass
 
 from warplens import simulate
-from warplens.auto.ptx import fill, mark_ptx
+from warplens.auto.ptx import mark_ptx, mark_unmarked_code
 from warplens.auto.rules import Auto
 from warplens.decode import decode
 from warplens.ptx import tree
@@ -120,7 +120,7 @@ def test_any_control_flow_is_covered_nested_and_computes_the_same(body: list[Any
     text = GUARDED.replace("%r<9>", f"%r<{30 + counter[0]}>").replace("BODY", text)
     text = text + '.file 1 "some.cu"\n' if lines else re.sub(r"\t\.loc[^\n]*\n", "", text)
     data, out = np.arange(64, dtype=np.uint32) * 7, []
-    filled = fill(mark_ptx(text, Auto.of("loads,loops")).text)
+    filled = mark_unmarked_code(mark_ptx(text, Auto.of("loads,loops")).text)
     for marked in ("", text, filled):
         memory = simulate.GlobalMemory(16 << 20)
         a, b = memory.alloc(data), memory.alloc(np.zeros(64, np.uint32))

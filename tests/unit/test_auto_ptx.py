@@ -15,7 +15,7 @@ from test_whole import kernel as kernel_of
 from warplens import simulate
 from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.ptx.instruction_classes import kind_of
-from warplens.auto.ptx.units import Code
+from warplens.auto.ptx.units import FunctionUnits
 from warplens.auto.rules import CLASSES, Auto
 from warplens.decode import decode
 from warplens.errors import UsageError
@@ -58,7 +58,12 @@ def test_every_operation_lies_in_one_region_of_its_class(path: Path) -> None:
     seen = 0
     for function in tree.parse(text).entries:
         words = {"load": "loads", "store": "stores", "atomic": "stores", "copy": "copies"}
-        calls = {id(node) for u in Code(function, {}).units if isinstance(u.node, tree.Scope) for node in u.node.body}
+        calls = {
+            id(node)
+            for u in FunctionUnits(function, {}).units
+            if isinstance(u.node, tree.Scope)
+            for node in u.node.body
+        }
         expected = sum(1 for i in function.instructions() if kind_of(i) and id(i) not in calls)
         found, inside = 0, []
         for letter, name, instruction in walk(marked, function.name):

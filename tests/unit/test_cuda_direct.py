@@ -16,7 +16,7 @@ from warplens.frontends.cuda.module import find_kernel
 from warplens.frontends.cuda.nvrtc import compile_ptx
 from warplens.ptx.tree import Module, parse
 from warplens.record.capture import Launch
-from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, BufferPlan, plan, ring_slots
 from warplens.simulate import global_memory, memory_access
 
 pytestmark = needs_nvrtc
@@ -34,13 +34,13 @@ def _compiled(full: str) -> Module:
     return parse(compile_ptx(KERNELS, "kernels.cu", "sm_90", RING if full == "ring" else ON))
 
 
-def _planned(kernel: str, records: int) -> Plan:
+def _planned(kernel: str, records: int) -> BufferPlan:
     grid, block, _ = CASES[kernel]
     return plan(grid, block, records=records, full="stop", every_thread=kernel == "by_thread")
 
 
 def _launch(
-    kernel: str, full: str, sizes: Plan | None, ahead: int = 0, told: Plan | None = None
+    kernel: str, full: str, sizes: BufferPlan | None, ahead: int = 0, told: BufferPlan | None = None
 ) -> tuple[bool, list[Any]]:
     """Whether a warp found no track, and what each track holds. The interpreter fails on any access out of bounds.
 

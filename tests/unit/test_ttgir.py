@@ -10,7 +10,7 @@ from growth import growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warplens.auto.rules import Auto, Coverage, LineRange
+from warplens.auto.rules import Auto, LineCoverage, LineRange
 from warplens.auto.ttgir import mark_ttgir
 from warplens.auto.ttgir.locations import Locations
 from warplens.ptx.tree import parse
@@ -197,7 +197,7 @@ def test_the_cap_keeps_what_runs_least_often() -> None:
 
 
 def test_coverage_says_where_there_is_code() -> None:
-    coverage = Coverage()
+    coverage = LineCoverage()
     coverage.add(["found"], {FILE: [3, 4, 5, 9]})
     ranges = [LineRange("found", "attn.py", 3, 4), LineRange("lost", "attn.py", 6, 8), LineRange("x", "b.py", 1, 1)]
     assert coverage.missing(ranges) == [

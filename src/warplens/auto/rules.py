@@ -1,6 +1,6 @@
 """What automatic marks are asked for: classes of operations, and regions named by source lines.
 
-The two rule sets (TTGIR for Triton, PTX for everything else) read the same `Auto` and answer with the same `Site`s.
+The two rule sets (TTGIR for Triton, PTX for everything else) read the same `Auto` and return `RegionSite`s.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LineRange:
 
 
 @dataclass(frozen=True)
-class Site:
+class RegionSite:
     """A place that a rule marks: what the region is called, which class found it, and where it is in the source."""
 
     region: str
@@ -60,7 +60,7 @@ class Site:
     location: str = ""
 
 
-class Coverage:
+class LineCoverage:
     """Which line ranges hold code of a kernel that ran, and which lines have code at all."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Auto:
         return kind in self.classes
 
     @property
-    def whole(self) -> bool:
+    def covers_all_code(self) -> bool:
         """Whether the regions are to account for all of a kernel's time."""
         return len(self.classes) == len(CLASSES)
 

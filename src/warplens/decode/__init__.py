@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.decode.clock.anchor_fit import ClockLines, fit_anchors
-from warplens.decode.coverage import coverage
-from warplens.decode.decoded_rows import Counter, Detail, Plan, RegionTable, Rows
+from warplens.decode.coverage import region_coverage
+from warplens.decode.decoded_rows import Counter, DecodedRows, Detail, RegionTable, RowPlan
 from warplens.decode.losses import collect_losses, describe
 from warplens.decode.native_decoder import NativeDecoder
 from warplens.decode.numpy_decoder import NumpyDecoder
-from warplens.decode.track_windows import Windows, windows
+from warplens.decode.track_windows import TrackWindows, read_windows
 from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record.capture import Capture
@@ -32,7 +32,7 @@ _UNIT = 1 << 17
 
 
 @dataclass(frozen=True)
-class _Tracks:
+class _TrackColumns:
     """Per-track columns of the whole capture, launch after launch."""
 
     launch: Int64
@@ -51,8 +51,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     decoder = NativeDecoder(library) if library else NumpyDecoder()
     mhz = capture.device.clock_mhz
     ran_on = [launch.device or capture.device for launch in capture.launches]
-    views = [windows(launch, on.clock_mhz) for launch, on in zip(capture.launches, ran_on, strict=True)]
-    plans: list[Plan] = []
+    views = [read_windows(launch, on.clock_mhz) for launch, on in zip(capture.launches, ran_on, strict=True)]
+    plans: list[RowPlan] = []
     row = anchor = 0
     for launch, view in zip(capture.launches, views, strict=True):
         plans.append(decoder.count(launch, view, row, anchor))
@@ -62,7 +62,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
 
     names = list(dict.fromkeys(chain.from_iterable(launch.regions.values() for launch in capture.launches)))
     code = {name: i for i, name in enumerate(names)}
-    rows = Rows.allocate(row, anchor, any(plan.with_payloads for plan in plans))
+    rows = DecodedRows.allocate(row, anchor, any(plan.with_payloads for plan in plans))
     details: list[list[Detail]] = []
     for launch, view, plan in zip(capture.launches, views, plans, strict=True):
         table = RegionTable({region: code[name] for region, name in launch.regions.items()}, len(names))
@@ -83,7 +83,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         start_ns, zero = start_ns - earlier, zero + earlier
 
     meta = Meta(
-        launches=_launch_infos(capture, views, lines, zero, coverage(views, plans, rows, decoder)),
+        launches=_launch_infos(capture, views, lines, zero, region_coverage(views, plans, rows, decoder)),
         devices={str(device.index): asdict(device) for device in (capture.device, *ran_on)},
         clock=_clock_summary(lines),
         losses=collect_losses(views, rows, [describe(*e) for e in zip(capture.launches, views, details, strict=True)]),
@@ -95,13 +95,13 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     return Trace(_columns(capture.rank, tracks, rows, start_ns, dur_ns, names, kernels), meta)
 
 
-def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: list[str]) -> _Tracks:
+def _tracks(capture: Capture, views: list[TrackWindows], plans: list[RowPlan], kernels: list[str]) -> _TrackColumns:
     sizes = [len(view) for view in views]
 
     def stack(parts: list[Int64]) -> Int64:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    return _Tracks(
+    return _TrackColumns(
         launch=np.repeat(np.arange(len(views)), sizes),
         device=np.repeat(np.array([(one.device or capture.device).index for one in capture.launches], np.int64), sizes),
         kernel=np.repeat(np.array([kernels.index(launch.kernel) for launch in capture.launches], np.int64), sizes),
@@ -113,7 +113,7 @@ def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: 
     )
 
 
-def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float) -> ClockLines:
+def _fit(views: list[TrackWindows], plans: list[RowPlan], rows: DecodedRows, nominal_mhz: float) -> ClockLines:
     """All anchors: each track's start, its exit, and those between that lie within its lifetime."""
     unit: list[Int64] = []
     clocks: list[Int64] = []
@@ -133,7 +133,7 @@ def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float
     return fit_anchors(units_all, units_all // _UNIT, np.concatenate(clocks), np.concatenate(times), nominal_mhz)
 
 
-def _first_record(tracks: _Tracks, unit: Int64, rows: Rows, lines: ClockLines) -> int:
+def _first_record(tracks: _TrackColumns, unit: Int64, rows: DecodedRows, lines: ClockLines) -> int:
     """The earliest row, in ns since the fit's base: each track's first row is its earliest."""
     used = np.flatnonzero(np.diff(tracks.row_start))
     if not len(used):
@@ -163,7 +163,7 @@ def _clock_summary(lines: ClockLines) -> ClockFit:
 
 
 def _launch_infos(
-    capture: Capture, views: list[Windows], lines: ClockLines, zero: int, covered: list[dict[str, float]]
+    capture: Capture, views: list[TrackWindows], lines: ClockLines, zero: int, covered: list[dict[str, float]]
 ) -> tuple[LaunchInfo, ...]:
     infos = []
     for number, (launch, view) in enumerate(zip(capture.launches, views, strict=True)):
@@ -203,8 +203,8 @@ def _locations(capture: Capture) -> dict[str, str]:
 
 def _columns(
     rank: int,
-    tracks: _Tracks,
-    rows: Rows,
+    tracks: _TrackColumns,
+    rows: DecodedRows,
     start_ns: Int64,
     dur_ns: Int64,
     names: list[str],

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from warplens.decode.decoded_rows import Plan, Rows
+from warplens.decode.decoded_rows import DecodedRows, RowPlan
 from warplens.decode.native_decoder import NativeDecoder
 from warplens.decode.numpy_decoder import NumpyDecoder
-from warplens.decode.track_windows import Windows
+from warplens.decode.track_windows import TrackWindows
 
 
-def coverage(
-    views: Sequence[Windows], plans: Sequence[Plan], rows: Rows, decoder: NativeDecoder | NumpyDecoder
+def region_coverage(
+    views: Sequence[TrackWindows], plans: Sequence[RowPlan], rows: DecodedRows, decoder: NativeDecoder | NumpyDecoder
 ) -> list[dict[str, float]]:
     """Of each launch, the least share over its warps, the 5th percentile and the median. Warps that lost records do not
     count, since nobody knows what regions they were in; empty where no warp is left."""

@@ -37,7 +37,7 @@ class Counter(IntEnum):
 
 
 @dataclass
-class Rows:
+class DecodedRows:
     """Preallocated columns of all launches of a capture, in cycles."""
 
     region: npt.NDArray[np.int32]
@@ -54,7 +54,7 @@ class Rows:
     counters: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(Counter), np.int64))
 
     @classmethod
-    def allocate(cls, rows: int, anchors: int, with_values: bool) -> Rows:
+    def allocate(cls, rows: int, anchors: int, with_values: bool) -> DecodedRows:
         values = rows if with_values else 0
         return cls(
             region=np.empty(rows, np.int32),
@@ -72,7 +72,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RowPlan:
     """Where each track's rows and anchors go, and what each track holds: bit 0 is set where there are payloads."""
 
     row_start: npt.NDArray[np.int64]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, islice
 
-from warplens.decode.decoded_rows import MAX_DETAILS, Counter, Detail, Rows
-from warplens.decode.track_windows import Windows
+from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Detail
+from warplens.decode.track_windows import TrackWindows
 from warplens.record.capture import Launch
 from warplens.trace.schema import Losses
 
 
-def collect_losses(views: Sequence[Windows], rows: Rows, details: Sequence[list[str]]) -> Losses:
+def collect_losses(views: Sequence[TrackWindows], rows: DecodedRows, details: Sequence[list[str]]) -> Losses:
     """Sum the losses of all launches. `details` are sentences, the first few of each kind."""
     written = sum(int(view.written.sum()) for view in views)
     kept = sum(int(view.slots.sum()) for view in views)
@@ -31,7 +31,7 @@ def collect_losses(views: Sequence[Windows], rows: Rows, details: Sequence[list[
     )
 
 
-def describe(launch: Launch, view: Windows, details: Sequence[Detail]) -> list[str]:
+def describe(launch: Launch, view: TrackWindows, details: Sequence[Detail]) -> list[str]:
     """One sentence for each malformed end, and one for a ring whose exit is missing."""
     sentences = [_sentence(launch, view, detail) for detail in details]
     if launch.full == "ring" and not view.exited.all():
@@ -39,7 +39,7 @@ def describe(launch: Launch, view: Windows, details: Sequence[Detail]) -> list[s
     return sentences
 
 
-def _sentence(launch: Launch, view: Windows, detail: Detail) -> str:
+def _sentence(launch: Launch, view: TrackWindows, detail: Detail) -> str:
     region = _name(launch, detail.region)
     where = f"{launch.kernel} block {view.block[detail.track]} warp {view.warp[detail.track]} record {detail.slot}"
     if detail.what is Counter.MISMATCHED_ENDS:

@@ -12,9 +12,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.decoded_rows import INSTANT, MAX_DETAILS, SPAN, VALUE, Counter, Detail, Plan, RegionTable, Rows
-from warplens.decode.track_walk import walk
-from warplens.decode.track_windows import Windows
+from warplens.decode.decoded_rows import (
+    INSTANT,
+    MAX_DETAILS,
+    SPAN,
+    VALUE,
+    Counter,
+    DecodedRows,
+    Detail,
+    RegionTable,
+    RowPlan,
+)
+from warplens.decode.track_walk import walk_track
+from warplens.decode.track_windows import TrackWindows
 from warplens.record.capture import Launch
 from warplens.record.layout import (
     CLOCK_BITS,
@@ -67,7 +77,7 @@ class Records:
 class NumpyDecoder:
     """The numpy implementation of the decoder."""
 
-    def count(self, launch: Launch, windows: Windows, row: int, anchor: int) -> Plan:
+    def count(self, launch: Launch, windows: TrackWindows, row: int, anchor: int) -> RowPlan:
         rows: list[npt.ArrayLike] = [[row]]
         anchors: list[npt.ArrayLike] = [[anchor]]
         with_payload: list[Bool] = []
@@ -80,17 +90,19 @@ class NumpyDecoder:
             anchors.append(np.bincount(records.track[is_anchor], minlength=tracks))
             paid = is_anchor | records.wide | (records.kind == Kind.VALUE)
             with_payload.append(np.bincount(records.track[paid], minlength=tracks) > 0)
-        return Plan(
+        return RowPlan(
             np.cumsum(np.concatenate(rows)).astype(np.int64),
             np.cumsum(np.concatenate(anchors)).astype(np.int64),
             np.concatenate(with_payload or [np.empty(0, bool)]).astype(np.uint8),
         )
 
-    def fill(self, launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, out: Rows) -> list[Detail]:
+    def fill(
+        self, launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionTable, out: DecodedRows
+    ) -> list[Detail]:
         details: list[Detail] = []
         for part in _chunks(windows):
             ends = slice(part.start, part.stop + 1)
-            inner = Plan(plan.row_start[ends], plan.anchor_start[ends], plan.holds[part])
+            inner = RowPlan(plan.row_start[ends], plan.anchor_start[ends], plan.holds[part])
             found = _fill(launch, windows.part(part), inner, regions, out)
             details += [replace(detail, track=detail.track + part.start) for detail in found]
         return details[:MAX_DETAILS]
@@ -101,7 +113,7 @@ class NumpyDecoder:
         segment_start: Int64,
         segment_count: Int64,
         knots: tuple[Int64, npt.NDArray[np.float64], npt.NDArray[np.float64]],
-        rows: Rows,
+        rows: DecodedRows,
     ) -> tuple[Int64, Int64]:
         clocks, ns, slopes = knots
         counts = np.diff(row_start)
@@ -117,7 +129,7 @@ class NumpyDecoder:
                 out[of] = _on_line(edge, at, clocks, ns, slopes)
         return start_ns, end_ns - start_ns
 
-    def inside(self, plan: Plan, start_clock: Int64, lived: Int64, rows: Rows) -> Int64:
+    def inside(self, plan: RowPlan, start_clock: Int64, lived: Int64, rows: DecodedRows) -> Int64:
         first, last = int(plan.row_start[0]), int(plan.row_start[-1])
         outer = (rows.parent[first:last] < 0) & (rows.kind[first:last] == SPAN)
         at = np.flatnonzero(outer) + first
@@ -132,7 +144,7 @@ class NumpyDecoder:
         return np.bincount(track, new, minlength=len(lived)).astype(np.int64)  # sums that double holds exactly
 
 
-def _chunks(windows: Windows) -> Iterator[slice]:
+def _chunks(windows: TrackWindows) -> Iterator[slice]:
     """Ranges of tracks whose records fit a processor's cache: several times faster than all of them at once."""
     cuts = np.flatnonzero(np.diff(np.cumsum(windows.slots) // _CHUNK, prepend=0)).tolist()
     for begin, end in zip([0, *cuts], [*cuts, len(windows)], strict=True):
@@ -140,7 +152,7 @@ def _chunks(windows: Windows) -> Iterator[slice]:
             yield slice(begin, end)
 
 
-def _fill(launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, out: Rows) -> list[Detail]:
+def _fill(launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionTable, out: DecodedRows) -> list[Detail]:
     records = read(launch, windows)
     out.counters[Counter.EMPTY_SLOTS] += records.empty
     clock = _unwrap(records, windows, plan, out)
@@ -152,7 +164,7 @@ def _fill(launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, ou
     bounds = np.searchsorted(records.track, np.arange(len(windows) + 1))
     for track in np.flatnonzero(careful):
         part = slice(int(bounds[track]), int(bounds[track + 1]))
-        details += walk(records, clock, part, int(track), int(last[track]), int(plan.row_start[track]), out)
+        details += walk_track(records, clock, part, int(track), int(last[track]), int(plan.row_start[track]), out)
     return details
 
 
@@ -163,7 +175,7 @@ def _on_line(
         return np.floor(ns[segment] + (clock - clocks[segment]) * slopes[segment] + 0.5).astype(np.int64)
 
 
-def read(launch: Launch, windows: Windows) -> Records:
+def read(launch: Launch, windows: TrackWindows) -> Records:
     """All records of a launch in track order, with payload slots told apart and attached."""
     ends = np.cumsum(windows.slots)
     track = np.repeat(np.arange(len(windows)), windows.slots)
@@ -215,7 +227,7 @@ def _payload_slots(track: Int64, kind: Int64) -> Bool:
     return np.asarray(np.append(claims[1:], False) & same_track_next)
 
 
-def _unwrap(records: Records, windows: Windows, plan: Plan, out: Rows) -> Int64:
+def _unwrap(records: Records, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> Int64:
     """The 64-bit clock of each record: deltas of the low words from the start, or back from the exit."""
     n = len(records.track)
     first = np.ones(n, bool)
@@ -242,7 +254,7 @@ def _unwrap(records: Records, windows: Windows, plan: Plan, out: Rows) -> Int64:
     return clock
 
 
-def _settle_exact(records: Records, clock: Int64, head: Int64, out: Rows) -> None:
+def _settle_exact(records: Records, clock: Int64, head: Int64, out: DecodedRows) -> None:
     """Go on from each 64-bit clock until the next one of its track."""
     out.counters[Counter.TORN_PAYLOADS] += int((records.wide & (records.exact < 0)).sum())
     if not records.wide.any():
@@ -252,7 +264,7 @@ def _settle_exact(records: Records, clock: Int64, head: Int64, out: Rows) -> Non
     clock[known] += (records.exact - clock)[latest[known]]
 
 
-def _settle_anchors(records: Records, clock: Int64, windows: Windows, plan: Plan, out: Rows) -> None:
+def _settle_anchors(records: Records, clock: Int64, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> None:
     """Add the whole wraps that an anchor's globaltimer shows to be missing, from the anchor on."""
     anchors = np.flatnonzero(records.kind == Kind.ANCHOR)
     out.counters[Counter.TORN_PAYLOADS] += int((~records.has_payload[anchors]).sum())
@@ -273,7 +285,7 @@ def _settle_anchors(records: Records, clock: Int64, windows: Windows, plan: Plan
         place[track] += 1
 
 
-def _plain_columns(records: Records, clock: Int64, plan: Plan, regions: RegionTable, out: Rows) -> None:
+def _plain_columns(records: Records, clock: Int64, plan: RowPlan, regions: RegionTable, out: DecodedRows) -> None:
     """The columns that need no pairing."""
     gives = _ROW_KIND[records.kind] >= 0
     rows = slice(int(plan.row_start[0]), int(plan.row_start[-1]))
@@ -293,7 +305,7 @@ def _plain_columns(records: Records, clock: Int64, plan: Plan, regions: RegionTa
         out.counters[Counter.TORN_PAYLOADS] += int((~paid).sum())
 
 
-def _last_clock(records: Records, clock: Int64, windows: Windows, out: Rows) -> Int64:
+def _last_clock(records: Records, clock: Int64, windows: TrackWindows, out: DecodedRows) -> Int64:
     """The last known time of each track: its exit, or its last record where later ones were lost."""
     last = windows.start_clock.copy()
     tails = np.flatnonzero(np.append(records.track[1:] != records.track[:-1], True)) if len(clock) else np.empty(0, int)
@@ -313,7 +325,7 @@ def _needs_walk(records: Records, tracks: int) -> Bool:
     return np.bincount(records.track[asynchronous], minlength=tracks) > 0
 
 
-def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: Plan, out: Rows) -> Bool:
+def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: RowPlan, out: DecodedRows) -> Bool:
     """Pair by nesting depth, all tracks at once. Returns the tracks that must be walked instead."""
     tracks = len(skip)
     change = (records.kind == Kind.BEGIN).astype(np.int64) - (records.kind == Kind.END)
@@ -347,7 +359,7 @@ def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: 
     return careful
 
 
-def _depth_and_parent(records: Records, height: Int64, change: Int64, keep: Bool, row: Int64, out: Rows) -> None:
+def _depth_and_parent(records: Records, height: Int64, change: Int64, keep: Bool, row: Int64, out: DecodedRows) -> None:
     gives = (_ROW_KIND[records.kind] >= 0) & keep
     depth = height - (change > 0)
     out.depth[row[gives]] = depth[gives]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.decoded_rows import SEARCH_LIMIT, Counter, Detail, Rows
+from warplens.decode.decoded_rows import SEARCH_LIMIT, Counter, DecodedRows, Detail
 from warplens.record.layout import Kind
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ Open = tuple[int, int, int]
 """Row, region and tag of a span that has begun."""
 
 
-def walk(
-    records: Records, clock: npt.NDArray[np.int64], part: slice, track: int, last: int, row: int, out: Rows
+def walk_track(
+    records: Records, clock: npt.NDArray[np.int64], part: slice, track: int, last: int, row: int, out: DecodedRows
 ) -> list[Detail]:
     """Pair the records of one track. An end closes the innermost span of its name; a span left over is open."""
     stack: list[Open] = []

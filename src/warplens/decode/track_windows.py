@@ -30,7 +30,7 @@ _LOW = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
-class Windows:
+class TrackWindows:
     """The readable tracks of one launch. `first` and `slots` walk a ring from its oldest surviving slot.
 
     `lossy` tracks wrote more than was kept; `from_exit` ones lost their oldest records, so their clock is unwrapped
@@ -59,13 +59,13 @@ class Windows:
     def __len__(self) -> int:
         return len(self.offset)
 
-    def part(self, tracks: slice) -> Windows:
+    def part(self, tracks: slice) -> TrackWindows:
         """Some of the tracks, without the counts that belong to the whole."""
         arrays = {f.name: getattr(self, f.name)[tracks] for f in fields(self) if f.name not in ("unwritten", "invalid")}
-        return Windows(**arrays, unwritten=0, invalid=0)
+        return TrackWindows(**arrays, unwritten=0, invalid=0)
 
 
-def windows(launch: Launch, nominal_mhz: float) -> Windows:
+def read_windows(launch: Launch, nominal_mhz: float) -> TrackWindows:
     """The windows of a launch; tracks never written or with impossible headers are counted, not read."""
     raw = np.ascontiguousarray(launch.raw)
     headers = np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,))
@@ -93,7 +93,7 @@ def windows(launch: Launch, nominal_mhz: float) -> Windows:
         slots -= ~ring & lossy & ((last == 0) | ((last >> 32).astype(np.int64) - start_clock & _LOW > lived))
     elapsed = np.where(exited, exit_ns - start_ns, 0)
     measured = (exit_clock - start_clock) / np.maximum(elapsed, 1)
-    return Windows(
+    return TrackWindows(
         offset=offset,
         first=first.astype(np.int64),
         slots=slots,

@@ -246,7 +246,7 @@ class Capture {
                       "launched with this buffer, and compiled without -DWARPLENS=0?";
   }
 
-  // See Plan.place in warplens/record/launch_buffer.py: no track may cross a 4 GiB boundary.
+  // See BufferPlan.place in warplens/record/launch_buffer.py: no track may cross a 4 GiB boundary.
   static unsigned long long place(unsigned long long at, unsigned long long tracks, unsigned long long stride) {
     const unsigned long long to_boundary = (0ull - (at + WL_BUFFER_BYTES)) & 0xffffffffull;
     return to_boundary >= tracks * stride ? at : at + to_boundary % stride;

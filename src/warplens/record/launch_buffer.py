@@ -51,7 +51,7 @@ DEFAULT_SLOTS = (256, 65536)
 
 
 @dataclass(frozen=True)
-class Plan:
+class BufferPlan:
     """The sizes of one launch's buffer."""
 
     capacity: int
@@ -94,7 +94,7 @@ def plan(
     full: str = "stop",
     every_thread: bool = False,
     spare: int = 1,
-) -> Plan:
+) -> BufferPlan:
     """The buffer for one launch; `records` is the wish per warp (or per thread), None a default that fits memory.
     `spare` is SPARE where the kernel's marks may be woven."""
     threads = block[0] * block[1] * block[2]
@@ -111,7 +111,7 @@ def plan(
         records = 1 << (records - 1).bit_length() if records else 0
     if records > MAX_SLOTS:
         raise WarplensError(f"records_per_warp={records}: at most {MAX_SLOTS} fit one track")
-    result = Plan(records, track_stride(records, spare), tracks, per_block)
+    result = BufferPlan(records, track_stride(records, spare), tracks, per_block)
     if result.allocation > WINDOW:
         most = (WINDOW - BUFFER_BYTES) // (tracks + 1) // HEADER_BYTES * HEADER_BYTES
         most = (most - HEADER_BYTES) // SLOT_BYTES - spare
@@ -128,7 +128,7 @@ def ring_slots(capacity: int) -> int:
     return 1 << capacity.bit_length() - 1 if capacity else 0
 
 
-def trimmed(buffer_plan: Plan, capacity: int, written: int, full: str) -> Plan:
+def trimmed(buffer_plan: BufferPlan, capacity: int, written: int, full: str) -> BufferPlan:
     """The same tracks cut to what the fullest one holds, so that unused slots are not copied."""
     if full == "ring":
         written = 1 << max(0, written - 1).bit_length()

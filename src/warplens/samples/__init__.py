@@ -27,7 +27,7 @@ Matrix = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Run:
+class SampleRun:
     """What a run of the sample brought home: its records, and the product it computed of its operands."""
 
     capture: Capture
@@ -49,9 +49,9 @@ def gpu() -> Driver | None:
         return None
 
 
-def on_gpu(device: Driver, n: int = 256) -> Run:
+def on_gpu(device: Driver, n: int = 256) -> SampleRun:
     """Launch the woven sample; the driver compiles its PTX for the GPU at hand."""
-    woven, shape = _woven(), _Shape.of(n)
+    woven, shape = _woven(), _MatmulShape.of(n)
     function = device.function(device.load(woven.text.encode()), KERNEL) or 0
     operands = _operands(n)
     a, b, c = (device.allocate(4 * n * n) for _ in range(3))
@@ -69,12 +69,12 @@ def on_gpu(device: Driver, n: int = 256) -> Run:
     product = np.frombuffer(device.download(c, 4 * n * n), np.float32).reshape(n, n)
     for address in (a, b, c, allocation):
         device.free(address)
-    return Run(Capture([launch], device.device()), operands, product)
+    return SampleRun(Capture([launch], device.device()), operands, product)
 
 
-def simulated(n: int = 128) -> Run:
-    """Run the woven sample in the PTX interpreter."""
-    woven, shape = _woven(), _Shape.of(n)
+def simulated(n: int = 128) -> SampleRun:
+    """SampleRun the woven sample in the PTX interpreter."""
+    woven, shape = _woven(), _MatmulShape.of(n)
     operands = _operands(n)
     memory = simulate.GlobalMemory()
     a, b, c = memory.alloc(operands[0]), memory.alloc(operands[1]), memory.alloc(4 * n * n)
@@ -84,16 +84,16 @@ def simulated(n: int = 128) -> Run:
     simulate.run(woven.text, KERNEL, shape.grid, shape.block, arguments, memory=memory, clock=_CLOCK)
     launch = _launch(woven, shape, memory.read(buffer, np.uint8, size), "simulated")
     device = Device("PTX interpreter (CPU)", sm_count=_CLOCK.sms, clock_mhz=_CLOCK.mhz)
-    return Run(Capture([launch], device), operands, memory.read(c, np.float32, n * n).reshape(n, n))
+    return SampleRun(Capture([launch], device), operands, memory.read(c, np.float32, n * n).reshape(n, n))
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _MatmulShape:
     grid: Dim3
     block: Dim3 = (TILE, TILE, 1)
 
     @classmethod
-    def of(cls, n: int) -> _Shape:
+    def of(cls, n: int) -> _MatmulShape:
         return cls((n // TILE, n // TILE, 1))
 
     @property
@@ -113,7 +113,7 @@ def _operands(n: int) -> tuple[Matrix, Matrix]:
     return rng.standard_normal((n, n), dtype=np.float32), rng.standard_normal((n, n), dtype=np.float32)
 
 
-def _launch(woven: Woven, shape: _Shape, raw: npt.NDArray[np.uint8], clock: str) -> Launch:
+def _launch(woven: Woven, shape: _MatmulShape, raw: npt.NDArray[np.uint8], clock: str) -> Launch:
     return Launch(
         kernel=KERNEL,
         grid=shape.grid,

@@ -15,7 +15,7 @@ from warplens.ptx.tree import Instruction
 from warplens.weave.mark_sites import MarkBlock
 from warplens.weave.track_ptx import ZERO
 
-MOST = 4
+MAX_CONSTANTS = 4
 """Constants that one block may hold in registers of their own."""
 _F32 = re.compile(r"0[fF]([0-9A-Fa-f]{8})")
 
@@ -26,7 +26,7 @@ def build_constants(block: MarkBlock, register: str, changing: str) -> tuple[lis
     names: dict[str, str] = {}
     for instruction in block.inside if block.in_loop else []:
         bits = _constant(instruction)
-        if bits is None or (bits not in names and len(names) == MOST):
+        if bits is None or (bits not in names and len(names) == MAX_CONSTANTS):
             continue
         name = names.setdefault(bits, f"{register}_{len(names)}")
         head, arguments = instruction.raw.split(None, 1)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from warplens.auto.ptx.found_region import Location, Region
+from warplens.auto.ptx.found_region import FoundRegion, Location
 from warplens.auto.ptx.loop_regions import Loop
-from warplens.auto.ptx.units import LEAVES, Code
+from warplens.auto.ptx.units import LEAVES, FunctionUnits
 
 
-def structures(code: Code, loops: list[Loop], others: Iterable[Region], taken: set[int]) -> list[Region]:
+def branch_regions(
+    code: FunctionUnits, loops: list[Loop], others: Iterable[FoundRegion], taken: set[int]
+) -> list[FoundRegion]:
     """A region for each branch and loop that control enters at its top and leaves at its bottom or by returning. Those
     that would cross one of `others`, or a mark of the author's own, are left out, and so is one directly inside another
     of the same line."""
     known = list(others)
-    found: list[Region] = []
+    found: list[FoundRegion] = []
     starts = {*_branches(code, taken), *_loops(code, loops)}
     for begin, end, location in sorted(starts, key=lambda start: (start[0], -start[1])):
         region = _around(code, begin, end, location)
@@ -31,26 +33,26 @@ def structures(code: Code, loops: list[Loop], others: Iterable[Region], taken: s
     return found
 
 
-def holds(outer: Region, inner: Region) -> bool:
+def holds(outer: FoundRegion, inner: FoundRegion) -> bool:
     """Whether a structure has all of another region's gaps in it."""
     return outer.begin <= min(inner.gaps) and max(inner.gaps) <= outer.ends[-1]
 
 
-def _branches(code: Code, taken: set[int]) -> Iterator[tuple[int, int, Location | None]]:
+def _branches(code: FunctionUnits, taken: set[int]) -> Iterator[tuple[int, int, Location | None]]:
     for at, targets in code.jumps.items():
         unit = code.units[at]
         if code.falls_through(unit) and all(target > at for target in targets) and at not in taken:
             yield at, at + 1, unit.location
 
 
-def _loops(code: Code, loops: list[Loop]) -> Iterator[tuple[int, int, Location | None]]:
+def _loops(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[int, int, Location | None]]:
     for loop in loops:
         blocks = [code.blocks[number] for number in loop.body]
         last = code.units[code.blocks[loop.latches[-1]].stop - 1]
         yield min(block.start for block in blocks), max(block.stop for block in blocks), last.location
 
 
-def _around(code: Code, begin: int, end: int, location: Location | None) -> Region | None:
+def _around(code: FunctionUnits, begin: int, end: int, location: Location | None) -> FoundRegion | None:
     """From `begin` to where everything that leaves it by a jump arrives."""
     at = begin
     while at < end:
@@ -62,10 +64,10 @@ def _around(code: Code, begin: int, end: int, location: Location | None) -> Regi
     leaves = (unit.at for unit in code.units[gaps[0] : gaps[1]] if unit.opcode in LEAVES)
     first = code.units[begin]
     size = gaps[1] - gaps[0]
-    return Region("lines", "line", (gaps[0],), (*leaves, gaps[1]), location, first.number, size=size)
+    return FoundRegion("lines", "line", (gaps[0],), (*leaves, gaps[1]), location, first.number, size=size)
 
 
-def _crosses(region: Region, other: Region) -> bool:
+def _crosses(region: FoundRegion, other: FoundRegion) -> bool:
     """Whether part of `other` is inside a structure and part is not, and `other` is not around all of it."""
     begin, end = region.begin, region.ends[-1]
     if min(other.begins) <= begin and max(other.ends) >= end:

@@ -15,7 +15,7 @@ MOMENT = 3
 
 
 @dataclass(frozen=True)
-class Region:
+class FoundRegion:
     """`begins` and `ends` are gaps; there are several where control comes or leaves in several places."""
 
     kind: str

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import HEAVY, weight_of
-from warplens.auto.ptx.units import Block, Code, Unit
+from warplens.auto.ptx.units import FunctionUnits, Unit, UnitBlock
 from warplens.auto.rules import LineRange
 from warplens.ptx.tree import Label
 
 
 @dataclass
-class _Run:
+class _LineRun:
     """Neighbouring units of one source line."""
 
     units: list[Unit]
@@ -21,7 +21,9 @@ class _Run:
     weight: int
 
 
-def worked_lines(code: Code, cuts: set[int], taken: set[int], around: list[Region]) -> Iterator[Region]:
+def worked_lines(
+    code: FunctionUnits, cuts: set[int], taken: set[int], around: list[FoundRegion]
+) -> Iterator[FoundRegion]:
     """One region per stretch of a block that works for one line. Optimised code mixes lines: a run that does no work of
     its own (addresses, copies) counts to the one it prepares, or else to the one it follows. What works for the line of
     a structure `around` it is in its region already."""
@@ -34,10 +36,12 @@ def worked_lines(code: Code, cuts: set[int], taken: set[int], around: list[Regio
                 first, last = run.units[0], run.units[-1]
                 if not inside or run.location != inside[-1].location:
                     size = last.at + 1 - first.at
-                    yield Region("lines", "line", (first.at,), (last.at + 1,), run.location, first.number, size=size)
+                    yield FoundRegion(
+                        "lines", "line", (first.at,), (last.at + 1,), run.location, first.number, size=size
+                    )
 
 
-def _stretches(code: Code, block: Block, cuts: set[int], taken: set[int]) -> Iterator[list[Unit]]:
+def _stretches(code: FunctionUnits, block: UnitBlock, cuts: set[int], taken: set[int]) -> Iterator[list[Unit]]:
     """The block's units without its labels and its last jump, cut where a region may not pass."""
     units: list[Unit] = []
     for unit in code.units[code.head(block) : code.tail(block)]:
@@ -50,8 +54,8 @@ def _stretches(code: Code, block: Block, cuts: set[int], taken: set[int]) -> Ite
         yield units
 
 
-def _runs(units: list[Unit]) -> list[_Run]:
-    runs: list[_Run] = []
+def _runs(units: list[Unit]) -> list[_LineRun]:
+    runs: list[_LineRun] = []
     for unit in units:
         weight = weight_of(unit.instruction)
         # What has no line of its own goes with what stands before it.
@@ -59,16 +63,16 @@ def _runs(units: list[Unit]) -> list[_Run]:
             runs[-1].units.append(unit)
             runs[-1].weight += weight
         else:
-            runs.append(_Run([unit], unit.location, weight))
+            runs.append(_LineRun([unit], unit.location, weight))
     return runs
 
 
-def _merged(runs: list[_Run], least: int) -> list[_Run]:
+def _merged(runs: list[_LineRun], least: int) -> list[_LineRun]:
     if not any(run.weight >= HEAVY for run in runs):
         total = sum(run.weight for run in runs)
         heaviest = max(runs, key=lambda run: run.weight)
-        return [_Run([u for run in runs for u in run.units], heaviest.location, total)] if total >= least else []
-    merged: list[_Run] = []
+        return [_LineRun([u for run in runs for u in run.units], heaviest.location, total)] if total >= least else []
+    merged: list[_LineRun] = []
     waiting: list[Unit] = []
     for run in runs:
         if run.weight < HEAVY:
@@ -77,13 +81,13 @@ def _merged(runs: list[_Run], least: int) -> list[_Run]:
             merged[-1].units += [*waiting, *run.units]
             waiting = []
         else:
-            merged.append(_Run([*waiting, *run.units], run.location, run.weight))
+            merged.append(_LineRun([*waiting, *run.units], run.location, run.weight))
             waiting = []
     merged[-1].units += waiting
     return merged
 
 
-def line_ranges(code: Code, ranges: tuple[LineRange, ...]) -> Iterator[Region]:
+def line_ranges(code: FunctionUnits, ranges: tuple[LineRange, ...]) -> Iterator[FoundRegion]:
     """A region over each range's code: one where control enters at its top and leaves at its bottom, else one in each
     block."""
     for wanted in ranges:
@@ -100,12 +104,14 @@ def line_ranges(code: Code, ranges: tuple[LineRange, ...]) -> Iterator[Region]:
                 yield _range(code, wanted, units[0].at, units[-1].at + 1)
 
 
-def _range(code: Code, wanted: LineRange, begin: int, end: int) -> Region:
+def _range(code: FunctionUnits, wanted: LineRange, begin: int, end: int) -> FoundRegion:
     first = code.units[begin]
-    return Region("ranges", wanted.name, (begin,), (end,), (wanted.file, wanted.first), first.number, size=end - begin)
+    return FoundRegion(
+        "ranges", wanted.name, (begin,), (end,), (wanted.file, wanted.first), first.number, size=end - begin
+    )
 
 
-def _whole(code: Code, inside: list[Unit]) -> tuple[int, int] | None:
+def _whole(code: FunctionUnits, inside: list[Unit]) -> tuple[int, int] | None:
     """The gaps around all of a range's code, unless most of what lies between is not the range's."""
     begin, end = inside[0].at, inside[-1].at + 1
     own = sum(weight_of(unit.instruction) for unit in inside if not isinstance(unit.node, Label))
@@ -113,7 +119,7 @@ def _whole(code: Code, inside: list[Unit]) -> tuple[int, int] | None:
     return code.enclosed(begin, end) if 2 * own >= between else None
 
 
-def _close(code: Code, units: list[Unit]) -> Iterator[list[Unit]]:
+def _close(code: FunctionUnits, units: list[Unit]) -> Iterator[list[Unit]]:
     """Units in groups that only light code of other lines interrupts."""
     group: list[Unit] = []
     for unit in units:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import kind_of
-from warplens.auto.ptx.units import LEAVES, Code
+from warplens.auto.ptx.units import LEAVES, FunctionUnits
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Loop:
     body: set[int] = field(default_factory=set)
 
 
-def natural_loops(code: Code) -> list[Loop]:
+def natural_loops(code: FunctionUnits) -> list[Loop]:
     """The loops of `code`, by header; a backward jump to a block that does not dominate it makes none."""
     above = _dominators(code)
     loops: dict[int, Loop] = {}
@@ -42,7 +42,7 @@ def natural_loops(code: Code) -> list[Loop]:
     return sorted(loops.values(), key=lambda loop: (loop.header, -len(loop.body)))
 
 
-def _dominators(code: Code) -> list[set[int]]:
+def _dominators(code: FunctionUnits) -> list[set[int]]:
     everything = set(range(len(code.blocks)))
     above = [{0} if number == 0 else set(everything) for number in everything]
     changed = True
@@ -56,7 +56,7 @@ def _dominators(code: Code) -> list[set[int]]:
     return above
 
 
-def spins(code: Code, loops: list[Loop]) -> Iterator[tuple[Loop, Region]]:
+def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundRegion]]:
     """Loops that do nothing but try an mbarrier: a wait each, however often they try."""
     for loop in loops:
         instructions = [(unit, unit.instruction) for unit in code.units if unit.block in loop.body and unit.instruction]
@@ -67,10 +67,10 @@ def spins(code: Code, loops: list[Loop]) -> Iterator[tuple[Loop, Region]]:
         begins, ends = _ways_in(code, loop), _ways_out(code, loop, loop.body)
         if begins and ends:
             first = tries[0]
-            yield loop, Region("waits", "wait", tuple(begins), tuple(ends), first.location, first.number)
+            yield loop, FoundRegion("waits", "wait", tuple(begins), tuple(ends), first.location, first.number)
 
 
-def iterations(code: Code, loops: list[Loop]) -> Iterator[Region]:
+def iterations(code: FunctionUnits, loops: list[Loop]) -> Iterator[FoundRegion]:
     """A region per iteration of each loop that can be marked soundly, with a counter of its own."""
     for loop in loops:
         early = _ways_out(code, loop, loop.body - set(loop.latches))
@@ -81,7 +81,7 @@ def iterations(code: Code, loops: list[Loop]) -> Iterator[Region]:
         latch = code.units[code.blocks[loop.latches[-1]].stop - 1]
         begin = code.head(header)
         ends = {code.tail(code.blocks[number]) for number in loop.latches}
-        yield Region(
+        yield FoundRegion(
             "loops", "loop", (begin,), tuple(sorted({*ends, *early})), latch.location or code.units[begin].location,
             code.units[begin].number, counter=f"%wl_n{loop.header}",
             starts=tuple(sorted({code.tail(block) for block in entries})),
@@ -89,21 +89,21 @@ def iterations(code: Code, loops: list[Loop]) -> Iterator[Region]:
         )  # fmt: skip
 
 
-def _latched(code: Code, loop: Loop) -> bool:
+def _latched(code: FunctionUnits, loop: Loop) -> bool:
     """Whether an iteration that reaches the end of a latch is over: what follows is the next one, or no longer the
     loop."""
     follow = {after for latch in loop.latches for after in code.blocks[latch].after}
     return loop.header != 0 and not (follow & loop.body) - {loop.header}
 
 
-def _ways_in(code: Code, loop: Loop) -> list[int] | None:
+def _ways_in(code: FunctionUnits, loop: Loop) -> list[int] | None:
     """A gap on each edge into the loop, None where one cannot be had."""
     outside = [before for before in code.blocks[loop.header].before if before not in loop.body]
     gaps = [code.on_edge(before, loop.header, set()) for before in outside]
     return None if loop.header == 0 or None in gaps else sorted({gap for gap in gaps if gap is not None})
 
 
-def _ways_out(code: Code, loop: Loop, sources: set[int]) -> list[int] | None:
+def _ways_out(code: FunctionUnits, loop: Loop, sources: set[int]) -> list[int] | None:
     """A gap on each edge from `sources` out of the loop, None where one cannot be had."""
     gaps = []
     for number in sources:

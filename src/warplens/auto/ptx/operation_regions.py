@@ -11,9 +11,9 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import Kind, kind_of
-from warplens.auto.ptx.units import Code, Unit
+from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.ptx.syntax import split_operands
 
 ANSWERS = frozenset({"load", "atomic"})
@@ -23,7 +23,7 @@ ANSWERS = frozenset({"load", "atomic"})
 class Operations:
     """Finds the regions of the wanted classes; `taken` units belong to a region of another rule, such as a spin."""
 
-    def __init__(self, code: Code, wanted: Iterable[str], cuts: set[int], taken: set[int]) -> None:
+    def __init__(self, code: FunctionUnits, wanted: Iterable[str], cuts: set[int], taken: set[int]) -> None:
         self.code, self.wanted, self.cuts = code, set(wanted), cuts
         self.kinds: dict[int, Kind] = {}
         for unit in code.units:
@@ -33,7 +33,7 @@ class Operations:
 
         self.mentions = Counter(name for unit in code.units for name in unit.registers())
 
-    def find(self) -> Iterator[Region]:
+    def find(self) -> Iterator[FoundRegion]:
         for group in self._groups():
             kind, words = self.kinds[group[0].at]
             if kind not in self.wanted:
@@ -66,12 +66,12 @@ class Operations:
     def _cut(self, after: int, until: int) -> bool:
         return any(after < cut <= until for cut in self.cuts)
 
-    def _region(self, group: list[Unit], words: str, end: int, awaits: tuple[str, ...] = ()) -> Region:
+    def _region(self, group: list[Unit], words: str, end: int, awaits: tuple[str, ...] = ()) -> FoundRegion:
         first = group[0]
         kind = self.kinds[first.at][0]
-        return Region(kind, words, (first.at,), (end,), first.location, first.number, awaits)
+        return FoundRegion(kind, words, (first.at,), (end,), first.location, first.number, awaits)
 
-    def _answered(self, group: list[Unit]) -> Iterator[Region]:
+    def _answered(self, group: list[Unit]) -> Iterator[FoundRegion]:
         words, last = self.kinds[group[0].at][1], group[-1]
         values = {name for unit in group for name in written(unit) if self.code.size_of(name) in (2, 4, 8)}
         if words == "atomic" and not any(self.mentions[value] > 1 for value in values):
@@ -87,7 +87,7 @@ class Operations:
             yield self._region(group, words, use.at, awaited)
             return
         yield self._region(group, f"{words} issue", last.at + 1)
-        yield Region(
+        yield FoundRegion(
             self.kinds[last.at][0], f"{words} wait", (use.at,), (use.at,), group[0].location, group[0].number, awaited
         )
 

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from warplens.auto.ptx.branch_regions import structures
-from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.branch_regions import branch_regions
+from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.line_regions import line_ranges, worked_lines
 from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins
 from warplens.auto.ptx.operation_regions import Operations
-from warplens.auto.ptx.units import Code, Unit
+from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.auto.ptx.value_arrival import arrived
-from warplens.auto.rules import Auto, Site, region_name
+from warplens.auto.rules import Auto, RegionSite, region_name
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import Raw, parse
@@ -33,7 +33,7 @@ class Marked:
     """Marked PTX, what was marked by kernel, and how many sites of each were left out by `Auto.most`."""
 
     text: str
-    sites: dict[str, tuple[Site, ...]] = field(default_factory=dict)
+    sites: dict[str, tuple[RegionSite, ...]] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     lines: dict[str, dict[str, set[int]]] = field(default_factory=dict)
     """By kernel and file, the lines that have code."""
@@ -50,14 +50,14 @@ def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel
         return Marked(text)
     module = parse(text)
     files = module.files
-    sites: dict[str, tuple[Site, ...]] = {}
+    sites: dict[str, tuple[RegionSite, ...]] = {}
     left_out: dict[str, int] = {}
     lines: dict[str, dict[str, set[int]]] = {}
     for function in module.entries:
         if not wants(function.name):
             continue
         end_with_return(function)
-        code = Code(function, files)
+        code = FunctionUnits(function, files)
         lines[function.name] = code.lines()
         regions = find(code, auto)
         kept = sorted(regions, key=_priority)[: auto.most]
@@ -68,12 +68,12 @@ def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel
     return Marked(MARKED + module.text() if sites else text, sites, left_out, lines)
 
 
-def fill(text: str) -> str:
+def mark_unmarked_code(text: str) -> str:
     """PTX whose kernels have marks, with regions around what is in none of them: code that the compiler added where no
     other rule sees it, such as what hands warps their parts of a specialised kernel."""
     module = parse(text)
     for function in module.entries:
-        code = Code(function, module.files)
+        code = FunctionUnits(function, module.files)
         if not code.cuts:
             continue
         inside = code.inside()
@@ -83,7 +83,7 @@ def fill(text: str) -> str:
     return module.text()
 
 
-def find(code: Code, auto: Auto) -> list[Region]:
+def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
     """Every region that the rules find in one function."""
     ranges = list(line_ranges(code, auto.ranges))
     loops = natural_loops(code)
@@ -101,23 +101,23 @@ def find(code: Code, auto: Auto) -> list[Region]:
 
 
 def _lines(
-    code: Code, auto: Auto, loops: list[Loop], found: list[Region], cuts: set[int], taken: set[int]
-) -> list[Region]:
+    code: FunctionUnits, auto: Auto, loops: list[Loop], found: list[FoundRegion], cuts: set[int], taken: set[int]
+) -> list[FoundRegion]:
     """Branches, loops and the lines in them; code without a line is work where everything is to be accounted for."""
-    around = structures(code, [loop for loop in loops if not _spun(code, loop, taken)], found, taken)
+    around = branch_regions(code, [loop for loop in loops if not _spun(code, loop, taken)], found, taken)
     lines = [*around, *worked_lines(code, cuts, taken, around)]
-    return _named(lines) if auto.whole else [line for line in lines if line.location is not None]
+    return _named(lines) if auto.covers_all_code else [line for line in lines if line.location is not None]
 
 
-def _named(lines: Iterable[Region]) -> list[Region]:
+def _named(lines: Iterable[FoundRegion]) -> list[FoundRegion]:
     return [replace(line, words="work") if line.location is None else line for line in lines]
 
 
-def _spun(code: Code, loop: Loop, taken: set[int]) -> bool:
+def _spun(code: FunctionUnits, loop: Loop, taken: set[int]) -> bool:
     return code.blocks[loop.header].start in taken
 
 
-def _priority(region: Region) -> tuple[int, ...]:
+def _priority(region: FoundRegion) -> tuple[int, ...]:
     """What is kept first where there are more regions than may be marked; of lines, those that hold most."""
     rank = _PRIORITY.get(region.kind, 2)
     return (rank, -region.size, region.begin) if region.kind == "lines" else (rank, region.begin)
@@ -126,11 +126,11 @@ def _priority(region: Region) -> tuple[int, ...]:
 class _Writer:
     """Writes one function's regions into its body."""
 
-    def __init__(self, code: Code, regions: list[Region]) -> None:
+    def __init__(self, code: FunctionUnits, regions: list[FoundRegion]) -> None:
         self.code, self.regions = code, regions
         self.kernel = plain_name(code.function.name)
 
-    def write(self) -> list[Site]:
+    def write(self) -> list[RegionSite]:
         gaps: dict[int, list[tuple[tuple[int, ...], list[str]]]] = defaultdict(list)
         declared = []
         for region in self.regions:
@@ -166,20 +166,20 @@ class _Writer:
             assert body is not None
             body.insert(0, Raw.of(f"\t.reg .b32 {', '.join(declared)};"))
         by_place = sorted(self.regions, key=lambda region: (region.begin, region.opening))
-        return [Site(self.name(region), region.kind, self._where(region)) for region in by_place]
+        return [RegionSite(self.name(region), region.kind, self._where(region)) for region in by_place]
 
-    def name(self, region: Region) -> str:
+    def name(self, region: FoundRegion) -> str:
         if region.kind == "ranges":
             return region.words
         if region.location is None:
             return f"{region.words} {self.kernel}+{region.number}"
         return region_name(region.words, *region.location)
 
-    def _awaited(self, region: Region) -> list[str]:
+    def _awaited(self, region: FoundRegion) -> list[str]:
         return ["\t" + arrived(register, self.code.size_of(register)) for register in region.awaits]
 
     @staticmethod
-    def _where(region: Region) -> str:
+    def _where(region: FoundRegion) -> str:
         return f"{region.location[0]}:{region.location[1]}" if region.location else ""
 
 

@@ -55,7 +55,7 @@ class Unit:
 
 
 @dataclass
-class Block:
+class UnitBlock:
     """Units [start, stop) that run one after the other, and the blocks that may follow."""
 
     start: int
@@ -64,7 +64,7 @@ class Block:
     before: list[int] = field(default_factory=list)
 
 
-class Code:
+class FunctionUnits:
     """The units and blocks of one function."""
 
     def __init__(self, function: Function, files: dict[str, str]) -> None:
@@ -77,7 +77,7 @@ class Code:
         self._number = 0
         self._location: tuple[str, int] | None = None
         self._tables = table_labels(function.body or [])
-        self._collect(function.body or [], _Locations(files))
+        self._collect(function.body or [], _SourceLines(files))
         at, leads = {id(unit.node): unit.at for unit in self.units}, jump_targets(function)
         self.jumps = {
             unit.at: [at[id(label)] for label in leads[id(unit.node)] if id(label) in at]
@@ -89,7 +89,7 @@ class Code:
         self._connect()
         self.sizes = _sizes(function)
 
-    def _collect(self, body: list[Node], locations: _Locations) -> None:
+    def _collect(self, body: list[Node], locations: _SourceLines) -> None:
         for node in body:
             if isinstance(node, Directive) and node.name == "loc":
                 self._location = locations.of(node.arguments)
@@ -102,17 +102,17 @@ class Code:
                 self.units.append(Unit(len(self.units), body, node, self._location, self._number))
                 self._number += not isinstance(node, Label)
 
-    def _split(self) -> Iterator[Block]:
+    def _split(self) -> Iterator[UnitBlock]:
         start = 0
         for unit in self.units:
             if unit.at in self.targets and unit.at > start:
-                yield Block(start, unit.at)
+                yield UnitBlock(start, unit.at)
                 start = unit.at
             if unit.ends_block:
-                yield Block(start, unit.at + 1)
+                yield UnitBlock(start, unit.at + 1)
                 start = unit.at + 1
         if start < len(self.units):
-            yield Block(start, len(self.units))
+            yield UnitBlock(start, len(self.units))
 
     def _connect(self) -> None:
         of = {}
@@ -131,11 +131,11 @@ class Code:
     def falls_through(unit: Unit) -> bool:
         return not unit.ends_block or (unit.instruction is not None and unit.instruction.predicate is not None)
 
-    def head(self, block: Block) -> int:
+    def head(self, block: UnitBlock) -> int:
         """The gap after a block's labels."""
         return next((u.at for u in self.units[block.start : block.stop] if not isinstance(u.node, Label)), block.stop)
 
-    def tail(self, block: Block) -> int:
+    def tail(self, block: UnitBlock) -> int:
         """The gap before what ends a block."""
         return block.stop - self.units[block.stop - 1].ends_block
 
@@ -214,7 +214,7 @@ def _is_call(scope: Scope) -> bool:
     )
 
 
-class _Locations:
+class _SourceLines:
     """Resolves `.loc`: code inlined from an include folder is where the author's own code called it."""
 
     def __init__(self, files: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from warplens.auto.ptx.value_arrival import arrived
 _LOAD = re.compile(r"\bld\.global[\w.:]*\s+\{?\s*%(rs|rd|r|fd|f)(\d+)")
 _SIZES = {"rs": 2, "r": 4, "f": 4, "rd": 8, "fd": 8}
 _MARK = re.compile(r"// @warplens ([BE]) (\S+)")
-MOST = 8
+MAX_AWAITED_LOADS = 8
 """Loads of a region that are waited for one by one; of more, the last ones."""
 
 
@@ -28,7 +28,7 @@ def await_loads(ptx: str) -> str:
             elif what == "load issue":
                 issued[place] = open_loads.pop(place, [])
             elif mark[1] == "E" and what in ("load", "load wait"):
-                out += (open_loads if what == "load" else issued).pop(place, [])[-MOST:]
+                out += (open_loads if what == "load" else issued).pop(place, [])[-MAX_AWAITED_LOADS:]
         elif open_loads:
             found = _LOAD.search(line)
             if found is not None:

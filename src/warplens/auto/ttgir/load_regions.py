@@ -25,7 +25,7 @@ Group = list[int]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadRegion:
     """Operations [start, stop) as one region, called `what` and named after the loads from `first` to `last`."""
 
     start: int
@@ -35,9 +35,9 @@ class Loaded:
     last: Op
 
 
-def loads(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[Loaded]:
+def load_regions(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[LoadRegion]:
     """The regions of a block's loads; none of them crosses a cut."""
-    found: list[Loaded] = []
+    found: list[LoadRegion] = []
     for groups in _joined(ops, _groups(ops, same_line, cuts), cuts):
         start, last = groups[0][0], groups[-1][-1]
         names = ops[start], ops[last]
@@ -45,11 +45,11 @@ def loads(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) ->
         use = max((use for use in uses if use is not None), default=None)
         light = use is not None and ops[use].name.startswith(_LIGHT)
         if use is None or None in uses or not _clear(ops, last + 1, use, cuts):
-            found.append(Loaded(start, last + 1, "load issue", *names))
+            found.append(LoadRegion(start, last + 1, "load issue", *names))
             if use is not None and light:
-                found.append(Loaded(use, use + 1, "load wait", *names))
+                found.append(LoadRegion(use, use + 1, "load wait", *names))
         else:
-            found.append(Loaded(start, use + 1 if light and use not in cuts else last + 1, "load", *names))
+            found.append(LoadRegion(start, use + 1 if light and use not in cuts else last + 1, "load", *names))
     return _apart(found)
 
 
@@ -115,7 +115,7 @@ def _right(op: Op) -> str:
     return right if equals and left.startswith("%") else op.header
 
 
-def _apart(found: list[Loaded]) -> list[Loaded]:
+def _apart(found: list[LoadRegion]) -> list[LoadRegion]:
     """One operation may be what several loads wait for: it is counted to the one that was issued first."""
     taken: set[int] = set()
     kept = []

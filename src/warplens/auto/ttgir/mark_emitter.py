@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 
 from warplens.auto.ttgir.operation_spans import Span
-from warplens.auto.ttgir.operation_tree import Block, Op
+from warplens.auto.ttgir.operation_tree import Op, OperationBlock
 from warplens.weave.mark_comments import PREFIX, mark_text
 
 _FOR = re.compile(
@@ -84,7 +84,7 @@ class Emitter:
             self.stem += "_"
         self.constants = {name: int(value) for name, value in _CONSTANT.findall("\n".join(lines))}
 
-    def block(self, block: Block, spans: list[tuple[Op | None, Span]]) -> None:
+    def block(self, block: OperationBlock, spans: list[tuple[Op | None, Span]]) -> None:
         """Ends before begins at each point; the inner ones end first and begin last."""
         # The later of two that cover the same is the inner one, so it ends first.
         ends = sorted(spans, key=lambda item: (item[1].start, item[1].level))[::-1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from warplens.auto.rules import Site
-from warplens.auto.ttgir.load_regions import loads
+from warplens.auto.rules import RegionSite
+from warplens.auto.ttgir.load_regions import load_regions
 from warplens.auto.ttgir.locations import Frame
 from warplens.auto.ttgir.operation_classes import classify, does_work, is_constant, is_mark, is_open
 from warplens.auto.ttgir.operation_tree import Op
@@ -22,12 +22,12 @@ class Span:
     start: int
     stop: int
     level: int
-    site: Site
+    site: RegionSite
     depth: int = 0
     """Loops around it."""
 
 
-def range_spans(ops: list[Op], inside: Callable[[Op], bool], site: Site, depth: int) -> list[Span]:
+def range_spans(ops: list[Op], inside: Callable[[Op], bool], site: RegionSite, depth: int) -> list[Span]:
     """From the first to the last operation inside a range of lines, cut where other loops or branches come between.
 
     What is free may have been moved far away (hoisted, shared), so it counts only where nothing else is inside.
@@ -87,7 +87,11 @@ def _cut(span: Span, edge: int, other: Span) -> list[tuple[int, int]]:
 
 
 def line_spans(
-    ops: list[Op], line_of: Callable[[Op], Frame | None], site: Callable[[Frame], Site], cuts: set[int], depth: int
+    ops: list[Op],
+    line_of: Callable[[Op], Frame | None],
+    site: Callable[[Frame], RegionSite],
+    cuts: set[int],
+    depth: int,
 ) -> list[Span]:
     """The block as stretches of one source line each, loops and branches with their own line. A stretch goes on until
     the next line's work begins, and the first one starts with the block: nothing is left out, and the end of one and
@@ -130,7 +134,7 @@ def operation_spans(
     ops: list[Op],
     wanted: Callable[[str], bool],
     same_line: Callable[[Op, Op], bool],
-    site: Callable[[Op, Op, str, str], Site],
+    site: Callable[[Op, Op, str, str], RegionSite],
     cuts: set[int],
     depth: int,
 ) -> list[Span]:
@@ -141,6 +145,6 @@ def operation_spans(
         if found is not None and found[0] != "loads" and wanted(found[0]):
             spans.append(Span(index, index + 1, OPERATION, site(op, op, *found), depth))
     if wanted("loads"):
-        for load in loads(ops, same_line, cuts):
+        for load in load_regions(ops, same_line, cuts):
             spans.append(Span(load.start, load.stop, OPERATION, site(load.first, load.last, "loads", load.what), depth))
     return spans

@@ -24,10 +24,10 @@ class Op:
     last: int
     header: str
     location: str = ""
-    regions: list[list[Block]] = field(default_factory=list)
+    regions: list[list[OperationBlock]] = field(default_factory=list)
 
     @property
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[OperationBlock]:
         for region in self.regions:
             yield from region
 
@@ -37,7 +37,7 @@ class Op:
 
 
 @dataclass(eq=False)
-class Block:
+class OperationBlock:
     """Operations that run one after the other. `end` is the line behind the last of them."""
 
     ops: list[Op] = field(default_factory=list)
@@ -55,8 +55,8 @@ class Block:
 
 def parse(lines: list[str]) -> list[Op]:
     """The top-level operations of a module's text."""
-    top = Block()
-    regions: list[tuple[Op | None, list[Block]]] = [(None, [top])]
+    top = OperationBlock()
+    regions: list[tuple[Op | None, list[OperationBlock]]] = [(None, [top])]
     for number, raw in enumerate(lines):
         line = raw.strip()
         if not line or line.startswith(("//", "#")):
@@ -65,7 +65,7 @@ def parse(lines: list[str]) -> list[Op]:
         if line.startswith("^"):
             block.end = number
             if block.ops:
-                regions[-1][1].append(Block())
+                regions[-1][1].append(OperationBlock())
         elif line.startswith("}"):
             block.end = number
             if len(regions) > 1:
@@ -86,8 +86,8 @@ def parse(lines: list[str]) -> list[Op]:
     return top.ops
 
 
-def _open(op: Op, regions: list[tuple[Op | None, list[Block]]]) -> None:
-    op.regions.append([Block()])
+def _open(op: Op, regions: list[tuple[Op | None, list[OperationBlock]]]) -> None:
+    op.regions.append([OperationBlock()])
     regions.append((op, op.regions[-1]))
 
 

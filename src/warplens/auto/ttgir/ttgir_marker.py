@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from warplens.auto.rules import Auto, LineRange, Site, region_name
+from warplens.auto.rules import Auto, LineRange, RegionSite, region_name
 from warplens.auto.ttgir.locations import Frame, Locations
 from warplens.auto.ttgir.mark_emitter import Emitter
 from warplens.auto.ttgir.operation_classes import LOOPS, is_constant, is_mark, is_open
 from warplens.auto.ttgir.operation_spans import LOOP, Span, line_spans, nested, operation_spans, range_spans
-from warplens.auto.ttgir.operation_tree import Block, Op, parse
+from warplens.auto.ttgir.operation_tree import Op, OperationBlock, parse
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class MarkedIR:
     """A marked module: its text, what was marked, and what was not."""
 
     text: str
-    sites: tuple[Site, ...] = ()
+    sites: tuple[RegionSite, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Sites of each class beyond `Auto.most`."""
     matched: frozenset[str] = frozenset()
@@ -35,16 +35,16 @@ class MarkedIR:
 
 def mark_ttgir(text: str, auto: Auto) -> MarkedIR:
     """Mark what `auto` asks for. Marks never cross blocks, and always nest: loop, range, line, operation."""
-    return _Marker(text, auto).mark()
+    return _TtgirMarker(text, auto).mark()
 
 
-class _Marker:
+class _TtgirMarker:
     def __init__(self, text: str, auto: Auto) -> None:
         self.auto = auto
         self.lines = text.split("\n")
         self.locations = Locations(text)
         self.top = parse(self.lines)
-        self.spans: list[tuple[Block, Op | None, Span]] = []
+        self.spans: list[tuple[OperationBlock, Op | None, Span]] = []
         """Each span with its block and, for an iteration, the loop."""
         self.matched: set[str] = set()
         self.enclosing: Frame | None = None
@@ -55,7 +55,7 @@ class _Marker:
         kept, dropped = self._cap()
         emitter = Emitter(self.lines, self.top)
         by_block: dict[int, list[tuple[Op | None, Span]]] = defaultdict(list)
-        blocks: dict[int, Block] = {}
+        blocks: dict[int, OperationBlock] = {}
         for block, loop, span in kept:
             by_block[id(block)].append((loop, span))
             blocks[id(block)] = block
@@ -86,7 +86,7 @@ class _Marker:
         self.enclosing = before
 
     def _block(
-        self, block: Block, loop: Op | None, depth: int, ranges: tuple[LineRange, ...], names: tuple[str, ...]
+        self, block: OperationBlock, loop: Op | None, depth: int, ranges: tuple[LineRange, ...], names: tuple[str, ...]
     ) -> None:
         ops = block.body
         if loop is not None:
@@ -94,7 +94,7 @@ class _Marker:
             if self.auto.wants("loops") and ops:
                 name = _distinct(self._name("loop", loop), names)
                 names += (name,)
-                site = Site(name, "loops", self._where(loop))
+                site = RegionSite(name, "loops", self._where(loop))
                 self.spans.append((block, loop, Span(0, len(ops), LOOP, site, depth)))
         chosen = nested([span for wish in ranges for span in self._ranges(wish, ops, depth)])
         self.matched.update(span.site.region for span in chosen)
@@ -122,15 +122,15 @@ class _Marker:
     def _where(self, op: Op) -> str:
         return str(self._frame(op) or self.enclosing or "")
 
-    def _line(self, frame: Frame) -> Site:
-        return Site(region_name("line", frame.file, frame.line), "lines", str(frame))
+    def _line(self, frame: Frame) -> RegionSite:
+        return RegionSite(region_name("line", frame.file, frame.line), "lines", str(frame))
 
-    def _operation(self, op: Op, last: Op, kind: str, what: str) -> Site:
+    def _operation(self, op: Op, last: Op, kind: str, what: str) -> RegionSite:
         first, other = self._frame(op), self._frame(last)
         name = self._name(what, op)
         if first is not None and other is not None and first.file == other.file and first.line < other.line:
             name += f"-{other.line}"
-        return Site(name, kind, self._where(op))
+        return RegionSite(name, kind, self._where(op))
 
     def _same_line(self, one: Op, other: Op) -> bool:
         a, b = self._frame(one), self._frame(other)
@@ -138,7 +138,7 @@ class _Marker:
 
     def _ranges(self, wish: LineRange, ops: list[Op], depth: int) -> list[Span]:
         files = (frame.file for op in ops for frame in self.locations.frames(op.location) if _holds(wish, frame))
-        site = Site(wish.name, "ranges", f"{next(files, wish.file)}:{wish.first}-{wish.last}")
+        site = RegionSite(wish.name, "ranges", f"{next(files, wish.file)}:{wish.first}-{wish.last}")
         return range_spans(ops, lambda op: self._inside(op, wish), site, depth)
 
     def _inside(self, op: Op, wish: LineRange) -> bool:
@@ -148,7 +148,7 @@ class _Marker:
             return bool(inner) and all(self._inside(leaf, wish) for leaf in inner)
         return any(_holds(wish, frame) for frame in self.locations.frames(op.location))
 
-    def _cap(self) -> tuple[list[tuple[Block, Op | None, Span]], dict[str, int]]:
+    def _cap(self) -> tuple[list[tuple[OperationBlock, Op | None, Span]], dict[str, int]]:
         """At most `Auto.most` sites: lines go first, then the classes with the most sites; within the class that no
         longer fits whole, what stands in the innermost loops, and of lines those that hold least. Line ranges were
         asked for by name and stay."""
@@ -178,7 +178,7 @@ class _Marker:
         return {file: tuple(sorted(lines)) for file, lines in found.items()}
 
 
-def _worth(block: Block, loop: Op | None, span: Span) -> tuple[int, int, int]:
+def _worth(block: OperationBlock, loop: Op | None, span: Span) -> tuple[int, int, int]:
     """What goes first where not all fit: what is deep in loops, then of lines those without a loop, then short ones."""
     if span.site.kind != "lines":
         return -span.depth, 0, 0

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from warplens.auto.ptx import fill
+from warplens.auto.ptx import mark_unmarked_code
 from warplens.auto.rules import Auto
 from warplens.auto.ttgir import MarkedIR, mark_ttgir
 from warplens.auto.ttgir.load_arrival import await_loads
@@ -209,8 +209,8 @@ class Compilation:
             how = replace(how, shared=shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes))
         if self.recipe.auto:
             text = await_loads(declare_counters(begin_at_once(text)))
-            if self.recipe.auto.whole and _SPECIALISED.search(text) and _LINE in text:
-                text = fill(text)
+            if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
+                text = mark_unmarked_code(text)
         woven = weave(text, buffer=ParamBuffer(-1), how=how)
         if not woven.entries:
             return text
