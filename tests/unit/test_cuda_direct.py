@@ -14,7 +14,7 @@ from tests.shim.records import tracks
 from warplens import simulate
 from warplens.frontends.cuda.module import find_kernel
 from warplens.frontends.cuda.nvrtc import compile_ptx
-from warplens.ptx.tree import Module, parse
+from warplens.ptx.tree import PtxModule, parse
 from warplens.record.capture import Launch
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, BufferPlan, plan, ring_slots
 from warplens.simulate import global_memory, memory_access
@@ -30,7 +30,7 @@ CASES: dict[str, tuple[Any, Any, tuple[int, ...] | None]] = {
 
 
 @cache
-def _compiled(full: str) -> Module:
+def _compiled(full: str) -> PtxModule:
     return parse(compile_ptx(KERNELS, "kernels.cu", "sm_90", RING if full == "ring" else ON))
 
 

@@ -411,10 +411,10 @@ def test_nvcc_makes_what_it_would_make_and_leaves_nothing_behind(
         (
             ("-c",),
             "lane.cu",
-            "lane.cu: its marks are compiled, not woven: a wl::Kernel names another leader than lane 0",
+            "lane.cu: its marks are compiled, not woven: a wl::Kernel selects a leader other than lane 0",
         ),
         (("-c", "-rdc=true"), "mat mul.cu", "not woven: relocatable device code"),
-        (("-c", "-G"), "mat mul.cu", "matmul: the buffer of its wl::Kernel is not read from its parameters"),
+        (("-c", "-G"), "mat mul.cu", "matmul: the buffer of its wl::Kernel is not a kernel parameter"),
         (("-c",), "plain.cu", ""),
         (("-c", "-DWARPLENS=0"), "mat mul.cu", ""),
     ],

@@ -19,7 +19,7 @@ NVCC += ["nvrtc12_kernels", "nvrtc13_kernels"]
 
 
 @cache
-def module(name: str) -> tree.Module:
+def module(name: str) -> tree.PtxModule:
     return tree.parse((GOLDEN / f"{name}.ptx").read_text())
 
 

@@ -665,8 +665,8 @@ def test_ids_are_dense_from_one_and_locations_follow_loc() -> None:
 @pytest.mark.parametrize(
     ("mark", "problem"),
     [
-        ("Q name", "not a mark"),
-        ("B", "not a mark"),
+        ("Q name", "unknown mark"),
+        ("B", "unknown mark"),
         ("V x s16 %r1", "unknown value type"),
         ("A x 32", "too large"),
         ("V x s32 {%r1}", "not a register"),
@@ -678,9 +678,9 @@ def test_a_bad_mark_is_named_by_its_line(mark: str, problem: str) -> None:
 
 
 def test_options_refuse_what_does_not_go_together() -> None:
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         Selection(warps=(1,), granularity="block")
-    with pytest.raises(UsageError, match="name 1 to 64 blocks"):
+    with pytest.raises(UsageError, match="list 1 to 64 blocks"):
         Selection(**select_blocks([*range(0, 300, 2), 301]))
     assert select_blocks([1, 2, 5]) == {"listed": (1, 2, 5)}
     assert select_blocks([3, 5, 7]) == {"blocks": (3, 8, 2)}

@@ -1,4 +1,4 @@
-"""A capture to a trace: windows of slots, rows in cycles, then one clock fit that places them all in time."""
+"""Decode a capture into a trace: find each track's slots, pair the records, and place them in time by a clock fit."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from warplens.trace.schema import COLUMNS, KINDS, ClockFit, LaunchInfo, Meta
 
 Int64 = npt.NDArray[np.int64]
 _UNIT = 1 << 17
-"""Units of the clock fit: launch * _UNIT + SM."""
+"""Units of the clock fit are numbered launch * _UNIT + SM."""
 
 
 @dataclass(frozen=True)
 class _TrackColumns:
-    """Per-track columns of the whole capture, launch after launch."""
+    """Per-track columns of the whole capture, in launch order."""
 
     launch: Int64
     device: Int64
@@ -46,7 +46,7 @@ class _TrackColumns:
 
 
 def decode(capture: Capture, *, native: bool = True) -> Trace:
-    """Decode every launch of a capture. Losses are counted in the trace's meta; they never raise."""
+    """Decode every launch of a capture. Losses are counted in the trace's meta and never raise."""
     library = load() if native else None
     decoder = NativeDecoder(library) if library else NumpyDecoder()
     mhz = capture.device.clock_mhz
@@ -58,7 +58,9 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         plans.append(decoder.count(launch, view, row, anchor))
         row, anchor = int(plans[-1].row_start[-1]), int(plans[-1].anchor_start[-1])
     if row > np.iinfo(np.int32).max:
-        raise WarplensError(f"{row} spans are more than a trace can number; profile fewer launches or blocks")
+        raise WarplensError(
+            f"{row} spans exceed the limit of {np.iinfo(np.int32).max}; profile fewer launches or blocks"
+        )
 
     names = list(dict.fromkeys(chain.from_iterable(launch.regions.values() for launch in capture.launches)))
     code = {name: i for i, name in enumerate(names)}
@@ -79,7 +81,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
     start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
     earlier = int(start_ns.min(initial=0))
-    if earlier:  # a clock stepped back, to before its track's first row
+    if earlier:  # a clock stepped back to before its track's first row
         start_ns, zero = start_ns - earlier, zero + earlier
 
     meta = Meta(
@@ -114,7 +116,7 @@ def _tracks(capture: Capture, views: list[TrackWindows], plans: list[RowPlan], k
 
 
 def _fit(views: list[TrackWindows], plans: list[RowPlan], rows: DecodedRows, nominal_mhz: float) -> ClockLines:
-    """All anchors: each track's start, its exit, and those between that lie within its lifetime."""
+    """Fit the clocks to all anchors: each track's start, exit, and anchor records within its lifetime."""
     unit: list[Int64] = []
     clocks: list[Int64] = []
     times: list[Int64] = []
@@ -134,7 +136,7 @@ def _fit(views: list[TrackWindows], plans: list[RowPlan], rows: DecodedRows, nom
 
 
 def _first_record(tracks: _TrackColumns, unit: Int64, rows: DecodedRows, lines: ClockLines) -> int:
-    """The earliest row, in ns since the fit's base: each track's first row is its earliest."""
+    """The time of the earliest row in ns since the fit's base, from the first row of each track."""
     used = np.flatnonzero(np.diff(tracks.row_start))
     if not len(used):
         return 0
@@ -210,9 +212,9 @@ def _columns(
     names: list[str],
     kernels: list[str],
 ) -> LazyColumns:
-    """Columns made from the decoder's arrays when asked for; per-track ones are spread over their rows only then.
+    """Columns that are built from the decoder's arrays on first use; per-track ones are repeated for each row then.
 
-    The capture itself is not kept: its raw bytes can go as soon as they are decoded.
+    They do not reference the capture, so that its raw bytes can be freed.
     """
     n = len(rows.start)
     counts = np.diff(tracks.row_start)
@@ -223,13 +225,13 @@ def _columns(
     def named(name: str, codes: npt.NDArray[np.integer], words: list[str] | tuple[str, ...]) -> pa.Array:
         return coded(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
 
-    def taken(values: Int64) -> Callable[[Int64], Int64]:
+    def at_rows(values: Int64) -> Callable[[Int64], Int64]:
         return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]
 
     along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": tracks.sm}
     along |= {"block": tracks.block, "warp": tracks.warp, "lane": tracks.lane, "track": np.arange(len(counts))}
     along["rank"] = np.full(len(counts), rank)
-    takers = {name: taken(values) for name, values in along.items()}
+    takers = {name: at_rows(values) for name, values in along.items()}
 
     def value() -> pa.Array:
         if not len(rows.value):

@@ -12,7 +12,7 @@ from warplens.trace.schema import Losses
 
 
 def collect_losses(views: Sequence[TrackWindows], rows: DecodedRows, details: Sequence[list[str]]) -> Losses:
-    """Sum the losses of all launches. `details` are sentences, the first few of each kind."""
+    """Sum the losses of all launches. `details` are sentences about the first few malformed records."""
     written = sum(int(view.written.sum()) for view in views)
     kept = sum(int(view.slots.sum()) for view in views)
     counted = {counter.name.lower(): int(rows.counters[counter]) for counter in Counter}
@@ -32,10 +32,12 @@ def collect_losses(views: Sequence[TrackWindows], rows: DecodedRows, details: Se
 
 
 def describe(launch: Launch, view: TrackWindows, details: Sequence[Detail]) -> list[str]:
-    """One sentence for each malformed end, and one for a ring whose exit is missing."""
+    """One sentence for each malformed end, and one if a ring has no exit."""
     sentences = [_sentence(launch, view, detail) for detail in details]
     if launch.full == "ring" and not view.exited.all():
-        sentences.append(f"{launch.kernel}: a warp never exited; its ring's order and loss are inferred from the clock")
+        sentences.append(
+            f"{launch.kernel}: a warp never exited; the order and loss of its ring are inferred from the clock"
+        )
     return sentences
 
 

@@ -1,4 +1,4 @@
-"""The decoder's loops in C, over ctypes; one thread per core, each with its own range of tracks."""
+"""Call the C decoder through ctypes, with one thread per core and a range of tracks for each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class NativeDecoder:
         self._place, self._inside = library.wl_place, library.wl_inside
 
     def count(self, launch: Launch, windows: TrackWindows, row: int, anchor: int) -> RowPlan:
-        """Where the rows of each track go when the launch's first is row number `row`."""
+        """Plan the rows and anchors of each track, starting at `row` and `anchor`."""
         tracks = len(windows)
         rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
         holds = np.zeros(tracks, np.uint8)
@@ -71,7 +71,7 @@ class NativeDecoder:
     def fill(
         self, launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionTable, out: DecodedRows
     ) -> list[Detail]:
-        """Decode every track into its rows; returns the first malformed ends."""
+        """Decode every track into its rows, and return the first malformed ends."""
         flags = {name: getattr(windows, name).astype(np.uint8) for name in ("exited", "lossy", "from_exit")}
         arrays = {
             name: flags.get(name, getattr(plan, name, getattr(windows, name, None)))

@@ -1,7 +1,7 @@
-"""The decoder in numpy, for machines without a C compiler. Same rows as native/decode.c, tested against it.
+"""The decoder in numpy, for machines without a C compiler. Tests check that it gives the same rows as native/decode.c.
 
-Tracks whose regions nest cleanly, nearly all of them, are decoded together in vectorised steps; a track with a
-malformed end, asynchronous marks or very deep nesting is walked record by record.
+Tracks whose regions nest cleanly, which is nearly all of them, are decoded together in vectorised steps. A track with a
+malformed end, asynchronous marks or very deep nesting is decoded record by record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WRAP = 1 << 32
 _DEEP = 200
 _CHUNK = 1 << 16
 _CLOCK = 1 << KIND_BITS
-"""The kind of an anchor that only gives the 64-bit clock of the record after it."""
+"""The kind of an anchor that holds the 64-bit clock of the next record."""
 _WIDE_TAG = np.zeros(1 << TAG_BITS, bool)
 _WIDE_TAG[[*WIDE_KINDS, Kind.ANCHOR]] = True
 _ROW_KIND = np.full(_CLOCK + 1, -1, np.int8)
@@ -56,9 +56,9 @@ _ROW_KIND[[Kind.BEGIN, Kind.ASYNC_BEGIN, Kind.INSTANT, Kind.VALUE]] = SPAN, SPAN
 
 @dataclass(frozen=True)
 class Records:
-    """The records of all tracks of a launch, payloads resolved: which track, slot, kind and clock each has.
+    """The records of all tracks of a launch, with their payloads attached.
 
-    `wide` records should have a 64-bit clock, `exact` is that clock, or -1.
+    `wide` records should have a 64-bit clock; `exact` is that clock, or -1.
     """
 
     track: Int64
@@ -136,16 +136,16 @@ class NumpyDecoder:
         track = np.searchsorted(plan.row_start, at, side="right") - 1
         begin = np.clip(rows.start[at] - start_clock[track], 0, lived[track])
         end = np.clip(begin + rows.duration[at], 0, lived[track])
-        # Tracks laid end to end, so that one running maximum tells where each one's earlier spans end.
+        # Place the tracks end to end on one axis, so that one running maximum gives the end of earlier spans.
         place = np.cumsum(lived) - lived
         begin, end = begin + place[track], end + place[track]
         before = np.concatenate([[0], np.maximum.accumulate(end)[:-1]]) if len(end) else end
         new = np.maximum(end - np.maximum(begin, before), 0)
-        return np.bincount(track, new, minlength=len(lived)).astype(np.int64)  # sums that double holds exactly
+        return np.bincount(track, new, minlength=len(lived)).astype(np.int64)  # a double represents these sums exactly
 
 
 def _chunks(windows: TrackWindows) -> Iterator[slice]:
-    """Ranges of tracks whose records fit a processor's cache: several times faster than all of them at once."""
+    """Ranges of tracks whose records fit in the CPU cache, which is several times faster than all tracks at once."""
     cuts = np.flatnonzero(np.diff(np.cumsum(windows.slots) // _CHUNK, prepend=0)).tolist()
     for begin, end in zip([0, *cuts], [*cuts, len(windows)], strict=True):
         if end > begin:
@@ -171,12 +171,12 @@ def _fill(launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionT
 def _on_line(
     clock: Int64, segment: Int64, clocks: Int64, ns: npt.NDArray[np.float64], slopes: npt.NDArray[np.float64]
 ) -> Int64:
-    with np.errstate(invalid="ignore"):  # garbage clocks overflow here exactly as they do in C
+    with np.errstate(invalid="ignore"):  # invalid clocks overflow here exactly as they do in C
         return np.floor(ns[segment] + (clock - clocks[segment]) * slopes[segment] + 0.5).astype(np.int64)
 
 
 def read(launch: Launch, windows: TrackWindows) -> Records:
-    """All records of a launch in track order, with payload slots told apart and attached."""
+    """Read all records of a launch in track order, and attach the payloads."""
     ends = np.cumsum(windows.slots)
     track = np.repeat(np.arange(len(windows)), windows.slots)
     slot = np.arange(len(track)) - np.repeat(ends - windows.slots, windows.slots)
@@ -215,7 +215,7 @@ def read(launch: Launch, windows: TrackWindows) -> Records:
 
 
 def _payload_slots(track: Int64, kind: Int64) -> Bool:
-    """Walking back from a track's newest slot, each value or anchor claims the slot before it."""
+    """Find payload slots: walking back from a track's newest slot, each value or anchor claims the slot before it."""
     looks = (kind == Kind.VALUE) | (kind == Kind.ANCHOR)
     if not looks.any():
         return np.zeros(len(kind), bool)
@@ -228,7 +228,7 @@ def _payload_slots(track: Int64, kind: Int64) -> Bool:
 
 
 def _unwrap(records: Records, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> Int64:
-    """The 64-bit clock of each record: deltas of the low words from the start, or back from the exit."""
+    """The 64-bit clock of each record, accumulated from the low words forward from the start or back from the exit."""
     n = len(records.track)
     first = np.ones(n, bool)
     first[1:] = records.track[1:] != records.track[:-1]
@@ -255,7 +255,7 @@ def _unwrap(records: Records, windows: TrackWindows, plan: RowPlan, out: Decoded
 
 
 def _settle_exact(records: Records, clock: Int64, head: Int64, out: DecodedRows) -> None:
-    """Go on from each 64-bit clock until the next one of its track."""
+    """Correct the clocks after each exact 64-bit clock, up to the next one in the track."""
     out.counters[Counter.TORN_PAYLOADS] += int((records.wide & (records.exact < 0)).sum())
     if not records.wide.any():
         return
@@ -265,7 +265,7 @@ def _settle_exact(records: Records, clock: Int64, head: Int64, out: DecodedRows)
 
 
 def _settle_anchors(records: Records, clock: Int64, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> None:
-    """Add the whole wraps that an anchor's globaltimer shows to be missing, from the anchor on."""
+    """Add the 32-bit wraps that an anchor's globaltimer shows to be missing, from the anchor on."""
     anchors = np.flatnonzero(records.kind == Kind.ANCHOR)
     out.counters[Counter.TORN_PAYLOADS] += int((~records.has_payload[anchors]).sum())
     ends = np.searchsorted(records.track, np.arange(len(windows)), side="right")
@@ -286,7 +286,7 @@ def _settle_anchors(records: Records, clock: Int64, windows: TrackWindows, plan:
 
 
 def _plain_columns(records: Records, clock: Int64, plan: RowPlan, regions: RegionTable, out: DecodedRows) -> None:
-    """The columns that need no pairing."""
+    """Fill the columns that do not require pairing begins with ends."""
     gives = _ROW_KIND[records.kind] >= 0
     rows = slice(int(plan.row_start[0]), int(plan.row_start[-1]))
     out.kind[rows] = _ROW_KIND[records.kind[gives]]
@@ -306,14 +306,14 @@ def _plain_columns(records: Records, clock: Int64, plan: RowPlan, regions: Regio
 
 
 def _last_clock(records: Records, clock: Int64, windows: TrackWindows, out: DecodedRows) -> Int64:
-    """The last known time of each track: its exit, or its last record where later ones were lost."""
+    """The last known time of each track: its exit, or its last record if later ones were lost."""
     last = windows.start_clock.copy()
     tails = np.flatnonzero(np.append(records.track[1:] != records.track[:-1], True)) if len(clock) else np.empty(0, int)
     last[records.track[tails]] = clock[tails]
     vague = np.ones(len(windows), bool)
     vague[records.track[tails]] = records.exact[tails] < 0
     whole = windows.exited & ~windows.lossy
-    # A track with no record has nothing to unwrap, but a ring that lost everything starts at its exit.
+    # A track without a record has nothing to unwrap, but a ring that lost all of them starts at its exit.
     empty = np.bincount(records.track, minlength=len(windows)) == 0
     last = np.where(empty & windows.from_exit, windows.exit_clock, last)
     out.counters[Counter.CLOCK_AMBIGUOUS] += int((whole & vague & (windows.exit_clock - last >= _WRAP)).sum())
@@ -326,7 +326,7 @@ def _needs_walk(records: Records, tracks: int) -> Bool:
 
 
 def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: RowPlan, out: DecodedRows) -> Bool:
-    """Pair by nesting depth, all tracks at once. Returns the tracks that must be walked instead."""
+    """Pair begins and ends by nesting depth in all tracks at once. Returns the tracks that need walk_track instead."""
     tracks = len(skip)
     change = (records.kind == Kind.BEGIN).astype(np.int64) - (records.kind == Kind.END)
     height = np.cumsum(change)
@@ -364,7 +364,7 @@ def _depth_and_parent(records: Records, height: Int64, change: Int64, keep: Bool
     depth = height - (change > 0)
     out.depth[row[gives]] = depth[gives]
     for level in range(int(depth[gives].max(initial=0))):
-        # The parent is the latest begin one level up; it is always in the same track, since depths start at 0 there.
+        # The parent is the latest begin one level up. It is in the same track, because depths start at 0 there.
         opener = np.where((change > 0) & (depth == level), row, -1)
         child = gives & (depth == level + 1)
         out.parent[row[child]] = np.maximum.accumulate(opener)[child]

@@ -1,4 +1,4 @@
-"""One track, record by record: the meaning of a track, in the plainest code there is."""
+"""Decode one track record by record: the reference for what a track means."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _OPENS = (Kind.BEGIN, Kind.ASYNC_BEGIN)
 _GIVES_ROW = (*_OPENS, Kind.INSTANT, Kind.VALUE)
 
 Open = tuple[int, int, int]
-"""Row, region and tag of a span that has begun."""
+"""The row, region and tag of an open span."""
 
 
 def walk_track(
     records: Records, clock: npt.NDArray[np.int64], part: slice, track: int, last: int, row: int, out: DecodedRows
 ) -> list[Detail]:
-    """Pair the records of one track. An end closes the innermost span of its name; a span left over is open."""
+    """Pair the records of one track. An end closes the innermost span of its name; unclosed spans are marked open."""
     stack: list[Open] = []
     flying: list[Open] = []
     details: list[Detail] = []

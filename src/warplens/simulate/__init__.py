@@ -28,7 +28,7 @@ __all__ = ["CycleClock", "GlobalMemory", "LoadedModule", "Result", "run"]
 
 
 def run(
-    module: tree.Module | str,
+    module: tree.PtxModule | str,
     entry: str,
     grid: Shape,
     block: Shape,

@@ -56,7 +56,7 @@ BLOCK_ROW = np.dtype([("sm", "<i4"), ("start", "<i8"), ("end", "<i8")])
 class LoadedModule:
     """A module whose variables have been placed in `memory`; `symbols` are their addresses."""
 
-    def __init__(self, module: tree.Module | str, memory: GlobalMemory) -> None:
+    def __init__(self, module: tree.PtxModule | str, memory: GlobalMemory) -> None:
         self.module = tree.parse(module) if isinstance(module, str) else module
         for function in self.module.functions:
             end_with_return(function)

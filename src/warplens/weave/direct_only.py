@@ -1,4 +1,4 @@
-"""Marks of CUDA C++ that the weaver cannot do: their source is compiled with marks that the compiler sees."""
+"""CUDA C++ marks that cannot be woven; their source is compiled with direct marks instead."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from warplens.weave.weaver import marked_kernels
 
 
 def why_direct(text: str) -> str:
-    """Why the marks in what the compiler wrote cannot be woven; empty where they can."""
+    """The reason why the marks in a compiler's output cannot be woven; empty if they can."""
     if ".version" not in text:
         return "it is not compiled to PTX"
     if f"{KERNEL} direct" in text:
-        return "a wl::Kernel names another leader than lane 0"
+        return "a wl::Kernel selects a leader other than lane 0"
     module = parse(text)
-    known = {entry.name for entry in module.entries if kernel_comments(entry)}
-    if strays := set(marked_kernels(module)) - known:
-        return f"{min(strays)} has marks and no wl::Kernel"
+    with_kernel = {entry.name for entry in module.entries if kernel_comments(entry)}
+    if strays := set(marked_kernels(module)) - with_kernel:
+        return f"{min(strays)} has marks but no wl::Kernel"
     return ""

@@ -1,10 +1,11 @@
-"""Constants that a region needs, built before its begin mark.
+"""Build the constants of a region's fma instructions before its begin mark.
 
-An fma with two immediates needs one of them in a register. ptxas builds it in front of the first such fma of a basic
-block, and a clock read keeps it from moving further up: after a begin mark that is inside the region. Which pipe
-builds it ptxas decides by counting the kernel's instructions, so the same region reads 5, 7 or 11 cycles too long.
-Here the weaver builds it, in front of the clock read, from a zero that changes with the loop so that it stays there:
-built once for all turns, the first fma would follow the clock read at once, and by the stall counts 64 would read 254.
+An fma with two immediates needs one of them in a register. ptxas materialises it before the first such fma of a basic
+block, but a clock read stops it from moving further up, so after a begin mark it lands inside the region. Depending on
+the pipe that ptxas chooses, the region then reads 5, 7 or 11 cycles too long. The weaver therefore builds the constant
+itself, before the clock read. It is built from a zero that depends on a register the loop changes, so that ptxas cannot
+hoist it out of the loop: otherwise the first fma would follow the clock read at once, and because of the stall counts
+a region of 64 fmas would read 254 cycles instead of 256.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from warplens.weave.mark_sites import MarkBlock
 from warplens.weave.track_ptx import ZERO
 
 MAX_CONSTANTS = 4
-"""Constants that one block may hold in registers of their own."""
+"""The maximum number of constants that one block keeps in registers."""
 _F32 = re.compile(r"0[fF]([0-9A-Fa-f]{8})")
 
 
 def build_constants(block: MarkBlock, register: str, changing: str) -> tuple[list[str], list[str]]:
-    """Rewrite the block's fmas; the text that builds their constants and the registers it names. `changing` is a
-    register that each turn of the loop changes."""
+    """Rewrite the block's fmas to read their constants from registers.
+
+    Returns the PTX that builds the constants, and their registers. `changing` is a register that changes in every
+    iteration of the loop.
+    """
     names: dict[str, str] = {}
     for instruction in block.inside if block.in_loop else []:
         bits = _constant(instruction)
@@ -35,7 +39,7 @@ def build_constants(block: MarkBlock, register: str, changing: str) -> tuple[lis
 
 
 def _constant(instruction: Instruction) -> str | None:
-    """The bits of the immediate that an fma multiplies by when it also adds one."""
+    """The bits of the immediate factor of an fma that also has an immediate addend, else None."""
     if instruction.opcode != "fma" or instruction.modifiers[-1:] != ("f32",) or instruction.predicate:
         return None
     operands = instruction.operands

@@ -1,4 +1,4 @@
-"""One function, rewritten: clock reads at its marks, stores where the policy puts them, its opening and its exits."""
+"""Rewrite one function: its prologue, the clock reads and stores of its marks, and its exits."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from warplens.weave.weaver import Weaver
 
 MAX_HELD_CLOCKS = 8
-"""Clocks a block may hold in registers until its end."""
+"""The maximum number of clocks that a block holds in registers until its end."""
 
 
 @dataclass(frozen=True)
 class _Record:
-    """One record to store: its first slot counted back from the block's end, its words, its clock's group."""
+    """One record to store: its first slot counted back from the block's end, its words, and its clock's group."""
 
     back: int
     word: str
@@ -62,7 +62,7 @@ class FunctionWeaver:
         self.deferred = None
         if self.store == "defer":
             self.deferred = DeferredRecords(sketch.blocks, weaver.pair, self.words.word, self.words.kept)
-        # Next to a matrix product, shorter loops turned out slower: ptxas schedules its loads and products otherwise.
+        # Not next to a matrix product, where ptxas schedules loads and products differently and the loop gets slower.
         if self.deferred and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
             self.track.join()
         self.first = None if self.divergence is not None else self._first_mark()
@@ -88,7 +88,7 @@ class FunctionWeaver:
                 instruction.raw = instruction.raw.replace(AWAITED, self.track.awaited)
         for block in self.sketch.blocks if self.divergence is not None else []:
             make_early([site.position for site in block.groups(self.weaver.how.fuse)[-1]])
-        # The exit is timed before what its block still has to store: that is warplens's work, not the kernel's.
+        # Read the exit clock before the stores of the last block, which are overhead and not part of the kernel.
         for position in self.sketch.exits:
             shared = any(block.end.node is position.node and self._ends_at_exit(block) for block in self.alone)
             if self._timed(position) and not shared:
@@ -123,17 +123,17 @@ class FunctionWeaver:
         self._insert_opening("\n".join(text for text in declared + opening if text))
 
     def _keep_words(self) -> None:
-        """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
-        # Accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant costs nothing.
-        full, kept = "mma" in self.opcodes, self.words.kept
+        """Keep record words of marks in loops in registers; ptxas would rebuild the constant at each store."""
+        # The accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant is free.
+        has_mma, kept = "mma" in self.opcodes, self.words.kept
         for block in self.alone:
-            for site in block.sites if block.in_loop and not full else []:
+            for site in block.sites if block.in_loop and not has_mma else []:
                 word = self.words.word(site.mark)
                 if word not in kept and len(kept) < self.weaver.how.keep:
                     kept[word] = self.words.new("%wl_k")
 
     def _block(self, block: MarkBlock) -> None:
-        """Clock reads at the marks, stores where the policy puts them."""
+        """Insert the clock reads at the block's marks, and the stores where the policy places them."""
         groups = block.groups(self.weaver.how.fuse)
         at_mark: list[list[str]] = []
         records: list[_Record] = []
@@ -141,8 +141,8 @@ class FunctionWeaver:
         for number, group in enumerate(groups):
             last = number == len(groups) - 1
             clock = LAST if self.deferred and last and number > 0 else self.words.new("%wl_c")
-            # Under register pressure ptxas would read a clock that waits long through the slower uniform path; a
-            # predicate that differs between lanes keeps it on the fast one.
+            # Under register pressure ptxas would read a long-lived clock through the slower uniform datapath; a
+            # predicate that varies between lanes prevents that.
             guard = "@%wl_p " if clock == LAST else ""
             at_mark.append([f"\t{guard}mov.u32 {clock}, %clock;"])
             full = ""
@@ -176,10 +176,10 @@ class FunctionWeaver:
             block.end.before(Raw.of("\n".join(tail)))
 
     def _constants(self, block: MarkBlock) -> list[str]:
-        """What the block's regions would otherwise build inside; see constants.py."""
+        """The constants to build before the block's regions; see early_constants.py."""
         if not (self.weaver.how.constants and self.function.is_entry):
             return []
-        # Not the pointer, if there is a choice: what else reads it makes ptxas copy it.
+        # Avoid the pointer if possible: ptxas copies a pointer that has another reader.
         built, registers = build_constants(block, f"%wl_i{block.order}", LAST if self.deferred else "%wl_lo")
         self.words.registers += registers
         return built
@@ -187,7 +187,7 @@ class FunctionWeaver:
     def _place(
         self, block: MarkBlock, records: list[_Record], at_mark: list[list[str]]
     ) -> tuple[list[list[str]], list[str]]:
-        """Text before each group's clock read and before the block's end; `now` adds to `at_mark` itself."""
+        """The PTX before each group's clock read and before the block's end; `now` appends to `at_mark` instead."""
         step, final = self.track.step(block.slots), len(at_mark) - 1
         before: list[list[str]] = [[] for _ in at_mark]
         tail: list[str] = []
@@ -216,7 +216,7 @@ class FunctionWeaver:
             copies = [f"\tmov.b32 {clock}, {record.clock};" for clock, record in pairs]
             if final:
                 before[final] = [step, pending, self._stores(early)]
-                # Behind the read: the store in front of it may still have to take the clock that is replaced.
+                # After the clock read, because the store before it may still have to read the clock that is replaced.
                 at_mark[final] += [*copies[:-1], *note]
                 tail = [self._stores(late), *payload]
             else:
@@ -229,7 +229,7 @@ class FunctionWeaver:
         return "end" if block.in_loop and len(block.sites) <= MAX_HELD_CLOCKS else "late"
 
     def _stores(self, records: list[_Record]) -> str:
-        """Stores for `records`, in pairs where two share an aligned 16 bytes."""
+        """Stores for `records`; two records that share 16 aligned bytes are stored together."""
         lines = []
         index = 0
         while index < len(records):
@@ -248,8 +248,11 @@ class FunctionWeaver:
         return "\n".join(lines)
 
     def _settle(self, position: NodePosition) -> None:
-        """Hold the warp at a block barrier: the GPU issues what needs no memory, clock reads too, before the barrier
-        takes effect. A warp that is whole passes a warp barrier for nothing; measured by benchmarks/barrier_clock.py.
+        """Add a warp barrier after a block barrier.
+
+        The GPU issues instructions that access no memory, including clock reads, before the block barrier takes
+        effect. A warp barrier prevents that, and is free for a converged warp (measured by
+        benchmarks/barrier_clock.py).
         """
         barrier = position.node
         assert isinstance(barrier, Instruction)
@@ -261,7 +264,7 @@ class FunctionWeaver:
             position.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
 
     def _first_mark(self) -> MarkSite | None:
-        """The mark that nothing of the kernel's own stands before, if there is one."""
+        """The first mark, if no code of the kernel precedes it, else None."""
         body = self.function.body
         assert body is not None
         site = self.sketch.sites[0] if self.function.is_entry and self.sketch.sites else None
@@ -275,8 +278,9 @@ class FunctionWeaver:
         return None
 
     def _ends_at_exit(self, block: MarkBlock) -> bool:
-        """Whether the block's last mark is the last of the kernel's own code: one clock read then times both. A second
-        one may have to wait until a store has let go of the registers it writes, and that would be time in no region.
+        """Whether no code of the kernel follows the block's last mark before an exit, so that both share a clock read.
+
+        A second read might wait for a store to release its registers, and that time would belong to no region.
         """
         mark = block.groups(self.weaver.how.fuse)[-1][0]
         return not (block.tail or mark.mark.wide or mark is self.first) and any(
@@ -285,7 +289,7 @@ class FunctionWeaver:
         )
 
     def _timed(self, position: NodePosition) -> bool:
-        """Whether an exit's time is taken where the block before it ends."""
+        """Whether the exit clock is read before the stores of the preceding block."""
         return self._ends_track(position) and not _guarded(position)
 
     def _started(self, site: MarkSite) -> list[str]:
@@ -323,7 +327,7 @@ class FunctionWeaver:
 
 
 def _is_code(node: Node) -> bool:
-    """Whether a node may run, or be jumped to."""
+    """Whether a node may execute or be the target of a branch."""
     if isinstance(node, Label):
         return not node.name.startswith(("$L__func_begin", "$L__tmp"))
     return isinstance(node, Instruction | Scope | Raw)

@@ -1,4 +1,4 @@
-"""Automatic marks for kernels that do not come from Triton: rules over the instructions of their PTX."""
+"""Automatic marks in PTX, for kernels that do not come from Triton."""
 
 from warplens.auto.ptx.ptx_marker import Marked, mark_ptx, mark_unmarked_code
 

@@ -1,7 +1,7 @@
-"""Branches and loops as regions of their own line, with all that is in them: what passes between blocks is theirs.
+"""Regions around whole branches and loops, attributed to the source line of the branch or loop.
 
-A region inside one basic block cannot hold the jump that ends it, nor the records that are written there. A region
-around the whole branch or loop does.
+A region inside one basic block contains neither the jump that ends the block nor the records written there. A region
+around the whole branch or loop contains both.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from warplens.auto.ptx.units import LEAVES, FunctionUnits
 def branch_regions(
     code: FunctionUnits, loops: list[Loop], others: Iterable[FoundRegion], taken: set[int]
 ) -> list[FoundRegion]:
-    """A region for each branch and loop that control enters at its top and leaves at its bottom or by returning. Those
-    that would cross one of `others`, or a mark of the author's own, are left out, and so is one directly inside another
-    of the same line."""
+    """A region for each branch and loop that control enters at the top and leaves at the bottom or by a return.
+
+    Leaves out a region that would cross one of `others` or a hand-written mark, or that lies directly inside another
+    one of the same line. Units in `taken` belong to regions of other rules.
+    """
     known = list(others)
     found: list[FoundRegion] = []
     starts = {*_branches(code, taken), *_loops(code, loops)}
@@ -34,7 +36,7 @@ def branch_regions(
 
 
 def holds(outer: FoundRegion, inner: FoundRegion) -> bool:
-    """Whether a structure has all of another region's gaps in it."""
+    """Whether `outer` encloses all gaps of `inner`."""
     return outer.begin <= min(inner.gaps) and max(inner.gaps) <= outer.ends[-1]
 
 
@@ -53,7 +55,7 @@ def _loops(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[int, int, L
 
 
 def _around(code: FunctionUnits, begin: int, end: int, location: Location | None) -> FoundRegion | None:
-    """From `begin` to where everything that leaves it by a jump arrives."""
+    """A region from `begin` to the last target of the jumps inside it; None if control enters or leaves elsewhere."""
     at = begin
     while at < end:
         end = max([end, *code.jumps.get(at, ())])
@@ -68,7 +70,7 @@ def _around(code: FunctionUnits, begin: int, end: int, location: Location | None
 
 
 def _crosses(region: FoundRegion, other: FoundRegion) -> bool:
-    """Whether part of `other` is inside a structure and part is not, and `other` is not around all of it."""
+    """Whether `other` is partly inside and partly outside `region`, without enclosing it."""
     begin, end = region.begin, region.ends[-1]
     if min(other.begins) <= begin and max(other.ends) >= end:
         return any(begin < gap < end for gap in other.gaps)

@@ -1,4 +1,4 @@
-"""Regions of source lines: each line that does work, and ranges of lines that the user named."""
+"""Regions of source lines: each line that does work, and ranges of lines named by the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warplens.ptx.tree import Label
 
 @dataclass
 class _LineRun:
-    """Neighbouring units of one source line."""
+    """Consecutive units of one source line."""
 
     units: list[Unit]
     location: tuple[str, int] | None
@@ -24,15 +24,18 @@ class _LineRun:
 def worked_lines(
     code: FunctionUnits, cuts: set[int], taken: set[int], around: list[FoundRegion]
 ) -> Iterator[FoundRegion]:
-    """One region per stretch of a block that works for one line. Optimised code mixes lines: a run that does no work of
-    its own (addresses, copies) counts to the one it prepares, or else to the one it follows. What works for the line of
-    a structure `around` it is in its region already."""
+    """One region per part of a basic block that works for one line.
+
+    Optimised code interleaves lines: units that do no work themselves (addresses, copies) count towards the work that
+    follows them, or else towards the work before them. Work for the line of an enclosing region in `around` needs no
+    region.
+    """
     for block in code.blocks:
-        for stretch in _stretches(code, block, cuts, taken):
-            inside = [one for one in around if one.begin <= stretch[0].at < one.ends[-1]]
-            # A kernel's first instructions wait for its code and its parameters, whatever they compute; and what is in
-            # no structure is in no region but its own.
-            for run in _merged(_runs(stretch), HEAVY if block.start and inside else 1):
+        for units in _cut_units(code, block, cuts, taken):
+            inside = [one for one in around if one.begin <= units[0].at < one.ends[-1]]
+            # The first instructions of a kernel wait for its code and parameters, whatever they compute, and code that
+            # is in no enclosing region needs its own.
+            for run in _merged(_line_runs(units), HEAVY if block.start and inside else 1):
                 first, last = run.units[0], run.units[-1]
                 if not inside or run.location != inside[-1].location:
                     size = last.at + 1 - first.at
@@ -41,8 +44,8 @@ def worked_lines(
                     )
 
 
-def _stretches(code: FunctionUnits, block: UnitBlock, cuts: set[int], taken: set[int]) -> Iterator[list[Unit]]:
-    """The block's units without its labels and its last jump, cut where a region may not pass."""
+def _cut_units(code: FunctionUnits, block: UnitBlock, cuts: set[int], taken: set[int]) -> Iterator[list[Unit]]:
+    """The block's units without its labels and its last jump, split at the gaps that no region may cross."""
     units: list[Unit] = []
     for unit in code.units[code.head(block) : code.tail(block)]:
         if units and (unit.at in cuts or unit.at in taken):
@@ -54,11 +57,11 @@ def _stretches(code: FunctionUnits, block: UnitBlock, cuts: set[int], taken: set
         yield units
 
 
-def _runs(units: list[Unit]) -> list[_LineRun]:
+def _line_runs(units: list[Unit]) -> list[_LineRun]:
     runs: list[_LineRun] = []
     for unit in units:
         weight = weight_of(unit.instruction)
-        # What has no line of its own goes with what stands before it.
+        # A unit without a line belongs to the line before it.
         if runs and unit.location in (runs[-1].location, None):
             runs[-1].units.append(unit)
             runs[-1].weight += weight
@@ -88,19 +91,18 @@ def _merged(runs: list[_LineRun], least: int) -> list[_LineRun]:
 
 
 def line_ranges(code: FunctionUnits, ranges: tuple[LineRange, ...]) -> Iterator[FoundRegion]:
-    """A region over each range's code: one where control enters at its top and leaves at its bottom, else one in each
-    block."""
+    """One region for each range if control enters it at the top and leaves at the bottom, else one per block."""
     for wanted in ranges:
         inside = [unit for unit in code.units if unit.location is not None and wanted.holds(*unit.location)]
         if not inside:
             continue
-        whole = _whole(code, inside)
-        if whole is not None:
-            yield _range(code, wanted, *whole)
+        gaps = _enclosing_gaps(code, inside)
+        if gaps is not None:
+            yield _range(code, wanted, *gaps)
             continue
         for block in code.blocks:
             mine = [unit for unit in inside if block.start <= unit.at < code.tail(block)]
-            for units in _close(code, [unit for unit in mine if not isinstance(unit.node, Label)]):
+            for units in _nearby(code, [unit for unit in mine if not isinstance(unit.node, Label)]):
                 yield _range(code, wanted, units[0].at, units[-1].at + 1)
 
 
@@ -111,16 +113,16 @@ def _range(code: FunctionUnits, wanted: LineRange, begin: int, end: int) -> Foun
     )
 
 
-def _whole(code: FunctionUnits, inside: list[Unit]) -> tuple[int, int] | None:
-    """The gaps around all of a range's code, unless most of what lies between is not the range's."""
+def _enclosing_gaps(code: FunctionUnits, inside: list[Unit]) -> tuple[int, int] | None:
+    """The gaps around all code of a range; None if most of the code in between belongs to other lines."""
     begin, end = inside[0].at, inside[-1].at + 1
     own = sum(weight_of(unit.instruction) for unit in inside if not isinstance(unit.node, Label))
     between = sum(weight_of(unit.instruction) for unit in code.units[begin:end] if not isinstance(unit.node, Label))
     return code.enclosed(begin, end) if 2 * own >= between else None
 
 
-def _close(code: FunctionUnits, units: list[Unit]) -> Iterator[list[Unit]]:
-    """Units in groups that only light code of other lines interrupts."""
+def _nearby(code: FunctionUnits, units: list[Unit]) -> Iterator[list[Unit]]:
+    """Group units between which there is only light code of other lines."""
     group: list[Unit] = []
     for unit in units:
         if group and sum(weight_of(other.instruction) for other in code.units[group[-1].at + 1 : unit.at]) >= HEAVY:

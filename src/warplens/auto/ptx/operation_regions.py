@@ -1,8 +1,8 @@
-"""Regions of single operations: neighbours of one class and source line, inside one basic block.
+"""Regions of operations: consecutive ones of the same class and source line, inside one basic block.
 
-A load is asynchronous: the warp goes on until it needs the value. Its region begins at the first load and ends when the
-value that is needed first has arrived, where nothing but arithmetic stands between. Else it is two: `load issue` for
-the instructions, and `load wait` where the value is needed, if that is in the same block.
+A load is asynchronous: the warp continues until it needs the value. If only arithmetic is in between, one `load` region
+begins at the first load and ends when the value that is needed first has arrived. Otherwise there are two regions:
+`load issue` for the instructions, and `load wait` where the value is needed, if that is in the same block.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from warplens.auto.ptx.instruction_classes import Kind, kind_of
 from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.ptx.syntax import split_operands
 
-ANSWERS = frozenset({"load", "atomic"})
-"""What leaves a value that the warp may have to wait for."""
+RETURNS_VALUE = frozenset({"load", "atomic"})
+"""Operations with a result that the warp may have to wait for."""
 
 
 class Operations:
-    """Finds the regions of the wanted classes; `taken` units belong to a region of another rule, such as a spin."""
+    """Finds the regions of the wanted classes. Units in `taken` belong to a region of another rule, such as a spin."""
 
     def __init__(self, code: FunctionUnits, wanted: Iterable[str], cuts: set[int], taken: set[int]) -> None:
         self.code, self.wanted, self.cuts = code, set(wanted), cuts
@@ -30,7 +30,6 @@ class Operations:
             kind = kind_of(unit.instruction) if unit.instruction is not None and unit.at not in taken else None
             if kind is not None:
                 self.kinds[unit.at] = kind
-
         self.mentions = Counter(name for unit in code.units for name in unit.registers())
 
     def find(self) -> Iterator[FoundRegion]:
@@ -38,13 +37,13 @@ class Operations:
             kind, words = self.kinds[group[0].at]
             if kind not in self.wanted:
                 continue
-            if words in ANSWERS:
-                yield from self._answered(group)
+            if words in RETURNS_VALUE:
+                yield from self._load_regions(group)
             else:
                 yield self._region(group, words, group[-1].at + 1)
 
     def _groups(self) -> Iterator[list[Unit]]:
-        """Units of one kind and line that follow each other with only arithmetic between them."""
+        """Units of the same kind and line with only arithmetic between them."""
         group: list[Unit] = []
         for at in sorted(self.kinds):
             unit = self.code.units[at]
@@ -71,7 +70,7 @@ class Operations:
         kind = self.kinds[first.at][0]
         return FoundRegion(kind, words, (first.at,), (end,), first.location, first.number, awaits)
 
-    def _answered(self, group: list[Unit]) -> Iterator[FoundRegion]:
+    def _load_regions(self, group: list[Unit]) -> Iterator[FoundRegion]:
         words, last = self.kinds[group[0].at][1], group[-1]
         values = {name for unit in group for name in written(unit) if self.code.size_of(name) in (2, 4, 8)}
         if words == "atomic" and not any(self.mentions[value] > 1 for value in values):
@@ -98,7 +97,7 @@ class Operations:
 
 
 def written(unit: Unit) -> set[str]:
-    """The registers that a load or an atomic leaves its result in."""
+    """The destination registers of a load or an atomic."""
     instruction = unit.instruction
     if instruction is None or instruction.opcode in ("st", "red"):
         return set()

@@ -1,4 +1,4 @@
-"""mark_ptx(): put the marks that `Auto` asks for into PTX as comments; `weave` then makes records of them."""
+"""mark_ptx(): insert the marks that `Auto` requests into PTX as comments, for `weave` to expand."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ from warplens.ptx.tree import Raw, parse
 from warplens.weave.mark_comments import mark_text
 
 MARKED = "// @marked\n"
-"""The first line of text that has its marks: it is not marked again."""
+"""The first line of marked text, which prevents marking it twice."""
 
 _PRIORITY = {"ranges": 0, "loops": 1, "lines": 3}
-"""What is kept when there are more regions than `Auto.most`: operations are 2."""
+"""Which regions to keep first when there are more than `Auto.most`; operations have priority 2."""
 
 _CLOSES, _OPENS = 1, 2
 
 
 @dataclass(frozen=True)
 class Marked:
-    """Marked PTX, what was marked by kernel, and how many sites of each were left out by `Auto.most`."""
+    """Marked PTX, with the sites of each kernel and how many sites exceeded `Auto.most`."""
 
     text: str
     sites: dict[str, tuple[RegionSite, ...]] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     lines: dict[str, dict[str, set[int]]] = field(default_factory=dict)
-    """By kernel and file, the lines that have code."""
+    """The source lines that have code, by kernel and file."""
 
     def matched(self, kernel: str) -> set[str]:
-        """The names of the line ranges that hold code of this kernel."""
+        """The names of the line ranges that contain code of this kernel."""
         return {site.region for site in self.sites.get(kernel, ()) if site.kind == "ranges"}
 
 
 def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel: True) -> Marked:
-    """Marks for every kernel of `text` whose symbol `wants` accepts; functions that are called keep none of their own
-    and count to the region that calls them."""
+    """Mark every kernel of `text` whose symbol `wants` accepts.
+
+    Called functions are not marked; their time counts towards the region of the call.
+    """
     if not auto or text.startswith(MARKED):
         return Marked(text)
     module = parse(text)
@@ -69,8 +71,10 @@ def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel
 
 
 def mark_unmarked_code(text: str) -> str:
-    """PTX whose kernels have marks, with regions around what is in none of them: code that the compiler added where no
-    other rule sees it, such as what hands warps their parts of a specialised kernel."""
+    """Add regions around code of marked kernels that is in no region yet.
+
+    This is code that the compiler added later, such as the dispatch of warps in a warp-specialised kernel.
+    """
     module = parse(text)
     for function in module.entries:
         code = FunctionUnits(function, module.files)
@@ -84,7 +88,7 @@ def mark_unmarked_code(text: str) -> str:
 
 
 def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
-    """Every region that the rules find in one function."""
+    """All regions that the rules find in one function."""
     ranges = list(line_ranges(code, auto.ranges))
     loops = natural_loops(code)
     spinning = list(spins(code, loops)) if auto.wants("waits") else []
@@ -103,7 +107,7 @@ def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
 def _lines(
     code: FunctionUnits, auto: Auto, loops: list[Loop], found: list[FoundRegion], cuts: set[int], taken: set[int]
 ) -> list[FoundRegion]:
-    """Branches, loops and the lines in them; code without a line is work where everything is to be accounted for."""
+    """Regions of branches, loops and lines. Code without a line is only marked if all code must be covered."""
     around = branch_regions(code, [loop for loop in loops if not _spun(code, loop, taken)], found, taken)
     lines = [*around, *worked_lines(code, cuts, taken, around)]
     return _named(lines) if auto.covers_all_code else [line for line in lines if line.location is not None]
@@ -118,7 +122,7 @@ def _spun(code: FunctionUnits, loop: Loop, taken: set[int]) -> bool:
 
 
 def _priority(region: FoundRegion) -> tuple[int, ...]:
-    """What is kept first where there are more regions than may be marked; of lines, those that hold most."""
+    """Sort key of the regions to keep; among lines, the largest first."""
     rank = _PRIORITY.get(region.kind, 2)
     return (rank, -region.size, region.begin) if region.kind == "lines" else (rank, region.begin)
 
@@ -146,7 +150,7 @@ class _Writer:
             if region.ends == region.begins:
                 gaps[region.begin].append(((_OPENS, *region.opening), [*begin, *end]))
                 continue
-            # Ends come first, the innermost of them at the front; then begins, the outermost at the front.
+            # Ends precede begins; the innermost end and the outermost begin come first.
             for gap in region.begins:
                 gaps[gap].append(((_OPENS, *region.opening), begin))
             for gap in region.ends:
@@ -156,7 +160,7 @@ class _Writer:
             closing = [line for key, part in ordered if key[0] < _OPENS for line in part]
             opening = [line for key, part in ordered if key[0] == _OPENS for line in part]
             if gap and gap in self.code.cuts and closing:
-                # The author's own marks stand in this gap: what ends here ends before them. At the top nothing does.
+                # Hand-written marks are in this gap; regions that end here end before them.
                 _insert(self.code.units[gap - 1], closing, 1)
                 closing = []
             if closing or opening:

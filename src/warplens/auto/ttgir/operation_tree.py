@@ -1,7 +1,7 @@
-"""TTGIR text as a tree: operations, the blocks inside them, and the lines they stand on.
+"""TTGIR text as a tree of operations and blocks, with their line numbers.
 
-MLIR prints one operation per line, an operation with regions from its opening brace to its closing one. That is all
-this relies on, so operations that nobody here has heard of do no harm.
+The parser only relies on how MLIR prints operations: one per line, or from an opening brace to its closing brace.
+Unknown operations therefore need no special handling.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Op:
 
 @dataclass(eq=False)
 class OperationBlock:
-    """Operations that run one after the other. `end` is the line behind the last of them."""
+    """A block of operations. `end` is the line after the last one."""
 
     ops: list[Op] = field(default_factory=list)
     end: int = 0
@@ -49,7 +49,7 @@ class OperationBlock:
         return self.ops[:-1] if self.ops and self.ops[-1].is_terminator else self.ops
 
     def line_of(self, index: int) -> int:
-        """The line before which text in front of operation `index` goes."""
+        """The line before which to insert text that precedes operation `index`."""
         return self.ops[index].first if index < len(self.ops) else self.end
 
 

@@ -1,4 +1,4 @@
-"""mark_ttgir(): TTGIR text in, the same text with marks around what the rules found out."""
+"""mark_ttgir(): insert the marks that `Auto` requests into TTGIR."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from warplens.auto.ttgir.operation_tree import Op, OperationBlock, parse
 
 @dataclass(frozen=True)
 class MarkedIR:
-    """A marked module: its text, what was marked, and what was not."""
+    """A marked module: its text, the marked sites, and what was left out."""
 
     text: str
     sites: tuple[RegionSite, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """Sites of each class beyond `Auto.most`."""
+    """The number of sites of each class that exceeded `Auto.most`."""
     matched: frozenset[str] = frozenset()
-    """The names of the line ranges that hold code of this kernel."""
+    """The names of the line ranges that contain code of this kernel."""
     lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The lines of each source file that have code in this kernel."""
 
     @property
     def locations(self) -> dict[str, str]:
-        """Where each region is in the source, in full."""
+        """The full source location of each region."""
         return {site.region: site.location for site in self.sites if site.location}
 
 
 def mark_ttgir(text: str, auto: Auto) -> MarkedIR:
-    """Mark what `auto` asks for. Marks never cross blocks, and always nest: loop, range, line, operation."""
+    """Insert the marks that `auto` requests. Regions never cross blocks, and nest: loop, range, line, operation."""
     return _TtgirMarker(text, auto).mark()
 
 
@@ -45,7 +45,7 @@ class _TtgirMarker:
         self.locations = Locations(text)
         self.top = parse(self.lines)
         self.spans: list[tuple[OperationBlock, Op | None, Span]] = []
-        """Each span with its block and, for an iteration, the loop."""
+        """Each span with its block and, if it is an iteration, its loop."""
         self.matched: set[str] = set()
         self.enclosing: Frame | None = None
 
@@ -66,7 +66,7 @@ class _TtgirMarker:
         )
 
     def _functions(self) -> Iterator[Op]:
-        """Functions, in a module or as they are: marks stand inside, never beside them."""
+        """All functions, inside a module or at top level."""
         for op in self.top:
             if op.name in ("module", "builtin.module"):
                 yield from (inner for block in op.blocks for inner in block.ops)
@@ -100,7 +100,7 @@ class _TtgirMarker:
         self.matched.update(span.site.region for span in chosen)
         spans = list(chosen)
         if self.auto.wants("lines"):
-            # A loop's own line is open around its body: what the body does for it is inside already.
+            # The region of the loop's own line encloses its body, so the body needs no region for that line.
             lines = line_spans(ops, self._frame, self._line, _edges(spans), depth)
             spans += [span for span in lines if span.site.region not in names]
         spans += operation_spans(ops, self.auto.wants, self._same_line, self._operation, _edges(spans), depth)
@@ -142,31 +142,33 @@ class _TtgirMarker:
         return range_spans(ops, lambda op: self._inside(op, wish), site, depth)
 
     def _inside(self, op: Op, wish: LineRange) -> bool:
-        """Whether an operation is in the range: itself, or everything inside it."""
+        """Whether the operation, or everything inside it, is in the range."""
         if is_open(op):
             inner = [leaf for leaf in _leaves(op) if self.locations.frames(leaf.location)]
             return bool(inner) and all(self._inside(leaf, wish) for leaf in inner)
         return any(_holds(wish, frame) for frame in self.locations.frames(op.location))
 
     def _cap(self) -> tuple[list[tuple[OperationBlock, Op | None, Span]], dict[str, int]]:
-        """At most `Auto.most` sites: lines go first, then the classes with the most sites; within the class that no
-        longer fits whole, what stands in the innermost loops, and of lines those that hold least. Line ranges were
-        asked for by name and stay."""
+        """Drop spans so that at most `Auto.most` sites remain.
+
+        Lines are dropped first, then the classes with the most sites. Within a class, the innermost loops are dropped
+        first, and among lines the shortest. Line ranges were requested by name and are kept.
+        """
         count = Counter(span.site.kind for _, _, span in self.spans)
-        room = self.auto.most - count.pop("ranges", 0)
+        limit = self.auto.most - count.pop("ranges", 0)
         dropped: dict[str, int] = {}
         for kind, sites in sorted(count.items(), key=lambda item: (item[0] != "lines", -item[1])):
-            over = sum(count.values()) - sum(dropped.values()) - max(room, 0)
+            over = sum(count.values()) - sum(dropped.values()) - max(limit, 0)
             if over > 0:
                 dropped[kind] = min(over, sites)
-        left = dict(dropped)
-        gone: set[int] = set()
+        to_drop = dict(dropped)
+        indices: set[int] = set()
         for index in sorted(range(len(self.spans)), key=lambda i: (*_worth(*self.spans[i]), -i)):
             kind = self.spans[index][2].site.kind
-            if left.get(kind):
-                left[kind] -= 1
-                gone.add(index)
-        return [span for index, span in enumerate(self.spans) if index not in gone], dropped
+            if to_drop.get(kind):
+                to_drop[kind] -= 1
+                indices.add(index)
+        return [span for index, span in enumerate(self.spans) if index not in indices], dropped
 
     def _code(self) -> dict[str, tuple[int, ...]]:
         found: dict[str, set[int]] = defaultdict(set)
@@ -179,7 +181,7 @@ class _TtgirMarker:
 
 
 def _worth(block: OperationBlock, loop: Op | None, span: Span) -> tuple[int, int, int]:
-    """What goes first where not all fit: what is deep in loops, then of lines those without a loop, then short ones."""
+    """Sort key of spans to drop: the most deeply nested first, among lines those without a loop, then short ones."""
     if span.site.kind != "lines":
         return -span.depth, 0, 0
     ops = block.ops[span.start : span.stop]
@@ -195,7 +197,7 @@ def _holds(wish: LineRange, frame: Frame) -> bool:
 
 
 def _leaves(op: Op) -> Iterator[Op]:
-    """The operations that run, without loops and branches themselves, terminators and the bodies of reductions."""
+    """The operations inside `op`, except loops, branches, terminators and the bodies of reductions."""
     if not is_open(op):
         yield op
         return
@@ -204,9 +206,9 @@ def _leaves(op: Op) -> Iterator[Op]:
             yield from _leaves(inner)
 
 
-def _distinct(name: str, taken: tuple[str, ...]) -> str:
-    """A region inside one of the same name gets a number: the two must be told apart."""
+def _distinct(name: str, used: tuple[str, ...]) -> str:
+    """Add a number to a name if an enclosing region has the same name."""
     number, wanted = 2, name
-    while wanted in taken:
+    while wanted in used:
         number, wanted = number + 1, f"{name} ({number})"
     return wanted

@@ -11,7 +11,7 @@ from warplens.auto.rules import Auto
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
 from warplens.ptx.syntax import WeaveError
-from warplens.ptx.tree import Declaration, Module, parse
+from warplens.ptx.tree import Declaration, PtxModule, parse
 from warplens.weave.calls import with_parameter
 from warplens.weave.fit.registers import limit, limitable
 from warplens.weave.weaver import Woven, weave
@@ -48,7 +48,7 @@ def source_name(text: str, name: str) -> str:
     return re.sub(r'(\.file\s+\d+\s+")[^"]*?(?:default_program|\.cubin\.cu|<unnamed>)(")', rf"\g<1>{name}\g<2>", text)
 
 
-def constants_of(module: Module) -> tuple[str, ...]:
+def constants_of(module: PtxModule) -> tuple[str, ...]:
     """The constants of a module, which its twin gets copies of. Variables that a kernel may write cannot be copied:
     what the program keeps in them would go astray."""
     found = []

@@ -29,7 +29,7 @@ class SpreadChains:
         reads = [slot for chain in loops for _, _, slot in self._reads(chain)]
         self._lanes = spread.Lanes([*reads, *map(_slots, loops)])
         self._kept: dict[int, str] = {}
-        """Registers that hold each lane's word of a chain in a loop."""
+        """The register that holds each lane's record word, for chains in loops, by the order of their first block."""
         for chain in loops:
             plain = all(site.mark.slots == 1 and not site.mark.operand for block in chain for site in block.sites)
             if plain and len(self._kept) < how.keep:
@@ -40,7 +40,7 @@ class SpreadChains:
         return any(block is one for chain in self._chains for one in chain)
 
     def opening(self) -> list[str]:
-        """What the kernel's opening makes for the marks."""
+        """The PTX in the kernel's prologue that prepares the marks."""
         lines = self._lanes.opening() if self._chains else []
         for chain in self._chains:
             if chain[0].order in self._kept:
@@ -49,23 +49,23 @@ class SpreadChains:
         return lines
 
     def weave(self, track: spread.SpreadTrack, constants: Callable[[MarkBlock], list[str]]) -> None:
-        """Record all chains. `constants` is what a block's regions would otherwise build inside."""
+        """Record all chains. `constants` returns the PTX that builds a block's constants."""
         for chain in self._chains:
             self._weave(chain, track, constants)
 
     def _weave(self, chain: MarkChain, track: spread.SpreadTrack, constants: Callable[[MarkBlock], list[str]]) -> None:
-        """Every lane from a mark's slot on reads the clock there; one store behind the last mark writes all records."""
+        """Read the clock at each mark in the lanes from its slot on, and store all records after the last mark."""
         kept, slots = self._kept.get(chain[0].order), _slots(chain)
-        reads, kernel_comments = self._reads(chain), None
+        reads, entered = self._reads(chain), None
         made, beyond = self._lanes.beyond(slots)
         apart = kept is not None and len(reads) > 1 and not self._crowded
         for block, group, slot in reads:
             before: list[str] = []
-            if block is not kernel_comments:
+            if block is not entered:
                 before += constants(block)
                 if self._divergence.needs_reconvergence(group[0].position.node):
-                    before.append(spread.IN_STEP)
-                kernel_comments = block
+                    before.append(spread.RECONVERGE)
+                entered = block
             text = self._group(group, slot, kept)
             if apart and group is reads[0][1]:
                 text = self._lanes.first(reads[1][2])
@@ -77,13 +77,13 @@ class SpreadChains:
         chain[-1].end.before(Raw.of("\n".join([store] if kept else [*made, store])))
 
     def _reads(self, chain: MarkChain) -> list[tuple[MarkBlock, list[MarkSite], int]]:
-        """The marks of a chain that share a clock read, and the first slot of each."""
+        """The groups of marks in a chain that share a clock read, each with its block and first slot."""
         groups = [(block, group) for block in chain for group in block.groups(self._fuse)]
         slots = itertools.accumulate((sum(site.mark.slots for site in group) for _, group in groups), initial=0)
         return [(block, group, slot) for (block, group), slot in zip(groups, slots, strict=False)]
 
     def _group(self, group: list[MarkSite], slot: int, kept: str | None) -> list[str]:
-        """The clock read that the group's marks share, and what else of their records is not known before."""
+        """The clock read that the group's marks share, and the record words and payloads set at the marks."""
         lanes = self._lanes
         text = [] if group[0].mark.kind in PAYLOAD else lanes.read(slot)
         for site in group:
