@@ -40,7 +40,7 @@ def test_no_track_crosses_a_window_or_leaves_the_allocation(
 
 
 def test_a_buffer_past_4_gib_is_refused_with_the_most_that_fits() -> None:
-    with pytest.raises(WarplensError, match=r"use records_per_warp=(\d+) or less") as error:
+    with pytest.raises(WarplensError, match=r"at most records_per_warp=(\d+)") as error:
         plan((100_000, 1, 1), (256, 1, 1), records=10_000)
     most = int(str(error.value).rsplit("=", 1)[1])
     plan((100_000, 1, 1), (256, 1, 1), records=most)

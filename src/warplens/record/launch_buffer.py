@@ -118,7 +118,7 @@ def plan(
     if result.allocation > WINDOW:
         most = (WINDOW - BUFFER_BYTES) // (tracks + 1) // HEADER_BYTES * HEADER_BYTES
         most = (most - HEADER_BYTES) // SLOT_BYTES - spare
-        advice = f"use records_per_warp={most} or less" if most > 0 else "launch a smaller grid"
+        advice = f"use at most records_per_warp={most}" if most > 0 else "launch a smaller grid"
         raise WarplensError(
             f"{tracks} warps with {records} records each need {result.allocation / 2**30:.1f} GiB, "
             f"the limit is 4; {advice}"
