@@ -352,7 +352,7 @@ def test_wrong_launches_say_what_is_allowed() -> None:
         simulate.run(text, "first", 1, 1, [0], memory=memory)
     with pytest.raises(UsageError, match="takes 4 bytes, got 3"):
         simulate.run(text, "first", 1, 1, [0, b"123"], memory=memory)
-    with pytest.raises(UsageError, match="at most 1024"):
+    with pytest.raises(UsageError, match="limit of 1024"):
         simulate.run(text, "first", 1, (64, 32), [0, b"1234"], memory=memory)
     with pytest.raises(UsageError, match="no variable 'buffer'"):
         simulate.run(text, "first", 1, 1, [0, b"1234"], memory=memory, symbols={"buffer": 1})

@@ -1,4 +1,4 @@
-"""The demo's kernel, on a GPU where there is one, in the PTX interpreter where there is none."""
+"""The kernel of the demo, run on a GPU or in the PTX interpreter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Matrix = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SampleRun:
-    """What a run of the sample brought home: its records, and the product it computed of its operands."""
+    """The result of running the sample: its capture, its operands and their product."""
 
     capture: Capture
     operands: tuple[Matrix, Matrix]
@@ -36,13 +36,13 @@ class SampleRun:
 
     @property
     def error(self) -> float:
-        """The largest distance of the product from a double-precision one."""
+        """The largest absolute error of the product, compared with double precision."""
         a, b = (operand.astype(np.float64) for operand in self.operands)
         return float(np.abs(self.product - a @ b).max())
 
 
 def gpu() -> Driver | None:
-    """The GPU's driver, None where there is no GPU."""
+    """The CUDA driver, or None if there is no GPU."""
     try:
         return driver()
     except WarplensError:
@@ -50,7 +50,7 @@ def gpu() -> Driver | None:
 
 
 def on_gpu(device: Driver, n: int = 256) -> SampleRun:
-    """Launch the woven sample; the driver compiles its PTX for the GPU at hand."""
+    """Launch the woven sample on the GPU; the driver compiles its PTX."""
     woven, shape = _woven(), _MatmulShape.of(n)
     function = device.function(device.load(woven.text.encode()), KERNEL) or 0
     operands = _operands(n)

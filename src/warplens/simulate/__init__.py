@@ -1,18 +1,17 @@
-"""A PTX interpreter for machines without a GPU: real kernels, real results, a deterministic clock.
+"""A PTX interpreter for machines without a GPU: exact results and a deterministic clock.
 
-`run(text, "kernel", grid, block, args, memory=memory)` executes an entry of a module. It is the weaver's test bench
-and what the demo runs on.
+`run(text, "kernel", grid, block, args, memory=memory)` executes an entry of a module. The tests of the weaver use it,
+and so does the demo on a machine without a GPU.
 
-What it runs: integer, bit, f16/bf16/f32/f64 and packed arithmetic, conversions, comparisons, `mov` with vectors, loads
+Supported: integer, bit, f16/bf16/f32/f64 and packed arithmetic, conversions, comparisons, `mov` with vectors, loads
 and stores of every width and space (generic too), atomics and reductions, shuffles, votes, `match`, `redux`, `elect`,
 barriers (named ones, `arrive` and `red` too), `cp.async`, `ldmatrix`/`stmatrix`, `mma.sync` m16n8k*, branches,
-`brx.idx`, calls by name (inlined), carry chains, clocks and special registers. What it refuses, with an error that
-names the line: wgmma, TMA, mbarrier, clusters, textures, recursion, calls through pointers, 128-bit registers, and any
-instruction it does not know. Approximate instructions (`ex2.approx`...) give numpy's result, so they are closer to
-exact than the GPU's.
+`brx.idx`, calls by name (inlined), carry chains, clocks and special registers. Not supported, with an error that names
+the line: wgmma, TMA, mbarrier, clusters, textures, recursion, calls through pointers, 128-bit registers, and unknown
+instructions. Approximate instructions (`ex2.approx`...) give numpy's result, which is more accurate than the GPU's.
 
-Threads of all resident blocks execute together in one numpy operation where they stand at the same place, which is
-why it is fast; `clock.py` says what the times mean.
+For speed, threads of all resident blocks that are at the same instruction execute in one numpy operation. See
+`cycle_clock.py` for the meaning of the times.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def run(
 ) -> Result:
     """Place `module` in `memory`, set its variables to `symbols`, and launch `entry` once.
 
-    For several launches of one module, or to read its variables afterwards, keep a `LoadedModule`.
+    To launch a module several times, or to read its variables afterwards, use a `LoadedModule`.
     """
     program = LoadedModule(module, memory)
     symbol_values(program, symbols or {})

@@ -23,7 +23,7 @@ from warplens.simulate.numeric import (
 
 @builds("shl", "shr")
 def _shift(site: DecodeSite) -> Step:
-    """Amounts past the width give zero (or the sign): numpy's shifts already do, once the amount fits its type."""
+    """Amounts beyond the width give zero (or the sign), as in numpy once the amount fits its type."""
     if is_float(site.kind):
         raise site.unknown()
     kind = site.kind if site.opcode == "shr" else bits_of(site.kind)
@@ -52,7 +52,7 @@ def _funnel(site: DecodeSite) -> Step:
 
 
 def _ones(length: Array, dtype: np.dtype[np.generic]) -> Array:
-    """`length` low bits set; numpy's shift gives 0 past the width, so the subtraction gives all ones."""
+    """The `length` low bits set. Beyond the width, numpy's shift gives 0 and the subtraction all ones."""
     return (dtype.type(1) << length.astype(dtype)) - dtype.type(1)
 
 
@@ -154,7 +154,7 @@ def _count(site: DecodeSite) -> Step:
 
 @builds("lop3")
 def _lop3(site: DecodeSite) -> Step:
-    """Any function of three bits: the sum of the table's minterms, or of the complement's when that is shorter."""
+    """Any function of three bits: the union of the table's minterms, or of the complement's if that is shorter."""
     operands = site.need(5)
     paired = any(word in site.has for word in ("or", "and")) and len(operands) == 6
     d, p = (part.strip() for part in operands[0].split("|")) if paired else (operands[0], "")

@@ -1,4 +1,7 @@
-"""How a basic block ends: branches, exits and barriers. Each gives the next block, or -1 once it set the lanes' own."""
+"""The ends of basic blocks: branches, exits and barriers.
+
+Each returns the next block, or -1 if it has set the program counters of the lanes itself.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def fall(scheduler: LaneScheduler, group: Group, index: int) -> int:
 def terminator(
     site: DecodeSite, labels: list[int], predicate: int | None, negated: bool, leave: int | None
 ) -> Terminator:
-    """The end that a branch, return, exit, trap or barrier makes. `leave` is where an inlined call returns to."""
+    """The terminator for a branch, return, exit, trap or barrier. `leave` is the return label of an inlined call."""
     end = _unconditional(site, labels, leave)
     if predicate is None:
         return end
@@ -68,7 +71,7 @@ def _unconditional(site: DecodeSite, labels: list[int], leave: int | None) -> Te
 def _label(site: DecodeSite, name: str) -> int:
     label = site.scope.label(name)
     if label is None:
-        raise site.error(f"there is no label {name} here")
+        raise site.error(f"label {name} is not defined in this scope")
     return label
 
 
@@ -85,14 +88,14 @@ def _indexed(site: DecodeSite, labels: list[int]) -> Terminator:
     operands = site.need(2)
     names = site.scope.table(operands[1])
     if names is None:
-        raise site.error(f"there is no .branchtargets list {operands[1]} here")
+        raise site.error(f".branchtargets list {operands[1]} is not defined in this scope")
     choice = site.read(operands[0], "u32")
     targets = [_label(site, name) for name in names]
 
     def jump(scheduler: LaneScheduler, group: Group, index: int) -> int:
         chosen = choice(scheduler.state.R)[group.mask]
         if int(chosen.max()) >= len(targets):
-            raise site.error(f"index {int(chosen.max())} is past the {len(targets)} targets")
+            raise site.error(f"index {int(chosen.max())} is out of range for {len(targets)} targets")
         scheduler.pc[group.mask] = np.array([labels[target] for target in targets])[chosen]
         return -1
 
@@ -129,7 +132,7 @@ def _barrier(site: DecodeSite) -> Terminator:
 def _reduction(
     site: DecodeSite, result: str, predicate: str
 ) -> Callable[[LaneScheduler, Group], Callable[[Group], None]]:
-    """`bar.red`: every lane brings a predicate, and all of the block get the outcome when the barrier opens."""
+    """`bar.red`: every lane contributes a predicate, and all lanes get the result when the barrier opens."""
     counts = "popc" in site.has
     put = site.put(result, "u32" if counts else "pred")
     brought = site.read(predicate, "pred")

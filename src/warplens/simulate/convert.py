@@ -44,7 +44,7 @@ def _mov(site: DecodeSite) -> Step:
 
 
 def _read_clock(site: DecodeSite, d: str, name: str) -> Step:
-    """The warp's own clock, spread over its lanes."""
+    """The warp's clock, in every lane."""
     high = name.endswith("_hi")
     timer = name.startswith("globaltimer")
     kind = "u64" if name in ("clock64", "globaltimer") else "u32"
@@ -77,7 +77,7 @@ def _repack(site: DecodeSite, d: str, a: str, kind: str) -> Step:
         def field(index: int) -> Reader:
             return lambda R: np.ascontiguousarray(np.ascontiguousarray(source(R)).view(dtype)[index::count])
 
-        # A destination may also be the source, so all parts are cut before any is written.
+        # A destination may also be a source, so all parts are extracted before any is written.
         writes = [(site.put(text, part), field(index)) for index, text in enumerate(parts)]
 
         def split(S: State, g: Group) -> None:
@@ -133,7 +133,7 @@ def _to_integer(site: DecodeSite, value: Reader, source: str, to: str, mode: str
 
     def convert(R: list[Array]) -> Array:
         number = whole(value(R).astype(np.float64))
-        # The largest 64-bit integers are not floats: clamp on the float side, then place the exact end.
+        # The largest 64-bit integers are not exact as floats: clamp the float, then insert the exact limit.
         inside = np.clip(number, float(low), float(high))
         result = np.where(np.isnan(inside) | (number >= float(high)), 0, inside).astype(dtype)
         return np.where(number >= float(high), dtype.type(high), result)
@@ -195,7 +195,7 @@ def _pack_pair(site: DecodeSite, to: str) -> Step:
 
 @builds("cvta")
 def _cvta(site: DecodeSite) -> Step:
-    """Shared and local memory are windows of the generic addresses; global, const and param are there already."""
+    """Shared and local memory are windows in the generic address space; other spaces need no conversion."""
     d, a = site.need(2)[:2]
     kind = site.kind
     window = SHARED_WINDOW if any(word.startswith("shared") for word in site.has) else 0

@@ -1,7 +1,7 @@
-"""One instruction while it is being decoded: its operands as readers and writers of register slots.
+"""Decode one instruction: turn its operands into readers and writers of register slots.
 
-Decoding happens once per program. Immediates, symbol addresses and special registers become register slots of their
-own that are filled when a batch starts, so that executing an instruction only ever reads slots.
+Decoding happens once per entry. Immediates, symbol addresses and special registers get their own register slots, which
+are filled when a batch starts, so that executing an instruction only reads slots.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLOAT_IMMEDIATE = re.compile(r"0([fd])([0-9a-fA-F]+)\Z", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class VariableLocation:
-    """Where a variable lives: an offset in `shared` or `local`, an address in `global`."""
+    """The location of a variable: an offset in `shared` or `local`, or an address in `global`."""
 
     space: str
     at: int
@@ -34,7 +34,7 @@ class VariableLocation:
 
 @dataclass
 class Registers:
-    """Every register slot of a program: its width in bytes (0: predicate) and what it starts with."""
+    """All register slots of an entry: their widths in bytes (0: predicate) and initial values."""
 
     widths: list[int] = field(default_factory=list)
     constants: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Registers:
 
 
 class NameScope:
-    """The names that a brace opens; registers of a family (`%r<9>`) get a slot when first used."""
+    """The names declared in one pair of braces; registers of a family (`%r<9>`) get a slot on first use."""
 
     def __init__(self, registers: Registers, parent: NameScope | None = None) -> None:
         self.registers, self.parent = registers, parent
@@ -121,7 +121,7 @@ class NameScope:
 
 
 class DecodeSite:
-    """The decoder's view of one instruction. `latency`, when set, gives the cycles until its results arrive."""
+    """One instruction being decoded. `latency`, if set, returns the cycles until its results arrive."""
 
     def __init__(self, instruction: Instruction, scope: NameScope, function: str) -> None:
         self.instruction, self.scope, self.function = instruction, scope, function
@@ -138,10 +138,10 @@ class DecodeSite:
     def kind(self) -> str:
         """The type the instruction works on: its last type modifier."""
         if not self.kinds:
-            raise self.unknown("has no type that the interpreter knows")
+            raise self.unknown("has no type that the interpreter supports")
         return self.kinds[-1]
 
-    def unknown(self, problem: str = "is not an instruction that the interpreter knows") -> WeaveError:
+    def unknown(self, problem: str = "is not supported by the interpreter") -> WeaveError:
         return self.error(f"{self.instruction.full_opcode} {problem}")
 
     def error(self, problem: str) -> WeaveError:
@@ -159,7 +159,7 @@ class DecodeSite:
         return found
 
     def read(self, text: str, kind: str) -> Reader:
-        """How to get operand `text` as an array of `kind`'s numpy type (packed and bf16: bits)."""
+        """A function that reads operand `text` as an array of `kind`'s numpy type (bits for packed types and bf16)."""
         width = 0 if kind == "pred" else TYPE_BYTES[kind]
         if kind == "pred" and text.startswith("!"):
             inner = self.read(text[1:].strip(), kind)
@@ -224,7 +224,7 @@ class DecodeSite:
         return value_int
 
     def assign(self, text: str, kind: str, value: Reader) -> Step:
-        """A step that puts `value` (any array with `kind`'s bits) into register `text`."""
+        """A step that writes `value` (any array with `kind`'s bits) to register `text`."""
         if text == "_":
             return lambda S, g: None
         slot = self.slot(text)
@@ -239,7 +239,7 @@ class DecodeSite:
         return step
 
     def put(self, text: str, kind: str) -> Callable[[State, Group, Array], None]:
-        """Like `assign` for values computed for the group's lanes only (all lanes when the group is full)."""
+        """Like `assign`, for values computed only for the group's lanes (all lanes if the group is full)."""
         if text == "_":
             return lambda S, g, values: None
         slot = self.slot(text)
@@ -249,15 +249,15 @@ class DecodeSite:
         def store(S: State, g: Group, values: Array) -> None:
             values = convert(values)
             if not g.full:
-                whole = S.R[slot].copy()
-                whole[g.index] = values
-                values = whole
+                merged = S.R[slot].copy()
+                merged[g.index] = values
+                values = merged
             S.R[slot] = values
 
         return store
 
     def _fit(self, slot: int, kind: str, text: str) -> Callable[[Array], Array]:
-        """From an array with `kind`'s bits to the unsigned array the register holds; sign-extends signed kinds."""
+        """A function that converts an array of `kind` to the register's unsigned type; sign-extends signed kinds."""
         have = self.registers.widths[slot]
         if kind == "pred":
             if have:
@@ -276,18 +276,18 @@ class DecodeSite:
         return lambda values: values.view(narrow).astype(bits)
 
     def vector(self, text: str) -> tuple[str, ...]:
-        """The parts of `{a, b}`, or `text` alone."""
+        """The parts of `{a, b}`, or just `text`."""
         return split_operands(text[1:-1]) if text.startswith("{") else (text,)
 
     def address(self, text: str) -> tuple[Reader, str | None]:
-        """`[base+offset]` as int64 addresses, and the space of the variable it names, if it names one."""
+        """A reader of `[base+offset]` as int64 addresses, and the space of the variable it names, if any."""
         match = _ADDRESS.match(text)
         if match is None:
-            raise self.error(f"{text} is not an address the interpreter knows")
+            raise self.error(f"{text} is not an address that the interpreter supports")
         try:
             offset = int((match[2] or "0").replace(" ", ""), 0)
         except ValueError:
-            raise self.error(f"{text} is not an address the interpreter knows") from None
+            raise self.error(f"{text} is not an address that the interpreter supports") from None
         base = match[1]
         slot = self.scope.slot(base)
         if slot is None:
@@ -310,7 +310,7 @@ BUILDERS: dict[str, Builder] = {}
 
 
 def builds(*opcodes: str) -> Callable[[Builder], Builder]:
-    """Registers a function as the decoder of these opcodes."""
+    """Register a function as the decoder of these opcodes."""
 
     def register(builder: Builder) -> Builder:
         for opcode in opcodes:

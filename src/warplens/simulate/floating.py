@@ -91,7 +91,7 @@ def float_binary(site: DecodeSite) -> Step:
     if mode == "rn":
         return _finish(site, lambda R: function(a(R), b(R)))
     if PACKED.get(kind, kind) != "f32":
-        raise site.unknown(f"rounds with .{mode}, which the interpreter only does for f32")
+        raise site.unknown(f"rounds with .{mode}, which the interpreter only supports for f32")
     single = FLOAT["f32"]
     if site.opcode in ("add", "sub"):
         sign = 1.0 if site.opcode == "add" else -1.0
@@ -109,7 +109,7 @@ def float_fma(site: DecodeSite) -> Step:
     if PACKED.get(kind, kind) == "f32":
         return _finish(site, lambda R: fma32(a(R), b(R), c(R), mode))
     if mode != "rn":
-        raise site.unknown(f"rounds with .{mode}, which the interpreter only does for f32")
+        raise site.unknown(f"rounds with .{mode}, which the interpreter only supports for f32")
     if kind == "f64":
         return _finish(site, lambda R: fma64(a(R), b(R), c(R)))
     if PACKED.get(kind, kind) == "bf16":
@@ -141,7 +141,7 @@ def float_unary(site: DecodeSite) -> Step:
     (a,) = _inputs(site, 1)
     if mode != "rn" and site.opcode not in ("abs", "neg"):
         if kind != "f32":
-            raise site.unknown(f"rounds with .{mode}, which the interpreter only does for f32")
+            raise site.unknown(f"rounds with .{mode}, which the interpreter only supports for f32")
         return _finish(site, lambda R: round_to(function(a(R).astype(np.float64)), FLOAT["f32"], mode))
     return _finish(site, lambda R: function(a(R)))
 

@@ -25,7 +25,7 @@ _CARRY = "carry flag"
 
 
 def bits_of(kind: str) -> str:
-    """The unsigned type of the same width: wrap-around arithmetic does not care about the sign."""
+    """The unsigned type of the same width, because wrap-around arithmetic does not depend on the sign."""
     return f"u{8 * TYPE_BYTES[kind]}"
 
 
@@ -53,7 +53,7 @@ def _addc(site: DecodeSite) -> Step:
 
 
 def _with_carry(site: DecodeSite, use: bool) -> Step:
-    """`add.cc`, `addc`, `sub.cc`, `subc`: the flag is one predicate per lane; a borrow is stored as itself."""
+    """`add.cc`, `addc`, `sub.cc`, `subc`: the flag is one predicate per lane; a borrow sets it."""
     kind = bits_of(site.kind)
     d, a_text, b_text = site.need(3)[:3]
     a, b = site.read(a_text, kind), site.read(b_text, kind)
@@ -119,7 +119,7 @@ def _mul(site: DecodeSite) -> Step:
 
 
 def _product(site: DecodeSite) -> tuple[Reader, str]:
-    """The product that `.lo`, `.hi`, `.wide` or `24` asks for, and its type."""
+    """The product selected by `.lo`, `.hi`, `.wide` or `24`, and its type."""
     kind = site.kind
     width = TYPE_BYTES[kind]
     signed = kind.startswith("s")
@@ -203,7 +203,7 @@ def _div(site: DecodeSite) -> Step:
 
     def compute(R: list[Array]) -> Array:
         x, y = a(R), b(R)
-        # Magnitudes as unsigned: PTX truncates towards zero, numpy floors; and the most negative value survives.
+        # Divide unsigned magnitudes: PTX truncates towards zero, numpy floors, and the minimum has no positive value.
         xs, ys = x.view(bits), y.view(bits)
         if signed:
             xs, ys = np.where(x < 0, 0 - xs, xs).astype(bits), np.where(y < 0, 0 - ys, ys).astype(bits)

@@ -1,4 +1,4 @@
-"""A module placed in memory, and its launches: parameters, block scheduling, results."""
+"""A module loaded into simulated memory, and its launches: parameters, block scheduling, results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BATCH_LANES = 1 << 15
 
 @dataclass
 class VariableLayout:
-    """Where variables live. `shared` and `inner` are keyed by declaration, because names repeat between scopes."""
+    """The locations of variables. `shared` and `inner` are keyed by declaration, because scopes repeat names."""
 
     places: dict[str, VariableLocation] = field(default_factory=dict)
     shared: dict[tuple[int, str], VariableLocation] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class VariableLayout:
 
 @dataclass(frozen=True)
 class Result:
-    """What a launch took. `blocks` has one row per block: SM, first and last cycle after the launch began."""
+    """The outcome of a launch. `blocks` has one row per block: its SM, and its first and last cycle in the launch."""
 
     instructions: int
     cycles: int
@@ -54,7 +54,7 @@ BLOCK_ROW = np.dtype([("sm", "<i4"), ("start", "<i8"), ("end", "<i8")])
 
 
 class LoadedModule:
-    """A module whose variables have been placed in `memory`; `symbols` are their addresses."""
+    """A module whose variables are allocated in `memory`; `symbols` are their addresses."""
 
     def __init__(self, module: tree.PtxModule | str, memory: GlobalMemory) -> None:
         self.module = tree.parse(module) if isinstance(module, str) else module
@@ -87,7 +87,7 @@ class LoadedModule:
         self._pass(function, params, args)
         threads = int(np.prod(block3))
         if threads > 1024:
-            raise UsageError(f"block={block3}: {threads} threads, at most 1024 fit in a block")
+            raise UsageError(f"block={block3}: {threads} threads exceed the limit of 1024 per block")
         size = code.layout.static_shared + shared
         total = int(np.prod(grid3))
         slots = min(clock.sms * clock.blocks_per_sm, max(1, _BATCH_LANES // max(threads, 32)))
@@ -96,7 +96,7 @@ class LoadedModule:
         steps = 0
         for first in range(0, total, slots):
             blocks = np.arange(first, min(first + slots, total))
-            # Slot s is on SM s % sms, so blocks spread over the SMs before they share one.
+            # Slot s is on SM s % sms, so blocks are distributed over all SMs before they share one.
             chosen = np.argsort(free, kind="stable")[: len(blocks)]
             state = State(self.memory, clock, blocks, chosen % clock.sms, threads, size)
             state.cycles[:] = np.repeat(free[chosen], state.warps_per_block)
@@ -189,7 +189,7 @@ class LoadedModule:
             raise WeaveError(node.line, node.raw, f"the initialiser {text} is not a number or a variable") from None
 
     def _layout(self, entry: tree.Function) -> VariableLayout:
-        """Static shared memory of what the entry can reach, then the dynamic one behind it."""
+        """Place the static shared memory of the entry and its callees, followed by the dynamic shared memory."""
         layout = VariableLayout(inner=self._inner)
         layout.places.update({name: VariableLocation("global", address) for name, address in self.symbols.items()})
         inlined = [function for function in self._functions.values() if not function.is_entry]
@@ -230,7 +230,7 @@ def _three(name: str, shape: Shape) -> tuple[int, int, int]:
     values = [int(shape)] if isinstance(shape, int | np.integer) else [int(value) for value in shape]
     values += [1] * (3 - len(values))
     if len(values) != 3 or min(values) < 1:
-        raise UsageError(f"{name}={shape}: one to three numbers of at least 1")
+        raise UsageError(f"{name}={shape}: give one to three numbers of at least 1")
     return values[0], values[1], values[2]
 
 

@@ -1,4 +1,4 @@
-"""What registers hold when a batch starts: constants, special registers, zeros."""
+"""The initial values of registers when a batch starts: constants, special registers, zeros."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ SPECIAL_REGISTERS = frozenset(
     | {"dynamic_smem_size", "total_smem_size", "aggr_smem_size"}
     | {"is_explicit_cluster", "cluster_ctarank", "cluster_nctarank"}
 )
-"""What `mov` may read, besides the clocks."""
+"""The special registers that `mov` may read, besides the clocks."""
 
 
 def fill_registers(
     state: State, registers: Registers, grid: Three, block: Three, dynamic: int, clock: CycleClock
 ) -> None:
-    """Fill every slot of `state.R`; slots share arrays because nothing changes one in place."""
+    """Fill every slot of `state.R`; slots may share arrays, because no instruction changes an array in place."""
     zeros = {width: np.zeros(state.lanes, UNSIGNED[width] if width else bool) for width in (0, 1, 2, 4, 8)}
     wide = [slot for slot, width in enumerate(registers.widths) if width not in zeros]
     if wide:
-        raise WeaveError(0, ".b128", "128-bit registers are not something the interpreter knows")
+        raise WeaveError(0, ".b128", "the interpreter does not support 128-bit registers")
     state.R = [zeros[width] for width in registers.widths]
     for (bits, width), slot in registers.constants.items():
         state.R[slot] = np.full(state.lanes, bits, UNSIGNED[width] if width else bool)

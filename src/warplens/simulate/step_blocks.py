@@ -1,8 +1,8 @@
-"""From a parsed function to basic blocks of steps: names resolved, calls inlined, stalls placed.
+"""Decode a parsed function into basic blocks of steps: resolve names, inline calls, insert stalls.
 
-Calls are copied into their call site with registers of their own, so a lane needs one program counter and no stack;
-recursion and calls through pointers are refused. Blocks are numbered in text order, which is what the scheduler's
-"lowest first" relies on to bring lanes together again.
+Calls are inlined with their own registers, so a lane needs one program counter and no stack; recursion and calls
+through pointers are not supported. Blocks are numbered in text order, so that executing the lowest block first makes
+lanes reconverge.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warplens.simulate.loaded_module import VariableLayout
 
 FAMILIES = (bits, convert, floating, integer, memory_access, warp)
-"""The modules that register instructions; naming them keeps their import."""
+"""The modules that register instruction decoders; listing them here keeps their imports."""
 
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "bar", "barrier"})
 _NEEDS_CLOCK = frozenset({"cp", "nanosleep"})
@@ -34,8 +34,11 @@ _STUBS = frozenset({"vprintf"})
 
 @dataclass
 class StepBlock:
-    """Instructions without a branch among them. `members` names the lanes its first instruction waits for; `polls`
-    says that it looks at memory others write, so that a loop over it may be waiting for them."""
+    """A basic block of executable steps.
+
+    `members` reads the mask of lanes that the first instruction waits for. `polls` means that the block reads memory
+    that other threads write, so that a loop over it may be waiting for them.
+    """
 
     steps: list[Step] = field(default_factory=list)
     end: Terminator = fall
@@ -47,7 +50,7 @@ class StepBlock:
 
 
 class DecodedEntry:
-    """One entry, ready to run."""
+    """One entry, decoded and ready to execute."""
 
     def __init__(self, entry: tree.Function, functions: dict[str, tree.Function], layout: VariableLayout) -> None:
         self.name = entry.name
@@ -88,12 +91,19 @@ class DecodedEntry:
             elif isinstance(node, tree.Scope):
                 self._body(node.body, NameScope(self.registers, scope), function, leave)
             elif isinstance(node, tree.Raw):
-                raise WeaveError(node.line, node.raw, "the interpreter runs parsed PTX; parse the rewritten text first")
+                raise WeaveError(
+                    node.line, node.raw, "the interpreter cannot execute raw text; parse the rewritten module first"
+                )
 
     def _declare(self, node: tree.Declaration, scope: NameScope, function: str) -> None:
         if node.space == "reg":
             if node.vector > 1 or node.type == "b128":
-                raise WeaveError(node.line, node.raw, "the interpreter does not know wide registers", function=function)
+                raise WeaveError(
+                    node.line,
+                    node.raw,
+                    "the interpreter does not support vector and 128-bit registers",
+                    function=function,
+                )
             scope.declare(node)
             return
         for variable in node.variables:
@@ -127,11 +137,11 @@ class DecodedEntry:
             return
         try:
             self._add(site, leave)
-        except (KeyError, IndexError, ValueError, ArithmeticError) as error:  # a combination nobody wrote for
-            raise site.unknown("has a form that the interpreter does not know") from error
+        except (KeyError, IndexError, ValueError, ArithmeticError) as error:  # an unexpected combination of modifiers
+            raise site.unknown("has a form that the interpreter does not support") from error
 
     def _add(self, site: DecodeSite, leave: int | None) -> None:
-        """Decode one instruction to the end of the current block."""
+        """Decode one instruction and append it to the current block."""
         node = site.instruction
         joins = self._joins(site)
         if joins and self.blocks[-1].length:
@@ -179,7 +189,7 @@ class DecodedEntry:
         return BUILDERS[site.opcode](site)
 
     def _timed(self, step: Step, site: DecodeSite) -> Step:
-        """Book when the results arrive; whoever touches them first waits."""
+        """Note when the results arrive, so that the first use of one stalls."""
         latency = site.latency
         assert latency is not None
         ready, before = self.registers.ready, self._pending
@@ -217,11 +227,13 @@ class DecodedEntry:
         if name in _STUBS:
             return
         if callee is None or callee.body is None:
-            raise site.error(f"{name or 'this call'} has no body in this module; the interpreter only calls by name")
+            raise site.error(
+                f"{name or 'this call'} has no body in this module; the interpreter only supports direct calls"
+            )
         if name in self._stack:
             raise site.error(f"{name} calls itself, which the interpreter does not support")
         if site.instruction.predicate is not None:
-            raise site.error("a predicated call is not something the interpreter knows")
+            raise site.error("the interpreter does not support predicated calls")
         inner = NameScope(self.registers, self._root(site.scope))
         for formals, actuals in ((callee.returns, returned), (callee.params, passed)):
             if len(formals) != len(actuals):
@@ -229,7 +241,7 @@ class DecodedEntry:
             for formal, actual in zip(formals, actuals, strict=True):
                 place = site.scope.place(actual)
                 if formal.space != "param" or place is None:
-                    raise site.error(f"{actual} is not a .param variable; the interpreter only passes those")
+                    raise site.error(f"{actual} is not a .param variable; the interpreter supports no other arguments")
                 inner.places[formal.name] = place
         self.blocks[-1].length += 1
         self._pending += issue_cycles("call", ())

@@ -1,4 +1,4 @@
-"""Instructions between the lanes of a warp, and the tensor-core fragments that are spread over them."""
+"""Instructions between the lanes of a warp, and tensor-core instructions whose fragments are spread over them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from warplens.simulate.numeric import (
 )
 
 SYNCHRONISING = frozenset({"shfl", "vote", "match", "redux", "elect", "ldmatrix", "stmatrix", "mma", "bar.warp"})
-"""Opcodes that wait until every lane they name has arrived."""
+"""Opcodes that wait until all participating lanes have arrived."""
 
 
 def member_operand(site: DecodeSite) -> str | None:
-    """The operand that names the lanes taking part; None where all lanes must."""
+    """The operand with the mask of participating lanes; None if all lanes must participate."""
     if site.opcode in ("ldmatrix", "stmatrix", "mma") or "sync" not in site.has:
         return None
     return site.operands[-1]
 
 
 def lane_bits(mask: Array) -> Array:
-    """One uint32 per warp with the bits of the lanes in `mask`."""
+    """One uint32 per warp with a bit for each lane in `mask`."""
     packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
     return packed.view(np.uint32)[:, 0]
 
@@ -91,7 +91,7 @@ def _vote(site: DecodeSite) -> Step:
     put = site.put(site.operands[0], "b32" if mode == "ballot" else "pred")
 
     def step(S: State, g: Group) -> None:
-        # Lanes of one warp may name different members: each sees only its own.
+        # Lanes of one warp may have different member masks; each sees only its own members.
         own = S.per_lane(lane_bits(g.mask)) & (members(S.R) if members is not None else np.uint32(0xFFFFFFFF))
         yes = S.per_lane(lane_bits(p(S.R) & g.mask)) & own
         if mode == "ballot":
@@ -108,7 +108,7 @@ def _vote(site: DecodeSite) -> Step:
 
 
 def _named(S: State, g: Group, members: Array) -> Array:
-    """For every lane, which lanes of its warp take part with it: (warps, 32, 32) bools."""
+    """For every lane, which lanes of its warp participate with it: (warps, 32, 32) bools."""
     lanes = (members.reshape(-1, WARP, 1) >> np.arange(WARP, dtype=np.uint32)) & np.uint32(1) != 0
     return lanes & g.mask.reshape(-1, 1, WARP)
 
@@ -202,7 +202,7 @@ def _elect(site: DecodeSite) -> Step:
 
 @builds("ldmatrix", "stmatrix")
 def _ldmatrix(site: DecodeSite) -> Step:
-    """8x8 matrices of 16-bit values: lane 8j+i gives the address of row i of matrix j."""
+    """8x8 matrices of 16-bit values: lane 8j+i holds the address of row i of matrix j."""
     loads = site.opcode == "ldmatrix"
     operands = site.need(2)
     registers = site.vector(operands[0] if loads else operands[1])
@@ -218,7 +218,7 @@ def _ldmatrix(site: DecodeSite) -> Step:
         site.latency = lambda S, g: SHARED_LATENCY + 2 * count
 
     def step(S: State, g: Group) -> None:
-        # Only the lanes that name a row have a meaningful address.
+        # Only the lanes that hold the address of a row have a valid one.
         naming = g.mask & (S.lane % WARP < 8 * count)
         group = Group(naming, int(np.count_nonzero(naming)), False)
         words, index = locate(S, group, site, reader(S.R)[group.index], 4, space, 16)
@@ -247,7 +247,7 @@ def _ldmatrix(site: DecodeSite) -> Step:
 
 @builds("mma")
 def _mma(site: DecodeSite) -> Step:
-    """`mma.sync.m16n8k*`: every register of A and B is an 8-row tile of 16 bytes per row, spread over the warp."""
+    """`mma.sync.m16n8k*`: every register of A and B is a tile of 8 rows of 16 bytes, spread over the warp."""
     shape = next((word for word in site.modifiers if word.startswith("m16n8k")), None)
     if shape is None or len(site.kinds) < 4:
         raise site.unknown()
@@ -257,7 +257,7 @@ def _mma(site: DecodeSite) -> Step:
     names = [site.vector(text) for text in site.need(4)[:4]]
     columns = int(shape[6:]) * TYPE_BYTES[a_kind] // 16
     if len(names[1]) != 2 * columns or len(names[2]) != columns:
-        raise site.unknown("has a number of registers that the interpreter does not know")
+        raise site.unknown("has a number of registers that the interpreter does not support")
     a = [site.read(text, "b32") for text in names[1]]
     b = [site.read(text, "b32") for text in names[2]]
     c = [site.read(text, "b32") for text in names[3]]
