@@ -7,7 +7,7 @@ import pytest
 
 from warplens import simulate
 from warplens.errors import UsageError
-from warplens.ptx.tree import WeaveError
+from warplens.ptx.tree import PtxError
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 START = """
@@ -109,7 +109,7 @@ def test_blocks_can_wait_for_each_other() -> None:
 
 
 def test_a_kernel_that_never_ends_is_stopped() -> None:
-    with pytest.raises(WeaveError, match="did not finish within 5000 instructions"):
+    with pytest.raises(PtxError, match="did not finish within 5000 instructions"):
         launch("LOOP: bra LOOP;", max_steps=5000)
 
 
@@ -173,7 +173,7 @@ def test_barrier_reduction() -> None:
 
 
 def test_deadlock_says_who_waits_where() -> None:
-    with pytest.raises(WeaveError, match=r"deadlock: 32 threads wait at barrier 2, the first is block 0, thread 32"):
+    with pytest.raises(PtxError, match=r"deadlock: 32 threads wait at barrier 2, the first is block 0, thread 32"):
         launch("setp.lt.u32 %p1, %r0, 32; @%p1 ret; bar.sync 2, 64; ret;", block=64)
 
 
@@ -181,7 +181,7 @@ def test_deadlock_says_who_waits_where() -> None:
 
 
 def test_out_of_bounds_names_the_instruction_and_the_thread() -> None:
-    with pytest.raises(WeaveError) as caught:
+    with pytest.raises(PtxError) as caught:
         launch("add.u64 %rd3, %rd2, 4;\n st.global.u32 [%rd3], %r0; ret;", grid=2, block=64)
     message = str(caught.value)
     assert "st.global.u32 [%rd3], %r0;" in message
@@ -204,7 +204,7 @@ def test_out_of_bounds_names_the_instruction_and_the_thread() -> None:
     ],
 )
 def test_faults(body: str, problem: str) -> None:
-    with pytest.raises(WeaveError, match=problem):
+    with pytest.raises(PtxError, match=problem):
         launch(body)
 
 

@@ -16,7 +16,7 @@ from warplens.auto.rules import Auto
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx.operands import written_by
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Label, parse
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
@@ -585,7 +585,7 @@ def test_a_thread_that_ends_inside_a_function_still_closes_its_track(full: str, 
 
 def test_taking_a_marked_functions_address_is_refused_by_line() -> None:
     text = FUNCTIONS.replace("	mov.u32 %r4, 0;", "	mov.u64 %rd2, leaf;")
-    with pytest.raises(WeaveError, match=r"line 41 in caller.*address of leaf"):
+    with pytest.raises(PtxError, match=r"line 41 in caller.*address of leaf"):
         weave(text, buffer=SymbolBuffer())
 
 
@@ -673,7 +673,7 @@ def test_ids_are_dense_from_one_and_locations_follow_loc() -> None:
     ],
 )
 def test_a_bad_mark_is_named_by_its_line(mark: str, problem: str) -> None:
-    with pytest.raises(WeaveError, match=rf"line 15: .*{problem}"):
+    with pytest.raises(PtxError, match=rf"line 15: .*{problem}"):
         weave(KERNEL.replace("B all", mark))
 
 

@@ -7,7 +7,7 @@ import re
 from warplens.errors import WarplensError
 
 
-class WeaveError(WarplensError):
+class PtxError(WarplensError):
     """PTX that cannot be parsed, rewritten or simulated, with the line (0: the whole text) and its source."""
 
     def __init__(self, line: int, text: str, problem: str, remedy: str = "", function: str = "") -> None:

@@ -21,7 +21,7 @@ from warplens.ptx.syntax import (
     MODULE,
     PERFORMANCE,
     SCALAR_BYTES,
-    WeaveError,
+    PtxError,
     split_operands,
     strip_comments,
     unescape,
@@ -29,7 +29,7 @@ from warplens.ptx.syntax import (
 
 __all__ = [
     "Comment", "Declaration", "Directive", "Function", "Instruction", "Label", "PtxModule", "Node", "Param", "Raw",
-    "Scope", "Variable", "WeaveError", "parse",
+    "Scope", "Variable", "PtxError", "parse",
 ]  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def walk(body: list[Node]) -> Iterator[Node]:
 
 
 def parse(text: str) -> PtxModule:
-    """Parse a module; raises a `WeaveError` that names the first line it cannot parse."""
+    """Parse a module; raises a `PtxError` that names the first line it cannot parse."""
     return _Parser(text).module()
 
 
@@ -272,7 +272,7 @@ class _Parser:
             if not rest.strip().strip("\0"):  # the CuTe DSL ends its text with a NUL
                 return None
             line = self.line + rest[: len(rest) - len(rest.lstrip())].count("\n")
-            raise WeaveError(line, rest.lstrip().partition("\n")[0], "warplens cannot parse this PTX")
+            raise PtxError(line, rest.lstrip().partition("\n")[0], "warplens cannot parse this PTX")
         lead: str = match["lead"]
         line = self.line + lead.count("\n")
         self.line = line + match[0].count("\n", len(lead))
@@ -306,7 +306,7 @@ class _Parser:
         while True:
             found = self._next(BODY)
             if found is None:
-                raise WeaveError(start, header.strip().partition("\n")[0], "the function's closing brace is missing")
+                raise PtxError(start, header.strip().partition("\n")[0], "the function's closing brace is missing")
             lead, line, match = found
             kind = match.lastgroup
             raw = match[0][len(lead) :]
@@ -370,9 +370,9 @@ def declaration(lead: str, raw: str, line: int) -> Declaration:
         if match["end"] == ";":
             break
     else:
-        raise WeaveError(line, raw, "warplens cannot parse this declaration")
+        raise PtxError(line, raw, "warplens cannot parse this declaration")
     if not result.type:
-        raise WeaveError(line, raw, "this declaration has no known type")
+        raise PtxError(line, raw, "this declaration has no known type")
     result.variables = tuple(variables)
     return result
 
@@ -381,7 +381,7 @@ def _header(lead: str, raw: str, line: int, header: str) -> Function:
     text = strip_comments(header)
     match = HEADER_NAME.match(text)
     if match is None:
-        raise WeaveError(line, header.strip().partition("\n")[0], "warplens cannot parse this function header")
+        raise PtxError(line, header.strip().partition("\n")[0], "warplens cannot parse this function header")
     performance = {
         name: tuple(int(number) for number in re.findall(r"\d+", numbers))
         for name, numbers in PERFORMANCE.findall(text[match.end() :])
@@ -407,7 +407,7 @@ def _params(text: str, line: int) -> tuple[Param, ...]:
         kind = next((word for word in words if word in SCALAR_BYTES or word == "pred"), None)
         name = re.search(r"([\w$%]+)\s*((?:\[\s*\w*\s*\]\s*)*)$", part)
         if kind is None or name is None:
-            raise WeaveError(line, part, "warplens cannot parse this parameter")
+            raise PtxError(line, part, "warplens cannot parse this parameter")
         size = SCALAR_BYTES.get(kind, 1)
         dims = [int(dim or "0", 0) for dim in re.findall(r"\[\s*(\w*)\s*\]", name[2])]
         for dim in dims:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from warplens.ptx.syntax import WeaveError, split_operands
+from warplens.ptx.syntax import PtxError, split_operands
 from warplens.ptx.tree import Declaration, Instruction
 from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.numeric import SIGNED, TYPE_BYTES, UNSIGNED, Array, dtype_of, float_in
@@ -141,11 +141,11 @@ class DecodeSite:
             raise self.unknown("has no type that the interpreter supports")
         return self.kinds[-1]
 
-    def unknown(self, problem: str = "is not supported by the interpreter") -> WeaveError:
+    def unknown(self, problem: str = "is not supported by the interpreter") -> PtxError:
         return self.error(f"{self.instruction.full_opcode} {problem}")
 
-    def error(self, problem: str) -> WeaveError:
-        return WeaveError(self.instruction.line, self.instruction.raw, problem, function=self.function)
+    def error(self, problem: str) -> PtxError:
+        return PtxError(self.instruction.line, self.instruction.raw, problem, function=self.function)
 
     def need(self, count: int) -> tuple[str, ...]:
         if len(self.operands) < count:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.simulate.batch_state import WARP, Group, State
 from warplens.simulate.numeric import Array
 from warplens.simulate.warp import lane_bits
@@ -71,7 +71,7 @@ class LaneScheduler:
         if block.cycles:
             self.state.advance(group, block.cycles)
         if self.instructions > self.budget:
-            raise WeaveError(
+            raise PtxError(
                 0, self.code.name, f"the kernel did not finish within {self.budget} instructions",
                 "raise max_steps, or look for a loop that never ends",
             )  # fmt: skip
@@ -122,7 +122,7 @@ class LaneScheduler:
             return
         stuck = np.flatnonzero((self.pc >= AT_BARRIER) & (self.pc < AT_JOIN))
         first = int(stuck[0])
-        raise WeaveError(
+        raise PtxError(
             0, self.code.name,
             f"deadlock: {len(stuck)} threads wait at barrier {int(self.barrier[first])}, the first is "
             f"{self.state.name(first)}",

@@ -13,7 +13,7 @@ import numpy as np
 from warplens.errors import UsageError, did_you_mean
 from warplens.ptx import tree
 from warplens.ptx.labels import end_with_return
-from warplens.ptx.syntax import SCALAR_BYTES, WeaveError, split_operands
+from warplens.ptx.syntax import SCALAR_BYTES, PtxError, split_operands
 from warplens.simulate.batch_state import State
 from warplens.simulate.cycle_clock import CycleClock
 from warplens.simulate.decode_site import VariableLocation
@@ -186,7 +186,7 @@ class LoadedModule:
         try:
             return float(text)
         except ValueError:
-            raise WeaveError(node.line, node.raw, f"the initialiser {text} is not a number or a variable") from None
+            raise PtxError(node.line, node.raw, f"the initialiser {text} is not a number or a variable") from None
 
     def _layout(self, entry: tree.Function) -> VariableLayout:
         """Place the static shared memory of the entry and its callees, followed by the dynamic shared memory."""

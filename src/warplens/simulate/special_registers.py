@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.simulate.batch_state import WARP, State
 from warplens.simulate.cycle_clock import CycleClock
 from warplens.simulate.numeric import UNSIGNED, Array
@@ -33,7 +33,7 @@ def fill_registers(
     zeros = {width: np.zeros(state.lanes, UNSIGNED[width] if width else bool) for width in (0, 1, 2, 4, 8)}
     wide = [slot for slot, width in enumerate(registers.widths) if width not in zeros]
     if wide:
-        raise WeaveError(0, ".b128", "the interpreter does not support 128-bit registers")
+        raise PtxError(0, ".b128", "the interpreter does not support 128-bit registers")
     state.R = [zeros[width] for width in registers.widths]
     for (bits, width), slot in registers.constants.items():
         state.R[slot] = np.full(state.lanes, bits, UNSIGNED[width] if width else bool)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warplens.ptx import tree
-from warplens.ptx.syntax import WeaveError, split_operands
+from warplens.ptx.syntax import PtxError, split_operands
 from warplens.simulate import bits, convert, floating, integer, memory_access, warp
 from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.control import Terminator, fall, terminator
@@ -91,14 +91,14 @@ class DecodedEntry:
             elif isinstance(node, tree.Scope):
                 self._body(node.body, NameScope(self.registers, scope), function, leave)
             elif isinstance(node, tree.Raw):
-                raise WeaveError(
+                raise PtxError(
                     node.line, node.raw, "the interpreter cannot execute raw text; parse the rewritten module first"
                 )
 
     def _declare(self, node: tree.Declaration, scope: NameScope, function: str) -> None:
         if node.space == "reg":
             if node.vector > 1 or node.type == "b128":
-                raise WeaveError(
+                raise PtxError(
                     node.line,
                     node.raw,
                     "the interpreter does not support vector and 128-bit registers",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function, Instruction, PtxModule, Raw
 from warplens.weave.mark_sites import NodePosition, Outline
 
@@ -98,7 +98,7 @@ class Calls:
         assert isinstance(call, Instruction)
         match = _CALL.match(call.arguments)
         if match is None:
-            raise WeaveError(call.line, call.raw, "warplens cannot parse this call")
+            raise PtxError(call.line, call.raw, "warplens cannot parse this call")
         return match["target"]
 
     def _stateful(self) -> set[str]:
@@ -129,7 +129,7 @@ class Calls:
                     continue
                 named = functions.intersection(re.findall(r"[\w$]+", instruction.arguments))
                 if named:
-                    raise WeaveError(
+                    raise PtxError(
                         instruction.line,
                         instruction.raw,
                         f"the address of {min(named)}, which contains marks, is taken",

@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.record.layout import MAX_TAG, WIDE_KINDS, Kind
 
 PREFIX = "@warplens "
@@ -81,16 +81,16 @@ def parse_mark(content: str, line: int) -> Mark | None:
     letter = words[0] if words else ""
     if letter not in KINDS or len(words) != _WORDS[letter]:
         allowed = "B, E or I with a name, V with name, type and register, A or Z with name and tag, T alone"
-        raise WeaveError(line, content, "unknown mark", f"allowed marks are {allowed}")
+        raise PtxError(line, content, "unknown mark", f"allowed marks are {allowed}")
     name, operand, kind = unquote(words[1]) if len(words) > 1 else "", "", ""
     if letter == "V":
         kind, operand = words[2:]
         if kind not in VALUE_TYPES:
-            raise WeaveError(line, content, f"unknown value type {kind!r}", f"allowed: {', '.join(VALUE_TYPES)}")
+            raise PtxError(line, content, f"unknown value type {kind!r}", f"allowed: {', '.join(VALUE_TYPES)}")
     elif letter in "AZ":
         operand = words[2]
         if operand.isdigit() and int(operand) > MAX_TAG:
-            raise WeaveError(line, content, f"tag {operand} is too large", f"the allowed range is 0..{MAX_TAG}")
+            raise PtxError(line, content, f"tag {operand} is too large", f"the allowed range is 0..{MAX_TAG}")
     if operand and not _REGISTER.fullmatch(operand):
-        raise WeaveError(line, content, f"{operand!r} is not a register or a number")
+        raise PtxError(line, content, f"{operand!r} is not a register or a number")
     return Mark(KINDS[letter], name, line, operand, kind)

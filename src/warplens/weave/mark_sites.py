@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
 from warplens.weave.mark_comments import PREFIX, Mark, parse_mark
 
@@ -146,7 +146,7 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
                 open_sites.append(MarkSite(mark, position, location, fused))
                 since = 0
     if open_sites:
-        raise WeaveError(open_sites[-1].mark.line, open_sites[-1].position.node.raw, "no instruction follows this mark")
+        raise PtxError(open_sites[-1].mark.line, open_sites[-1].position.node.raw, "no instruction follows this mark")
     for block in result.blocks:
         block.in_loop = any(labels.get(word, order) <= block.order <= order for order, word in jumps)
     return result

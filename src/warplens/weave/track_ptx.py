@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.weave.weaving import GRANULARITY, MIN_SHIFT, SHIFT_MASK, AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
@@ -81,7 +81,7 @@ class Track:
             try:
                 param = params[self.buffer.index]
             except IndexError:
-                raise WeaveError(
+                raise PtxError(
                     self.function.line, self.function.header, f"the kernel has no parameter {self.buffer.index}"
                 ) from None
             load = f"ld.param.b64 %wl_b, [{param.name}];"

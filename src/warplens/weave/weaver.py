@@ -33,7 +33,7 @@ from typing import Any
 from warplens.errors import UsageError
 from warplens.ptx.divergence import Divergence, observes_other_threads
 from warplens.ptx.labels import end_with_return
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.calls import Calls
@@ -185,7 +185,7 @@ class Weaver:
         function = next((f for f in self.module.functions if not f.is_entry and f.name in self.calls.stateful), None)
         if function is not None:
             problem = "marks in a function that is not inlined cannot be buffered in shared memory"
-            raise WeaveError(function.line, function.header, problem, "use buffer='global'", function.name)
+            raise PtxError(function.line, function.header, problem, "use buffer='global'", function.name)
         if self.how.shared.slots < smallest(self.slack):
             raise UsageError(
                 f"buffer='shared' with {self.how.shared.slots} records per warp is too small for this kernel: "
@@ -197,7 +197,7 @@ class Weaver:
             return
         number = self.ids.setdefault(site.mark.name, self._number(site))
         if number > MAX_REGION:
-            raise WeaveError(site.mark.line, site.mark.name, f"the module has more than {MAX_REGION} regions")
+            raise PtxError(site.mark.line, site.mark.name, f"the module has more than {MAX_REGION} regions")
         if site.location:
             self.locations.setdefault(number, site.location)
 
@@ -205,7 +205,7 @@ class Weaver:
         if not isinstance(self.buffer, LaunchBuffer):
             return len(self.ids) + 1
         if not site.mark.name.startswith("#"):
-            raise WeaveError(site.mark.line, site.mark.name, "this mark has no region id from warplens.cuh")
+            raise PtxError(site.mark.line, site.mark.name, "this mark has no region id from warplens.cuh")
         return int(site.mark.name[1:])
 
     def track_parameters(self, function: Function) -> TrackParameters:

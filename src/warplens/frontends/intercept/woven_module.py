@@ -10,7 +10,7 @@ from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.rules import Auto
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Declaration, PtxModule, parse
 from warplens.weave.calls import with_parameter
 from warplens.weave.fit.registers import limit, limitable
@@ -89,7 +89,7 @@ def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int, regis
     """Make and load the twin; each device has its own."""
     try:
         woven, marked, constants = marked_text(text, symbol, auto, how, registers)
-    except WeaveError as error:
+    except PtxError as error:
         raise Unavailable(str(error)) from None
     lib = driver()
     try:

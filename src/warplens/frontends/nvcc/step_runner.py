@@ -20,7 +20,7 @@ from warplens.errors import WarplensError
 from warplens.frontends.nvcc.assembler import Ptxas, Refused
 from warplens.frontends.nvcc.dependencies import asked_apart, rule_file, split
 from warplens.frontends.nvcc.dryrun import FILTER, WOVEN, Step, Steps, planned, read, write
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import parse
 from warplens.record.c_header import INCLUDE
 from warplens.weave.direct_only import why_direct
@@ -153,7 +153,7 @@ class _Run:
                 return self._direct(step, reason)
             how = self._how(text)
             write(path, weave(text, buffer=LaunchBuffer(), how=how).text)
-        except WeaveError as problem:
+        except PtxError as problem:
             return self._direct(step, f"{problem.function or 'a kernel'}: {problem.problem}")
         except (WarplensError, AssertionError, LookupError, ValueError) as problem:
             # Whatever the weaver stumbles over, the program can be compiled without it.

@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 
 from warplens.ptx.operands import written_by
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, PtxModule
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
@@ -64,7 +64,7 @@ def buffer_address(function: Function) -> str:
     if len(found) == 1 and "" not in found:
         return found.pop()
     problem = "the buffer of its wl::Kernel is not a kernel parameter" if found else "the kernel has no wl::Kernel"
-    raise WeaveError(function.line, function.header, problem, "", function.name)
+    raise PtxError(function.line, function.header, problem, "", function.name)
 
 
 def end_of_names(module: PtxModule) -> str:
