@@ -75,15 +75,15 @@ class LineCoverage:
 
     def missing(self, ranges: Iterable[LineRange]) -> list[str]:
         """A message for each range without code, which says where there is code."""
-        return [f"region {wish}: {self._elsewhere(wish)}" for wish in ranges if wish.name not in self.matched]
+        return [f"region {wanted}: {self._elsewhere(wanted)}" for wanted in ranges if wanted.name not in self.matched]
 
-    def _elsewhere(self, wish: LineRange) -> str:
-        same = {file: lines for file, lines in self.lines.items() if wish.is_in(file)}
+    def _elsewhere(self, wanted: LineRange) -> str:
+        same = {file: lines for file, lines in self.lines.items() if wanted.is_in(file)}
         if same:
             said = "; ".join(f"{file} has code in lines {_line_list(lines)}" for file, lines in same.items())
             return f"no kernel that ran has code in these lines; {said}"
         files = ", ".join(f"{PurePath(file).name} ({_line_list(lines)})" for file, lines in sorted(self.lines.items()))
-        return f"no kernel that ran has code in a file {wish.file}; files with code: {files or 'none'}"
+        return f"no kernel that ran has code in a file {wanted.file}; files with code: {files or 'none'}"
 
 
 def _line_list(lines: Iterable[int]) -> str:

@@ -310,14 +310,14 @@ def _last_clock(records: Records, clock: Int64, windows: TrackWindows, out: Deco
     last = windows.start_clock.copy()
     tails = np.flatnonzero(np.append(records.track[1:] != records.track[:-1], True)) if len(clock) else np.empty(0, int)
     last[records.track[tails]] = clock[tails]
-    vague = np.ones(len(windows), bool)
-    vague[records.track[tails]] = records.exact[tails] < 0
-    whole = windows.exited & ~windows.lossy
+    inexact = np.ones(len(windows), bool)
+    inexact[records.track[tails]] = records.exact[tails] < 0
+    complete = windows.exited & ~windows.lossy
     # A track without a record has nothing to unwrap, but a ring that lost all of them starts at its exit.
     empty = np.bincount(records.track, minlength=len(windows)) == 0
     last = np.where(empty & windows.from_exit, windows.exit_clock, last)
-    out.counters[Counter.CLOCK_AMBIGUOUS] += int((whole & vague & (windows.exit_clock - last >= _WRAP)).sum())
-    return np.where(whole, np.maximum(windows.exit_clock, last), last)
+    out.counters[Counter.CLOCK_AMBIGUOUS] += int((complete & inexact & (windows.exit_clock - last >= _WRAP)).sum())
+    return np.where(complete, np.maximum(windows.exit_clock, last), last)
 
 
 def _needs_walk(records: Records, tracks: int) -> Bool:

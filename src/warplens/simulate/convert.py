@@ -60,7 +60,7 @@ def _read_clock(site: DecodeSite, d: str, name: str) -> Step:
 
 
 def _repack(site: DecodeSite, d: str, a: str, kind: str) -> Step:
-    """`mov.b32 {%rs1, %rs2}, %r1` and back: parts are little-endian fields of the whole."""
+    """`mov.b32 {%rs1, %rs2}, %r1` and back: parts are little-endian fields of the combined value."""
     total = 16 if kind == "b128" else TYPE_BYTES[kind]
     if d.startswith("{") and a.startswith("{"):
         raise site.unknown("between two vectors is not an instruction that the interpreter knows")
@@ -68,10 +68,10 @@ def _repack(site: DecodeSite, d: str, a: str, kind: str) -> Step:
     width = total // len(parts)
     if width not in UNSIGNED or total == 16:
         raise site.unknown(f"of {len(parts)} parts is not an instruction that the interpreter knows")
-    part, whole = f"b{8 * width}", f"b{8 * total}"
+    part, combined = f"b{8 * width}", f"b{8 * total}"
     dtype, wide = UNSIGNED[width], UNSIGNED[total]
     if d.startswith("{"):
-        source = site.read(a, whole)
+        source = site.read(a, combined)
         count = len(parts)
 
         def field(index: int) -> Reader:
@@ -95,7 +95,7 @@ def _repack(site: DecodeSite, d: str, a: str, kind: str) -> Step:
             result = result | (source(R).astype(wide) << shift)
         return result
 
-    return site.assign(d, whole, join)
+    return site.assign(d, combined, join)
 
 
 @builds("cvt")
@@ -129,10 +129,10 @@ def _to_integer(site: DecodeSite, value: Reader, source: str, to: str, mode: str
         start, end = (int(np.iinfo(dtype_of(source)).min), int(np.iinfo(dtype_of(source)).max))
         low, high = max(low, start), min(high, end)
         return lambda R: np.clip(value(R), low, high).astype(dtype)
-    whole = _INTEGRAL.get(mode, np.trunc)
+    to_integral = _INTEGRAL.get(mode, np.trunc)
 
     def convert(R: list[Array]) -> Array:
-        number = whole(value(R).astype(np.float64))
+        number = to_integral(value(R).astype(np.float64))
         # The largest 64-bit integers are not exact as floats: clamp the float, then insert the exact limit.
         inside = np.clip(number, float(low), float(high))
         result = np.where(np.isnan(inside) | (number >= float(high)), 0, inside).astype(dtype)

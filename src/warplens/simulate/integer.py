@@ -67,8 +67,8 @@ def _with_carry(site: DecodeSite, use: bool) -> Step:
         first = x + y if adds else x - y
         over = first < x if adds else x < y
         second = first + carry * one if adds else first - carry * one
-        again = (second < first) if adds else (first < carry * one)
-        return second.astype(x.dtype), over | again
+        carried = (second < first) if adds else (first < carry * one)
+        return second.astype(x.dtype), over | carried
 
     write = site.assign(d, kind, lambda R: compute(R)[0])
     keep = "cc" in site.has

@@ -231,9 +231,9 @@ def _ldmatrix(site: DecodeSite) -> Step:
                 if transposed:
                     halves = tile.view(np.uint16).reshape(-1, 8, 8)
                     tile = np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32)
-                whole = np.zeros((S.warps, WARP), np.uint32)
-                whole[warps] = tile.reshape(-1, WARP)
-                lanes = whole.reshape(-1)
+                per_warp = np.zeros((S.warps, WARP), np.uint32)
+                per_warp[warps] = tile.reshape(-1, WARP)
+                lanes = per_warp.reshape(-1)
                 puts[j](S, g, lanes if g.full else lanes[g.index])
             else:
                 tile = np.ascontiguousarray(sources[j](S.R).reshape(-1, 8, 4)[warps])

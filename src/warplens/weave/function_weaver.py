@@ -45,8 +45,8 @@ class _Record:
 class FunctionWeaver:
     """Rewrites one function in place."""
 
-    def __init__(self, weaver: Weaver, function: Function, sketch: Outline) -> None:
-        self.weaver, self.function, self.sketch = weaver, function, sketch
+    def __init__(self, weaver: Weaver, function: Function, outline: Outline) -> None:
+        self.weaver, self.function, self.outline = weaver, function, outline
         self.store = weaver.stores[function.name]
         self.divergence = weaver.divergence[function.name] if self.store == "spread" else None
         self.track = self._new_track()
@@ -57,11 +57,11 @@ class FunctionWeaver:
             self.chains = SpreadChains(
                 weaver.chains[function.name], self.divergence, self.words, weaver.how, self.opcodes
             )
-        self.alone = [block for block in sketch.blocks if self.chains is None or not self.chains.holds(block)]
+        self.unchained = [block for block in outline.blocks if self.chains is None or not self.chains.holds(block)]
         self._keep_words()
         self.deferred = None
         if self.store == "defer":
-            self.deferred = DeferredRecords(sketch.blocks, weaver.pair, self.words.word, self.words.kept)
+            self.deferred = DeferredRecords(outline.blocks, weaver.pair, self.words.word, self.words.in_registers)
         # Not next to a matrix product, where ptxas schedules loads and products differently and the loop gets slower.
         if self.deferred and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
             self.track.join()
@@ -86,27 +86,27 @@ class FunctionWeaver:
         if self.track.awaited != AWAITED:
             for instruction in self.function.instructions():
                 instruction.raw = instruction.raw.replace(AWAITED, self.track.awaited)
-        for block in self.sketch.blocks if self.divergence is not None else []:
+        for block in self.outline.blocks if self.divergence is not None else []:
             make_early([site.position for site in block.groups(self.weaver.how.fuse)[-1]])
         # Read the exit clock before the stores of the last block, which are overhead and not part of the kernel.
-        for position in self.sketch.exits:
-            shared = any(block.end.node is position.node and self._ends_at_exit(block) for block in self.alone)
+        for position in self.outline.exits:
+            shared = any(block.end.node is position.node and self._ends_at_exit(block) for block in self.unchained)
             if self._timed(position) and not shared:
                 position.before(Raw.of(self.track.exit_clock()))
-        for block in self.alone:
+        for block in self.unchained:
             self._block(block)
         if self.chains is not None:
             assert isinstance(self.track, SpreadTrack)
             self.chains.weave(self.track, self._constants)
-        for position in self.sketch.barriers:
+        for position in self.outline.barriers:
             self._settle(position)
-        for position in self.sketch.calls:
+        for position in self.outline.calls:
             self.weaver.calls.rewrite_call(position)
-        for number, position in enumerate(self.sketch.exits):
+        for number, position in enumerate(self.outline.exits):
             self._exit(number, position)
         if self.function.is_entry:
             opening = [self.track.prologue()]
-            opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.words.kept.items()]
+            opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.words.in_registers.items()]
             opening += self.chains.opening() if self.chains else []
             opening += self.deferred.opening() if self.deferred else []
             frame = self.weaver.calls.open(self.function, self.weaver.how.full == "ring")
@@ -116,7 +116,7 @@ class FunctionWeaver:
                 opening.append(self.track.started())
         else:
             opening = [self.weaver.calls.open(self.function, self.weaver.how.full == "ring")]
-            opening += [f"\tmov.b32 {register}, {word};" for word, register in self.words.kept.items()]
+            opening += [f"\tmov.b32 {register}, {word};" for word, register in self.words.in_registers.items()]
             if any(ZERO in instruction.raw for instruction in self.function.instructions()):
                 opening.append(f"\tshr.u32 {ZERO}, %wl_hi, 31;")
         declared = [self.track.declarations, *self.words.declarations()]
@@ -125,19 +125,19 @@ class FunctionWeaver:
     def _keep_words(self) -> None:
         """Keep record words of marks in loops in registers; ptxas would rebuild the constant at each store."""
         # The accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant is free.
-        has_mma, kept = "mma" in self.opcodes, self.words.kept
-        for block in self.alone:
+        has_mma, in_registers = "mma" in self.opcodes, self.words.in_registers
+        for block in self.unchained:
             for site in block.sites if block.in_loop and not has_mma else []:
                 word = self.words.word(site.mark)
-                if word not in kept and len(kept) < self.weaver.how.keep:
-                    kept[word] = self.words.new("%wl_k")
+                if word not in in_registers and len(in_registers) < self.weaver.how.keep:
+                    in_registers[word] = self.words.new("%wl_k")
 
     def _block(self, block: MarkBlock) -> None:
         """Insert the clock reads at the block's marks, and the stores where the policy places them."""
         groups = block.groups(self.weaver.how.fuse)
         at_mark: list[list[str]] = []
         records: list[_Record] = []
-        left = block.slots
+        back = block.slots
         for number, group in enumerate(groups):
             last = number == len(groups) - 1
             clock = LAST if self.deferred and last and number > 0 else self.words.new("%wl_c")
@@ -161,13 +161,13 @@ class FunctionWeaver:
                 if full and site.mark.kind in WIDE_KINDS:
                     payload = full
                 elif full:
-                    records.append(_Record(left, str(word0(Kind.ANCHOR, tag=Kind.ANCHOR)), clock, number, full))
-                    left -= 2
+                    records.append(_Record(back, str(word0(Kind.ANCHOR, tag=Kind.ANCHOR)), clock, number, full))
+                    back -= 2
                 if site.mark.kind in PAYLOAD:
                     payload, text = self.words.payload(site.mark)
                     at_mark[-1] += text
-                records.append(_Record(left, word, clock, number, payload))
-                left -= 2 if payload else 1
+                records.append(_Record(back, word, clock, number, payload))
+                back -= 2 if payload else 1
         before, tail = self._place(block, records, at_mark)
         before[0] += self._constants(block)
         for number, group in enumerate(groups):
@@ -267,7 +267,7 @@ class FunctionWeaver:
         """The first mark, if no code of the kernel precedes it, else None."""
         body = self.function.body
         assert body is not None
-        site = self.sketch.sites[0] if self.function.is_entry and self.sketch.sites else None
+        site = self.outline.sites[0] if self.function.is_entry and self.outline.sites else None
         if site is None:
             return None
         for node, following in zip(body, [*body[1:], None], strict=True):
@@ -285,7 +285,7 @@ class FunctionWeaver:
         mark = block.groups(self.weaver.how.fuse)[-1][0]
         return not (block.tail or mark.mark.wide or mark is self.first) and any(
             position.node is block.end.node and position.holder is mark.position.holder and self._timed(position)
-            for position in self.sketch.exits
+            for position in self.outline.exits
         )
 
     def _timed(self, position: NodePosition) -> bool:

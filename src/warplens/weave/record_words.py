@@ -22,7 +22,7 @@ class RecordWords:
     def __init__(self, ids: Mapping[str, int]) -> None:
         self._ids = ids
         self.registers: list[str] = []
-        self.kept: dict[int, str] = {}
+        self.in_registers: dict[int, str] = {}
         """Record words that stay in a register, and that register."""
 
     def new(self, stem: str) -> str:
@@ -51,7 +51,7 @@ class RecordWords:
         if mark.kind in (Kind.ASYNC_BEGIN, Kind.ASYNC_END) and mark.operand.startswith("%"):
             register = self.new("%wl_g")
             return register, [f"\tshl.b32 {register}, {mark.operand}, 27; or.b32 {register}, {register}, {word};"]
-        return self.kept.get(word, str(word)), []
+        return self.in_registers.get(word, str(word)), []
 
     def payload(self, mark: Mark) -> tuple[str, list[str]]:
         """The register that holds the record's payload, and the PTX that computes it."""

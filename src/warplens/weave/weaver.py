@@ -265,8 +265,8 @@ class Weaver:
         return [
             list(part)
             for chain in chains
-            for apart, part in itertools.groupby(chain, lambda block: block in varying or block.slots > LANES)
-            if not apart
+            for excluded, part in itertools.groupby(chain, lambda block: block in varying or block.slots > LANES)
+            if not excluded
         ]
 
     def _calls_may_lock(self, name: str) -> bool:

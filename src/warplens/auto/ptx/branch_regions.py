@@ -14,16 +14,16 @@ from warplens.auto.ptx.units import LEAVES, FunctionUnits
 
 
 def branch_regions(
-    code: FunctionUnits, loops: list[Loop], others: Iterable[FoundRegion], taken: set[int]
+    code: FunctionUnits, loops: list[Loop], others: Iterable[FoundRegion], claimed: set[int]
 ) -> list[FoundRegion]:
     """A region for each branch and loop that control enters at the top and leaves at the bottom or by a return.
 
     Leaves out a region that would cross one of `others` or a hand-written mark, or that lies directly inside another
-    one of the same line. Units in `taken` belong to regions of other rules.
+    one of the same line. Units in `claimed` belong to regions of other rules.
     """
     known = list(others)
     found: list[FoundRegion] = []
-    starts = {*_branches(code, taken), *_loops(code, loops)}
+    starts = {*_branches(code, claimed), *_loops(code, loops)}
     for begin, end, location in sorted(starts, key=lambda start: (start[0], -start[1])):
         region = _around(code, begin, end, location)
         if region is None or any(_crosses(region, other) for other in known):
@@ -40,10 +40,10 @@ def holds(outer: FoundRegion, inner: FoundRegion) -> bool:
     return outer.begin <= min(inner.gaps) and max(inner.gaps) <= outer.ends[-1]
 
 
-def _branches(code: FunctionUnits, taken: set[int]) -> Iterator[tuple[int, int, Location | None]]:
+def _branches(code: FunctionUnits, claimed: set[int]) -> Iterator[tuple[int, int, Location | None]]:
     for at, targets in code.jumps.items():
         unit = code.units[at]
-        if code.falls_through(unit) and all(target > at for target in targets) and at not in taken:
+        if code.falls_through(unit) and all(target > at for target in targets) and at not in claimed:
             yield at, at + 1, unit.location
 
 

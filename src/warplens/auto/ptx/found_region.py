@@ -19,7 +19,7 @@ class FoundRegion:
     """A region between gaps. It has several begins or ends if control enters or leaves in several places."""
 
     kind: str
-    words: str
+    prefix: str
     begins: tuple[int, ...]
     ends: tuple[int, ...]
     location: Location | None

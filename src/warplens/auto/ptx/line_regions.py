@@ -22,7 +22,7 @@ class _LineRun:
 
 
 def worked_lines(
-    code: FunctionUnits, cuts: set[int], taken: set[int], around: list[FoundRegion]
+    code: FunctionUnits, cuts: set[int], claimed: set[int], around: list[FoundRegion]
 ) -> Iterator[FoundRegion]:
     """One region per part of a basic block that works for one line.
 
@@ -31,7 +31,7 @@ def worked_lines(
     region.
     """
     for block in code.blocks:
-        for units in _cut_units(code, block, cuts, taken):
+        for units in _cut_units(code, block, cuts, claimed):
             inside = [one for one in around if one.begin <= units[0].at < one.ends[-1]]
             # The first instructions of a kernel wait for its code and parameters, whatever they compute, and code that
             # is in no enclosing region needs its own.
@@ -44,14 +44,14 @@ def worked_lines(
                     )
 
 
-def _cut_units(code: FunctionUnits, block: UnitBlock, cuts: set[int], taken: set[int]) -> Iterator[list[Unit]]:
+def _cut_units(code: FunctionUnits, block: UnitBlock, cuts: set[int], claimed: set[int]) -> Iterator[list[Unit]]:
     """The block's units without its labels and its last jump, split at the gaps that no region may cross."""
     units: list[Unit] = []
     for unit in code.units[code.head(block) : code.tail(block)]:
-        if units and (unit.at in cuts or unit.at in taken):
+        if units and (unit.at in cuts or unit.at in claimed):
             yield units
             units = []
-        if unit.at not in taken and not isinstance(unit.node, Label):
+        if unit.at not in claimed and not isinstance(unit.node, Label):
             units.append(unit)
     if units:
         yield units

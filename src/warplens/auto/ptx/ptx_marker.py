@@ -92,33 +92,33 @@ def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
     ranges = list(line_ranges(code, auto.ranges))
     loops = natural_loops(code)
     spinning = list(spins(code, loops)) if auto.wants("waits") else []
-    taken = {unit.at for unit in code.units for loop, _ in spinning if unit.block in loop.body}
+    claimed = {unit.at for unit in code.units for loop, _ in spinning if unit.block in loop.body}
     cuts = code.cuts | {gap for region in ranges for gap in region.gaps}
     cuts |= {gap for _, region in spinning for gap in region.gaps}
     found = ranges + [region for _, region in spinning]
     if auto.wants("loops"):
         waits = [loop for loop, _ in spinning]
         found += iterations(code, [loop for loop in loops if loop not in waits])
-    lines = _lines(code, auto, loops, found, cuts, taken) if auto.wants("lines") else []
+    lines = _lines(code, auto, loops, found, cuts, claimed) if auto.wants("lines") else []
     cuts |= {gap for region in lines for gap in region.gaps}
-    return found + lines + list(Operations(code, auto.classes, cuts, taken).find())
+    return found + lines + list(Operations(code, auto.classes, cuts, claimed).find())
 
 
 def _lines(
-    code: FunctionUnits, auto: Auto, loops: list[Loop], found: list[FoundRegion], cuts: set[int], taken: set[int]
+    code: FunctionUnits, auto: Auto, loops: list[Loop], found: list[FoundRegion], cuts: set[int], claimed: set[int]
 ) -> list[FoundRegion]:
     """Regions of branches, loops and lines. Code without a line is only marked if all code must be covered."""
-    around = branch_regions(code, [loop for loop in loops if not _spun(code, loop, taken)], found, taken)
-    lines = [*around, *worked_lines(code, cuts, taken, around)]
+    around = branch_regions(code, [loop for loop in loops if not _is_spin(code, loop, claimed)], found, claimed)
+    lines = [*around, *worked_lines(code, cuts, claimed, around)]
     return _named(lines) if auto.covers_all_code else [line for line in lines if line.location is not None]
 
 
 def _named(lines: Iterable[FoundRegion]) -> list[FoundRegion]:
-    return [replace(line, words="work") if line.location is None else line for line in lines]
+    return [replace(line, prefix="work") if line.location is None else line for line in lines]
 
 
-def _spun(code: FunctionUnits, loop: Loop, taken: set[int]) -> bool:
-    return code.blocks[loop.header].start in taken
+def _is_spin(code: FunctionUnits, loop: Loop, claimed: set[int]) -> bool:
+    return code.blocks[loop.header].start in claimed
 
 
 def _priority(region: FoundRegion) -> tuple[int, ...]:
@@ -174,10 +174,10 @@ class _Writer:
 
     def name(self, region: FoundRegion) -> str:
         if region.kind == "ranges":
-            return region.words
+            return region.prefix
         if region.location is None:
-            return f"{region.words} {self.kernel}+{region.number}"
-        return region_name(region.words, *region.location)
+            return f"{region.prefix} {self.kernel}+{region.number}"
+        return region_name(region.prefix, *region.location)
 
     def _awaited(self, region: FoundRegion) -> list[str]:
         return ["\t" + arrived(register, self.code.size_of(register)) for register in region.awaits]

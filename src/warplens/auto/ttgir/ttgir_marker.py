@@ -96,7 +96,7 @@ class _TtgirMarker:
                 names += (name,)
                 site = RegionSite(name, "loops", self._where(loop))
                 self.spans.append((block, loop, Span(0, len(ops), LOOP, site, depth)))
-        chosen = nested([span for wish in ranges for span in self._ranges(wish, ops, depth)])
+        chosen = nested([span for wanted in ranges for span in self._ranges(wanted, ops, depth)])
         self.matched.update(span.site.region for span in chosen)
         spans = list(chosen)
         if self.auto.wants("lines"):
@@ -108,7 +108,7 @@ class _TtgirMarker:
         for index, op in enumerate(ops):
             if is_open(op):
                 around = tuple(span.site.region for span in spans if span.start <= index < span.stop)
-                rest = tuple(wish for wish in ranges if wish.name not in around)
+                rest = tuple(wanted for wanted in ranges if wanted.name not in around)
                 self._op(op, depth, rest, names + around)
 
     def _frame(self, op: Op) -> Frame | None:
@@ -136,17 +136,17 @@ class _TtgirMarker:
         a, b = self._frame(one), self._frame(other)
         return a is not None and b is not None and (a.file, a.line) == (b.file, b.line)
 
-    def _ranges(self, wish: LineRange, ops: list[Op], depth: int) -> list[Span]:
-        files = (frame.file for op in ops for frame in self.locations.frames(op.location) if _holds(wish, frame))
-        site = RegionSite(wish.name, "ranges", f"{next(files, wish.file)}:{wish.first}-{wish.last}")
-        return range_spans(ops, lambda op: self._inside(op, wish), site, depth)
+    def _ranges(self, wanted: LineRange, ops: list[Op], depth: int) -> list[Span]:
+        files = (frame.file for op in ops for frame in self.locations.frames(op.location) if _holds(wanted, frame))
+        site = RegionSite(wanted.name, "ranges", f"{next(files, wanted.file)}:{wanted.first}-{wanted.last}")
+        return range_spans(ops, lambda op: self._inside(op, wanted), site, depth)
 
-    def _inside(self, op: Op, wish: LineRange) -> bool:
+    def _inside(self, op: Op, wanted: LineRange) -> bool:
         """Whether the operation, or everything inside it, is in the range."""
         if is_open(op):
             inner = [leaf for leaf in _leaves(op) if self.locations.frames(leaf.location)]
-            return bool(inner) and all(self._inside(leaf, wish) for leaf in inner)
-        return any(_holds(wish, frame) for frame in self.locations.frames(op.location))
+            return bool(inner) and all(self._inside(leaf, wanted) for leaf in inner)
+        return any(_holds(wanted, frame) for frame in self.locations.frames(op.location))
 
     def _cap(self) -> tuple[list[tuple[OperationBlock, Op | None, Span]], dict[str, int]]:
         """Drop spans so that at most `Auto.most` sites remain.
@@ -192,8 +192,8 @@ def _edges(spans: list[Span]) -> set[int]:
     return {edge for span in spans for edge in (span.start, span.stop)}
 
 
-def _holds(wish: LineRange, frame: Frame) -> bool:
-    return wish.holds(frame.file, frame.line)
+def _holds(wanted: LineRange, frame: Frame) -> bool:
+    return wanted.holds(frame.file, frame.line)
 
 
 def _leaves(op: Op) -> Iterator[Op]:

@@ -1,7 +1,7 @@
 """Convert cycles to nanoseconds: fit one piecewise line per clock to all its (clock64, globaltimer) anchors.
 
 Clocks start millions of cycles apart and change speed while a kernel runs, and the globaltimer advances in steps (32 ns
-on Hopper), so neither alone is enough to place a record. SMs that share a clock (domains.py) are fitted as one. All
+on Hopper), so neither per_unit is enough to place a record. SMs that share a clock (domains.py) are fitted as one. All
 clocks of a launch are first fitted together: each has its own offset, and a rate that is drawn towards the common rate
 as far as its own anchors permit. Where a single line does not explain a clock's anchors, knots are added.
 """
@@ -87,27 +87,27 @@ def fit_anchors(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz:
     group_of = np.zeros(len(units), np.int64)
     group_of[member] = np.unique(group, return_inverse=True)[1]
     anchors = _Anchors(clock, ns, int(ns.min()), timer_step(ns), nominal_mhz)
-    alone = anchors.lines(member, group_of)
-    lead, sure = ahead(clock, ns, member, group_of, alone.slope)
+    per_unit = anchors.lines(member, group_of)
+    lead, sure = ahead(clock, ns, member, group_of, per_unit.slope)
     domain = grouped(lead, sure, group_of)
 
-    def closer(strange: npt.NDArray[np.bool_], look: int) -> Int64:
+    def divided(misplaced: npt.NDArray[np.bool_], look: int) -> Int64:
         """Divide domains that contain several clocks with a finer limit, and finally into single SMs."""
-        doubted = np.isin(domain, domain[strange])
+        doubted = np.isin(domain, domain[misplaced])
         finer = domains(lead, group_of, look) if look < LOOKS else np.arange(len(units))
         return np.unique(np.where(doubted, len(units) + finer, domain), return_inverse=True)[1]
 
     for look in range(1, LOOKS + 1):
-        strange = _plainly_others(anchors, domain, member, group_of)
-        if not strange.any():
+        misplaced = _clearly_misplaced(anchors, domain, member, group_of)
+        if not misplaced.any():
             break
-        domain = closer(strange, look)
+        domain = divided(misplaced, look)
     for look in range(1, LOOKS + 1):
         fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
-        strange = _disagreeing(fitted.residual, member, len(units), anchors.scale)[0]
-        if not strange.any():
+        misplaced = _misplaced_units(fitted.residual, member, len(units), anchors.scale)[0]
+        if not misplaced.any():
             break
-        domain = closer(strange, look)
+        domain = divided(misplaced, look)
     else:
         fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
     return ClockLines(
@@ -129,7 +129,9 @@ def _first_of(domain: Int64, group_of: Int64) -> Int64:
     return group_of[np.unique(domain, return_index=True)[1]]
 
 
-def _disagreeing(residual: Float64, member: Int64, units: int, scale: float) -> tuple[npt.NDArray[np.bool_], Float64]:
+def _misplaced_units(
+    residual: Float64, member: Int64, units: int, scale: float
+) -> tuple[npt.NDArray[np.bool_], Float64]:
     """Whether each unit's anchors lie to one side of its domain's line, which means another clock; and their median."""
     order = np.lexsort((residual, member))
     bounds = np.searchsorted(member[order], np.arange(units + 1))
@@ -139,16 +141,16 @@ def _disagreeing(residual: Float64, member: Int64, units: int, scale: float) -> 
     return (np.abs(middle) > allowed) & (count > 2), middle
 
 
-def _plainly_others(anchors: _Anchors, domain: Int64, member: Int64, group_of: Int64) -> npt.NDArray[np.bool_]:
+def _clearly_misplaced(anchors: _Anchors, domain: Int64, member: Int64, group_of: Int64) -> npt.NDArray[np.bool_]:
     """Find such units before the slow search for knots.
 
     If straight lines with one offset per unit explain a domain's anchors, knots would only imitate the offsets.
     """
     straight = anchors.lines(domain[member], _first_of(domain, group_of))
-    strange, middle = _disagreeing(straight.residual, member, len(group_of), anchors.scale)
+    misplaced, middle = _misplaced_units(straight.residual, member, len(group_of), anchors.scale)
     square = np.bincount(domain[member], (straight.residual - middle[member]) ** 2)
     explained = np.sqrt(square / np.bincount(domain[member])) <= _BENT * anchors.scale
-    result: npt.NDArray[np.bool_] = strange & explained[domain]
+    result: npt.NDArray[np.bool_] = misplaced & explained[domain]
     return result
 
 
@@ -216,12 +218,12 @@ def _bent(anchors: _Anchors, member: Int64, group_of: Int64) -> _Bent:
     for u in np.flatnonzero(misfit > _BENT).tolist():
         of = order[bounds[u] : bounds[u + 1]]
         piece = piecewise(x[of], y[of], scale, float(line.slope[u]), least)
-        left = y[of] - _evaluate(piece, x[of])
+        remaining = y[of] - _evaluate(piece, x[of])
         # Knots must halve the error, and an own rate needs more evidence than a few delayed reads.
-        explains = np.sqrt(np.mean(left**2)) < 0.5 * np.sqrt(square[u])
+        explains = np.sqrt(np.mean(remaining**2)) < 0.5 * np.sqrt(square[u])
         if explains and (len(piece[0]) > 1 or misfit[u] > _OWN_RATE):
             pieces[u] = piece
-            residual[of] = left
+            residual[of] = remaining
     all_lines = [pieces.get(u, (np.zeros(1), line.offset[u : u + 1], line.slope[u : u + 1])) for u in range(n)]
     xs, offset, slope = (np.concatenate([part[i] for part in all_lines]) for i in range(3))
     count = np.array([len(part[0]) for part in all_lines], np.int64)

@@ -21,7 +21,9 @@ LAST = CLOCKS[-1]
 class DeferredRecords:
     """The deferred records of a function: how many, and the operands that hold them."""
 
-    def __init__(self, blocks: list[MarkBlock], pair: bool, word: Callable[[Mark], int], kept: dict[int, str]) -> None:
+    def __init__(
+        self, blocks: list[MarkBlock], pair: bool, word: Callable[[Mark], int], in_registers: dict[int, str]
+    ) -> None:
         self.count = 2 if pair and all(_plain_pair(block) for block in blocks) else 1
         self.clocks = CLOCKS[-self.count :]
         self.words: list[str] = []
@@ -30,7 +32,7 @@ class DeferredRecords:
             words = {word(mark) for mark in marks}
             # Where every block ends in the same record, its word needs no register.
             same = len(words) == 1 and not any(mark.operand.startswith("%") for mark in marks)
-            self.words.append(_operand(words.pop(), kept) if same else register)
+            self.words.append(_operand(words.pop(), in_registers) if same else register)
 
     @property
     def value(self) -> str:
@@ -43,12 +45,16 @@ class DeferredRecords:
 
     def note(self, words: list[str]) -> list[str]:
         """Save the words of the newly deferred records, unless they are the same in every block."""
-        return [f"\tmov.b32 {mine}, {word};" for mine, word in zip(self.words, words, strict=True) if mine in _WORDS]
+        return [
+            f"\tmov.b32 {register}, {word};"
+            for register, word in zip(self.words, words, strict=True)
+            if register in _WORDS
+        ]
 
 
 def _plain_pair(block: MarkBlock) -> bool:
     return len(block.sites) > 1 and all(site.mark.slots == 1 for site in block.sites[-2:])
 
 
-def _operand(word: int, kept: dict[int, str]) -> str:
-    return kept.get(word, str(word))
+def _operand(word: int, in_registers: dict[int, str]) -> str:
+    return in_registers.get(word, str(word))

@@ -95,11 +95,11 @@ class Lanes:
 
     def __init__(self, slots: Iterable[int] = ()) -> None:
         """`slots` are the slots of clock reads in loops, in order, and the ends of their stores."""
-        self._kept = list(dict.fromkeys((1, *(slot for slot in slots if slot))))[:MAX_KEPT_PREDICATES]
+        self._precomputed = list(dict.fromkeys((1, *(slot for slot in slots if slot))))[:MAX_KEPT_PREDICATES]
 
     def read(self, slot: int) -> list[str]:
         """Read the clock in the lane that keeps `slot` and in all higher lanes."""
-        if slot == 0 or slot in self._kept:
+        if slot == 0 or slot in self._precomputed:
             return self.put(slot, CLOCK, "%clock")
         return self._read_aside(slot, CLOCK)
 
@@ -108,7 +108,7 @@ class Lanes:
 
         The other lanes keep their value, so that ptxas does not use another register.
         """
-        guard = f"@!%wl_h{following} " if following in self._kept else ""
+        guard = f"@!%wl_h{following} " if following in self._precomputed else ""
         return [f"\t{guard}mov.b32 {CLOCK}, %clock;"]
 
     def last(self, slot: int) -> list[str]:
@@ -116,7 +116,7 @@ class Lanes:
 
         A store reads its registers late, and a clock read into one of them would have to wait until then.
         """
-        if slot in self._kept:
+        if slot in self._precomputed:
             return [*self.put(slot, "%wl_t", "%clock"), f"\tselp.b32 {STORED}, %wl_t, {CLOCK}, %wl_h{slot};"]
         return self._read_aside(slot, STORED)
 
@@ -133,14 +133,15 @@ class Lanes:
 
     def beyond(self, slot: int) -> tuple[list[str], str]:
         """The predicate of the lanes from `slot` on, and the PTX that computes it."""
-        if slot in self._kept:
+        if slot in self._precomputed:
             return [], f"%wl_h{slot}"
         return [f"\tsetp.ge.u32 %wl_q, {LANE}, {slot * SLOT_BYTES};"] * bool(slot), "%wl_q"
 
     def opening(self) -> list[str]:
         # From a copy of the lane that is dead afterwards; ptxas would otherwise recompute the predicate at each use.
         made = [
-            f"\t.reg .pred %wl_h{slot};\n\tsetp.ge.u32 %wl_h{slot}, %wl_u, {slot * SLOT_BYTES};" for slot in self._kept
+            f"\t.reg .pred %wl_h{slot};\n\tsetp.ge.u32 %wl_h{slot}, %wl_u, {slot * SLOT_BYTES};"
+            for slot in self._precomputed
         ]
         return [f"\tadd.u32 %wl_u, {LANE}, {ZERO};", *made]
 
