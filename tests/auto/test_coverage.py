@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.cuda_compilers import NVDISASM, sass
 from tests.support.marked_ptx import EVERYTHING, GOLDEN, GUARDED, clean, run, source, walk
 from warplens import simulate
-from warplens.auto.ptx import fill, mark_ptx
+from warplens.auto.ptx import mark_ptx, mark_unmarked_code
 from warplens.auto.rules import Auto
 from warplens.decode import decode
 from warplens.ptx import tree
@@ -38,7 +38,7 @@ NVCC = {
 @pytest.mark.parametrize("name", ["nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug"])
 def test_regions_account_for_the_life_of_each_warp(name: str, kernel: str) -> None:
     grid, block, types, last = NVCC[kernel]
-    memory = simulate.Memory(64 << 20)
+    memory = simulate.GlobalMemory(64 << 20)
     places = [memory.alloc((np.arange(4096) % 23).astype(kind)) for kind in types]
     _, trace = run(source(name), kernel, grid, block, [*places, last], memory, shared=512)
     clean(trace)
@@ -56,7 +56,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_so_it_is_for_the_ptx_of_other_compilers(name: str) -> None:
     kernel, grid, block, rest = OTHERS[name]
-    text, memory = source(name), simulate.Memory(64 << 20)
+    text, memory = source(name), simulate.GlobalMemory(64 << 20)
     places = [memory.alloc(np.ones(4096, np.float32)) for _ in range(2)]
     _, trace = run(text, kernel or tree.parse(text).entries[0].name, grid, block, [*places, *rest], memory, shared=512)
     clean(trace)
@@ -120,9 +120,9 @@ def test_any_control_flow_is_covered_nested_and_computes_the_same(body: list[Any
     text = GUARDED.replace("%r<9>", f"%r<{30 + counter[0]}>").replace("BODY", text)
     text = text + '.file 1 "some.cu"\n' if lines else re.sub(r"\t\.loc[^\n]*\n", "", text)
     data, out = np.arange(64, dtype=np.uint32) * 7, []
-    filled = fill(mark_ptx(text, Auto.of("loads,loops")).text)
+    filled = mark_unmarked_code(mark_ptx(text, Auto.of("loads,loops")).text)
     for marked in ("", text, filled):
-        memory = simulate.Memory(16 << 20)
+        memory = simulate.GlobalMemory(16 << 20)
         a, b = memory.alloc(data), memory.alloc(np.zeros(64, np.uint32))
         if marked:
             _, trace = run(marked, "k", 1, 64, [a, b, 0], memory)

@@ -16,7 +16,7 @@ from tests.support.ptx_kernels import kernel as kernel_of
 from warplens import simulate
 from warplens.auto.ptx import mark_ptx
 from warplens.auto.ptx.instruction_classes import kind_of
-from warplens.auto.ptx.units import Code
+from warplens.auto.ptx.units import FunctionUnits
 from warplens.auto.rules import CLASSES, Auto
 from warplens.errors import UsageError
 from warplens.ptx import tree
@@ -35,7 +35,12 @@ def test_every_operation_lies_in_one_region_of_its_class(path: Path) -> None:
     seen = 0
     for function in tree.parse(text).entries:
         words = {"load": "loads", "store": "stores", "atomic": "stores", "copy": "copies"}
-        calls = {id(node) for u in Code(function, {}).units if isinstance(u.node, tree.Scope) for node in u.node.body}
+        calls = {
+            id(node)
+            for u in FunctionUnits(function, {}).units
+            if isinstance(u.node, tree.Scope)
+            for node in u.node.body
+        }
         expected = sum(1 for i in function.instructions() if kind_of(i) and id(i) not in calls)
         found, inside = 0, []
         for letter, name, instruction in walk(marked, function.name):
@@ -97,7 +102,7 @@ def test_kernels_compute_the_same_and_nest(name: str) -> None:
     x = np.sin(np.arange(5 * 200, dtype=np.float32))
     outputs = []
     for auto in (False, True):
-        memory = simulate.Memory(64 << 20)
+        memory = simulate.GlobalMemory(64 << 20)
         a, out = memory.alloc(x), memory.alloc(x.nbytes)
         if auto:
             _, trace = run(text, "softmax", 5, 256, [a, out, 200], memory)
@@ -110,7 +115,7 @@ def test_kernels_compute_the_same_and_nest(name: str) -> None:
     for kernel, block, arguments in (("tiled_matmul", (16, 16), 3), ("divergent", 64, 2), ("reduce", 64, 2)):
         results = []
         for auto in (False, True):
-            memory = simulate.Memory(64 << 20)
+            memory = simulate.GlobalMemory(64 << 20)
             data = np.resize(np.arange(1024, dtype=np.int32) % 23 if kernel == "divergent" else x, 4096)
             places = [memory.alloc(data) for _ in range(arguments)]
             last = 64 if kernel == "tiled_matmul" else 256
@@ -124,7 +129,7 @@ def test_kernels_compute_the_same_and_nest(name: str) -> None:
 
 
 def test_iterations_are_counted_and_lines_account_for_the_time() -> None:
-    memory = simulate.Memory(64 << 20)
+    memory = simulate.GlobalMemory(64 << 20)
     n = 64
     a = np.arange(n * n, dtype=np.float32) / 64
     places = [memory.alloc(a), memory.alloc(a), memory.alloc(a.nbytes)]
@@ -228,7 +233,7 @@ def test_early_ways_out_close_their_iteration() -> None:
         "\tst.global.u32 [%rd2], %r2;"
     )
     for stop, value, rounds in ((5, 105, 6), (50, 9, 9)):
-        memory = simulate.Memory(16 << 20)
+        memory = simulate.GlobalMemory(16 << 20)
         out = memory.alloc(4)
         _, trace = run(GUARDED.replace("BODY", body), "k", 1, 32, [0, out, stop], memory)
         clean(trace)
@@ -251,7 +256,7 @@ def test_a_range_of_lines_is_one_region_where_its_code_is_one_piece() -> None:
     text = source("nvcc_kernels_lineinfo")
     marked = mark_ptx(text, Auto.of(None, {"loop": "kernels.cu:66-72"}), lambda name: name == "tiled_matmul")
     assert [site.region for site in marked.sites["tiled_matmul"]] == ["loop"]
-    memory = simulate.Memory(64 << 20)
+    memory = simulate.GlobalMemory(64 << 20)
     places = [memory.alloc(np.ones(1024, np.float32)) for _ in range(3)]
     woven = weave(marked.text, buffer=SymbolBuffer())
     shift = shift_for(SLOTS, "stop", woven.slack)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.growth import growth
-from warplens.auto.rules import Auto, Coverage, LineRange
+from warplens.auto.rules import Auto, LineCoverage, LineRange
 from warplens.auto.ttgir import mark_ttgir
 from warplens.auto.ttgir.locations import Locations
 from warplens.ptx.tree import parse
@@ -197,12 +197,12 @@ def test_the_cap_keeps_what_runs_least_often() -> None:
 
 
 def test_coverage_says_where_there_is_code() -> None:
-    coverage = Coverage()
+    coverage = LineCoverage()
     coverage.add(["found"], {FILE: [3, 4, 5, 9]})
     ranges = [LineRange("found", "attn.py", 3, 4), LineRange("lost", "attn.py", 6, 8), LineRange("x", "b.py", 1, 1)]
     assert coverage.missing(ranges) == [
-        f"region lost=attn.py:6-8: no kernel that ran has code in these lines; {FILE} has some in lines 3-5, 9",
-        "region x=b.py:1-1: no kernel that ran has code in a file b.py; there is code in attn.py (3-5, 9)",
+        f"region lost=attn.py:6-8: no kernel that ran has code in these lines; {FILE} has code in lines 3-5, 9",
+        "region x=b.py:1-1: no kernel that ran has code in a file b.py; files with code: attn.py (3-5, 9)",
     ]
 
 

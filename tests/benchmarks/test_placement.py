@@ -39,7 +39,7 @@ class OneBlockPerSm(SimulatedDriver):
     ) -> None:
         text, name = self.functions[function]
         given = [int.from_bytes(a, "little") for a in arguments]
-        clock = simulate.Clock(sms=8, blocks_per_sm=1)
+        clock = simulate.CycleClock(sms=8, blocks_per_sm=1)
         simulate.run(text, name, grid, block, given, memory=self.space, clock=clock)
 
 

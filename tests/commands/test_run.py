@@ -302,8 +302,8 @@ def test_ir_by_hand_is_marked_and_what_is_wrong_with_it_is_one_line(tmp_path: Pa
     ("words", "code", "message"),
     [
         ([], 2, "no program to run"),
-        (["--auto", "load", "{py}"], 2, "no rule 'load' (did you mean 'loads'?)"),
-        (["--auto", "foo,bar", "{py}"], 2, "no rule 'foo'"),
+        (["--auto", "load", "{py}"], 2, "unknown rule 'load' (did you mean 'loads'?)"),
+        (["--auto", "foo,bar", "{py}"], 2, "unknown rule 'foo'"),
         (["--auto=mmma", "{py}"], 2, "did you mean 'mma'"),
         (["--auto", "loads,wait", "{py}"], 2, "did you mean 'waits'"),
         (["--auto", "prgo.py"], 2, "prgo.py: no such script (did you mean 'prog.py'?)"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warplens.decode.clock.fit import Lines, fit
+from warplens.decode.clock.anchor_fit import ClockLines, fit_anchors
 from warplens.decode.clock.knots import _rising, piecewise
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -21,7 +21,7 @@ def anchors(truth, clocks: np.ndarray, step: int = 32) -> np.ndarray:
     return BASE + (truth(clocks) // step * step).astype(np.int64)
 
 
-def error(lines: Lines, unit: int, truth, clocks: np.ndarray) -> np.ndarray:
+def error(lines: ClockLines, unit: int, truth, clocks: np.ndarray) -> np.ndarray:
     placed = lines(np.full(len(clocks), unit), clocks) + (lines.base_ns - BASE)
     return placed - truth(clocks)
 
@@ -33,7 +33,7 @@ def test_unaligned_sms_land_on_one_time_axis() -> None:
     clocks = [np.sort(o + rng.integers(0, 200_000, 16)) for o in offsets]
     unit = np.repeat(np.arange(132), 16)
     times = [anchors(truth, clock) for truth, clock in zip(truths, clocks, strict=True)]
-    lines = fit(unit, np.zeros_like(unit), np.concatenate(clocks), np.concatenate(times))
+    lines = fit_anchors(unit, np.zeros_like(unit), np.concatenate(clocks), np.concatenate(times))
     at = np.array([error(lines, sm, truths[sm], np.array([offsets[sm] + 100_000]))[0] for sm in range(132)])
     assert np.ptp(at) < 32, "the SMs disagree by more than the timer's step"
     assert len(np.unique(lines.first)) >= 131, "clocks that only happen to lie close together are not one"
@@ -52,7 +52,7 @@ def test_a_frequency_step_in_mid_kernel_is_followed() -> None:
 
     clock = np.sort(rng.integers(0, 2_000_000, 400))
     unit = np.zeros(400, np.int64)
-    lines = fit(unit, unit, clock, anchors(truth, clock))
+    lines = fit_anchors(unit, unit, clock, anchors(truth, clock))
     assert lines.method == "piecewise"
     assert np.abs(error(lines, 0, truth, np.linspace(0, 2e6, 500).astype(np.int64)) + 16).max() < 32
     assert lines.mhz()[0] == pytest.approx(1500, rel=0.01)
@@ -66,7 +66,7 @@ def test_a_drifting_clock_stays_within_the_error_bar() -> None:
 
     clock = np.sort(np.random.default_rng(3).integers(0, 10_000_000, 2000))
     unit = np.zeros(len(clock), np.int64)
-    lines = fit(unit, unit, clock, anchors(truth, clock))
+    lines = fit_anchors(unit, unit, clock, anchors(truth, clock))
     probe = np.linspace(0, 1e7, 1000).astype(np.int64)
     assert np.abs(error(lines, 0, truth, probe) + 16).max() < 64
     assert np.percentile(lines.residual_ns, 99) < 64
@@ -78,7 +78,7 @@ def test_a_delayed_read_does_not_bend_the_line() -> None:
     ns = anchors(lambda c: c / 1.8, clock)
     ns[[10, 50]] += 5000
     unit = np.zeros(100, np.int64)
-    lines = fit(unit, unit, clock, ns)
+    lines = fit_anchors(unit, unit, clock, ns)
     probe = np.linspace(0, 1e6, 100).astype(np.int64)
     assert np.abs(error(lines, 0, lambda c: c / 1.8, probe) + 16).max() < 32
     assert lines.residual_ns.max() > 4900, "the outlier must stay visible in the error bar"
@@ -87,30 +87,30 @@ def test_a_delayed_read_does_not_bend_the_line() -> None:
 def test_one_anchor_takes_the_rate_of_its_neighbours() -> None:
     clock = np.array([0, 1_000_000, 7_000_000])
     unit = np.array([0, 0, 1])
-    lines = fit(unit, np.zeros(3, np.int64), clock, np.array([0, 500_000, 100_000]))
+    lines = fit_anchors(unit, np.zeros(3, np.int64), clock, np.array([0, 500_000, 100_000]))
     assert lines(np.array([1]), np.array([7_002_000]))[0] == pytest.approx(101_000, abs=1)
     assert lines.method == "fitted"
 
 
 def test_one_anchor_alone_takes_the_nominal_rate_and_says_so() -> None:
     one = np.zeros(1, np.int64)
-    lines = fit(one, one, one + 50, one + 1000, nominal_mhz=2000)
+    lines = fit_anchors(one, one, one + 50, one + 1000, nominal_mhz=2000)
     assert lines.method == "nominal"
     assert lines(one, one + 250)[0] == pytest.approx(100)
-    assert fit(one, one, one, one).method == "unknown"
+    assert fit_anchors(one, one, one, one).method == "unknown"
 
 
 def test_a_very_short_kernel_is_not_misled_by_the_timer_step() -> None:
     clock = np.array([1000, 1250])
     unit = np.zeros(2, np.int64)
-    lines = fit(unit, unit, clock, np.array([0, 160]), nominal_mhz=1980)
+    lines = fit_anchors(unit, unit, clock, np.array([0, 160]), nominal_mhz=1980)
     assert 1562.5 < lines.mhz()[1] < 1980, "between what the timer says and what the device is made for"
 
 
 @pytest.mark.parametrize("clocks", [[7, 8, 9, 1000], [0, 5_000_000, 0, 7]])
 def test_a_timer_that_did_not_move_tells_no_rate(clocks: list[int]) -> None:
     one = np.zeros(4, np.int64)
-    lines = fit(one, one, np.array(clocks, np.int64), one + 10**18, nominal_mhz=1980.0)
+    lines = fit_anchors(one, one, np.array(clocks, np.int64), one + 10**18, nominal_mhz=1980.0)
     assert lines.method == "nominal"
     assert lines.mhz() == pytest.approx((1980.0,) * 3)
 
@@ -119,7 +119,7 @@ def test_a_coarse_timer_makes_no_clock_faster_than_the_device() -> None:
     truth = np.sort(np.random.default_rng(5).integers(0, 2_000, (132, 8)), axis=1).ravel()
     sm = np.repeat(np.arange(132), 8)
     clocks = (truth * 1.755).astype(np.int64) + sm % 8 * 300_000
-    lines = fit(sm, np.zeros_like(sm), clocks, truth // 1000 * 1000, nominal_mhz=1980.0)
+    lines = fit_anchors(sm, np.zeros_like(sm), clocks, truth // 1000 * 1000, nominal_mhz=1980.0)
     assert max(lines.mhz()) <= 1.06 * 1980.0
 
 
@@ -128,7 +128,7 @@ def test_places_of_a_thousand_launches_are_found_in_seconds() -> None:
     unit, launch = np.repeat(sm, 2), np.repeat(sm // 132, 2)
     truth = launch * 50_000 + np.tile([0, 20_000], len(sm))
     clocks = (truth * 1.755).astype(np.int64) + unit % 8 * 300_000
-    lines = fit(unit, launch, clocks, truth, nominal_mhz=1980.0)
+    lines = fit_anchors(unit, launch, clocks, truth, nominal_mhz=1980.0)
     begin = time.process_time()
     places = lines(unit, clocks)
     # Far above what it takes, far below a search per launch.
@@ -145,15 +145,17 @@ def test_clocks_that_lie_near_each_other_are_told_apart_with_few_looks_for_knots
     truth = np.sort(rng.integers(0, 200_000, (132, 8)), axis=1).ravel()
     clocks = (truth * 1.755).astype(np.int64) + rng.integers(0, 3_400_000, 132)[sm]
     calls = []
-    monkeypatch.setattr("warplens.decode.clock.fit.piecewise", lambda *given: calls.append(given) or piecewise(*given))
-    lines = fit(sm, np.zeros_like(sm), clocks, truth // 32 * 32, nominal_mhz=1980.0)
+    monkeypatch.setattr(
+        "warplens.decode.clock.anchor_fit.piecewise", lambda *given: calls.append(given) or piecewise(*given)
+    )
+    lines = fit_anchors(sm, np.zeros_like(sm), clocks, truth // 32 * 32, nominal_mhz=1980.0)
     assert np.abs(lines(sm, clocks) + lines.base_ns - truth).max() < 60
     assert len(calls) < 20
 
 
 def test_no_anchors_is_no_fit() -> None:
     none = np.empty(0, np.int64)
-    assert fit(none, none, none, none).method == "none"
+    assert fit_anchors(none, none, none, none).method == "none"
 
 
 def test_late_reads_in_a_short_kernel_do_not_look_like_another_clock() -> None:
@@ -163,7 +165,7 @@ def test_late_reads_in_a_short_kernel_do_not_look_like_another_clock() -> None:
     clock = np.sort(rng.integers(0, 10_600, (16, 8)), axis=1) + rng.integers(0, 3_400_000, (16, 1))
     ns = anchors(lambda c: c / 1.797, clock - clock[:, :1])
     ns[rng.random(ns.shape) < 0.2] += 32
-    lines = fit(unit, np.zeros_like(unit), clock.ravel(), ns.ravel(), nominal_mhz=1980)
+    lines = fit_anchors(unit, np.zeros_like(unit), clock.ravel(), ns.ravel(), nominal_mhz=1980)
     slowest, _, fastest = lines.mhz()
     assert fastest / slowest < 1.005
 
@@ -172,7 +174,7 @@ def test_an_sm_with_a_rate_of_its_own_gets_it() -> None:
     clock = np.tile(np.linspace(0, 1_000_000, 50).astype(np.int64), 4)
     unit = np.repeat(np.arange(4), 50)
     rate = np.where(unit == 3, 1.5, 1.98)
-    lines = fit(unit, np.zeros_like(unit), clock, BASE + (clock / rate // 32 * 32).astype(np.int64))
+    lines = fit_anchors(unit, np.zeros_like(unit), clock, BASE + (clock / rate // 32 * 32).astype(np.int64))
     assert lines.mhz()[0] == pytest.approx(1500, rel=0.002)
     assert lines.mhz()[2] == pytest.approx(1980, rel=0.002)
     assert lines.residual_ns.max() < 40
@@ -204,7 +206,7 @@ def test_sms_that_share_a_clock_are_fitted_as_one(apart: int) -> None:
     """12 anchors cannot tell when an SM's clock slowed down; the 96 of its GPC can. Clocks that lie close together for
     once must not be taken for one."""
     unit, clock, ns = gpcs(np.random.default_rng(5), [gpc * apart for gpc in range(6)])
-    lines = fit(unit, np.zeros_like(unit), clock, ns, 1980)
+    lines = fit_anchors(unit, np.zeros_like(unit), clock, ns, 1980)
     assert np.percentile(lines.residual_ns, 99) < 48
     assert 1300 < lines.mhz()[0] < lines.mhz()[2] < 2080
     shared = {tuple(lines.first[8 * gpc : 8 * gpc + 8]) for gpc in range(6)}
@@ -218,7 +220,7 @@ def test_clocks_of_a_real_gemm_are_those_of_its_eight_gpcs() -> None:
     golden = np.load(GOLDEN / "anchors_gemm_h200.npz")
     unit, clock, ns = (golden[name].astype(np.int64) for name in ("sm", "clock", "ns"))
     seen = np.random.default_rng(0).random(len(unit)) < 0.5
-    lines = fit(unit[seen], np.zeros_like(unit[seen]), clock[seen], ns[seen], 1980)
+    lines = fit_anchors(unit[seen], np.zeros_like(unit[seen]), clock[seen], ns[seen], 1980)
     assert sorted(np.unique(lines.first, return_counts=True)[1].tolist()) == [16, 16, 16, 16, 16, 16, 18, 18]
     off = np.abs(lines(unit[~seen], clock[~seen]) - (ns[~seen] - lines.base_ns))
     assert np.percentile(off, 50) < 10

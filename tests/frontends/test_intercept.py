@@ -213,7 +213,7 @@ def test_ptx_that_the_weaver_cannot_read_leaves_the_kernel_plain(
     with pytest.raises(WarplensError, match="no kernel was profiled"), profile:
         cupy_kernel(None, "vector_add", str(tmp_path / "k.ptx"))(GRID, BLOCK, data.arguments)
     data.result()
-    assert any("this is not PTX that warplens knows: '.unheard .of;'" in text for text in profile.notes["vector_add"])
+    assert any("warplens cannot parse this PTX: '.unheard .of;'" in text for text in profile.notes["vector_add"])
 
 
 def test_without_memory_for_records_an_automatically_marked_kernel_runs_plain(
@@ -316,7 +316,7 @@ def test_machine_code_is_named_with_the_reason(gpu: FakeDriver, cupy_kernel: Any
 
 
 def test_module_variables_are_shared_or_refused() -> None:
-    def module(text: str) -> tree.Module:
+    def module(text: str) -> tree.PtxModule:
         return tree.parse(".version 8.0\n.target sm_80\n.address_size 64\n" + text)
 
     assert constants_of(module(".visible .const .align 4 .b8 taps[16];")) == ("taps",)

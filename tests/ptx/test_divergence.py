@@ -13,7 +13,7 @@ from tests.support.paths import GOLDEN
 from tests.support.ptx_kernels import HEAD, kernel
 from tests.support.woven_launch import launch
 from warplens import simulate
-from warplens.ptx.divergence import Wholeness
+from warplens.ptx.divergence import Divergence
 from warplens.ptx.tree import Comment, Instruction, parse, walk
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import SymbolBuffer, Weaving
@@ -22,8 +22,8 @@ from warplens.weave.weaving import SymbolBuffer, Weaving
 def split_at(text: str) -> dict[str, bool]:
     """For every comment of the kernel, whether the warp may be split there."""
     function = parse(text).entries[0]
-    whole = Wholeness(function)
-    return {node.content: whole.split(node) for node in walk(function.body or []) if isinstance(node, Comment)}
+    divergence = Divergence(function)
+    return {node.content: divergence.diverges(node) for node in walk(function.body or []) if isinstance(node, Comment)}
 
 
 CASES = {
@@ -96,8 +96,8 @@ def test_known_kernels(name: str) -> None:
 
 
 def test_without_a_block_size_no_warp_is_known_to_be_whole() -> None:
-    for performance, known in (("", False), (".reqntid 48, 1, 1", False), (".reqntid 8, 8, 1", True)):
-        assert Wholeness(parse(kernel("", performance)).entries[0]).known is known
+    for performance, full in (("", False), (".reqntid 48, 1, 1", False), (".reqntid 8, 8, 1", True)):
+        assert Divergence(parse(kernel("", performance)).entries[0]).starts_full is full
     # With 8 threads in a row, threadIdx.x no longer says which warp a thread is in.
     assert split_at(kernel(CASES["a warp's return"][0], ".reqntid 8, 8, 1"))["in"]
 
@@ -194,7 +194,7 @@ def test_a_place_called_whole_is_run_by_all_lanes_of_a_warp_or_by_none(program: 
         "mov.u32 %r4, 5; mov.u32 %r5, 9; mov.u32 %r6, %tid.x; mad.lo.u32 %r7, %r3, 64, %r2; mul.wide.u32 %rd2, %r7, "
     )
     text = kernel(setup + f"{4 * writer.places}; add.s64 %rd3, %rd1, %rd2;\n" + "\n".join(writer.lines))
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     counts = memory.alloc(2 * 64 * writer.places * 4)
     simulate.run(text, "k", 2, 64, [counts, 3], memory=memory)
     runs = memory.read(counts, np.int32, 2 * 64 * writer.places).reshape(4, 32, writer.places)
@@ -288,5 +288,5 @@ def test_a_value_of_the_lane_itself_is_not_taken_from_another() -> None:
 def test_the_analysis_finds_most_of_a_real_kernel_whole() -> None:
     """Were everything called split it would be safe, and useless."""
     function = parse((GOLDEN / "ptx" / "triton_attention_sm80.ptx").read_text()).entries[0]
-    whole = Wholeness(function)
-    assert not any(whole.split(node) for node in walk(function.body or []) if isinstance(node, Instruction))
+    divergence = Divergence(function)
+    assert not any(divergence.diverges(node) for node in walk(function.body or []) if isinstance(node, Instruction))

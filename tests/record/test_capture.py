@@ -104,7 +104,7 @@ def _rewrite(path: Path, document: object, body: bytes, version: int = 1) -> Non
         (lambda data: data[:20], "header"),
         (lambda data: data[:200], "checksum or length"),
         (lambda data: data[:-700], "truncated"),
-        (lambda data: data[:8] + struct.pack("<I", 99) + data[12:], "newer than the 1 this warplens knows; upgrade"),
+        (lambda data: data[:8] + struct.pack("<I", 99) + data[12:], "newer than 1, the latest supported; upgrade"),
         (lambda data: data[:-600] + b"\x55" + data[-599:], "checksum does not match"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warplens import simulate
-from warplens.ptx.tree import WeaveError
+from warplens.ptx.tree import PtxError
 
 LANES = 32
 REGISTER = {1: ("b16", "u8"), 2: ("b16", "b16"), 4: ("b32", "b32"), 8: ("b64", "b64")}
@@ -39,7 +39,7 @@ def execute(body: str, inputs: list[np.ndarray], out: np.dtype) -> np.ndarray:
   ret;
 }}
 """
-    memory = simulate.Memory(1 << 16)
+    memory = simulate.GlobalMemory(1 << 16)
     args = [memory.alloc(values) for values in inputs] + [memory.alloc(LANES * out.itemsize)]
     simulate.run(text, "k", 1, LANES, args, memory=memory)
     return memory.read(args[-1], out, LANES)
@@ -345,14 +345,14 @@ def test_special_functions(name: str, function: Callable[[np.ndarray], np.ndarra
 
 
 def test_unknown_instruction_names_itself_its_line_and_its_function() -> None:
-    with pytest.raises(WeaveError, match=r"PTX line 7 in k: frobnicate\.b32 is not an instruction") as caught:
+    with pytest.raises(PtxError, match=r"PTX line 7 in k: frobnicate\.b32 is not supported") as caught:
         execute("frobnicate.b32 %o, %i0;", [np.zeros(LANES, np.uint32)], np.dtype(np.uint32))
     assert caught.value.function == "k"
-    with pytest.raises(WeaveError, match=r"wgmma\.fence\.sync\.aligned is not an instruction"):
+    with pytest.raises(PtxError, match=r"wgmma\.fence\.sync\.aligned is not supported"):
         execute("wgmma.fence.sync.aligned;", [np.zeros(LANES, np.uint32)], np.dtype(np.uint32))
-    with pytest.raises(WeaveError, match=r"PTX line 7 in k: %pm7 is not a register, a variable or a number"):
+    with pytest.raises(PtxError, match=r"PTX line 7 in k: %pm7 is not a register, a variable or a number"):
         execute("mov.u32 %o, %pm7;", [np.zeros(LANES, np.uint32)], np.dtype(np.uint32))
-    with pytest.raises(WeaveError, match=r"redux\.sync has a form that the interpreter does not know"):
+    with pytest.raises(PtxError, match=r"redux\.sync has a form that the interpreter does not support"):
         execute("redux.sync;", [np.zeros(LANES, np.uint32)], np.dtype(np.uint32))
-    with pytest.raises(WeaveError, match=r"register %nope is not declared"):
+    with pytest.raises(PtxError, match=r"register %nope is not declared"):
         execute("add.u32 %nope, %i0, %i0;", [np.zeros(LANES, np.uint32)], np.dtype(np.uint32))

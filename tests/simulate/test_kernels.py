@@ -19,7 +19,7 @@ NVCC += ["nvrtc12_kernels", "nvrtc13_kernels"]
 
 
 @cache
-def module(name: str) -> tree.Module:
+def module(name: str) -> tree.PtxModule:
     return tree.parse((GOLDEN / f"{name}.ptx").read_text())
 
 
@@ -34,7 +34,7 @@ def normal(*shape: int) -> np.ndarray:
 def test_vector_add(name: str, per_block: int, threads: int, extra: list[int]) -> None:
     n = 5003
     a, b = normal(n), normal(n + 1)[:n]
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     args = [memory.alloc(a), memory.alloc(b), memory.alloc(a.nbytes)]
     simulate.run(module(name), "vector_add", -(-n // per_block), threads, [*args, n, *extra], memory=memory)
     np.testing.assert_array_equal(memory.read(args[2], np.float32, n), a + b)
@@ -44,7 +44,7 @@ def test_vector_add(name: str, per_block: int, threads: int, extra: list[int]) -
 def test_softmax(name: str) -> None:
     rows, columns = 12, 784
     x = normal(rows, columns)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     source, out = memory.alloc(x), memory.alloc(x.nbytes)
     if name not in NVCC:
         simulate.run(module(name), "softmax", rows, 128, [out, source, columns, 0, 0], memory=memory, shared=64)
@@ -59,9 +59,9 @@ def test_softmax(name: str) -> None:
 def test_reduction_with_calls_atomics_and_dynamic_shared_memory(name: str) -> None:
     n = 3000
     x = normal(n)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     source, out = memory.alloc(x), memory.alloc(4)
-    program = simulate.Program(module(name), memory)
+    program = simulate.LoadedModule(module(name), memory)
     program.run("reduce", 4, 128, [source, out, n], shared=512)
     factor = np.array([0, 1, 3, 6], np.float32)[np.arange(n) & 3]
     np.testing.assert_allclose(memory.read(out, np.float32, 1)[0], (x * factor).sum(dtype=np.float64), rtol=1e-4)
@@ -72,7 +72,7 @@ def test_reduction_with_calls_atomics_and_dynamic_shared_memory(name: str) -> No
 def test_triton_reduction(version: str) -> None:
     n = 4000
     x = normal(n)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     source, out = memory.alloc(x), memory.alloc(4)
     simulate.run(module(f"{version}_reduce"), "reduce", 3, 128, [source, out, n, 0, 0], memory=memory, shared=64)
     np.testing.assert_allclose(memory.read(out, np.float32, 1)[0], x.sum(dtype=np.float64), rtol=1e-4)
@@ -82,7 +82,7 @@ def test_triton_reduction(version: str) -> None:
 def test_tiled_matmul_in_cuda(name: str) -> None:
     n = 64
     a, b = normal(n, n), normal(n, n).T.copy()
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     args = [memory.alloc(a), memory.alloc(b), memory.alloc(a.nbytes)]
     simulate.run(module(name), "tiled_matmul", (4, 4), (16, 16), [*args, n], memory=memory)
     np.testing.assert_allclose(memory.read(args[2], np.float32, n * n).reshape(n, n), a @ b, rtol=1e-4, atol=1e-4)
@@ -92,7 +92,7 @@ def test_tiled_matmul_in_cuda(name: str) -> None:
 def test_tiled_matmul_in_triton_uses_tensor_cores(version: str) -> None:
     m, n, k = 96, 64, 160
     a, b = normal(m, k).astype(np.float16), normal(k, n).astype(np.float16)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     args = [memory.alloc(a), memory.alloc(b), memory.alloc(4 * m * n)]
     simulate.run(
         module(f"{version}_matmul_sm80"),
@@ -111,7 +111,7 @@ def test_tiled_matmul_in_triton_uses_tensor_cores(version: str) -> None:
 def test_fused_attention(version: str) -> None:
     heads, length, width = 3, 96, 32
     q, k, v = (normal(heads + i, length, width)[:heads].astype(np.float16) for i in range(3))
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     args = [memory.alloc(x) for x in (q, k, v)] + [memory.alloc(4 * q.size)]
     scale = np.float32(np.log2(np.e) / np.sqrt(width))
     simulate.run(
@@ -135,7 +135,7 @@ def test_fused_attention(version: str) -> None:
 def test_bf16_matmul_rounds_its_result_once(version: str) -> None:
     m, n, k = 64, 64, 96
     a, b = (normal(*shape).view(np.uint32) & 0xFFFF0000 for shape in ((m, k), (k, n)))
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     args = [memory.alloc((x >> 16).astype(np.uint16)) for x in (a, b)] + [memory.alloc(2 * m * n)]
     simulate.run(
         module(f"{version}_matmul_bf16_sm80"),
@@ -152,7 +152,7 @@ def test_bf16_matmul_rounds_its_result_once(version: str) -> None:
 
 def test_gluon_row_sums() -> None:
     x = normal(9, 1000)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     source, out = memory.alloc(x), memory.alloc(4 * 9)
     simulate.run(module("gluon_row_sum"), "row_sum", 9, 128, [source, out, 1000, 0, 0], memory=memory, shared=64)
     np.testing.assert_allclose(memory.read(out, np.float32, 9), x.sum(axis=1), rtol=1e-3, atol=1e-4)
@@ -160,7 +160,7 @@ def test_gluon_row_sums() -> None:
 
 def test_cute_saxpy_takes_its_pointers_as_byte_arrays() -> None:
     x, y = normal(1024), normal(1025)[:1024]
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     args = [memory.alloc(x), memory.alloc(y)]
     (entry,) = module("cute_saxpy").entries
     simulate.run(module("cute_saxpy"), entry.name, 8, 128, [*args, 1000], memory=memory, shared=512)
@@ -196,7 +196,7 @@ def test_divergent_lanes_meet_again(name: str) -> None:
     n = 200
     values = np.random.default_rng(3).integers(1, 3000, n).astype(np.int32)
     values[17] = 837799 % 100003
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     source, out = memory.alloc(values), memory.alloc(np.full(n, -777, np.int32))
     simulate.run(module(name), "divergent", 2, 128, [source, out, n], memory=memory)
     np.testing.assert_array_equal(memory.read(out, np.int32, n), collatz(values))
@@ -206,7 +206,7 @@ def test_half_precision_kernel() -> None:
     n = 300
     a = normal(n).astype(np.float16)
     b = (normal(n).view(np.uint32) >> 16).astype(np.uint16)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     args = [memory.alloc(a), memory.alloc(b), memory.alloc(4 * n), memory.alloc(2 * n), memory.alloc(8 * n)]
     simulate.run(module("nvcc_kernels"), "halves", 3, 128, [*args, n], memory=memory)
     c = memory.read(args[2], np.float16, 2 * n).reshape(n, 2)
@@ -222,7 +222,7 @@ def test_half_precision_kernel() -> None:
 
 def test_async_copies_arrive_before_they_are_waited_for() -> None:
     x = normal(128, 4)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     source, out = memory.alloc(x), memory.alloc(64 * 16)
     simulate.run(module("nvcc_kernels"), "async_copy", 1, 64, [source, out], memory=memory)
     np.testing.assert_array_equal(memory.read(out, np.float32, 256).reshape(64, 4), (x[:64] + x[64:])[::-1])
@@ -231,7 +231,7 @@ def test_async_copies_arrive_before_they_are_waited_for() -> None:
 def test_same_bytes_and_times_every_time() -> None:
     def once() -> tuple[bytes, bytes, int]:
         x = normal(12, 784)
-        memory = simulate.Memory()
+        memory = simulate.GlobalMemory()
         source, out = memory.alloc(x), memory.alloc(x.nbytes)
         result = simulate.run(module("nvcc_kernels"), "softmax", 12, 256, [source, out, 784], memory=memory)
         return memory.read(out, np.uint8, x.nbytes).tobytes(), result.blocks.tobytes(), result.cycles
@@ -242,9 +242,9 @@ def test_same_bytes_and_times_every_time() -> None:
 def test_blocks_of_a_large_grid_queue_for_their_sms() -> None:
     n = 64 * 256
     a = normal(n)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     args = [memory.alloc(a), memory.alloc(a), memory.alloc(a.nbytes)]
-    clock = simulate.Clock(sms=3, blocks_per_sm=2)
+    clock = simulate.CycleClock(sms=3, blocks_per_sm=2)
     result = simulate.run(module("nvcc_kernels"), "vector_add", 64, 256, [*args, n], memory=memory, clock=clock)
     np.testing.assert_array_equal(memory.read(args[2], np.float32, n), a + a)
     assert set(result.blocks["sm"]) == {0, 1, 2}

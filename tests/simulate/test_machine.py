@@ -7,7 +7,7 @@ import pytest
 
 from warplens import simulate
 from warplens.errors import UsageError
-from warplens.ptx.tree import WeaveError
+from warplens.ptx.tree import PtxError
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 START = """
@@ -30,7 +30,7 @@ def launch(
     """Run `body` with %rd1 = out, %r0 = tid, %r1 = ctaid, %r3 = the thread's number, %rd2 = its word of out."""
     count = int(np.prod(grid)) * int(np.prod(block))
     data = np.zeros(count, np.uint32) if out is None else out
-    memory = simulate.Memory(1 << 20)
+    memory = simulate.GlobalMemory(1 << 20)
     address = memory.alloc(data)
     text = HEAD + module + ".visible .entry k(.param .u64 out)\n{" + START + body + "\n}\n"
     simulate.run(text, "k", grid, block, [address], memory=memory, **options)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def test_blocks_can_wait_for_each_other() -> None:
 
 
 def test_a_kernel_that_never_ends_is_stopped() -> None:
-    with pytest.raises(WeaveError, match="did not finish within 5000 instructions"):
+    with pytest.raises(PtxError, match="did not finish within 5000 instructions"):
         launch("LOOP: bra LOOP;", max_steps=5000)
 
 
@@ -173,7 +173,7 @@ def test_barrier_reduction() -> None:
 
 
 def test_deadlock_says_who_waits_where() -> None:
-    with pytest.raises(WeaveError, match=r"deadlock: 32 threads wait at barrier 2, the first is block 0, thread 32"):
+    with pytest.raises(PtxError, match=r"deadlock: 32 threads wait at barrier 2, the first is block 0, thread 32"):
         launch("setp.lt.u32 %p1, %r0, 32; @%p1 ret; bar.sync 2, 64; ret;", block=64)
 
 
@@ -181,7 +181,7 @@ def test_deadlock_says_who_waits_where() -> None:
 
 
 def test_out_of_bounds_names_the_instruction_and_the_thread() -> None:
-    with pytest.raises(WeaveError) as caught:
+    with pytest.raises(PtxError) as caught:
         launch("add.u64 %rd3, %rd2, 4;\n st.global.u32 [%rd3], %r0; ret;", grid=2, block=64)
     message = str(caught.value)
     assert "st.global.u32 [%rd3], %r0;" in message
@@ -204,7 +204,7 @@ def test_out_of_bounds_names_the_instruction_and_the_thread() -> None:
     ],
 )
 def test_faults(body: str, problem: str) -> None:
-    with pytest.raises(WeaveError, match=problem):
+    with pytest.raises(PtxError, match=problem):
         launch(body)
 
 
@@ -290,7 +290,7 @@ LOOP: add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 20000; @%p1 bra LOOP;
 
 
 def test_clocks_are_per_sm_and_globaltimer_is_shared() -> None:
-    clock = simulate.Clock(sms=4, blocks_per_sm=1, mhz=1500.0)
+    clock = simulate.CycleClock(sms=4, blocks_per_sm=1, mhz=1500.0)
     rows = launch(CLOCKS, grid=4, block=64, out=np.zeros(8 * 6, np.uint64), clock=clock).reshape(8, 6)
     low, start, start_ns, end, end_ns, sm = (rows[:, i].astype(np.int64) for i in range(6))
     assert sm.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -305,8 +305,8 @@ def test_clocks_are_per_sm_and_globaltimer_is_shared() -> None:
 
 
 def test_the_clock_goes_on_between_launches_and_may_change_speed() -> None:
-    first = simulate.Clock(sms=4, blocks_per_sm=1, mhz=1500.0)
-    later = simulate.Clock(
+    first = simulate.CycleClock(sms=4, blocks_per_sm=1, mhz=1500.0)
+    later = simulate.CycleClock(
         sms=4, blocks_per_sm=1, mhz=1500.0, start_ns=first.start_ns + 1_000_000, changes=((60_000, 500.0),)
     )
     one, two = (
@@ -345,19 +345,19 @@ def test_warps_leave_a_barrier_together() -> None:
 
 def test_wrong_launches_say_what_is_allowed() -> None:
     text = HEAD + ".visible .entry first(.param .u64 out, .param .b8 x[4]) { ret; }\n"
-    memory = simulate.Memory(1 << 12)
+    memory = simulate.GlobalMemory(1 << 12)
     with pytest.raises(UsageError, match="no entry 'firs'.*did you mean 'first'"):
         simulate.run(text, "firs", 1, 1, [0, b"1234"], memory=memory)
     with pytest.raises(UsageError, match=r"takes 2 arguments .*got 1"):
         simulate.run(text, "first", 1, 1, [0], memory=memory)
     with pytest.raises(UsageError, match="takes 4 bytes, got 3"):
         simulate.run(text, "first", 1, 1, [0, b"123"], memory=memory)
-    with pytest.raises(UsageError, match="at most 1024"):
+    with pytest.raises(UsageError, match="limit of 1024"):
         simulate.run(text, "first", 1, (64, 32), [0, b"1234"], memory=memory)
     with pytest.raises(UsageError, match="no variable 'buffer'"):
         simulate.run(text, "first", 1, 1, [0, b"1234"], memory=memory, symbols={"buffer": 1})
     with pytest.raises(UsageError, match="sms=0"):
-        simulate.Clock(sms=0)
+        simulate.CycleClock(sms=0)
 
 
 def test_symbols_are_set_before_the_launch_and_readable_after() -> None:
@@ -367,9 +367,9 @@ def test_symbols_are_set_before_the_launch_and_readable_after() -> None:
     .visible .entry k() { .reg .b64 %a; .reg .f32 %f; ld.global.u64 %a, [buffer]; ld.global.f32 %f, [scale];
       st.global.f32 [%a], %f; st.global.u64 [buffer], 5; ret; }"""
     )
-    memory = simulate.Memory(1 << 12)
+    memory = simulate.GlobalMemory(1 << 12)
     target = memory.alloc(4)
-    program = simulate.Program(text, memory)
+    program = simulate.LoadedModule(text, memory)
     memory.write(program.symbols["buffer"], np.uint64(target))
     program.run("k", 1, 32, [])
     assert memory.read(target, np.float32, 1)[0] == 2.0

@@ -29,7 +29,7 @@ from warplens.record.capture import Device
 class CuteDriver(Contexts):
     """A CUDA driver for CuTe buffers in the interpreter's memory."""
 
-    def __init__(self, space: simulate.Memory) -> None:
+    def __init__(self, space: simulate.GlobalMemory) -> None:
         self.space, self.allocated = space, 0
 
     def device(self) -> Device:
@@ -71,7 +71,7 @@ class CuteDriver(Contexts):
 class Gpu:
     """Simulated memory, and what was launched on it."""
 
-    space: simulate.Memory = field(default_factory=lambda: simulate.Memory(64 << 20))
+    space: simulate.GlobalMemory = field(default_factory=lambda: simulate.GlobalMemory(64 << 20))
     launches: int = 0
 
     def array(self, values: npt.ArrayLike) -> int:

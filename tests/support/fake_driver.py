@@ -26,7 +26,7 @@ from warplens.record.capture import Device
 class FakeDriver(Contexts):
     """What ran, what a plain and a woven kernel take, and the memory they share."""
 
-    space: simulate.Memory = field(default_factory=lambda: simulate.Memory(256 << 20))
+    space: simulate.GlobalMemory = field(default_factory=lambda: simulate.GlobalMemory(256 << 20))
     kernels: dict[int, tuple[str, str]] = field(default_factory=dict)
     fired: list[tuple[str, bool, int]] = field(default_factory=list)
     """Symbol, whether it was woven, stream."""

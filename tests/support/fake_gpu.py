@@ -31,7 +31,7 @@ class Fired:
 class SimulatedBuffer(torch_memory.Buffer):
     """A launch buffer in the interpreter's memory."""
 
-    def __init__(self, space: simulate.Memory, nbytes: int) -> None:
+    def __init__(self, space: simulate.GlobalMemory, nbytes: int) -> None:
         super().__init__(None)
         self.space, self.size, self.address = space, nbytes, space.alloc(nbytes)
 
@@ -54,7 +54,7 @@ class SimulatedBuffer(torch_memory.Buffer):
 class Tensor:
     """What Triton needs of a tensor: a type and an address."""
 
-    def __init__(self, space: simulate.Memory, values: np.ndarray) -> None:
+    def __init__(self, space: simulate.GlobalMemory, values: np.ndarray) -> None:
         self.space, self.shape, self.dtype = space, values.shape, values.dtype.name
         self.address = space.alloc(values)
         self._dtype = values.dtype
@@ -73,7 +73,7 @@ class Tensor:
 class FakeGpu:
     """What ran, and the switches a test may turn."""
 
-    space: simulate.Memory = field(default_factory=lambda: simulate.Memory(256 << 20))
+    space: simulate.GlobalMemory = field(default_factory=lambda: simulate.GlobalMemory(256 << 20))
     fired: list[Fired] = field(default_factory=list)
     capability: int = 80
     stream: int = 7

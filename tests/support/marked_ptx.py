@@ -41,7 +41,7 @@ def walk(marked: Marked, kernel: str) -> list[tuple[str, str, tree.Instruction |
     return found
 
 
-def run(text: str, kernel: str, grid: int, block: object, arguments: list[object], memory: simulate.Memory,
+def run(text: str, kernel: str, grid: int, block: object, arguments: list[object], memory: simulate.GlobalMemory,
         shared: int = 0) -> tuple[Marked, Trace]:  # fmt: skip
     """The marked kernel in the interpreter, and the trace that its records make."""
     marked = mark_ptx(text, EVERYTHING, lambda name: name == kernel)

@@ -16,7 +16,7 @@ class SimulatedDriver(Contexts):
     """A driver whose kernels are PTX, run by the interpreter."""
 
     def __init__(self) -> None:
-        self.space = simulate.Memory(64 << 20)
+        self.space = simulate.GlobalMemory(64 << 20)
         self.images: list[str] = []
         self.homes: list[int] = []
         """The context that each image was loaded into."""

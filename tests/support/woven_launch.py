@@ -23,7 +23,7 @@ def launch(
     select: Selection | None = None,
     out: int = 0,
     parse: bool = True,
-) -> tuple[list[tuple[Any, list[Any]]], np.ndarray, simulate.Memory]:
+) -> tuple[list[tuple[Any, list[Any]]], np.ndarray, simulate.GlobalMemory]:
     """Run `entry`; every track as (header, [(kind, region, tag, payload, clock)]) in the order of its index; with
     `parse` off, its slots as they are."""
     grid, block = _dim3(grid), _dim3(block)
@@ -32,7 +32,7 @@ def launch(
     tracks = select.blocks_of(int(np.prod(grid))) * select.tracks_per_block(warps)
     shift = shift_for(slots, woven.full, woven.slack)
     stride = 1 << shift
-    memory = simulate.Memory(64 << 20)
+    memory = simulate.GlobalMemory(64 << 20)
     result = memory.alloc(max(4, out * 4))
     guard = memory.alloc(stride)
     base = memory.alloc((tracks + 2) * stride, align=stride)

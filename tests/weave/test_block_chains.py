@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.ptx_kernels import kernel
-from warplens.ptx.control_flow import Flow
+from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.tree import parse
 from warplens.weave.mark_sites import outline
-from warplens.weave.stores.block_chains import stretches
+from warplens.weave.stores.block_chains import chain_blocks
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import SymbolBuffer, Weaving
 
@@ -49,9 +49,9 @@ def test_blocks_that_are_always_passed_in_turn_are_found(case: str) -> None:
     body, expected = CASES[case]
     function = parse(kernel(body)).entries[0]
     blocks = outline(function, {}).blocks
-    runs = stretches(blocks, Flow(function), 32)
-    assert sorted("".join(site.mark.name for block in run for site in block.sites) for run in runs) == expected
-    assert [len(run) for run in stretches(blocks, Flow(function), 1)] == [1] * len(blocks)
+    chains = chain_blocks(blocks, ControlFlow(function), 32)
+    assert sorted("".join(site.mark.name for block in chain for site in block.sites) for chain in chains) == expected
+    assert [len(chain) for chain in chain_blocks(blocks, ControlFlow(function), 1)] == [1] * len(blocks)
 
 
 def test_blocks_in_turn_share_one_store() -> None:

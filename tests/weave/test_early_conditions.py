@@ -49,7 +49,7 @@ def test_what_a_jump_depends_on_moves_in_front_of_the_mark(case: str) -> None:
     module = parse(kernel("\n".join(["$x:", *lines, "@%p2 bra $y;", *(["$y:"] if "$y:" not in lines else [])])))
     function = module.entries[0]
     for block in outline(function, {}).blocks:
-        make_early([site.place for site in block.sites])
+        make_early([site.position for site in block.sites])
     text = module.text()
     found = [line.strip() for line in text[text.index("$x:") : text.index("// last")].splitlines()[1:]]
     assert found[: len(lines)] == (expected or lines)
@@ -73,7 +73,7 @@ def test_a_kernel_computes_what_it_computes_without_marks(before: list[str], wor
         "// @warplens I end", "add.u32 %r10, %r10, 1;", "setp.lt.u32 %p2, %r10, 3;", "@%p2 bra $x;",
     ]  # fmt: skip
     text = kernel("\n".join(lines))
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     out = memory.alloc(32)
     simulate.run(re.sub(r"(?m)^// @warplens.*$", "", text), "k", 2, 64, [out, 3], memory=memory)
     woven = weave(text, buffer=SymbolBuffer(), how=Weaving(store="spread"))

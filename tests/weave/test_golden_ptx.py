@@ -76,28 +76,28 @@ def test_ptxas_takes_every_producers_woven_ptx(path: Path, full: str, tmp_path: 
     assert len(messages[1]) <= len(messages[0])
 
 
-def run_vector_add(run: Callable[..., None], memory: simulate.Memory) -> int:
+def run_vector_add(run: Callable[..., None], memory: simulate.GlobalMemory) -> int:
     a = np.arange(GRID * 64, dtype=np.float32)
     arguments = [memory.alloc(a), memory.alloc(a * 2), memory.alloc(a.nbytes)]
     run("vector_add", GRID, 64, [*arguments, a.size - 7])
     return arguments[2]
 
 
-def run_softmax(run: Callable[..., None], memory: simulate.Memory) -> int:
+def run_softmax(run: Callable[..., None], memory: simulate.GlobalMemory) -> int:
     a = np.sin(np.arange(GRID * 200, dtype=np.float32))
     arguments = [memory.alloc(a), memory.alloc(a.nbytes)]
     run("softmax", GRID, 256, [*arguments, 200])
     return arguments[1]
 
 
-def run_divergent(run: Callable[..., None], memory: simulate.Memory) -> int:
+def run_divergent(run: Callable[..., None], memory: simulate.GlobalMemory) -> int:
     a = (np.arange(GRID * 64, dtype=np.int32) * 7) % 23
     arguments = [memory.alloc(a), memory.alloc(a.nbytes)]
     run("divergent", GRID, 64, [*arguments, a.size])
     return arguments[1]
 
 
-def run_reduce(run: Callable[..., None], memory: simulate.Memory) -> int:
+def run_reduce(run: Callable[..., None], memory: simulate.GlobalMemory) -> int:
     a = np.ones(GRID * 64, np.float32)
     arguments = [memory.alloc(a), memory.alloc(4)]
     run("reduce", GRID, 64, [*arguments, a.size], shared=512)
@@ -113,13 +113,13 @@ CASES = {"vector_add": (run_vector_add, 2), "softmax": (run_softmax, 8), "diverg
 def test_nvcc_kernels_compute_the_same_and_record_alike_under_every_policy(name: str, case: str) -> None:
     launch, warps = CASES[case]
     text = (GOLDEN / f"{name}.ptx").read_text()
-    plain = simulate.Memory()
+    plain = simulate.GlobalMemory()
     result = launch(lambda *a, **k: simulate.run(text, *a, memory=plain, **k), plain)
     expected = plain.read(result, np.uint32, 64 if case != "reduce" else 1)
     seen = []
     for store in ("now", "late", "end", "defer", "spread"):
         woven = weave(sprinkle(text), buffer=SymbolBuffer(), how=Weaving(store=store, aligned=True))
-        memory = simulate.Memory(64 << 20)
+        memory = simulate.GlobalMemory(64 << 20)
         shift = shift_for(SLOTS, "stop", woven.slack)
         buffer = memory.alloc(GRID * warps << shift, align=1 << shift)
         symbols = {"warplens_buffer": buffer | shift}
@@ -145,7 +145,7 @@ def test_a_matmul_of_every_triton_computes_the_same_and_records_each_step(versio
     shift = shift_for(64, "stop", woven.slack)
     results = []
     for source in (text, woven.text):
-        memory = simulate.Memory()
+        memory = simulate.GlobalMemory()
         buffer = memory.alloc((m // 32) * warps << shift, align=1 << shift)
         arguments = [memory.alloc(a), memory.alloc(b), memory.alloc(4 * m * n), m, n, k, 0, buffer | shift]
         simulate.run(source, "matmul", (m // 32, n // 32), 32 * warps, arguments, memory=memory, shared=8192)

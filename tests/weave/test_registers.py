@@ -171,7 +171,7 @@ def test_values_that_only_wait_through_a_loop_are_made_behind_it() -> None:
     for turns in (0, 5):
         results = []
         for one in (LOOP, text):
-            memory = simulate.Memory()
+            memory = simulate.GlobalMemory()
             out = memory.alloc(4 * 64)
             simulate.run(one, "work", 1, 64, [out, turns], memory=memory)
             results.append(memory.read(out, np.int32, 64).tolist())
@@ -213,7 +213,7 @@ def test_a_matmul_computes_the_same_with_values_made_again(version: str) -> None
     a, b = (np.random.default_rng(0).normal(size=(32, 32)).astype(np.float16) for _ in range(2))
     results = []
     for one in (text, module.text()):
-        memory = simulate.Memory()
+        memory = simulate.GlobalMemory()
         args = [memory.alloc(a), memory.alloc(b), memory.alloc(4 * 32 * 32)]
         simulate.run(one, "matmul", (1, 1), 128, [*args, 32, 32, 32, 0, 0], memory=memory, shared=8192)
         results.append(memory.read(args[2], np.uint32, 32 * 32))

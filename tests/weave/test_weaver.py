@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from warplens.weave.tracks import ZERO
 
 from tests.support.woven_launch import launch
 from warplens import simulate
@@ -17,12 +18,11 @@ from warplens.auto.rules import Auto
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx.operands import written_by
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Label, parse
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
 from warplens.weave.calls import with_parameter
-from warplens.weave.tracks import ZERO
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
 
@@ -110,7 +110,7 @@ def test_every_policy_leaves_the_same_records(
 ) -> None:
     how = Weaving(full=full, store=store, keep=keep, pin=pin, pair=pair, fuse=fuse, lean=not fuse)
     woven = weave(KERNEL, how=how)
-    plain = simulate.Memory()
+    plain = simulate.GlobalMemory()
     result = plain.alloc(3 * 64 * 4)
     simulate.run(KERNEL, "work", 3, 64, [result, 5, 32, 0], memory=plain)
     tracks, out, _ = launch(woven, "work", 3, 64, ["OUT", 5, 32, "BUFFER"], out=3 * 64)
@@ -305,7 +305,7 @@ def test_a_payload_cut_off_from_its_record_at_the_end_of_a_full_track_is_no_reco
         woven = weave(text.replace("mov.u32 %r4, 9;", body + "mov.u32 %r4, 9;"), how=Weaving(store=store, aligned=True))
         shift = shift_for(8, "stop", woven.slack)
         capacity, stride = capacity_of(shift, "stop", woven.slack), 1 << shift
-        memory = simulate.Memory()
+        memory = simulate.GlobalMemory()
         base = memory.alloc(stride, align=stride)
         simulate.run(woven.text, "work", 1, 32, [base, 0, 0, base | shift], memory=memory)
         raw = memory.read(base, np.uint8, stride)[: track_stride(capacity)]
@@ -347,7 +347,7 @@ DIES = HEAD + """\
 def test_of_a_kernel_that_dies_only_what_was_stored_is_left(store: str, kept: int) -> None:
     """`now` leaves every record up to the fault; what other policies still hold in registers dies with the kernel."""
     woven = weave(DIES, how=Weaving(store=store))
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     shift = shift_for(8, "stop", woven.slack)
     base = memory.alloc(1 << shift, align=1 << shift)
     with pytest.raises(WarplensError, match="address 0x1"):
@@ -364,7 +364,7 @@ def test_of_a_kernel_that_dies_only_what_was_stored_is_left(store: str, kept: in
 @pytest.mark.parametrize("pointer", [0, 4096])
 def test_without_a_buffer_of_ours_nothing_is_written(pointer: int) -> None:
     woven = weave(KERNEL)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     result = memory.alloc(64 * 4)
     scratch = memory.alloc(1 << 16) if pointer else 0
     simulate.run(woven.text, "work", 1, 64, [result, 3, 0, scratch], memory=memory)
@@ -520,7 +520,7 @@ def test_a_thread_that_ends_inside_a_function_still_closes_its_track(full: str, 
 
 def test_taking_a_marked_functions_address_is_refused_by_line() -> None:
     text = FUNCTIONS.replace("	mov.u32 %r4, 0;", "	mov.u64 %rd2, leaf;")
-    with pytest.raises(WeaveError, match=r"line 41 in caller.*address of leaf"):
+    with pytest.raises(PtxError, match=r"line 41 in caller.*address of leaf"):
         weave(text, buffer=SymbolBuffer())
 
 
@@ -600,22 +600,22 @@ def test_ids_are_dense_from_one_and_locations_follow_loc() -> None:
 @pytest.mark.parametrize(
     ("mark", "problem"),
     [
-        ("Q name", "not a mark"),
-        ("B", "not a mark"),
+        ("Q name", "unknown mark"),
+        ("B", "unknown mark"),
         ("V x s16 %r1", "unknown value type"),
         ("A x 32", "too large"),
         ("V x s32 {%r1}", "not a register"),
     ],
 )
 def test_a_bad_mark_is_named_by_its_line(mark: str, problem: str) -> None:
-    with pytest.raises(WeaveError, match=rf"line 15: .*{problem}"):
+    with pytest.raises(PtxError, match=rf"line 15: .*{problem}"):
         weave(KERNEL.replace("B all", mark))
 
 
 def test_options_refuse_what_does_not_go_together() -> None:
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         Selection(warps=(1,), granularity="block")
-    with pytest.raises(UsageError, match="name 1 to 64 blocks"):
+    with pytest.raises(UsageError, match="list 1 to 64 blocks"):
         Selection(**select_blocks([*range(0, 300, 2), 301]))
     assert select_blocks([1, 2, 5]) == {"listed": (1, 2, 5)}
     assert select_blocks([3, 5, 7]) == {"blocks": (3, 8, 2)}

@@ -1,6 +1,6 @@
-"""What automatic marks are asked for: classes of operations, and regions named by source lines.
+"""The request for automatic marks: classes of operations, and regions defined by source lines.
 
-The two rule sets (TTGIR for Triton, PTX for everything else) read the same `Auto` and answer with the same `Site`s.
+The two rule sets (TTGIR for Triton, PTX for everything else) read the same `Auto` and return `RegionSite`s.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from warplens.errors import UsageError, did_you_mean
 CLASSES = {
     "loads": "reads of global memory",
     "stores": "writes to global memory, atomics included",
-    "copies": "asynchronous copies being issued: cp.async, TMA",
-    "waits": "waiting for asynchronous work: copies, mbarriers, wgmma",
-    "mma": "matrix products; asynchronous ones are the issue alone",
+    "copies": "issue of asynchronous copies: cp.async, TMA",
+    "waits": "waits for asynchronous work: copies, mbarriers, wgmma",
+    "mma": "matrix products; only the issue of asynchronous ones",
     "reduce": "reductions and scans",
     "barriers": "block and cluster barriers",
-    "loops": "one region per iteration, with its number as value",
+    "loops": "one region per iteration, with the iteration number as value",
     "lines": "one region per source line that does work",
 }
 ALL = "all"
 DEFAULT = ("loads", "stores", "copies", "waits", "mma", "reduce")
-"""What `auto=True` and a bare `--auto` mean."""
+"""The classes that `auto=True` and a bare `--auto` select."""
 MOST_MARKS = 256
-"""Sites a kernel may have before the rules stop adding more, unless told otherwise."""
+"""Default for the maximum number of marked sites per kernel."""
 
 
 @dataclass(frozen=True)
 class LineRange:
-    """A region given by lines of a source file, both ends included; `file` matches a path's last parts."""
+    """A region given by lines of a source file, both ends included; `file` matches the last parts of a path."""
 
     name: str
     file: str
@@ -43,7 +43,7 @@ class LineRange:
         return self.first <= line <= self.last and self.is_in(file)
 
     def is_in(self, file: str) -> bool:
-        """Whether `file` is the one that is meant."""
+        """Whether `file` is the file of this range."""
         parts, wanted = PurePath(file).parts, PurePath(self.file).parts
         return parts[-len(wanted) :] == wanted
 
@@ -52,42 +52,42 @@ class LineRange:
 
 
 @dataclass(frozen=True)
-class Site:
-    """A place that a rule marks: what the region is called, which class found it, and where it is in the source."""
+class RegionSite:
+    """A place that a rule marks: the region's name, the class that found it, and its source location."""
 
     region: str
     kind: str
     location: str = ""
 
 
-class Coverage:
-    """Which line ranges hold code of a kernel that ran, and which lines have code at all."""
+class LineCoverage:
+    """Collects which line ranges contain code of a kernel that ran, and which source lines have code."""
 
     def __init__(self) -> None:
         self.matched: set[str] = set()
         self.lines: dict[str, set[int]] = {}
 
     def add(self, matched: Iterable[str], lines: Mapping[str, Iterable[int]]) -> None:
-        """Called for each kernel that ran, with what its marker found."""
+        """Add the ranges and source lines found in one kernel that ran."""
         self.matched.update(matched)
         for file, numbers in lines.items():
             self.lines.setdefault(file, set()).update(numbers)
 
     def missing(self, ranges: Iterable[LineRange]) -> list[str]:
-        """What to say of each range without code: where there is some."""
-        return [f"region {wish}: {self._elsewhere(wish)}" for wish in ranges if wish.name not in self.matched]
+        """A message for each range without code, which says where there is code."""
+        return [f"region {wanted}: {self._elsewhere(wanted)}" for wanted in ranges if wanted.name not in self.matched]
 
-    def _elsewhere(self, wish: LineRange) -> str:
-        same = {file: lines for file, lines in self.lines.items() if wish.is_in(file)}
+    def _elsewhere(self, wanted: LineRange) -> str:
+        same = {file: lines for file, lines in self.lines.items() if wanted.is_in(file)}
         if same:
-            said = "; ".join(f"{file} has some in lines {_stretches(lines)}" for file, lines in same.items())
+            said = "; ".join(f"{file} has code in lines {_line_list(lines)}" for file, lines in same.items())
             return f"no kernel that ran has code in these lines; {said}"
-        files = ", ".join(f"{PurePath(file).name} ({_stretches(lines)})" for file, lines in sorted(self.lines.items()))
-        return f"no kernel that ran has code in a file {wish.file}; there is code in {files or 'none that is known'}"
+        files = ", ".join(f"{PurePath(file).name} ({_line_list(lines)})" for file, lines in sorted(self.lines.items()))
+        return f"no kernel that ran has code in a file {wanted.file}; files with code: {files or 'none'}"
 
 
-def _stretches(lines: Iterable[int]) -> str:
-    """`3-5, 9`: line numbers, neighbours joined."""
+def _line_list(lines: Iterable[int]) -> str:
+    """Format line numbers as `3-5, 9`."""
     parts: list[list[int]] = []
     for line in sorted(lines):
         if parts and line == parts[-1][1] + 1:
@@ -98,7 +98,7 @@ def _stretches(lines: Iterable[int]) -> str:
 
 
 def region_name(what: str, file: str, line: int) -> str:
-    """What a site is called: the operation and the line its author knows, `load attn.py:57`.
+    """The name of a region: the operation and its source line, `load attn.py:57`.
 
     `what` is load, store, atomic, copy issue, copy wait, store wait, mbarrier wait, mma, mma issue, mma wait, reduce,
     scan, barrier, cluster barrier, mbarrier arrive, loop, line or work.
@@ -108,7 +108,7 @@ def region_name(what: str, file: str, line: int) -> str:
 
 @dataclass(frozen=True)
 class Auto:
-    """Which marks to add to a kernel that need not have any."""
+    """Which marks to add to a kernel."""
 
     classes: tuple[str, ...] = ()
     ranges: tuple[LineRange, ...] = ()
@@ -121,8 +121,8 @@ class Auto:
         return kind in self.classes
 
     @property
-    def whole(self) -> bool:
-        """Whether the regions are to account for all of a kernel's time."""
+    def covers_all_code(self) -> bool:
+        """Whether all classes are selected, so that the regions account for all of a kernel's time."""
         return len(self.classes) == len(CLASSES)
 
     @staticmethod
@@ -131,7 +131,7 @@ class Auto:
         regions: Mapping[str, str] | Iterable[str] | None = None,
         most: int = MOST_MARKS,
     ) -> Auto:
-        """From what users write: `"loads,mma"`, `True`, `["waits"]`; `{"softmax": "attn.py:120-134"}`."""
+        """Parse what users write: `"loads,mma"`, `True`, `["waits"]`; `{"softmax": "attn.py:120-134"}`."""
         if most < 1:
             raise UsageError(f"most_marks={most}: must be at least 1")
         return Auto(_classes(auto), _ranges(regions), most)
@@ -146,7 +146,7 @@ def _classes(auto: str | bool | Iterable[str] | None) -> tuple[str, ...]:
     known = [*CLASSES, ALL]
     for name in names:
         if name not in known:
-            raise UsageError(f"no rule {name!r}{did_you_mean(name, known)}; allowed are {', '.join(known)}")
+            raise UsageError(f"unknown rule {name!r}{did_you_mean(name, known)}; allowed rules are {', '.join(known)}")
     chosen = set(CLASSES) if ALL in names else set(names)
     return tuple(name for name in CLASSES if name in chosen)
 
@@ -166,5 +166,5 @@ def _range(text: str) -> LineRange:
         raise UsageError(f"region {text!r}: write NAME=FILE:FIRST-LAST, such as softmax=attn.py:120-134")
     first, last = int(match[3]), int(match[4] or match[3])
     if not 1 <= first <= last:
-        raise UsageError(f"region {text!r}: lines count from 1, and the first must not come after the last")
+        raise UsageError(f"region {text!r}: line numbers start at 1, and the first must not come after the last")
     return LineRange(match[1], match[2], first, last)

@@ -22,7 +22,7 @@ from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.record.capture import AUTOMATIC, Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
-from warplens.weave.marks import mark_text
+from warplens.weave.mark_comments import mark_text
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import ParamBuffer, shift_for
 

@@ -63,7 +63,7 @@ def command(output: str, force: bool, as_json: bool) -> None:
     _print(where, trace, targets)
 
 
-def _run() -> tuple[str, samples.Run]:
+def _run() -> tuple[str, samples.SampleRun]:
     device = samples.gpu()
     if device is None:
         return "no GPU here: running woven PTX in the interpreter on the CPU (simulated clock)", samples.simulated()

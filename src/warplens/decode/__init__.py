@@ -1,4 +1,4 @@
-"""A capture to a trace: windows of slots, rows in cycles, then one clock fit that places them all in time."""
+"""Decode a capture into a trace: find each track's slots, pair the records, and place them in time by a clock fit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.decode.clock import fit
-from warplens.decode.coverage import coverage
-from warplens.decode.fallback import NumpyDecoder
-from warplens.decode.native import NativeDecoder
-from warplens.decode.report import collect_losses, describe
-from warplens.decode.rows import Counter, Detail, Plan, RegionTable, Rows
-from warplens.decode.windows import Windows, windows
+from warplens.decode.clock.anchor_fit import ClockLines, fit_anchors
+from warplens.decode.coverage import region_coverage
+from warplens.decode.decoded_rows import Counter, DecodedRows, Detail, RegionTable, RowPlan
+from warplens.decode.losses import collect_losses, describe
+from warplens.decode.native_decoder import NativeDecoder
+from warplens.decode.numpy_decoder import NumpyDecoder
+from warplens.decode.track_windows import TrackWindows, read_windows
 from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record.capture import Capture
@@ -28,12 +28,12 @@ from warplens.trace.schema import COLUMNS, KINDS, ClockFit, LaunchInfo, Meta
 
 Int64 = npt.NDArray[np.int64]
 _UNIT = 1 << 17
-"""Units of the clock fit: launch * _UNIT + SM."""
+"""Units of the clock fit are numbered launch * _UNIT + SM."""
 
 
 @dataclass(frozen=True)
-class _Tracks:
-    """Per-track columns of the whole capture, launch after launch."""
+class _TrackColumns:
+    """Per-track columns of the whole capture, in launch order."""
 
     launch: Int64
     device: Int64
@@ -46,23 +46,25 @@ class _Tracks:
 
 
 def decode(capture: Capture, *, native: bool = True) -> Trace:
-    """Decode every launch of a capture. Losses are counted in the trace's meta; they never raise."""
+    """Decode every launch of a capture. Losses are counted in the trace's meta and never raise."""
     library = load() if native else None
     decoder = NativeDecoder(library) if library else NumpyDecoder()
     mhz = capture.device.clock_mhz
     ran_on = [launch.device or capture.device for launch in capture.launches]
-    views = [windows(launch, on.clock_mhz) for launch, on in zip(capture.launches, ran_on, strict=True)]
-    plans: list[Plan] = []
+    views = [read_windows(launch, on.clock_mhz) for launch, on in zip(capture.launches, ran_on, strict=True)]
+    plans: list[RowPlan] = []
     row = anchor = 0
     for launch, view in zip(capture.launches, views, strict=True):
         plans.append(decoder.count(launch, view, row, anchor))
         row, anchor = int(plans[-1].row_start[-1]), int(plans[-1].anchor_start[-1])
     if row > np.iinfo(np.int32).max:
-        raise WarplensError(f"{row} spans are more than a trace can number; profile fewer launches or blocks")
+        raise WarplensError(
+            f"{row} spans exceed the limit of {np.iinfo(np.int32).max}; profile fewer launches or blocks"
+        )
 
     names = list(dict.fromkeys(chain.from_iterable(launch.regions.values() for launch in capture.launches)))
     code = {name: i for i, name in enumerate(names)}
-    rows = Rows.allocate(row, anchor, any(plan.with_payloads for plan in plans))
+    rows = DecodedRows.allocate(row, anchor, any(plan.with_payloads for plan in plans))
     details: list[list[Detail]] = []
     for launch, view, plan in zip(capture.launches, views, plans, strict=True):
         table = RegionTable({region: code[name] for region, name in launch.regions.items()}, len(names))
@@ -79,11 +81,11 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
     start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
     earlier = int(start_ns.min(initial=0))
-    if earlier:  # a clock stepped back, to before its track's first row
+    if earlier:  # a clock stepped back to before its track's first row
         start_ns, zero = start_ns - earlier, zero + earlier
 
     meta = Meta(
-        launches=_launch_infos(capture, views, lines, zero, coverage(views, plans, rows, decoder)),
+        launches=_launch_infos(capture, views, lines, zero, region_coverage(views, plans, rows, decoder)),
         devices={str(device.index): asdict(device) for device in (capture.device, *ran_on)},
         clock=_clock_summary(lines),
         losses=collect_losses(views, rows, [describe(*e) for e in zip(capture.launches, views, details, strict=True)]),
@@ -95,13 +97,13 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     return Trace(_columns(capture.rank, tracks, rows, start_ns, dur_ns, names, kernels), meta)
 
 
-def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: list[str]) -> _Tracks:
+def _tracks(capture: Capture, views: list[TrackWindows], plans: list[RowPlan], kernels: list[str]) -> _TrackColumns:
     sizes = [len(view) for view in views]
 
     def stack(parts: list[Int64]) -> Int64:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    return _Tracks(
+    return _TrackColumns(
         launch=np.repeat(np.arange(len(views)), sizes),
         device=np.repeat(np.array([(one.device or capture.device).index for one in capture.launches], np.int64), sizes),
         kernel=np.repeat(np.array([kernels.index(launch.kernel) for launch in capture.launches], np.int64), sizes),
@@ -113,8 +115,8 @@ def _tracks(capture: Capture, views: list[Windows], plans: list[Plan], kernels: 
     )
 
 
-def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float) -> fit.Lines:
-    """All anchors: each track's start, its exit, and those between that lie within its lifetime."""
+def _fit(views: list[TrackWindows], plans: list[RowPlan], rows: DecodedRows, nominal_mhz: float) -> ClockLines:
+    """Fit the clocks to all anchors: each track's start, exit, and anchor records within its lifetime."""
     unit: list[Int64] = []
     clocks: list[Int64] = []
     times: list[Int64] = []
@@ -128,20 +130,20 @@ def _fit(views: list[Windows], plans: list[Plan], rows: Rows, nominal_mhz: float
         clocks += [view.start_clock, view.exit_clock[view.exited], rows.anchor_clock[inner][good]]
         times += [view.start_ns, view.exit_ns[view.exited], ns[good]]
     if not unit:
-        return fit.fit(*(np.empty(0, np.int64),) * 4)
+        return fit_anchors(*(np.empty(0, np.int64),) * 4)
     units_all = np.concatenate(unit)
-    return fit.fit(units_all, units_all // _UNIT, np.concatenate(clocks), np.concatenate(times), nominal_mhz)
+    return fit_anchors(units_all, units_all // _UNIT, np.concatenate(clocks), np.concatenate(times), nominal_mhz)
 
 
-def _first_record(tracks: _Tracks, unit: Int64, rows: Rows, lines: fit.Lines) -> int:
-    """The earliest row, in ns since the fit's base: each track's first row is its earliest."""
+def _first_record(tracks: _TrackColumns, unit: Int64, rows: DecodedRows, lines: ClockLines) -> int:
+    """The time of the earliest row in ns since the fit's base, from the first row of each track."""
     used = np.flatnonzero(np.diff(tracks.row_start))
     if not len(used):
         return 0
     return int(np.floor(lines(unit[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
-def _clock_summary(lines: fit.Lines) -> ClockFit:
+def _clock_summary(lines: ClockLines) -> ClockFit:
     if not len(lines.unit):
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
@@ -163,7 +165,7 @@ def _clock_summary(lines: fit.Lines) -> ClockFit:
 
 
 def _launch_infos(
-    capture: Capture, views: list[Windows], lines: fit.Lines, zero: int, covered: list[dict[str, float]]
+    capture: Capture, views: list[TrackWindows], lines: ClockLines, zero: int, covered: list[dict[str, float]]
 ) -> tuple[LaunchInfo, ...]:
     infos = []
     for number, (launch, view) in enumerate(zip(capture.launches, views, strict=True)):
@@ -203,16 +205,16 @@ def _locations(capture: Capture) -> dict[str, str]:
 
 def _columns(
     rank: int,
-    tracks: _Tracks,
-    rows: Rows,
+    tracks: _TrackColumns,
+    rows: DecodedRows,
     start_ns: Int64,
     dur_ns: Int64,
     names: list[str],
     kernels: list[str],
 ) -> LazyColumns:
-    """Columns made from the decoder's arrays when asked for; per-track ones are spread over their rows only then.
+    """Columns that are built from the decoder's arrays on first use; per-track ones are repeated for each row then.
 
-    The capture itself is not kept: its raw bytes can go as soon as they are decoded.
+    They do not reference the capture, so that its raw bytes can be freed.
     """
     n = len(rows.start)
     counts = np.diff(tracks.row_start)
@@ -223,13 +225,13 @@ def _columns(
     def named(name: str, codes: npt.NDArray[np.integer], words: list[str] | tuple[str, ...]) -> pa.Array:
         return coded(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
 
-    def taken(values: Int64) -> Callable[[Int64], Int64]:
+    def at_rows(values: Int64) -> Callable[[Int64], Int64]:
         return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]
 
     along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": tracks.sm}
     along |= {"block": tracks.block, "warp": tracks.warp, "lane": tracks.lane, "track": np.arange(len(counts))}
     along["rank"] = np.full(len(counts), rank)
-    takers = {name: taken(values) for name, values in along.items()}
+    takers = {name: at_rows(values) for name, values in along.items()}
 
     def value() -> pa.Array:
         if not len(rows.value):

@@ -1,4 +1,4 @@
-"""How much of each warp's life its regions account for: what is left is code that no region is around."""
+"""The share of each warp's lifetime that is inside a region."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from warplens.decode.fallback import NumpyDecoder
-from warplens.decode.native import NativeDecoder
-from warplens.decode.rows import Plan, Rows
-from warplens.decode.windows import Windows
+from warplens.decode.decoded_rows import DecodedRows, RowPlan
+from warplens.decode.native_decoder import NativeDecoder
+from warplens.decode.numpy_decoder import NumpyDecoder
+from warplens.decode.track_windows import TrackWindows
 
 
-def coverage(
-    views: Sequence[Windows], plans: Sequence[Plan], rows: Rows, decoder: NativeDecoder | NumpyDecoder
+def region_coverage(
+    views: Sequence[TrackWindows], plans: Sequence[RowPlan], rows: DecodedRows, decoder: NativeDecoder | NumpyDecoder
 ) -> list[dict[str, float]]:
-    """Of each launch, the least share over its warps, the 5th percentile and the median. Warps that lost records do not
-    count, since nobody knows what regions they were in; empty where no warp is left."""
+    """For each launch, the minimum, 5th percentile and median over its warps.
+
+    Warps that lost records are excluded, because their regions are not known; empty if no warp remains.
+    """
     out: list[dict[str, float]] = []
     for view, plan in zip(views, plans, strict=True):
         lived = np.maximum(view.exit_clock - view.start_clock, 0)

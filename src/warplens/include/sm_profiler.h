@@ -1,13 +1,14 @@
-// sm_profiler.h: the API of the SM Profiler library on warplens records. Include it in its place; nothing else changes.
+// sm_profiler.h: a drop-in replacement for the header of the SM Profiler library that writes warplens records.
 //
-// Kernels written for it have no wl::Kernel, so a warp's write position lives in its track's header in memory, as it
-// did there. Ranges of the same event may nest. Nothing is written outside a group's buffer: events that do not fit
-// are counted, and sm_profiler_export_to_file says how many on stderr. New kernels are better off with warplens.cuh.
+// Kernels written for that library have no wl::Kernel, so a warp's write position is kept in its track's header in
+// memory, as in the original. Ranges of the same event may nest. Nothing is written outside a group's buffer: events
+// that do not fit are counted, and sm_profiler_export_to_file reports their number on stderr. Prefer warplens.cuh for
+// new kernels.
 #ifndef WARPLENS_SM_PROFILER_H
 #define WARPLENS_SM_PROFILER_H
 
 #if defined(__CUDACC_RTC__)
-typedef unsigned long long uint64_t;  // as <cuda/std/cstdint> has it there
+typedef unsigned long long uint64_t;  // as in <cuda/std/cstdint>
 typedef unsigned int uint32_t;
 #else
 #include <stdint.h>
@@ -29,11 +30,11 @@ __device__ __forceinline__ void refuse(unsigned long long buffer) {
   atomicAdd(reinterpret_cast<unsigned*>(buffer + WL_BUFFER_REFUSED_AT), 1u);
 }
 
-// Not inlined: it is long, and a kernel may call it many times.
+// Not inlined, because it is long and a kernel may call it many times.
 static __noinline__ __device__ void event(uint64_t* buffer, unsigned kind, unsigned event_no, bool predicate) {
   if (!buffer || !predicate) return;
   const detail::Place p = detail::place();
-  if (p.lane != detail::first_lane()) return;  // one of those that agreed records for the warp
+  if (p.lane != detail::first_lane()) return;  // one of the lanes with a true predicate records for the warp
   const unsigned long long base = reinterpret_cast<unsigned long long>(buffer);
   const detail::Sizes sizes = detail::load_sizes(Buffer{base});
   const unsigned track = p.block * sizes.per_block + p.warp;
@@ -47,7 +48,7 @@ static __noinline__ __device__ void event(uint64_t* buffer, unsigned kind, unsig
   if (written < sizes.capacity)
     detail::store64(at + WL_HEADER_BYTES + written * WL_SLOT_BYTES,
                     clock << 32 | detail::word0(kind, event_no + 1));
-  // The track ends with its latest event: nobody tells when the kernel does.
+  // The track ends with its latest event, because the end of the kernel is not known.
   detail::store64(at + WL_TRACK_WRITTEN_AT, (written + 1) | static_cast<unsigned long long>(WL_STATE_EXITED) << 32);
   detail::store<WL_TRACK_EXIT_CLOCK_AT>(at, clock, detail::globaltimer());
 }
@@ -117,7 +118,7 @@ static inline uint64_t sm_profiler_size_(const struct sm_profiler_buffer* b) {
   return WL_BUFFER_BYTES + static_cast<uint64_t>(b->num_blocks) * b->num_groups * b->stride;
 }
 
-// 0 on success, as for every function here that returns an int.
+// Returns 0 on success, like every function here that returns an int.
 static inline int sm_profiler_init_buffer(sm_profiler_buffer_t b) {
   if (!b || !b->device) return b ? 0 : -1;
   const uint32_t header[WL_BUFFER_BYTES / 4] = {
@@ -131,7 +132,8 @@ static inline sm_profiler_buffer_t sm_profiler_create_buffer(uint32_t num_blocks
                                                              uint32_t max_events_per_group, int enabled) {
   const uint64_t capacity = 2ull * max_events_per_group;  // a range is a begin and an end
   if (capacity > WL_MAX_SLOTS) {
-    std::fprintf(stderr, "sm_profiler: %u events per group are more than %u\n", max_events_per_group, WL_MAX_SLOTS / 2);
+    std::fprintf(stderr, "sm_profiler: %u events per group exceed the limit of %u\n", max_events_per_group,
+                 WL_MAX_SLOTS / 2);
     return nullptr;
   }
   auto* b = new sm_profiler_buffer{num_blocks, num_groups, static_cast<uint32_t>(capacity), 0, nullptr, {}};
@@ -140,7 +142,7 @@ static inline sm_profiler_buffer_t sm_profiler_create_buffer(uint32_t num_blocks
   for (unsigned i = 0; i < SM_PROFILER_MAX_EVENTS; ++i) b->names[i + 1] = "event " + std::to_string(i);
   if (!enabled) return b;
   if (cudaMalloc(&b->device, sm_profiler_size_(b)) == cudaSuccess && sm_profiler_init_buffer(b) == 0) return b;
-  std::fprintf(stderr, "sm_profiler: no buffer for %u blocks of %u groups: %s\n", num_blocks, num_groups,
+  std::fprintf(stderr, "sm_profiler: cannot allocate a buffer for %u blocks of %u groups: %s\n", num_blocks, num_groups,
                cudaGetErrorString(cudaGetLastError()));
   cudaFree(b->device);
   delete b;

@@ -1,13 +1,13 @@
 // warplens.cuh: marks for CUDA C++ kernels. C++17, sm_70 and later, nvcc and NVRTC; needs nothing but CUDA.
 //
 //   __global__ void gemm(..., wl::Buffer prof) {
-//     wl::Kernel k(prof);                      // first line of the kernel; writes the track's end on every return
+//     wl::Kernel k(prof);                      // first line of the kernel; ends the track on every return
 //     { WL_REGION("load"); ... }               // until the end of the scope; nests
 //     WL_BEGIN("mma"); ... WL_END("mma");
 //     WL_INSTANT("tile"); WL_VALUE("k", i);
 //   }
 //
-// Lane 0 of each warp records for its warp. A region that lane 0 does not enter is not recorded: name another leader
+// Lane 0 of each warp records for its warp. A region that lane 0 does not enter is not recorded; choose another leader
 // with the second argument of wl::Kernel (wl::lane(n), wl::when(condition), wl::every_thread, ...).
 //
 // -DWARPLENS=0 removes every mark. -DWARPLENS_RING=1 keeps a full track's latest records instead of its first.
@@ -44,12 +44,12 @@
 
 namespace wl {
 
-// What a kernel takes as its last parameter: the device address of a launch's buffer, 0 to record nothing.
+// A kernel's last parameter: the device address of the launch's buffer, or 0 to record nothing.
 struct Buffer {
   unsigned long long address;
 };
 
-// The id of a region: FNV-1a of its name folded to 24 bits; the names themselves travel in the module's data.
+// The id of a region: FNV-1a of its name, folded to 24 bits. The names are stored in the module's constants.
 WL_BOTH_ constexpr unsigned region_id(const char* name) {
   unsigned value = 0x811c9dc5u;
   for (; *name; ++name) value = (value ^ static_cast<unsigned char>(*name)) * 0x01000193u;
@@ -60,7 +60,7 @@ WL_BOTH_ constexpr unsigned region_id(const char* name) {
 namespace detail {
 WL_BOTH_ constexpr unsigned word0(unsigned kind, unsigned region) { return kind | region << WL_REGION_SHIFT; }
 
-// What WL_VALUE records of `v`: types such as __half and __nv_bfloat16 as the float that they stand for.
+// The number that WL_VALUE records for `v`; __half, __nv_bfloat16 and similar types are converted to float.
 template <class T>
 WL_BOTH_ constexpr auto number(T v) {
   if constexpr (__is_class(T)) return static_cast<float>(v);
@@ -71,7 +71,7 @@ template <class T>
 WL_BOTH_ unsigned long long number(T* v) { return reinterpret_cast<unsigned long long>(v); }
 }  // namespace detail
 
-// Which lanes record. Whatever is chosen, every warp leaves its track header, so its lifetime is known.
+// Which lanes record. Every warp writes its track header in any case, so its lifetime is known.
 struct PerWarp {};
 struct PerBlock {};
 struct OneWarp { unsigned index; };
@@ -81,12 +81,12 @@ struct EveryThread {};
 
 constexpr PerWarp per_warp{};            // lane 0 of each warp (the default)
 constexpr PerBlock per_block{};          // thread 0 of each block
-constexpr EveryThread every_thread{};    // a track for each thread: 32 times the memory and the traffic
+constexpr EveryThread every_thread{};    // one track per thread: 32 times the memory and traffic
 WL_BOTH_ constexpr OneWarp warp(unsigned index) { return OneWarp{index}; }
 WL_BOTH_ constexpr OneLane lane(unsigned index) { return OneLane{index}; }
 
 #if WARPLENS && (defined(__CUDACC__) || defined(WARPLENS_SHIM))
-// The marks' names lie before this in the module's constant memory, whether the compiler orders that as written (locals
+// The marks' names precede this in the module's constant memory, whether the compiler orders constants as written (locals
 // come first) or by size (no name is as large).
 static __constant__ __attribute__((used)) const unsigned long long names_end_[WL_MAX_NAME / 8] = {WL_NAME_MAGIC};
 #endif
@@ -99,7 +99,7 @@ static __constant__ __attribute__((used)) const unsigned long long names_end_[WL
 #include "warplens_device.h"
 #else
 
-// Marks switched off, or the host's pass over the source: nothing is left of them.
+// Marks are disabled, or this is the host compilation: they expand to nothing.
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define WL_DEVICE_ __device__ __forceinline__
 #else
@@ -125,7 +125,7 @@ WL_BOTH_ constexpr bool unused(const T&) { return false; }
 }  // namespace detail
 }  // namespace wl
 #undef WL_DEVICE_
-// What a mark is given is never evaluated, but counts as used: a variable that only marks read brings no warning.
+// The arguments of a mark are not evaluated but count as used, so that variables only read by marks cause no warning.
 #define WL_NOTHING_(name) ((void)sizeof(::wl::detail::Spoken<sizeof("" name)>))
 #define WL_UNUSED_(name, ...) (WL_NOTHING_(name), (void)(false && ::wl::detail::unused(__VA_ARGS__)))
 #define WL_REGION(name) static_assert(sizeof("" name) > 1, "a region needs a name")

@@ -1,4 +1,4 @@
-// The Chrome JSON of captured tracks, for C++ programs without Python; used by warplens_host.h and sm_profiler.h.
+// Writes captured tracks as Chrome JSON, for C++ programs without Python; used by warplens_host.h and sm_profiler.h.
 #ifndef WARPLENS_CHROME_H
 #define WARPLENS_CHROME_H
 
@@ -27,7 +27,7 @@ inline bool is_utf8(const std::string& text) {
   return true;
 }
 
-// A JSON string, in UTF-8: of a source file in another encoding the bytes are read as Latin-1.
+// A JSON string in UTF-8. Text that is not valid UTF-8 is read as Latin-1.
 inline std::string quoted(const std::string& text) {
   const bool utf8 = is_utf8(text);
   std::string out = "\"";
@@ -54,11 +54,11 @@ T read(const unsigned char* base, std::size_t at) {
   return value;
 }
 
-// A file that appears under its name only when it is complete.
+// A file that gets its final name only when it is complete.
 class File {
  public:
   explicit File(const std::string& path) : path_(path), part_(path + ".part"), out_(std::fopen(part_.c_str(), "wb")) {
-    if (!out_) throw std::runtime_error("warplens: " + path + ": cannot write here");
+    if (!out_) throw std::runtime_error("warplens: " + path + ": cannot be opened for writing");
   }
   File(const File&) = delete;
   ~File() {
@@ -86,16 +86,16 @@ class File {
   bool good_ = true;
 };
 
-// A process per SM, a thread per track. A track is placed by the line through its own start and exit; `warplens export`
-// fits all tracks of an SM together. A thread of this format is a stack of spans, so a region that ends before one that
-// began inside it stands beside its thread, as work in flight does; what never ended ends with the track.
+// One process per SM, one thread per track. A track is placed by the line through its own start and exit; `warplens
+// export` fits all tracks of an SM together. A thread in this format is a stack of spans, so a region that ends before
+// one that began inside it is written as an asynchronous event. A region that never ended ends with the track.
 class Chrome {
  public:
   Chrome(const std::string& path, const std::map<unsigned, std::string>& names) : out_(path), names_(names) {
     out_.text("{\"traceEvents\":[");
   }
 
-  // The earliest start of all tracks is time 0: call it for each before writing any.
+  // Makes the earliest start of all tracks time 0. Call it for each track before writing the first one.
   void origin(const unsigned char* track) {
     const auto ns = read<std::uint64_t>(track, WL_TRACK_START_NS_AT);
     if (ns && ns < origin_) origin_ = ns;
@@ -105,7 +105,7 @@ class Chrome {
     if (read<std::uint32_t>(track, WL_TRACK_MAGIC_AT) != WL_TRACK_MAGIC) return;
     const unsigned written = read<std::uint32_t>(track, WL_TRACK_WRITTEN_AT);
     unsigned kept = written < capacity ? written : capacity;
-    // Of a value that did not fit whole, woven marks leave the payload in the last slot; its clock is not of the time.
+    // If a value did not fit, woven marks may leave its payload in the last slot; it is recognised by its clock.
     if (!ring && kept < written && kept && stray(track, track + WL_HEADER_BYTES + (kept - 1) * WL_SLOT_BYTES)) --kept;
     const unsigned oldest = ring && written > capacity ? written & (capacity - 1) : 0;
     std::vector<const unsigned char*> slots(kept);
@@ -146,7 +146,7 @@ class Chrome {
     return exit && static_cast<std::uint32_t>(read<std::uint32_t>(slot, 4) - start) > exit - start;
   }
 
-  // Which slots are payloads: decided backwards from the newest, which is always a record.
+  // Finds the payload slots, walking back from the newest slot, which is always a record.
   static std::vector<bool> payloads(const std::vector<const unsigned char*>& slots) {
     std::vector<bool> result(slots.size());
     for (std::size_t i = slots.size(); i-- > 0;)
@@ -158,9 +158,9 @@ class Chrome {
     return read<std::uint32_t>(slot, 0) >> WL_REGION_SHIFT & WL_MAX_REGION;
   }
 
-  // Which begin and end belong together, as for the decoder: an end closes the innermost open region of its name.
+  // Pairs begins and ends as the decoder does: an end closes the innermost open region of its name.
   struct Pairs {
-    std::vector<std::size_t> other;  // the slot of the other edge; their number where there is none
+    std::vector<std::size_t> other;  // the slot of the other edge; the number of slots if there is none
     std::vector<bool> aside;         // edges of a span that does not nest with its neighbours
 
     Pairs(const std::vector<const unsigned char*>& slots, const std::vector<bool>& payload)
@@ -191,8 +191,8 @@ class Chrome {
     }
   };
 
-  // Nanoseconds of a track's 32-bit clocks, unwrapped. What a ring lost before its first record may be many wraps,
-  // so the walk starts from the exit and counts back over the records.
+  // Converts a track's 32-bit clocks to nanoseconds. The clock may have wrapped many times before the first surviving
+  // record of a ring, so it is unwrapped back from the exit.
   class Line {
    public:
     Line(const unsigned char* track, const std::vector<const unsigned char*>& slots, const std::vector<bool>& payload) {
@@ -209,12 +209,12 @@ class Chrome {
         if (!payload[i] && kind(slots[i]) != WL_KIND_EMPTY)
           clock_ -= static_cast<std::uint32_t>(static_cast<std::uint32_t>(clock_) - read<std::uint32_t>(slots[i], 4));
     }
-    // From the track's start; a double would round nanoseconds since 1970 to 256.
+    // Relative to the track's start, because a double would round nanoseconds since 1970 to multiples of 256.
     double at(std::uint32_t low) {
       clock_ += static_cast<std::uint32_t>(low - static_cast<std::uint32_t>(clock_));
       return ns(clock_);
     }
-    // The exit, or the latest record of a track that has none.
+    // The exit, or the latest record of a track without an exit.
     double end() const { return ns(exit_ > clock_ ? exit_ : clock_); }
 
    private:
@@ -255,7 +255,7 @@ class Chrome {
     return quoted(known == names_.end() ? "region " + std::to_string(region(slot)) : known->second);
   }
 
-  // An event up to where its kinds differ.
+  // The part of an event that all kinds share.
   std::string head(const std::string& name, const unsigned char* track, double ns) const {
     char place[160];
     const double start = static_cast<double>(read<std::uint64_t>(track, WL_TRACK_START_NS_AT) - origin_);
@@ -264,8 +264,7 @@ class Chrome {
     return "{\"name\":" + name + place;
   }
 
-  // One edge of what stands beside its thread. Ids are one space for a whole process, which is an SM here: each carries
-  // the number of its track.
+  // One edge of an asynchronous event. Ids are shared by a whole process (an SM), so each includes its track number.
   void beside(const std::string& head, const char* category, bool begins, const std::string& id) {
     write(head + ",\"cat\":\"" + category + "\",\"ph\":\"" + (begins ? "b" : "e") + "\",\"id\":\"" +
           std::to_string(tracks_) + "." + id + "\"}");
@@ -287,7 +286,7 @@ class Chrome {
       beside(head(name(slot), track, ns), "async", what == WL_KIND_ASYNC_BEGIN, std::to_string(tag));
   }
 
-  // A counter belongs to its process, so it takes the track's name; JSON has no word for NaN or infinity.
+  // A counter belongs to a process, so it is named after the track. JSON cannot express NaN or infinity.
   void value(const unsigned char* track, double ns, const unsigned char* slot, const unsigned char* payload,
              unsigned type) {
     const double real = type == WL_VALUE_F64 ? read<double>(payload, 0) : 0;

@@ -1,4 +1,4 @@
-// The recording half of warplens.cuh; included by it where device code is compiled.
+// The recording part of warplens.cuh, which includes it when compiling device code.
 #ifndef WARPLENS_DEVICE_H
 #define WARPLENS_DEVICE_H
 
@@ -46,7 +46,7 @@ __device__ __forceinline__ bool scribes(const Place& p, bool lead, Leader) {
 __device__ __forceinline__ bool scribes(const Place&, bool lead, PerWarp) { return lead; }
 __device__ __forceinline__ bool scribes(const Place&, bool lead, EveryThread) { return lead; }
 
-// The warp and the lane of it that writes the track's header.
+// The warp, and in the upper half the lane that writes the track's header.
 __device__ __forceinline__ unsigned scribe_of(const Place& p, PerWarp) { return p.warp; }
 template <class Leader>
 __device__ __forceinline__ unsigned scribe_of(const Place& p, Leader) { return p.warp | p.lane << 16; }
@@ -55,7 +55,7 @@ __device__ __forceinline__ unsigned slot_in_block(const Place& p, EveryThread) {
 template <class Leader>
 __device__ __forceinline__ unsigned slot_in_block(const Place& p, Leader) { return p.warp; }
 
-// At: where the track's header lies behind `base`. warp: its number, with the lane that records in its upper half.
+// At: the offset of the track's header from `base`. warp: its index, with the recording lane in the upper half.
 template <unsigned At = 0>
 __device__ __forceinline__ void write_start(unsigned long long base, unsigned block, unsigned warp, bool wanted = true) {
   store<At + WL_TRACK_MAGIC_AT>(base, WL_TRACK_MAGIC, block, warp, sm_id(), wanted);
@@ -69,7 +69,7 @@ __device__ __forceinline__ void write_exit(unsigned long long track, unsigned wr
   store<WL_TRACK_EXIT_CLOCK_AT>(track, clock, ns);
 }
 
-// A value's 8 bytes and how they read.
+// The 8 bytes of a value and their type.
 struct Payload {
   unsigned long long bits;
   unsigned type;
@@ -103,19 +103,19 @@ __device__ __forceinline__ void async(unsigned tag) { record_word(Word | tag << 
 
 }  // namespace detail
 
-// A kernel's recording: construct it on the kernel's first line. Its end is written on every way out.
+// Records a kernel: construct it on the kernel's first line. Its destructor writes the end on every return.
 template <class Leader = PerWarp>
 struct Kernel {
   __device__ __forceinline__ explicit Kernel(Buffer buffer, Leader leader = Leader()) : buffer_(buffer), leader_(leader) {
     const detail::Place p = detail::place();
     const bool lead = detail::leads(p, leader);
     scribe_ = detail::scribes(p, lead, leader) && buffer.address;
-    // Every lane comes along, with its stores predicated: registers that a branch sets would live on from before it.
+    // All lanes execute this with predicated stores; a branch would keep the registers it sets live from before it.
     const detail::Sizes sizes = detail::load_sizes(buffer, scribe_);
     const unsigned slot = detail::slot_in_block(p, leader), track = p.block * sizes.per_block + slot;
     const bool in_reach = static_cast<unsigned long long>(track + 1) * sizes.stride >> 32 == 0;  // as high_of assumes
     const bool fits = slot < sizes.per_block && track < sizes.tracks && in_reach;
-    // Of the launch header where the track does not fit or is the first, so that its fields can be stored from here.
+    // For track 0, and if the track does not fit, this is the launch header, so that its fields can be stored too.
     const unsigned long long at = buffer.address + static_cast<unsigned long long>(fits ? track : 0) * sizes.stride;
     detail::store<WL_BUFFER_REFUSED_AT>(at, 1u, scribe_ && !fits);
     scribe_ = scribe_ && fits;
@@ -136,7 +136,7 @@ struct Kernel {
   Kernel& operator=(const Kernel&) = delete;
 
  private:
-  // Where leader and scribe are one, the recording predicate serves for both and no further register lives on.
+  // Where the leader also writes the header, the recording predicate serves both and saves a register.
   __device__ __forceinline__ bool scribing(PerWarp) const { return detail::leading(); }
   __device__ __forceinline__ bool scribing(EveryThread) const { return detail::leading(); }
   template <class Other>

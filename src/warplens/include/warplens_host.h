@@ -1,4 +1,4 @@
-// warplens_host.h: the host half for C++ programs without Python. Header-only; needs the CUDA runtime alone.
+// warplens_host.h: the host side, for C++ programs without Python. Header-only; needs only the CUDA runtime.
 //
 //   wl::Capture capture;
 //   wl::Buffer prof = capture.launch("gemm", grid, block, {/*records=*/4096});
@@ -6,7 +6,7 @@
 //   capture.write("gemm.wlcap");            // for `warplens stats gemm.wlcap`, or wl.load in Python
 //   capture.write_chrome("gemm.json");      // for chrome://tracing and ui.perfetto.dev
 //
-// Errors are thrown as std::runtime_error. A launch costs one asynchronous memset; nothing waits for the GPU before
+// Errors are thrown as std::runtime_error. A launch costs one asynchronous memset, and nothing waits for the GPU until
 // write(). With -DWARPLENS=0, or WARPLENS=0 in the environment, nothing is allocated, recorded or written.
 #ifndef WARPLENS_HOST_H
 #define WARPLENS_HOST_H
@@ -33,7 +33,7 @@ namespace wl {
 
 struct LaunchOptions {
   unsigned records = 4096;    // slots per warp; a value or an anchor takes two
-  bool every_thread = false;  // for wl::every_thread: a track per thread
+  bool every_thread = false;  // set for kernels with wl::every_thread: one track per thread
 };
 
 namespace host {
@@ -87,7 +87,7 @@ inline void scan_names(const std::vector<unsigned char>& data, std::map<unsigned
 
 }  // namespace host
 
-// The launches of one run. Construct it once, ask it for a buffer per launch, write it at the end.
+// The launches of one run. Construct it once, get a buffer for each launch, and write it at the end.
 class Capture {
  public:
   Capture() = default;
@@ -97,7 +97,7 @@ class Capture {
     for (Launch& l : launches_) cudaFree(l.allocation);
   }
 
-  // A zeroed buffer for one launch of `kernel`, ready on `stream`.
+  // Returns a zeroed buffer for one launch of `kernel`, ready on `stream`.
   Buffer launch(const std::string& kernel, dim3 grid, dim3 block, LaunchOptions options = {}, cudaStream_t stream = nullptr) {
     if (host::off()) return Buffer{0};
     if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z)
@@ -117,7 +117,7 @@ class Capture {
     l.size = WL_BUFFER_BYTES + tracks * stride;
     if (tracks == 0 || l.capacity > WL_MAX_SLOTS || l.size + stride > 1ull << 32)
       throw std::runtime_error("warplens: " + kernel + ": " + std::to_string(tracks) + " tracks of " +
-                               std::to_string(l.capacity) + " records need more than 4 GiB; ask for fewer records");
+                               std::to_string(l.capacity) + " records need more than 4 GiB; request fewer records");
     l.stride = static_cast<unsigned>(stride);
     host::check(cudaMalloc(&l.allocation, l.size + stride + WL_NAMES_BYTES), "allocating the buffer");
     l.address = place(reinterpret_cast<unsigned long long>(l.allocation), tracks, stride);
@@ -137,13 +137,13 @@ class Capture {
     return Buffer{launches_.back().address};
   }
 
-  // A name for a region id that no mark of this program carries.
+  // Names a region id that no mark of this program defines.
   void name(unsigned id, const std::string& text) { names_[id] = text; }
 
-  // Waits for the GPU and brings every launch home; write() does it when needed.
+  // Waits for the GPU and copies the records of every launch to the host; write() calls it when needed.
   void collect() { complain(bring_home()); }
 
-  // The number of slots that did not fit, over all launches: 0 when the capture is complete.
+  // The number of slots that did not fit, over all launches; 0 if the capture is complete.
   unsigned long long lost() {
     collect();
     unsigned long long total = 0;
@@ -155,7 +155,7 @@ class Capture {
     return total;
   }
 
-  // Throws where a launch could not record, after all that others recorded is written.
+  // Writes the capture. If a launch could not record, throws after the records of the others are written.
   void write(const std::string& path) {
     if (host::off()) return;
     const std::string problem = bring_home();
@@ -174,8 +174,8 @@ class Capture {
     complain(problem);
   }
 
-  // Spans as Chrome JSON: a process per SM, a thread per warp. Placement is each track's own line through its start
-  // and exit; `warplens export` places all tracks of an SM together.
+  // Writes Chrome JSON with one process per SM and one thread per warp. Each track is placed by the line through its
+  // own start and exit; `warplens export` places all tracks of an SM together.
   void write_chrome(const std::string& path) {
     if (host::off()) return;
     const std::string problem = bring_home();
@@ -204,7 +204,7 @@ class Capture {
     std::memcpy(&to[at], &value, sizeof value);
   }
 
-  // Copies what is not here yet; says what kept a launch among it from recording.
+  // Copies the launches that are not on the host yet. Returns why one of them could not record, or nothing.
   std::string bring_home() {
     std::string problem;
     if (!launches_.empty()) host::check(cudaDeviceSynchronize(), "waiting for the kernels");
@@ -229,24 +229,24 @@ class Capture {
     if (!problem.empty()) throw std::runtime_error("warplens: " + problem);
   }
 
-  // What kept warps of a launch from recording; see REFUSALS in warplens/record/launch_buffer.py.
+  // Why warps of a launch could not record; see REFUSALS in warplens/record/launch_buffer.py.
   static std::string why_not(const Launch& l, std::uint32_t refused) {
     if (refused == WL_REFUSED_BLOCK)
-      return l.kernel + ": its marks are woven for blocks of whole warps, and block " + host::triple(l.block) +
-             " is none; compile it with `warplens nvcc --any-block`";
+      return l.kernel + ": its marks are woven for blocks of whole warps, but block " + host::triple(l.block) +
+             " has a partial warp; compile it with `warplens nvcc --any-block`";
     if (refused == WL_REFUSED_ROOM)
-      return l.kernel + ": its buffer has no room for woven marks: leave every_thread to kernels with wl::every_thread, "
-                        "and compile all files with the same warplens";
+      return l.kernel + ": its buffer is too small for woven marks: set every_thread only for kernels with "
+                        "wl::every_thread, and compile all files with the same warplens";
     if (refused)
-      return l.kernel + ": it was launched with more warps than its buffer has tracks: give Capture::launch the grid and "
-                        "block of the launch, and every_thread to kernels with wl::every_thread";
+      return l.kernel + ": it was launched with more warps than its buffer has tracks: pass the grid and block of the "
+                        "launch to Capture::launch, and set every_thread for kernels with wl::every_thread";
     for (std::size_t at = 0; at < l.raw.size(); at += l.stride)
       if (host::read<std::uint32_t>(l.raw.data(), at + WL_TRACK_MAGIC_AT) == WL_TRACK_MAGIC) return "";
     return l.kernel + " recorded nothing: no warp reached a wl::Kernel. Is `wl::Kernel k(prof);` its first line, was it "
                       "launched with this buffer, and compiled without -DWARPLENS=0?";
   }
 
-  // See Plan.place in warplens/record/launch_buffer.py: no track may cross a 4 GiB boundary.
+  // See BufferPlan.place in warplens/record/launch_buffer.py: no track may cross a 4 GiB boundary.
   static unsigned long long place(unsigned long long at, unsigned long long tracks, unsigned long long stride) {
     const unsigned long long to_boundary = (0ull - (at + WL_BUFFER_BYTES)) & 0xffffffffull;
     return to_boundary >= tracks * stride ? at : at + to_boundary % stride;

@@ -1,4 +1,4 @@
-// Generated from warplens/record/layout.py and buffer.py by `python -m warplens.record.c_header`; do not edit.
+// Generated from warplens/record/layout.py and launch_buffer.py by `python -m warplens.record.c_header`; do not edit.
 #ifndef WARPLENS_LAYOUT_H
 #define WARPLENS_LAYOUT_H
 #define WL_LAYOUT_VERSION 1u

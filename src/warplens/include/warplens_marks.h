@@ -1,11 +1,11 @@
-// The marks as kernels write them, over the few functions of wl::detail that put them into code.
+// The mark macros, defined on top of the functions of wl::detail that record them.
 #ifndef WARPLENS_MARKS_H
 #define WARPLENS_MARKS_H
 
 namespace wl {
 namespace detail {
 
-// One object per mark in the module's constants; the host finds it in the cubin by its magic, or has send_names bring it.
+// One object per mark in the module's constants. The host finds it in the cubin by its magic, or send_names copies it.
 template <unsigned NameSize, unsigned FileSize>
 struct Name {
   static_assert(NameSize > 1, "a region needs a name");
@@ -17,8 +17,8 @@ struct Name {
   char file[FileSize];
 };
 
-// The letters of a mark's name and file as types: all instances of a template then share one object, where a variable of
-// the function would be one for each, and constant memory is small.
+// The letters of a mark's name and file as types. All instances of a template then share one object; a variable in the
+// function would exist once per instance, and constant memory is small.
 template <char... Letters>
 struct Text {};
 template <unsigned... I>
@@ -84,16 +84,16 @@ struct Region {
   const ::wl::detail::Region<::wl::region_id(text)> WL_CAT_(wl_region_, n)
 #ifdef __COUNTER__
 #define WL_REGION(name) WL_REGION_(name, __COUNTER__)
-#else  // NVRTC has no counter, so what it says when two stand on one line is the message
+#else  // NVRTC has no counter; with two on one line, its error message names this symbol
 #define WL_REGION(name) WL_REGION_(name, WL_CAT_(give_each_WL_REGION_a_line_of_its_own_, __LINE__))
 #endif
 #define WL_BEGIN(name) WL_MARK_(WL_KIND_BEGIN, name, ::wl::detail::record<wl_word_>())
 #define WL_END(name) WL_MARK_(WL_KIND_END, name, ::wl::detail::record<wl_word_>())
 #define WL_INSTANT(name) WL_MARK_(WL_KIND_INSTANT, name, ::wl::detail::record<wl_word_>())
 #define WL_VALUE(name, ...) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::value<wl_word_>(__VA_ARGS__))
-// A loop's index as a value; every 64th also anchors the clock, which a track of many milliseconds needs.
+// Records a loop's index as a value. Every 64th also anchors the clock, which tracks of many milliseconds need.
 #define WL_ITERATION(name, ...) WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::iteration<wl_word_>(__VA_ARGS__))
-// Work that starts here and ends elsewhere (a copy in flight): begin and end are paired by name and tag, 0 to 31.
+// Asynchronous work, such as a copy in flight. Begin and end are paired by name and tag (0 to 31).
 #define WL_ASYNC_BEGIN(name, ...) \
   WL_MARK_(WL_KIND_ASYNC_BEGIN, name, ::wl::detail::async<wl_word_>(static_cast<unsigned>(__VA_ARGS__)))
 #define WL_ASYNC_END(name, ...) \
@@ -101,11 +101,11 @@ struct Region {
 // Ties this warp's clock to the global timer here.
 #define WL_ANCHOR() ::wl::detail::anchor()
 
-// Put this right after a block barrier that is written in asm or waited for inside a library, if a mark follows: without
-// it the mark reads the clock before the barrier holds the warp. The whole warp must have come through the barrier.
+// Use this between a mark and a preceding block barrier that is written in asm or hidden inside a library. Without it,
+// the mark reads the clock before the barrier takes effect. All lanes of the warp must have passed the barrier.
 #define WL_SETTLE() ::wl::detail::settle()
 
-// CUDA's own barriers need no word of yours; -DWARPLENS_BARRIERS=0 leaves them alone.
+// The barriers of CUDA itself are handled automatically, unless -DWARPLENS_BARRIERS=0 is given.
 #if WARPLENS_BARRIERS
 namespace wl {
 namespace detail {

@@ -1,15 +1,15 @@
-// The recording path in PTX. A kernel's write position lives in PTX registers that open() declares in the kernel's
-// first block: every later asm of that function sees them by name, so nothing is threaded through user code.
+// The recording path in PTX. A kernel's write position is kept in PTX registers that open() declares in the kernel's
+// first block. Every later asm of that function can use them by name, so user code need not pass anything along.
 //
-// One record is: a clock read, one predicated 8-byte store, one add-and-clamp of the low address word, and a count
-// that the compiler folds over straight-line code. A full track keeps storing into its spare slot: a clamp costs one
-// instruction whose result is ready in 5 cycles, a bounds predicate one whose result is ready in 13.
+// One record is a clock read, one predicated 8-byte store, one add-and-clamp of the low address word, and a count
+// that the compiler folds over straight-line code. A full track keeps storing into its spare slot, because the result
+// of a clamp is ready after 5 cycles, that of a bounds predicate after 13.
 #ifndef WARPLENS_PTX_H
 #define WARPLENS_PTX_H
 
-// ptxas names this register when a mark is compiled into a function without a wl::Kernel, so it is the message.
+// ptxas names this register in its error when a mark is compiled into a function without a wl::Kernel.
 #define WL_AT_ "mark_outside_a_kernel_with_wl_Kernel_or_in_a_function_that_is_not_inlined_see_wl_Link"
-// And this one, which nothing uses, when two recordings are opened in one function.
+// ptxas names this otherwise unused register in its error when one function has two recordings.
 #define WL_ONCE_ "two_wl_Kernels_in_one_function_or_a_wl_Callee_in_one_that_is_inlined"
 #define WL_HIGH_ "wl_high"
 #define WL_END_ "wl_end"
@@ -24,7 +24,7 @@ struct Sizes {
 };
 
 #define WL_WANTED_(operand) "{\n\t.reg .pred wanted;\n\tsetp.ne.u32 wanted, " operand ", 0;\n\t"
-// The launch header's sizes; zeros where nobody wants them.
+// Loads the sizes from the launch header; zeros if they are not wanted.
 __device__ __forceinline__ Sizes load_sizes(Buffer buffer, bool wanted = true) {
   Sizes s;
   asm(WL_WANTED_("%5")
@@ -34,7 +34,7 @@ __device__ __forceinline__ Sizes load_sizes(Buffer buffer, bool wanted = true) {
       : "l"(buffer.address), "r"(static_cast<unsigned>(wanted)), "n"(WL_BUFFER_CAPACITY_AT));
   return s;
 }
-// Stores at a fixed distance from `base`: as an immediate it takes no register, and no sum with it outlives the store.
+// Stores at a fixed offset from `base`; an immediate offset takes no register.
 template <unsigned At>
 __device__ __forceinline__ void store(unsigned long long base, unsigned v, bool wanted = true) {
   asm volatile(WL_WANTED_("%2") "@wanted st.global.u32 [%0+%3], %1;\n\t}" ::"l"(base), "r"(v),
@@ -65,8 +65,8 @@ __device__ __forceinline__ unsigned long long clock64_now() {
   asm volatile("mov.u64 %0, %%clock64;" : "=l"(v)::"memory");
   return v;
 }
-// Holds the warp at the block barrier that stands before this: the GPU issues what needs no memory, clock reads too,
-// before a barrier takes effect. All lanes have come through the barrier, so a warp barrier costs nothing.
+// Holds the warp at the preceding block barrier. The GPU issues instructions that access no memory, including clock
+// reads, before a block barrier takes effect. All lanes have passed the barrier, so a warp barrier is free.
 __device__ __forceinline__ void settle() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 __device__ __forceinline__ unsigned sm_id() {
   unsigned v;
@@ -80,8 +80,9 @@ __device__ __forceinline__ unsigned ring_slots(unsigned capacity) { return capac
 __device__ __forceinline__ unsigned long long double_bits(double v) {
   return static_cast<unsigned long long>(__double_as_longlong(v));
 }
-// Copies the names to where the host asked for them, if it did: the first track does it after its exit. The host cannot:
-// drivers place every variable of a module apart, and copy none of unknown extent. Constants are one piece, from 0 on.
+// Copies the region names to the address that the host requested, if any; the first track does this after its exit.
+// The host cannot, because drivers place a module's variables separately and copy none of unknown size. In the kernel,
+// constant memory is contiguous from address 0.
 __device__ __forceinline__ void send_names(Buffer buffer) {
   unsigned long long to, end;
   asm volatile("ld.global.u64 %0, [%1];" : "=l"(to) : "l"(buffer.address + WL_BUFFER_NAMES_AT) : "memory");
@@ -97,19 +98,19 @@ __device__ __forceinline__ void send_names(Buffer buffer) {
   }
 }
 
-// The registers of this function's recording.
+// Declares the registers of this function's recording.
 __device__ __forceinline__ void declare() {
   asm volatile(".reg .pred " WL_ONCE_ ";\n\t.reg .u32 " WL_AT_ ", " WL_HIGH_ ", " WL_END_ ", " WL_COUNT_ ";\n\t.reg .pred " WL_LEAD_ ";");
 }
 
-// The high word of an address in the buffer, which is never larger than 4 GiB. Worked out where it is needed again, so
-// that no register keeps it from the last mark to the exit.
+// The high word of an address in the buffer, which is never larger than 4 GiB. It is recomputed where needed, so that
+// no register holds it from the last mark to the exit.
 __device__ __forceinline__ unsigned high_of(Buffer buffer, unsigned low) {
   return static_cast<unsigned>(buffer.address >> 32) + (low < static_cast<unsigned>(buffer.address));
 }
 
-// Starts a track whose slots lie at `low` in the buffer. Where low + size would wrap there is no room for the track in
-// its 4 GiB window (the host never places one so); it stays silent rather than write elsewhere.
+// Starts a track whose slots start at `low`. If low + size wraps, the track crosses a 4 GiB boundary, which the host
+// never allows; it then records nothing rather than write elsewhere.
 __device__ __forceinline__ void open(Buffer buffer, unsigned low, unsigned capacity, bool lead) {
   const unsigned end = low + capacity * WL_SLOT_BYTES;
   declare();
@@ -125,7 +126,7 @@ __device__ __forceinline__ void open(Buffer buffer, unsigned low, unsigned capac
 }
 
 #if WARPLENS_RING
-// wl_end is the mask and wl_count the bytes written: the position is their conjunction, added to the fixed start.
+// wl_end is the mask and wl_count the bytes written; the position is wl_count & wl_end, added to the fixed start.
 #define WL_SLOT_(address) "and.b32 o, " WL_COUNT_ ", " WL_END_ "; add.u32 o, o, " WL_AT_ "; mov.b64 " address ", {o, " WL_HIGH_ "};\n\t"
 #define WL_NEXT_ "add.u32 " WL_COUNT_ ", " WL_COUNT_ ", 8;\n\t"
 #else
@@ -149,9 +150,9 @@ __device__ __forceinline__ void record() {
 }
 __device__ __forceinline__ void record_word(unsigned word) { asm volatile(WL_RECORD_ ::"r"(word) : "memory"); }
 
-// Payload, then record. Where only one slot is left it becomes an empty one and both are counted as lost, because a
-// payload without its record could be read as a record. The clock is read first: behind the store it would wait for that
-// to take its registers, which on a busy SM is tens of cycles, and an anchor's timer would be read as much too early.
+// Stores a payload and its record. If only one slot is left, it stays empty and both count as lost, because a payload
+// without its record could be read as a record. The clock is read first. After the store it would wait until the store
+// has read its registers, tens of cycles on a busy SM, and an anchor's timer would be too early by as much.
 __device__ __forceinline__ void record_payload(unsigned word, unsigned long long payload) {
 #if WARPLENS_RING
   asm volatile(
@@ -197,7 +198,7 @@ struct Cursor {
   unsigned written;
 };
 
-// Where this track starts, worked out backwards so that no register keeps it during the kernel.
+// The start of this track, computed from the write position so that no register holds it during the kernel.
 __device__ __forceinline__ Cursor cursor(Buffer buffer) {
   const State s = save();
 #if WARPLENS_RING

@@ -1,6 +1,6 @@
-// Marks as comments in PTX, `// @warplens B #id`, which the weaver turns into records after the compiler is done. A
-// kernel's own comment names the register that holds its buffer, for `warplens nvcc`.
-// What it has no mark for leaves the word `direct`, and the source is compiled with warplens_device.h then.
+// Marks as comments in PTX, `// @warplens B #id`, which the weaver turns into records after compilation. The comment of
+// a wl::Kernel names the register that holds its buffer, for `warplens nvcc`. A leader that cannot be woven leaves the
+// word `direct`, and the source is then compiled with warplens_device.h instead.
 #ifndef WARPLENS_WOVEN_H
 #define WARPLENS_WOVEN_H
 
@@ -25,7 +25,7 @@ struct Kernel<PerWarp> {
   }
 };
 
-// The weaver finds its way into functions that are not inlined by itself.
+// The weaver handles functions that are not inlined by itself.
 struct Link {};
 struct Callee {
   __device__ __forceinline__ explicit Callee(Link&) {}
@@ -76,7 +76,7 @@ __device__ __forceinline__ void iteration(Index index) {
   if ((index & 63) == 0) anchor();
 }
 
-// The weaver puts what holds a warp at a barrier behind every one it sees.
+// The weaver adds the warp barrier after every block barrier.
 __device__ __forceinline__ void settle() {}
 
 }  // namespace detail

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from warplens.auto.rules import Coverage
+from warplens.auto.rules import LineCoverage
 from warplens.errors import WarplensError
 from warplens.record.capture import HOST_NS, Device, Launch
 
@@ -29,7 +29,7 @@ class CollectedRun:
         self.seen: dict[str, int] = {}
         """Launches of each kernel, recorded or not."""
         self.notes: dict[str, list[str]] = {}
-        self.coverage = Coverage()
+        self.coverage = LineCoverage()
         self._pending: list[tuple[PendingLaunch, int]] = []
         self._lock = threading.Lock()
 

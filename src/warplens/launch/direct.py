@@ -11,7 +11,16 @@ import numpy as np
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
 from warplens.record.capture import Device, Dim3, Launch
-from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, STORES, Plan, ring_slots, trimmed
+from warplens.record.launch_buffer import (
+    BUFFER,
+    BUFFER_BYTES,
+    FULL_MODES,
+    REFUSALS,
+    STORES,
+    BufferPlan,
+    ring_slots,
+    trimmed,
+)
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
 from warplens.record.name_table import NAMES_BYTES, Names, scan
 
@@ -37,7 +46,7 @@ class DeviceBuffer:
         kernel: str,
         grid: Dim3,
         block: Dim3,
-        plan: Plan,
+        plan: BufferPlan,
         *,
         full: str,
         stream: int,
@@ -120,7 +129,7 @@ class DeviceBuffer:
             device=self._device,
         )
 
-    def _refuse(self, why: int, plan: Plan) -> None:
+    def _refuse(self, why: int, plan: BufferPlan) -> None:
         """What a warp that could not record said of it."""
         if not why:
             return
@@ -138,7 +147,7 @@ class DeviceBuffer:
             }[reason]
         )
 
-    def _learned(self, head: np.void) -> Plan:
+    def _learned(self, head: np.void) -> BufferPlan:
         """The plan, cut to the launch's shape where the device wrote it: the tracks past it were never used."""
         if not head["grid"].any():
             return self._plan

@@ -1,6 +1,6 @@
-"""The hot loops in C, compiled by the system's compiler on first use and kept in the user's cache.
+"""The hot loops in C, compiled by the system's compiler on first use and cached in the user's cache folder.
 
-Nothing depends on it: without a compiler, or with WARPLENS_NATIVE=0, the numpy versions give the same bytes.
+This is optional: without a compiler, or with WARPLENS_NATIVE=0, the numpy versions give the same bytes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contra
 
 
 def load() -> ctypes.CDLL | None:
-    """The compiled library, or None where it cannot be had; `why_not` says why."""
+    """The compiled library, or None if it is not available; see `why_not`."""
     return None if os.environ.get("WARPLENS_NATIVE") == "0" else _build()[0]
 
 
 def why_not() -> str | None:
-    """The reason for which `load` gives None; None when it gives a library."""
+    """The reason why `load` returns None; None if it returns a library."""
     return "WARPLENS_NATIVE=0 is set" if os.environ.get("WARPLENS_NATIVE") == "0" else _build()[1]
 
 
@@ -44,20 +44,20 @@ def _build() -> tuple[ctypes.CDLL | None, str | None]:
         digest.update(source.read_bytes())
     library = cache_folder() / f"native-{digest.hexdigest()[:16]}.so"
     try:
-        return _kept_or_compiled([*command, *map(str, sources)], library), None
+        return _cached_or_compiled([*command, *map(str, sources)], library), None
     except OSError as error:
         return None, f"{library} cannot be used ({error})"
     except subprocess.SubprocessError as error:
         return None, f"{compiler} failed ({getattr(error, 'stderr', '') or error})"
 
 
-def _kept_or_compiled(command: list[str], library: Path) -> ctypes.CDLL:
+def _cached_or_compiled(command: list[str], library: Path) -> ctypes.CDLL:
     if library.exists():
         return ctypes.CDLL(str(library))
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
         where, keep = tempfile.TemporaryDirectory(dir=library.parent), True
-    except OSError:  # a home that is missing or read-only: compiled for this process alone
+    except OSError:  # the cache folder cannot be written: compile for this process only
         where, keep = tempfile.TemporaryDirectory(prefix="warplens-"), False
     with where as folder:
         made = Path(folder) / "native.so"

@@ -1,4 +1,4 @@
-/* Tracks to spans. The numpy version in decode/fallback.py gives the same rows; tests hold the two together. */
+/* Decodes tracks into spans. Tests check that decode/numpy_decoder.py gives the same rows. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@ typedef struct {
     uint32_t word0, clock;
 } record_t;
 
-/* One track's slots: a window of `slots` slots that starts at `first` and wraps at the track's capacity. */
+/* The slots of one track that hold records: `slots` slots from `first` on, wrapping at the track's capacity. */
 typedef struct {
     const uint8_t *raw;
     int64_t capacity, first, slots;
@@ -33,7 +33,7 @@ static inline uint32_t kind_of(record_t r) { return r.word0 & ((1u << WL_REGION_
 static inline uint32_t region_of(record_t r) { return (r.word0 >> WL_REGION_SHIFT) & WL_MAX_REGION; }
 static inline uint32_t tag_of(record_t r) { return r.word0 >> WL_TAG_SHIFT; }
 
-/* What a record says. An anchor whose tag names a kind is a record of that kind with its 64-bit clock as payload. */
+/* The kind of a record. An anchor whose tag is a kind is a record of that kind with its 64-bit clock as payload. */
 enum { KIND_CLOCK = 8 };
 static inline uint32_t meaning_of(record_t r) {
     uint32_t kind = kind_of(r), tag = tag_of(r);
@@ -43,25 +43,25 @@ static inline uint32_t meaning_of(record_t r) {
 }
 static inline int has_payload(uint32_t kind) { return kind == WL_KIND_VALUE || kind == WL_KIND_ANCHOR; }
 
-/* Payload slots hold arbitrary bits, so only a walk back from the newest record can tell them from records. */
+/* Payload slots hold arbitrary bits, so only a walk back from the newest record can distinguish them from records. */
 static void find_payloads(const window_t *w, uint8_t *is_payload) {
     memset(is_payload, 0, w->slots);
     for (int64_t i = w->slots - 1; i > 0; i--)
         if (has_payload(kind_of(slot_at(w, i)))) is_payload[--i] = 1;
 }
 
-/* What a track holds: PAYLOADS needs the walk back, ASIDE has something that decode_plain does not know. */
-enum { PAYLOADS = 1, ASIDE = 2 };
+/* Flags of a track: PAYLOADS requires the walk back, NEEDS_WALK means that decode_plain cannot decode it. */
+enum { PAYLOADS = 1, NEEDS_WALK = 2 };
 static const uint32_t PAYLOAD_KINDS = 1u << WL_KIND_VALUE | 1u << WL_KIND_ANCHOR;
 static const uint32_t PLAIN_KINDS = 1u << WL_KIND_BEGIN | 1u << WL_KIND_END | 1u << WL_KIND_INSTANT;
 
-/* Rows and anchors each track will give. Returns 0, or -1 when memory ran out. */
+/* Count the rows and anchors of each track. Returns 0, or -1 if out of memory. */
 int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const int64_t *first, const int64_t *slots,
              int64_t begin, int64_t end, int64_t *rows, int64_t *anchors, uint8_t *holds) {
     static const uint8_t gives_row[KIND_CLOCK + 1] = {[WL_KIND_BEGIN] = 1, [WL_KIND_INSTANT] = 1, [WL_KIND_VALUE] = 1,
                                          [WL_KIND_ASYNC_BEGIN] = 1};
     uint8_t *is_payload = NULL;
-    int64_t room = 0;
+    int64_t allocated = 0;
     for (int64_t t = begin; t < end; t++) {
         window_t w = {raw + offset[t], capacity, first[t], slots[t]};
         int64_t n = 0, a = 0;
@@ -71,12 +71,12 @@ int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const 
             n += gives_row[kind];
             seen |= 1u << kind;
         }
-        holds[t] = (seen & PAYLOAD_KINDS ? PAYLOADS : 0) | (seen & ~PLAIN_KINDS || w.first ? ASIDE : 0);
+        holds[t] = (seen & PAYLOAD_KINDS ? PAYLOADS : 0) | (seen & ~PLAIN_KINDS || w.first ? NEEDS_WALK : 0);
         if (holds[t] & PAYLOADS) {
             n = 0;
-            if (room < w.slots) {
+            if (allocated < w.slots) {
                 free(is_payload);
-                is_payload = malloc(room = w.slots);
+                is_payload = malloc(allocated = w.slots);
                 if (!is_payload) return -1;
             }
             find_payloads(&w, is_payload);
@@ -96,7 +96,7 @@ int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const 
 
 enum { DIRECT = 4096 };
 
-/* Region ids to codes: small ids by an array (unknown where there is none), the others by open addressing. */
+/* Maps region ids to codes: small ids with an array, the others with an open-addressed hash table. */
 typedef struct {
     const int32_t *keys, *codes, *direct;
     uint32_t mask;
@@ -159,7 +159,7 @@ static inline int64_t step(uint32_t from, uint32_t to, int64_t *counters) {
     return delta;
 }
 
-/* The 64-bit clock of the wide record at slot i, or -1 where its payload is missing or garbage. */
+/* The 64-bit clock of the wide record at slot i, or -1 if its payload is missing or invalid. */
 static int64_t exact_clock(const window_t *w, const uint8_t *payload, int64_t i, int64_t *counters) {
     if (i && payload[i - 1]) {
         record_t r = slot_at(w, i - 1);
@@ -170,7 +170,7 @@ static int64_t exact_clock(const window_t *w, const uint8_t *payload, int64_t i,
     return -1;
 }
 
-/* A ring that lost its oldest records is unwrapped back from its exit: the clock at its first surviving record. */
+/* The clock before the first surviving record of a ring that lost its oldest ones, unwrapped back from its exit. */
 static int64_t clock_before_first(const window_t *w, const uint8_t *is_payload, int64_t exit_clock) {
     int64_t ignored[COUNTERS] = {0}, clock = exit_clock;
     uint32_t low = (uint32_t)exit_clock;
@@ -194,12 +194,12 @@ static void close_row(const rows_t *out, int64_t row, int64_t clock) {
     out->duration[row] = clock > out->start[row] ? clock - out->start[row] : 0;
 }
 
-/* A track's last known time is its exit, or its last record where later ones were lost; what is open ends there. */
+/* End the open spans at the track's last known time: its exit, or its last record if later ones were lost. */
 static void finish_track(const tracks_t *tracks, int64_t t, const rows_t *out, const open_t *stack, int64_t height,
                          const open_t *flying, int64_t flights, int64_t clock, int inexact, int64_t *counters) {
-    int whole = tracks->exited[t] && !tracks->lossy[t];
-    if (whole && inexact && tracks->exit_clock[t] - clock >= (int64_t)1 << WRAP_BITS) counters[CLOCK_AMBIGUOUS]++;
-    int64_t last = whole && tracks->exit_clock[t] > clock ? tracks->exit_clock[t] : clock;
+    int complete = tracks->exited[t] && !tracks->lossy[t];
+    if (complete && inexact && tracks->exit_clock[t] - clock >= (int64_t)1 << WRAP_BITS) counters[CLOCK_AMBIGUOUS]++;
+    int64_t last = complete && tracks->exit_clock[t] > clock ? tracks->exit_clock[t] : clock;
     counters[OPEN_SPANS] += height + flights;
     for (int64_t i = 0; i < height + flights; i++) {
         int64_t row = i < height ? stack[i].row : flying[i - height].row;
@@ -307,8 +307,8 @@ static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *t
     finish_track(tracks, t, out, stack, height, flying, flights, clock, exact < 0, counters);
 }
 
-/* Begins, ends and instants of a track that starts at its first slot: nearly all tracks, in as few steps as can be.
-   Stops at the first end that does not close the innermost span, and returns whether the track must be walked. */
+/* The fast path for tracks of only begins, ends and instants that start at slot 0, which is nearly all of them.
+   Returns 1 at the first end that does not close the innermost span; decode_track must then decode the track. */
 static int decode_plain(const uint8_t *raw, const tracks_t *tracks, int64_t t, const regions_t *regions, const rows_t *out,
                         open_t *stack, int64_t *counters) {
     const uint8_t *slot = raw + tracks->offset[t];
@@ -344,7 +344,7 @@ static int decode_plain(const uint8_t *raw, const tracks_t *tracks, int64_t t, c
     return 0;
 }
 
-/* Fill the rows of tracks [begin, end). Returns 0, or -1 when memory ran out. */
+/* Fill the rows of tracks [begin, end). Returns 0, or -1 if out of memory. */
 int wl_decode(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int64_t begin, int64_t end,
               const regions_t *regions, const rows_t *out, int64_t *counters, int64_t *details, int64_t *n_details) {
     int64_t most = 1;
@@ -354,7 +354,7 @@ int wl_decode(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int6
     uint8_t *is_payload = malloc(most);
     int failed = !stack || !flying || !is_payload;
     for (int64_t t = begin; t < end && !failed; t++)
-        if (tracks->holds[t] & ASIDE || tracks->from_exit[t] ||
+        if (tracks->holds[t] & NEEDS_WALK || tracks->from_exit[t] ||
             decode_plain(raw, tracks, t, regions, out, stack, counters))
             decode_track(raw, capacity, tracks, t, regions, out, stack, flying, is_payload, counters, details, n_details);
     free(stack);
@@ -365,7 +365,7 @@ int wl_decode(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int6
 
 static inline int64_t within(int64_t value, int64_t most) { return value < 0 ? 0 : value > most ? most : value; }
 
-/* Cycles of each track's life that lie in at least one outermost row of kind `span`: asynchronous ones may overlap. */
+/* The cycles of each track that are inside at least one outermost span; asynchronous spans may overlap. */
 void wl_inside(const int64_t *row_start, int64_t begin, int64_t end, const int32_t *parent, const int8_t *kind,
                int64_t span, const int64_t *start, const int64_t *duration, const int64_t *start_clock,
                const int64_t *lived, int64_t *inside) {
@@ -383,13 +383,13 @@ void wl_inside(const int64_t *row_start, int64_t begin, int64_t end, const int32
     }
 }
 
-/* floor() without a call into libm. */
+/* floor() without calling libm. */
 static inline int64_t whole_ns(double ns) {
     int64_t whole = (int64_t)ns;
     return whole - (ns < (double)whole);
 }
 
-/* Cycles to ns by each track's line segments: ns = knot_ns + (cycle - knot_clock) * slope, rounded to whole ns. */
+/* Convert cycles to whole ns with each track's line segments: ns = knot_ns + (cycle - knot_clock) * slope. */
 void wl_place(const int64_t *row_start, int64_t begin, int64_t end, const int64_t *segment_start,
               const int64_t *segment_count, const int64_t *knot_clock, const double *knot_ns, const double *slope,
               const int64_t *start, const int64_t *duration, int64_t *start_ns, int64_t *duration_ns) {

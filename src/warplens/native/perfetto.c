@@ -1,4 +1,4 @@
-/* Rows of a trace to Perfetto TrackEvent packets. The numpy version in export/events.py gives the same bytes. */
+/* Writes the rows of a trace as Perfetto TrackEvent packets. export/events.py gives the same bytes with numpy. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 enum { SPAN, INSTANT };
-enum { LEFT_OUT = -1, NONE = -2 }; /* no parent, or one that a selection left out: then the depth tells; never inside */
+/* LEFT_OUT: no parent, or one removed by a selection, so use the depth. NONE: never nested. */
+enum { LEFT_OUT = -1, NONE = -2 };
 enum { TYPE_BEGIN = 1, TYPE_END = 2, TYPE_INSTANT = 3 };
 enum { BUFFER_BYTES = 1 << 20, MOST_PACKET_BYTES = 128 };
 
@@ -19,7 +20,7 @@ typedef struct {
     const uint8_t *open;
 } columns_t;
 
-/* A lane shows spans that nest: the rows open on it and the time of its last event. */
+/* A lane shows nested spans: its open rows and the time of its last event. */
 typedef struct {
     int64_t *open;
     int64_t height, room;
@@ -62,7 +63,7 @@ static void flush(walk_t *w) {
     w->filled = 0;
 }
 
-/* Lengths are patched in: no packet reaches 128 bytes, so each is one byte. */
+/* Lengths are filled in afterwards. No packet reaches 128 bytes, so each length is one byte. */
 static void emit(walk_t *w, int64_t lane, int64_t row, int type, int64_t time) {
     if (!w->buffer) return;
     if (w->filled > BUFFER_BYTES - MOST_PACKET_BYTES) flush(w);
@@ -102,7 +103,7 @@ static void emit(walk_t *w, int64_t lane, int64_t row, int type, int64_t time) {
     w->filled += at - packet;
 }
 
-/* Close what ended before `row`. What ends as `row` starts stays open when `row` lies deeper, inside it. */
+/* Close the spans that ended before `row`. A span that ends when `row` starts stays open if `row` is nested in it. */
 static inline void close_ended(walk_t *w, int64_t lane, int64_t row) {
     lane_t *l = &w->lanes[lane];
     while (l->height) {
@@ -113,13 +114,13 @@ static inline void close_ended(walk_t *w, int64_t lane, int64_t row) {
     }
 }
 
-/* The row after `row` that is shown on a line, or the end of the track. */
+/* The next span or instant after `row`, or the end of the track. */
 static inline int64_t next_shown(const walk_t *w, int64_t row) {
     for (row++; row < w->last && w->rows->kind[row] > INSTANT;) row++;
     return row;
 }
 
-/* An asynchronous span, or one that outlives its parent: it would push what follows off the track's own lane. */
+/* Whether it is asynchronous or outlives its parent, and would push later rows off the track's own lane. */
 static inline int is_loose(const walk_t *w, int64_t row, int64_t parent) {
     const columns_t *r = w->rows;
     if (r->kind[row] != SPAN) return 0;
@@ -181,7 +182,7 @@ static int walk_track(walk_t *w) {
         }
         lane_of[row] = (int32_t)lane;
         if (r->kind[row] == INSTANT) {
-            /* Perfetto would nest what follows at the same time inside an instant, so that one is begun and ended. */
+            /* Perfetto would nest a row at the same time inside an instant, so write a begin and an end instead. */
             int64_t next = next_shown(w, row);
             int tied = next < w->last && r->start[next] == r->start[row];
             emit(w, lane, row, tied ? TYPE_BEGIN : TYPE_INSTANT, r->start[row]);
@@ -199,9 +200,9 @@ static int walk_track(walk_t *w) {
     return 0;
 }
 
-/* Walk `tracks` tracks whose rows are row_start[t] .. row_start[t + 1], and say the lane of each row and how many lanes
-   each track takes. With `sequence` (of each track's lane 0), also write the packets to `file`.
-   Returns 0, -1 when memory ran out, or the errno of a failed write. */
+/* Assign a lane to each row of `tracks` tracks, whose rows are row_start[t] .. row_start[t + 1], and count the lanes of
+   each track. With `sequence` (of each track's lane 0), also write the packets to `file`.
+   Returns 0, -1 if out of memory, or the errno of a failed write. */
 int wl_tracks(const columns_t *rows, const int64_t *row_start, int64_t tracks, int64_t most, int32_t *lane_of,
               int32_t *lanes, const uint32_t *sequence, int file) {
     walk_t w = {.rows = rows, .lane_of = lane_of, .base = row_start[0], .most = most, .room = 4, .file = file};

@@ -1,4 +1,4 @@
-"""How control can flow through a function: its pieces, what may follow each, and which ways lead past which."""
+"""The control-flow graph of a function: basic blocks, their successors, reachability and postdominators."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from warplens.ptx.labels import jump_targets
 from warplens.ptx.tree import Function, Instruction, Label, Node, walk
 
-_ENDS = frozenset({"bra", "brx", "ret", "exit", "trap"})
+_TERMINATORS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
 
 @dataclass
-class Piece:
-    """Instructions without a jump between them or a barrier behind the first; `nodes` also holds what stands among
-    them."""
+class BasicBlock:
+    """Consecutive nodes that control enters only at the first and leaves only after the last.
+
+    A barrier also starts a block. `nodes` includes comments and directives.
+    """
 
     nodes: list[Node] = field(default_factory=list)
-    follow: list[int] = field(default_factory=list)
+    successors: list[int] = field(default_factory=list)
 
     @property
     def instructions(self) -> Iterator[Instruction]:
@@ -25,13 +27,13 @@ class Piece:
 
     @property
     def predicate(self) -> str | None:
-        """What decides which way the piece is left."""
+        """The predicate of the last instruction, which selects the successor."""
         last = self.nodes[-1] if self.nodes else None
         return last.predicate if isinstance(last, Instruction) else None
 
 
 def is_barrier(node: Node) -> bool:
-    """Whether all lanes of a warp wait for each other here, by the kernel's own will."""
+    """Whether all lanes of a warp wait for each other at this instruction."""
     if not isinstance(node, Instruction) or node.opcode not in ("bar", "barrier") or node.predicate:
         return False
     if "warp" in node.modifiers:
@@ -39,82 +41,82 @@ def is_barrier(node: Node) -> bool:
     return "cluster" not in node.modifiers and bool({"sync", "red"} & set(node.modifiers))
 
 
-class Flow:
-    """A function's pieces in text order; the last is where all returns lead."""
+class ControlFlow:
+    """A function's basic blocks in text order. The last block is empty and stands for the function's end."""
 
     def __init__(self, function: Function) -> None:
-        self.pieces = _cut(function)
-        self._of = {id(node): number for number, piece in enumerate(self.pieces) for node in piece.nodes}
+        self.blocks = _basic_blocks(function)
+        self._block_of = {id(node): number for number, block in enumerate(self.blocks) for node in block.nodes}
 
-    def piece(self, node: Node) -> int | None:
-        """The number of the piece that holds `node`."""
-        return self._of.get(id(node))
+    def block_of(self, node: Node) -> int | None:
+        """The number of the block that contains `node`."""
+        return self._block_of.get(id(node))
 
-    def ways(self, starts: list[int], stop: int) -> set[int]:
-        """What can be reached from `starts` without passing a piece in the bits of `stop`."""
+    def reachable(self, starts: list[int], avoiding: int) -> set[int]:
+        """The blocks that can be reached from `starts` without entering a block in the bit set `avoiding`."""
         seen: set[int] = set()
-        work = [n for n in starts if not stop >> n & 1]
+        work = [n for n in starts if not avoiding >> n & 1]
         while work:
             number = work.pop()
             if number not in seen:
                 seen.add(number)
-                work += [n for n in self.pieces[number].follow if not stop >> n & 1]
+                work += [n for n in self.blocks[number].successors if not avoiding >> n & 1]
         return seen
 
     def postdominators(self) -> list[int]:
-        """For each piece, the pieces that every way from it to the end passes, itself left out: bit n for piece n."""
-        everything = (1 << len(self.pieces)) - 1
-        found = [everything] * len(self.pieces)
-        found[-1] = 1 << len(self.pieces) - 1
+        """For each block, the bit set of its strict postdominators."""
+        everything = (1 << len(self.blocks)) - 1
+        found = [everything] * len(self.blocks)
+        found[-1] = 1 << len(self.blocks) - 1
         changed = True
         while changed:
             changed = False
-            for number in range(len(self.pieces) - 2, -1, -1):
+            for number in range(len(self.blocks) - 2, -1, -1):
                 new = everything
-                for after in self.pieces[number].follow:
-                    new &= found[after]
+                for successor in self.blocks[number].successors:
+                    new &= found[successor]
                 new |= 1 << number
                 if new != found[number]:
                     found[number], changed = new, True
         return [bits & ~(1 << number) for number, bits in enumerate(found)]
 
 
-def _cut(function: Function) -> list[Piece]:
-    pieces = [Piece()]
+def _basic_blocks(function: Function) -> list[BasicBlock]:
+    blocks = [BasicBlock()]
     for node in walk(function.body or []):
-        if (isinstance(node, Label) or is_barrier(node)) and pieces[-1].nodes:
-            pieces.append(Piece())
-        pieces[-1].nodes.append(node)
-        if isinstance(node, Instruction) and node.opcode in _ENDS:
-            pieces.append(Piece())
-    pieces.append(Piece())
-    at = {id(node): number for number, piece in enumerate(pieces) for node in piece.nodes}
-    leads = jump_targets(function)
-    for number, piece in enumerate(pieces[:-1]):
-        last = piece.nodes[-1] if piece.nodes else None
-        if not isinstance(last, Instruction) or last.opcode not in _ENDS:
-            piece.follow = [number + 1]
+        if (isinstance(node, Label) or is_barrier(node)) and blocks[-1].nodes:
+            blocks.append(BasicBlock())
+        blocks[-1].nodes.append(node)
+        if isinstance(node, Instruction) and node.opcode in _TERMINATORS:
+            blocks.append(BasicBlock())
+    blocks.append(BasicBlock())
+    block_of = {id(node): number for number, block in enumerate(blocks) for node in block.nodes}
+    targets = jump_targets(function)
+    for number, block in enumerate(blocks[:-1]):
+        last = block.nodes[-1] if block.nodes else None
+        if not isinstance(last, Instruction) or last.opcode not in _TERMINATORS:
+            block.successors = [number + 1]
             continue
-        piece.follow = [at[id(label)] for label in leads.get(id(last), ())] or [len(pieces) - 1]
+        block.successors = [block_of[id(label)] for label in targets.get(id(last), ())] or [len(blocks) - 1]
         if last.predicate:
-            piece.follow.append(number + 1)
-    _lead_out(pieces)
-    return pieces
+            block.successors.append(number + 1)
+    _connect_endless_loops(blocks)
+    return blocks
 
 
-def _lead_out(pieces: list[Piece]) -> None:
-    """Let loops without an end lead to the end too: lanes caught in one meet the others nowhere."""
-    before: list[list[int]] = [[] for _ in pieces]
-    for number, piece in enumerate(pieces):
-        for after in piece.follow:
-            before[after].append(number)
-    out: set[int] = set()
-    for start in reversed(range(len(pieces))):
-        if start not in out and start < len(pieces) - 1:
-            pieces[start].follow.append(len(pieces) - 1)
+def _connect_endless_loops(blocks: list[BasicBlock]) -> None:
+    """Give each endless loop an edge to the end, so that every block has a postdominator."""
+    predecessors: list[list[int]] = [[] for _ in blocks]
+    for number, block in enumerate(blocks):
+        for successor in block.successors:
+            predecessors[successor].append(number)
+    reaches_end: set[int] = set()
+    for start in reversed(range(len(blocks))):
+        if start not in reaches_end and start < len(blocks) - 1:
+            blocks[start].successors.append(len(blocks) - 1)
         work = [start]
         while work:
             number = work.pop()
-            if number not in out:
-                out.add(number)
-                work += before[number]
+            if number not in reaches_end:
+                reaches_end.add(number)
+                work += predecessors[number]

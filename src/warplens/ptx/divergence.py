@@ -1,11 +1,12 @@
-"""Where in a function a warp is whole: all of its lanes are there, or none.
+"""Divergence analysis: where in a function a warp may execute with only some of its lanes active.
 
-A branch whose condition differs between lanes splits the warp from there to where all its ways meet again; after a
-return that only some lanes take it stays split. What is not provably the same in every lane counts as different, so a
-wrong answer can only be that a place is split where it is not. Lanes that were split and have met again need not run
-together: a warp barrier there puts them in step, and since all of them come, it is safe. Lanes that leave a loop when
-they hear from others (a lock) may be waiting for one that already left: they count as split up to a barrier of the
-kernel's own.
+A branch whose condition varies between lanes makes the warp diverge until its postdominator; after a return that only
+some lanes take, the warp stays diverged. The analysis is conservative: a value that is not provably the same in every
+lane counts as varying, so a converged place may be reported as divergent, but never the reverse.
+
+Lanes that diverged and met again may still execute separately. A warp barrier brings them back together, and it is
+safe because all of them arrive. Lanes that leave a loop depending on what other threads write (a lock) may be waiting
+for a lane that has already left the loop, so they count as diverged up to a barrier of the kernel itself.
 """
 
 from __future__ import annotations
@@ -13,124 +14,132 @@ from __future__ import annotations
 import math
 import re
 
-from warplens.ptx.control_flow import Flow, Piece, is_barrier
+from warplens.ptx.control_flow import BasicBlock, ControlFlow, is_barrier
 from warplens.ptx.operands import names, written_by
 from warplens.ptx.tree import Function, Instruction, Node
 
-_BY_LANE = re.compile(r"%(?:tid|laneid|lanemask|clock|globaltimer|pm\d|envreg|reg_)")
-_SAME = frozenset({"vote", "redux"})
-"""Their result is the same in every lane that takes part."""
-_ALL_LANES = frozenset({"31", "0x1f", "0x1F"})
-"""What makes a shuffle's lane one of the whole warp rather than of a part of it."""
-_OWN = frozenset({"addc", "subc", "madc", "ld", "ldu", "atom", "match", "ldmatrix", "mma", "wmma", "wgmma",
-                  "mbarrier", "elect", "call", "tex", "suld", "tld4", "activemask", "tcgen05", "movmatrix", "multimem",
-                  "surf", "vset"})  # fmt: skip
-"""Their result is each lane's own; a carry is not among the operands."""
-_HEARS = frozenset({"volatile", "relaxed", "acquire", "mmio", "cv"})
-"""Loads that see what other threads write meanwhile. A wait at an mbarrier is none: its phase ends for all lanes."""
+_LANE_REGISTER = re.compile(r"%(?:tid|laneid|lanemask|clock|globaltimer|pm\d|envreg|reg_)")
+"""Special registers that may differ between the lanes of a warp."""
+_WARP_REDUCTIONS = frozenset({"vote", "redux"})
+"""Their result is the same in every participating lane."""
+_WHOLE_WARP_SEGMENT = frozenset({"31", "0x1f", "0x1F"})
+"""The clamp operand of a shuffle whose segment is the whole warp."""
+_VARYING_RESULT = frozenset({"addc", "subc", "madc", "ld", "ldu", "atom", "match", "ldmatrix", "mma", "wmma", "wgmma",
+                             "mbarrier", "elect", "call", "tex", "suld", "tld4", "activemask", "tcgen05", "movmatrix",
+                             "multimem", "surf", "vset"})  # fmt: skip
+"""Their result may vary even when all operands are uniform; `addc` and its kin also read the carry flag."""
+_COHERENT_LOADS = frozenset({"volatile", "relaxed", "acquire", "mmio", "cv"})
+"""Modifiers of loads that see concurrent writes. A wait at an mbarrier is not one: its phase ends for all lanes."""
 
 
-def hears(instruction: Instruction) -> bool:
-    """Whether it reads what other threads write meanwhile."""
-    return instruction.opcode == "atom" or (instruction.opcode == "ld" and bool(_HEARS & set(instruction.modifiers)))
+def observes_other_threads(instruction: Instruction) -> bool:
+    """Whether the instruction reads memory that other threads may be writing."""
+    return instruction.opcode == "atom" or (
+        instruction.opcode == "ld" and bool(_COHERENT_LOADS & set(instruction.modifiers))
+    )
 
 
-class Wholeness:
-    """`split` says of a node whether the warp may be split there."""
+class Divergence:
+    """The divergence analysis of one function."""
 
-    def __init__(self, function: Function, *, aligned: bool = False, full: bool = False) -> None:
-        """`aligned`: the host launches it only with blocks whose x size is a multiple of 32; `full`: only with blocks
-        of so many threads."""
+    def __init__(self, function: Function, *, aligned: bool = False, full_warps: bool = False) -> None:
+        """Analyse `function`.
+
+        `aligned` promises that it is only launched with blocks whose x size is a multiple of 32, `full_warps` that
+        only the number of threads per block is.
+        """
         sizes = function.performance.get("reqntid")
-        # A function that is called gets each lane's own.
+        # The arguments of a called function may vary between lanes; those of a kernel may not.
         self._params = {param.name for param in function.params if function.is_entry}
         self._aligned = aligned or (sizes is not None and sizes[0] % 32 == 0)
-        self.known = full or self._aligned or (sizes is not None and math.prod(sizes) % 32 == 0)
-        """Whether every warp of the kernel starts with 32 lanes."""
-        self.flow = Flow(function)
-        self._pieces = self.flow.pieces
-        jumps = any(i.opcode == "brx" for piece in self._pieces for i in piece.instructions)
-        self.differs: set[str] = set()
-        self._heard: set[str] = set()
-        """Registers that depend on what other threads write meanwhile."""
-        self._split = set(range(len(self._pieces)) if jumps else ())
-        self._thread = _thread_registers(self._pieces) if self._aligned else set()
-        if not jumps:
+        self.starts_full = full_warps or self._aligned or (sizes is not None and math.prod(sizes) % 32 == 0)
+        """Whether every warp of the kernel starts with 32 active lanes."""
+        self.flow = ControlFlow(function)
+        self._blocks = self.flow.blocks
+        indirect = any(i.opcode == "brx" for block in self._blocks for i in block.instructions)
+        self.varying: set[str] = set()
+        """Registers that may differ between lanes."""
+        self._observed: set[str] = set()
+        """Registers that depend on concurrent writes of other threads."""
+        self._divergent = set(range(len(self._blocks)) if indirect else ())
+        self._thread_index = _thread_registers(self._blocks) if self._aligned else set()
+        if not indirect:
             self._solve()
-        self._behind = self.flow.ways(list(self._split), 0)
+        self._after_divergence = self.flow.reachable(list(self._divergent), 0)
 
-    def split(self, node: Node) -> bool:
-        piece = self.flow.piece(node)
-        return piece is None or piece in self._split
+    def diverges(self, node: Node) -> bool:
+        """Whether some lanes of the warp may be inactive at `node`."""
+        block = self.flow.block_of(node)
+        return block is None or block in self._divergent
 
-    def out_of_step(self, node: Node) -> bool:
-        """Whether the lanes may have been split on the way to `node`."""
-        return self.flow.piece(node) in self._behind
+    def needs_reconvergence(self, node: Node) -> bool:
+        """Whether the lanes may have diverged on a path to `node`, and so may still execute separately there."""
+        return self.flow.block_of(node) in self._after_divergence
 
-    def own(self, operand: str) -> bool:
-        """Whether an operand of a mark can differ between lanes."""
-        return self._differ((operand,))
+    def varies(self, operand: str) -> bool:
+        """Whether an operand may differ between lanes."""
+        return self._any_varies((operand,))
 
     def _solve(self) -> None:
-        """Registers that differ make branches that split, which make more registers differ, until nothing changes."""
-        after = self.flow.postdominators()
-        settled = sum(1 << number for number, piece in enumerate(self._pieces) if _settles(piece))
-        told: set[int] = set()
+        """Propagate varying registers and divergent blocks until neither set grows."""
+        postdominators = self.flow.postdominators()
+        barriers = sum(1 << number for number, block in enumerate(self._blocks) if _starts_with_barrier(block))
+        depends_on_others: set[int] = set()
         while True:
-            before = len(self.differs), len(self._split), len(self._heard), len(told)
-            for number, piece in enumerate(self._pieces):
-                for instruction in piece.instructions:
-                    if number in self._split or self._own(instruction):
-                        self.differs.update(written_by(instruction))
-                    if number in told or self._hears(instruction):
-                        self._heard.update(written_by(instruction))
-            for number, piece in enumerate(self._pieces):
-                if len(piece.follow) > 1 and piece.predicate in self.differs:
-                    parted = self.flow.ways(piece.follow, after[number])
-                    if piece.predicate in self._heard:
-                        told |= parted
-                        if number in parted:
-                            parted = self.flow.ways(piece.follow, after[number] & settled)
-                    self._split |= parted
-            if before == (len(self.differs), len(self._split), len(self._heard), len(told)):
+            before = len(self.varying), len(self._divergent), len(self._observed), len(depends_on_others)
+            for number, block in enumerate(self._blocks):
+                for instruction in block.instructions:
+                    if number in self._divergent or self._writes_varying(instruction):
+                        self.varying.update(written_by(instruction))
+                    if number in depends_on_others or self._writes_observed(instruction):
+                        self._observed.update(written_by(instruction))
+            for number, block in enumerate(self._blocks):
+                if len(block.successors) > 1 and block.predicate in self.varying:
+                    diverged = self.flow.reachable(block.successors, postdominators[number])
+                    if block.predicate in self._observed:
+                        depends_on_others |= diverged
+                        if number in diverged:
+                            diverged = self.flow.reachable(block.successors, postdominators[number] & barriers)
+                    self._divergent |= diverged
+            if before == (len(self.varying), len(self._divergent), len(self._observed), len(depends_on_others)):
                 return
 
-    def _hears(self, instruction: Instruction) -> bool:
-        """Whether what it writes can depend on what other threads write meanwhile."""
-        if hears(instruction):
+    def _writes_observed(self, instruction: Instruction) -> bool:
+        """Whether the result may depend on concurrent writes of other threads."""
+        if observes_other_threads(instruction):
             return True
         read = names(" ".join(instruction.operands[1:]))
-        return instruction.predicate in self._heard or bool(self._heard & read)
+        return instruction.predicate in self._observed or bool(self._observed & read)
 
-    def _own(self, instruction: Instruction) -> bool:
-        """Whether what it writes can differ between lanes."""
-        if instruction.predicate in self.differs:
+    def _writes_varying(self, instruction: Instruction) -> bool:
+        """Whether the result may differ between lanes."""
+        if instruction.predicate in self.varying:
             return True
         opcode, operands = instruction.opcode, instruction.operands
-        if opcode in _SAME:
-            return self._differ(operands[2:])  # lanes may vote in groups, each with a mask of its own
+        if opcode in _WARP_REDUCTIONS:
+            return self._any_varies(operands[2:])  # lanes may vote in groups, each with its own mask
         if opcode == "shfl":
-            one = "idx" in instruction.modifiers and len(operands) == 5 and operands[2].isdigit()
-            return not one or operands[3] not in _ALL_LANES or self._differ(operands[4:])
-        if opcode in _OWN:
-            return not self._constant_load(instruction)
-        return not self._by_warp(instruction) and self._differ(operands[1:])
+            one_lane = "idx" in instruction.modifiers and len(operands) == 5 and operands[2].isdigit()
+            return not one_lane or operands[3] not in _WHOLE_WARP_SEGMENT or self._any_varies(operands[4:])
+        if opcode in _VARYING_RESULT:
+            return not self._is_uniform_load(instruction)
+        return not self._is_warp_index(instruction) and self._any_varies(operands[1:])
 
-    def _differ(self, operands: tuple[str, ...]) -> bool:
-        return any(_BY_LANE.search(text) or self.differs & names(text) for text in operands)
+    def _any_varies(self, operands: tuple[str, ...]) -> bool:
+        return any(_LANE_REGISTER.search(text) or self.varying & names(text) for text in operands)
 
-    def _constant_load(self, instruction: Instruction) -> bool:
-        """A load of the kernel's parameters or constants from an address that is the same in every lane."""
+    def _is_uniform_load(self, instruction: Instruction) -> bool:
+        """Whether it loads a kernel parameter or a constant from an address that is the same in every lane."""
         if instruction.opcode != "ld" or not {"param", "const"} & set(instruction.modifiers):
             return False
         address = names(instruction.operands[1])
-        own = "param" not in instruction.modifiers or bool(address & self._params)
-        return own and not address & self.differs
+        of_kernel = "param" not in instruction.modifiers or bool(address & self._params)
+        return of_kernel and not address & self.varying
 
-    def _by_warp(self, instruction: Instruction) -> bool:
-        """Arithmetic on threadIdx.x whose result is the same for 32 neighbours."""
+    def _is_warp_index(self, instruction: Instruction) -> bool:
+        """Whether it computes from threadIdx.x a value that is the same for 32 neighbouring threads."""
         operands = instruction.operands
-        if len(operands) < 3 or operands[1] not in self._thread or not re.fullmatch(r"-?\d+", operands[2]):
+        if len(operands) < 3 or operands[1] not in self._thread_index or not re.fullmatch(r"-?\d+", operands[2]):
             return False
         number, modifiers = int(operands[2]), set(instruction.modifiers)
         if instruction.opcode == "shr":
@@ -142,16 +151,16 @@ class Wholeness:
         return number % 32 == 0 if modifiers & {"lt", "ge"} else bool(modifiers & {"gt", "le"}) and number % 32 == 31
 
 
-def _settles(piece: Piece) -> bool:
-    return bool(piece.nodes) and is_barrier(piece.nodes[0])
+def _starts_with_barrier(block: BasicBlock) -> bool:
+    return bool(block.nodes) and is_barrier(block.nodes[0])
 
 
-def _thread_registers(pieces: list[Piece]) -> set[str]:
+def _thread_registers(blocks: list[BasicBlock]) -> set[str]:
     """Registers that hold threadIdx.x and never anything else."""
     holds: set[str] = set()
     other: set[str] = set()
-    for piece in pieces:
-        for instruction in piece.instructions:
+    for block in blocks:
+        for instruction in block.instructions:
             is_thread = instruction.opcode == "mov" and instruction.operands[1:] == ("%tid.x",)
             (holds if is_thread and not instruction.predicate else other).update(written_by(instruction))
     return holds - other

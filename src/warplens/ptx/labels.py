@@ -1,6 +1,6 @@
-"""Where a function's jumps lead, and where it ends.
+"""The targets of a function's jumps, and its implicit return.
 
-A label belongs to the braces around it: compilers repeat inline asm, and with it the names of its labels.
+A label is local to the braces around it: compilers repeat inline asm, and with it the names of its labels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[\w$]+")
 
 
 def jump_targets(function: Function) -> dict[int, list[Label]]:
-    """The labels that each jump may go to, by the jump's `id`."""
+    """The possible targets of each jump, keyed by the `id` of the jump node."""
     found: dict[int, list[Label]] = {}
     tables = table_labels(function.body or [])
     for jump, scope in _jumps(function.body or [], ChainMap()):
@@ -28,7 +28,10 @@ def jump_targets(function: Function) -> dict[int, list[Label]]:
 
 
 def table_labels(body: list[Node]) -> dict[int, list[str]]:
-    """Labels that name a table (`.branchtargets`) or a prototype rather than a place, by `id`, with what they list."""
+    """Labels that name a table (`.branchtargets`) or a prototype rather than a place in the code.
+
+    Keyed by the `id` of the label node; the value is the list of names in the table.
+    """
     found: dict[int, list[str]] = {}
     meant = [node for node in body if not isinstance(node, Comment)]
     for node, following in zip(meant, [*meant[1:], None], strict=True):
@@ -40,7 +43,7 @@ def table_labels(body: list[Node]) -> dict[int, list[str]]:
 
 
 def end_with_return(function: Function) -> None:
-    """Write out the return that authors may leave away at a function's end: exits are found by their instructions."""
+    """Append the `ret` that PTX allows to be omitted at the end, because exits are found by their instructions."""
     if function.body is None:
         return
     named = {id(label) for labels in jump_targets(function).values() for label in labels}

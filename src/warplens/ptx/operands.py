@@ -1,4 +1,4 @@
-"""What an instruction writes and reads, by name."""
+"""The names of the registers that an instruction writes and reads."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import re
 from warplens.ptx.tree import Instruction
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
-"""Registers, and whatever else is written like one: inline asm names its own without a %."""
+"""Registers and anything spelled like one: registers of inline asm need no `%`."""
 
 
 def names(text: str) -> set[str]:
-    """What `text` names."""
+    """All identifiers in `text`."""
     return set(_NAME.findall(text))
 
 
 def written_by(instruction: Instruction) -> set[str]:
-    """The registers that it may write: those of its first operand, if that is no address."""
+    """The registers that it may write: those of its first operand, unless that is an address."""
     first = instruction.operands[0] if instruction.operands else ""
     return set() if first.startswith("[") else names(first)
 
 
 def read_by(instruction: Instruction) -> set[str]:
-    """The registers that it reads, and those that it may leave as they were."""
+    """The registers that it reads, including its destinations, which a false predicate leaves unchanged."""
     return names(instruction.arguments) | ({instruction.predicate} if instruction.predicate else set())

@@ -1,4 +1,4 @@
-"""Names that compilers give kernels, as authors know them."""
+"""Kernel symbols translated back to the names that their authors gave them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _CUTE = re.compile(r"kernel_(cutlass_.+)_\d+$")
 _authors: dict[str, str] = {}
 
 
-def remember(made: str, name: str) -> None:
-    """What the CuTe DSL makes of a kernel's name and its arguments cannot be taken apart again: keep the name."""
-    _authors[made] = name
+def remember(symbol: str, name: str) -> None:
+    """Remember the author's name of a kernel, because the CuTe DSL's symbol cannot be split into name and arguments."""
+    _authors[symbol] = name
 
 
 def plain_name(symbol: str) -> str:
@@ -37,7 +37,7 @@ def base_name(name: str) -> str:
 
 
 def _without_brackets(text: str, opening: str, closing: str) -> str:
-    """The text without what stands in these brackets, at any depth."""
+    """Remove everything inside these brackets, at any depth."""
     depth, kept = 0, []
     for letter in text:
         depth += letter == opening

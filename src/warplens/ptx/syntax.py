@@ -1,4 +1,4 @@
-"""The words and patterns of PTX text that the parser is made of, and the error that names a line."""
+"""Regular expressions and helpers for PTX syntax, and the error that names the offending line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from warplens.errors import WarplensError
 
 
-class WeaveError(WarplensError):
-    """PTX that cannot be read, rewritten or run, with the line (0: the whole) and text that stopped it."""
+class PtxError(WarplensError):
+    """PTX that cannot be parsed, rewritten or simulated, with the line (0: the whole text) and its source."""
 
     def __init__(self, line: int, text: str, problem: str, remedy: str = "", function: str = "") -> None:
         shown = " ".join(text.split())
@@ -27,8 +27,8 @@ SCALAR_BYTES = {
 
 _IDENTIFIER = r"[A-Za-z_$%][\w$]*"
 _COMMENT = r"//[^\n]*|/\*.*?\*/"
-# What a statement may hold between its first word and its semicolon. Unrolled, so that a missing semicolon fails in
-# linear time: plain text, then (string | braces | comment | slash) and plain text again.
+# The part of a statement between its first word and its semicolon. The loop is unrolled so that a missing semicolon
+# fails in linear time: plain text, then (string | braces | comment | slash) and plain text again.
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _REST = rf'[^;{{}}"/]*(?:(?:"[^"\n]*"|{_BRACES}|{_COMMENT}|/(?![/*]))[^;{{}}"/]*)*'
 _LINE = r'(?:[^\n"/;]|"[^"\n]*"|/(?![/*]))*'
@@ -82,12 +82,12 @@ _OPENING, _CLOSING = frozenset("{[("), frozenset("}])")
 
 
 def strip_comments(text: str) -> str:
-    """`text` with a blank for every comment."""
+    """Replace every comment in `text` by a blank."""
     return _COMMENTS.sub(" ", text) if "/" in text else text
 
 
 def split_operands(text: str) -> tuple[str, ...]:
-    """What stands between the commas that are not inside braces, brackets or parentheses."""
+    """Split `text` at the commas that are not inside braces, brackets or parentheses."""
     text = strip_comments(text).strip()
     if not text:
         return ()
@@ -110,7 +110,7 @@ _ESCAPES = {8: rb"\\([0-7]{3}|.)", 16: rb"\\([0-9A-Fa-f]{2}|.)"}
 
 
 def unescape(text: str, base: int) -> str:
-    """A string's text; what is not ASCII stands in it by its bytes, as `\\303` (PTX, base 8) or `\\C3` (MLIR, 16)."""
+    """Decode a string in which bytes outside ASCII are escaped as `\\303` (PTX, base 8) or `\\C3` (MLIR, base 16)."""
 
     def letter(match: re.Match[bytes]) -> bytes:
         return bytes([int(match[1], base)]) if len(match[1]) > 1 else match[1]

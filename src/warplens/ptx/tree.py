@@ -1,11 +1,11 @@
 """PTX text as a tree that prints back byte for byte.
 
-Every node keeps `lead` (the white space before it) and `raw` (its own text); nothing between two nodes is dropped,
-so `parse(text).text() == text` and a rewrite only changes what it touches. Comments are nodes of their own, because
-a mark is a comment. To rewrite: insert, replace or remove nodes in `Function.body` (`Raw` holds any new text), or
-change `Function.header`, then call `Module.text()`. To keep the module as it was read, rewrite its `copy()`.
+Every node keeps `lead` (the white space before it) and `raw` (its own text). Nothing between two nodes is dropped, so
+`parse(text).text() == text`, and a rewrite changes only the nodes it touches. Comments are nodes too. To rewrite,
+insert, replace or remove nodes in `Function.body` (`Raw` holds new text) or change `Function.header`, then call
+`PtxModule.text()`. To keep a module as it was parsed, rewrite its `copy()`.
 
-Operands stay strings (`%r1`, `[%rd1+16]`, `{%r1, %r2}`, `0f3F800000`); whoever executes them decodes them.
+Operands stay strings (`%r1`, `[%rd1+16]`, `{%r1, %r2}`, `0f3F800000`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from warplens.ptx.syntax import (
     MODULE,
     PERFORMANCE,
     SCALAR_BYTES,
-    WeaveError,
+    PtxError,
     split_operands,
     strip_comments,
     unescape,
 )
 
 __all__ = [
-    "Comment", "Declaration", "Directive", "Function", "Instruction", "Label", "Module", "Node", "Param", "Raw",
-    "Scope", "Variable", "WeaveError", "parse",
+    "Comment", "Declaration", "Directive", "Function", "Instruction", "Label", "PtxModule", "Node", "Param", "Raw",
+    "Scope", "Variable", "PtxError", "parse",
 ]  # fmt: skip
 
 
@@ -47,7 +47,7 @@ class Node:
 
 @dataclass(slots=True)
 class Raw(Node):
-    """Text a rewrite put in; `Raw.of("...")` starts it on a line of its own."""
+    """Text inserted by a rewrite; `Raw.of("...")` starts it on a new line."""
 
     @staticmethod
     def of(text: str) -> Raw:
@@ -56,13 +56,13 @@ class Raw(Node):
 
 @dataclass(slots=True)
 class Comment(Node):
-    """`// ...` or `/* ... */`; `trailing` when it stands on the same line after a statement."""
+    """`// ...` or `/* ... */`; `trailing` if it follows a statement on the same line."""
 
     trailing: bool = False
 
     @property
     def content(self) -> str:
-        """The comment without its delimiters and outer blanks."""
+        """The comment without its delimiters and surrounding white space."""
         return (self.raw[2:-2] if self.raw.startswith("/*") else self.raw[2:]).strip()
 
 
@@ -100,7 +100,7 @@ class Instruction(Node):
 
 @dataclass(slots=True, frozen=True)
 class Variable:
-    """One declared name. `count` is N of a register family `%r<N>`; `dims` are array sizes, 0 where left open."""
+    """One declared name. `count` is the N of a register family `%r<N>`; `dims` are array sizes, 0 if unspecified."""
 
     name: str
     count: int | None = None
@@ -125,7 +125,7 @@ class Declaration(Node):
         return SCALAR_BYTES.get(self.type, 0) * self.vector
 
     def size(self, variable: Variable) -> int:
-        """Bytes of `variable`; 0 for an array whose first dimension is open."""
+        """Bytes of `variable`; 0 for an array without a size."""
         total = self.element_bytes
         for dim in variable.dims:
             total *= dim
@@ -134,7 +134,7 @@ class Declaration(Node):
 
 @dataclass(slots=True)
 class Scope(Node):
-    """`{ ... }` inside a function; `close` is the text from after its last node to its brace."""
+    """`{ ... }` inside a function; `close` is the text after its last node, up to and including the brace."""
 
     body: list[Node] = field(default_factory=list)
     close: str = "}"
@@ -175,7 +175,7 @@ class Function(Node):
         return self.lead + self.header + "{" + "".join([node.text() for node in self.body]) + self.close
 
     def walk(self) -> Iterator[Node]:
-        """Every node of the body in text order, scopes before what they hold."""
+        """Every node of the body in text order, a scope before its contents."""
         return walk(self.body or [])
 
     def instructions(self) -> Iterator[Instruction]:
@@ -183,7 +183,7 @@ class Function(Node):
 
 
 @dataclass(slots=True)
-class Module:
+class PtxModule:
     """A PTX file."""
 
     version: str
@@ -195,9 +195,9 @@ class Module:
     def text(self) -> str:
         return "".join([item.text() for item in self.items]) + self.tail
 
-    def copy(self) -> Module:
+    def copy(self) -> PtxModule:
         """Return a module to rewrite while this one stays as it is. Nodes that a rewrite never changes are shared."""
-        return Module(self.version, self.target, self.address_size, _copied(self.items), self.tail)
+        return PtxModule(self.version, self.target, self.address_size, _copied(self.items), self.tail)
 
     @property
     def functions(self) -> list[Function]:
@@ -209,7 +209,7 @@ class Module:
 
     @property
     def files(self) -> dict[str, str]:
-        """`.file` numbers and paths."""
+        """The paths of the `.file` directives by number."""
         found = {}
         for item in self.items:
             if isinstance(item, Directive) and item.name == "file":
@@ -223,7 +223,7 @@ class Module:
 
 
 def walk(body: list[Node]) -> Iterator[Node]:
-    """Every node in text order, scopes before what they hold."""
+    """Every node in text order, a scope before its contents."""
     for node in body:
         yield node
         if isinstance(node, Scope):
@@ -247,8 +247,8 @@ def _copied(nodes: list[Node]) -> list[Node]:
     return found
 
 
-def parse(text: str) -> Module:
-    """The module `text` holds, or a `WeaveError` that names the line it cannot read."""
+def parse(text: str) -> PtxModule:
+    """Parse a module; raises a `PtxError` that names the first line it cannot parse."""
     return _Parser(text).module()
 
 
@@ -256,8 +256,8 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.source, self.at, self.line = text, 0, 1
 
-    def module(self) -> Module:
-        result = Module("", "", 64, [])
+    def module(self) -> PtxModule:
+        result = PtxModule("", "", 64, [])
         while True:
             found = self._next(MODULE)
             if found is None:
@@ -286,14 +286,14 @@ class _Parser:
         return result
 
     def _next(self, pattern: re.Pattern[str]) -> tuple[str, int, re.Match[str]] | None:
-        """The next node's lead, line and match; moves past it. None at the end of the text."""
+        """Consume the next node and return its lead, line and match; None at the end of the text."""
         match = pattern.match(self.source, self.at)
         if match is None:
             rest = self.source[self.at :]
             if not rest.strip().strip("\0"):  # the CuTe DSL ends its text with a NUL
                 return None
             line = self.line + rest[: len(rest) - len(rest.lstrip())].count("\n")
-            raise WeaveError(line, rest.lstrip().partition("\n")[0], "this is not PTX that warplens knows")
+            raise PtxError(line, rest.lstrip().partition("\n")[0], "warplens cannot parse this PTX")
         lead: str = match["lead"]
         line = self.line + lead.count("\n")
         self.line = line + match[0].count("\n", len(lead))
@@ -307,7 +307,7 @@ class _Parser:
 
     @staticmethod
     def _directive(lead: str, raw: str, line: int, match: re.Match[str]) -> Directive:
-        """A directive that ends with its line or at a semicolon; a lone semicolon is one without a name."""
+        """A directive that ends at its line or at a semicolon; a lone semicolon is a directive without a name."""
         name = match["line_name"] or match["name"] or ""
         return Directive(lead, raw, line, name, (match["line_arguments"] or match["arguments"] or "").strip())
 
@@ -327,7 +327,7 @@ class _Parser:
         while True:
             found = self._next(BODY)
             if found is None:
-                raise WeaveError(start, header.strip().partition("\n")[0], "this function's closing brace is missing")
+                raise PtxError(start, header.strip().partition("\n")[0], "the function's closing brace is missing")
             lead, line, match = found
             kind = match.lastgroup
             raw = match[0][len(lead) :]
@@ -360,7 +360,7 @@ class _Parser:
 
 
 def declaration(lead: str, raw: str, line: int) -> Declaration:
-    """The variables that `raw` (`.reg .b32 %r<4>;`) declares."""
+    """Parse a declaration such as `.reg .b32 %r<4>;`."""
     text = strip_comments(raw)
     result = Declaration(lead, raw, line)
     linkage: list[str] = []
@@ -391,9 +391,9 @@ def declaration(lead: str, raw: str, line: int) -> Declaration:
         if match["end"] == ";":
             break
     else:
-        raise WeaveError(line, raw, "this declaration has a form that warplens does not know")
+        raise PtxError(line, raw, "warplens cannot parse this declaration")
     if not result.type:
-        raise WeaveError(line, raw, "this declaration has no type that warplens knows")
+        raise PtxError(line, raw, "this declaration has no known type")
     result.variables = tuple(variables)
     return result
 
@@ -402,9 +402,7 @@ def _header(lead: str, raw: str, line: int, header: str) -> Function:
     text = strip_comments(header)
     match = HEADER_NAME.match(text)
     if match is None:
-        raise WeaveError(
-            line, header.strip().partition("\n")[0], "this function header has a form warplens does not know"
-        )
+        raise PtxError(line, header.strip().partition("\n")[0], "warplens cannot parse this function header")
     performance = {
         name: tuple(int(number) for number in re.findall(r"\d+", numbers))
         for name, numbers in PERFORMANCE.findall(text[match.end() :])
@@ -430,7 +428,7 @@ def _params(text: str, line: int) -> tuple[Param, ...]:
         kind = next((word for word in words if word in SCALAR_BYTES or word == "pred"), None)
         name = re.search(r"([\w$%]+)\s*((?:\[\s*\w*\s*\]\s*)*)$", part)
         if kind is None or name is None:
-            raise WeaveError(line, part, "this parameter has a form that warplens does not know")
+            raise PtxError(line, part, "warplens cannot parse this parameter")
         size = SCALAR_BYTES.get(kind, 1)
         dims = [int(dim or "0", 0) for dim in re.findall(r"\[\s*(\w*)\s*\]", name[2])]
         for dim in dims:

@@ -1,1 +1,1 @@
-"""The bytes a mark leaves behind, and how their clocks become nanoseconds."""
+"""The bytes that marks leave behind: record layout, launch buffer, region names and capture file."""

@@ -1,4 +1,4 @@
-"""Writes the constants of `layout` and `buffer` as a C header: `python -m warplens.record.c_header`."""
+"""Write the constants of `layout` and `launch_buffer` as a C header: `python -m warplens.record.c_header`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from warplens.record import launch_buffer, layout
 from warplens.record.name_table import MAX_NAME, NAME_BYTES, NAME_MAGIC, NAMES_BYTES
 
 INCLUDE = Path(__file__).resolve().parent.parent / "include"
-"""The folder of warplens.cuh."""
+"""The folder that contains warplens.cuh."""
 PATH = INCLUDE / "warplens_layout.h"
 
 _OPENING = """\
-// Generated from warplens/record/layout.py and buffer.py by `python -m warplens.record.c_header`; do not edit.
+// Generated from warplens/record/layout.py and launch_buffer.py by `python -m warplens.record.c_header`; do not edit.
 #ifndef WARPLENS_LAYOUT_H
 #define WARPLENS_LAYOUT_H
 """
 
 
 def text() -> str:
-    """The whole header file."""
+    """The text of the header file."""
     values: dict[str, int] = {
         "LAYOUT_VERSION": layout.LAYOUT_VERSION,
         "SLOT_BYTES": layout.SLOT_BYTES,

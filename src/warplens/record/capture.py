@@ -1,7 +1,8 @@
-"""The raw bytes of launches, with everything needed to decode them later and elsewhere.
+"""A capture: the raw bytes of launches and everything needed to decode them later, on any machine.
 
-On disk: an 8-byte magic, four little-endian words (version, JSON length, CRC-32 of the JSON, zero), the JSON
-document, zero padding to 64 bytes, then each launch's buffer at the offset the JSON names, each with its own CRC.
+File format: an 8-byte magic, four little-endian words (version, JSON length, CRC-32 of the JSON, zero), the JSON
+document, zero padding to 64 bytes, then the buffer of each launch at the offset given in the JSON, which also holds
+the CRC-32 of each buffer.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ MAGIC = b"WLCAP\x00\r\n"
 VERSION = 1
 SUFFIX = ".wlcap"
 HOST_NS = "host_ns"
-"""Key of a launch's extra: the host's Unix time in ns when the front end was about to make it."""
+"""Key in a launch's `extra`: the host's Unix time in ns just before the front end launched the kernel."""
 AUTOMATIC = "automatic_marks"
-"""Key of a launch's extra: whether its marks were placed by rules."""
+"""Key in a launch's `extra`: whether rules placed its marks."""
 OWN_WORK = "[warplens]"
-"""What warplens itself does through PyTorch stands under this name in PyTorch's profiler."""
+"""The name under which PyTorch's profiler shows the work of warplens itself."""
 _FIXED = struct.Struct("<8s4I")
 _ALIGN = 64
 
@@ -40,7 +41,7 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Device:
-    """What ran the kernel. `clock_mhz` is the nominal clock, used only where no anchor says better; 0 is unknown."""
+    """The device that ran a kernel. `clock_mhz` is the nominal clock, used only without anchors; 0 means unknown."""
 
     name: str = "unknown"
     index: int = 0
@@ -52,11 +53,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Launch:
-    """One execution of one kernel: its buffer and the names that decode it.
+    """One execution of one kernel: its buffer and the names needed to decode it.
 
-    `full` is what the device did at the end of a track: `stop` kept the first records, `ring` the latest.
-    `clock` says whose cycles these are: `gpu`, `simulated` (the PTX interpreter) or `cpu` (host nanoseconds).
-    `device` is where it ran, if not on the capture's.
+    `full` says what the device did with a full track: `stop` kept the first records, `ring` the latest.
+    `clock` is the source of the cycles: `gpu`, `simulated` (the PTX interpreter) or `cpu` (host nanoseconds).
+    `device` is the device it ran on, if that is not the capture's device.
     """
 
     kernel: str
@@ -81,13 +82,13 @@ class Launch:
             raise CaptureError(f"kernel {self.kernel!r}", *problem)
 
     def _problem(self) -> tuple[str, str, str] | None:
-        remedy = "make the capture again"
+        remedy = "capture again"
         if self.full not in ("stop", "ring"):
             return "full", f"{self.full!r} is not 'stop' or 'ring'", remedy
         if self.clock not in ("gpu", "simulated", "cpu"):
             return "clock", f"{self.clock!r} is not 'gpu', 'simulated' or 'cpu'", remedy
         if any(len(d) != 3 or min(d) < 1 for d in (self.grid, self.block)):
-            return "grid", f"{self.grid} and block {self.block} must each be three sizes of at least 1", remedy
+            return "grid", f"grid {self.grid} and block {self.block} must each be three sizes of at least 1", remedy
         if not 0 <= self.capacity <= MAX_SLOTS:
             return "capacity", f"{self.capacity} slots is outside 0..{MAX_SLOTS}", remedy
         if self.stride < HEADER_BYTES + self.capacity * SLOT_BYTES or self.stride % SLOT_BYTES:
@@ -95,9 +96,9 @@ class Launch:
         if len(self.raw) % self.stride:
             return "raw", f"{len(self.raw)} bytes is not a whole number of {self.stride}-byte tracks", remedy
         if self.blocks > MAX_BLOCK:
-            return "grid", f"{self.blocks} blocks are more than {MAX_BLOCK}", remedy
+            return "grid", f"{self.blocks} blocks exceed the limit of {MAX_BLOCK}", remedy
         if self.warps > MAX_WARPS:
-            return "block", f"{self.warps} warps are more than {MAX_WARPS}", remedy
+            return "block", f"{self.warps} warps per block exceed the limit of {MAX_WARPS}", remedy
         if self.regions and not 0 <= min(self.regions) <= max(self.regions) <= MAX_REGION:
             return "regions", f"ids must be within 0..{MAX_REGION}", remedy
         return None
@@ -117,7 +118,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Capture:
-    """What one profile run brought home. `cost` holds what warplens itself measured of its own disturbance."""
+    """All launches that one profile recorded. `cost` is the overhead that warplens measured for its own recording."""
 
     launches: Sequence[Launch]
     device: Device = Device()
@@ -127,7 +128,7 @@ class Capture:
 
 
 def write_capture(capture: Capture, path: str | os.PathLike[str], *, force: bool = True) -> Path:
-    """Write `capture` so that a crash leaves the old file or the new one, never half of either."""
+    """Write `capture` atomically: a crash leaves the old file or the new one, never a partial one."""
     launches = [_launch_json(launch) for launch in capture.launches]
     document = {
         "producer": capture.producer,
@@ -152,18 +153,18 @@ def write_capture(capture: Capture, path: str | os.PathLike[str], *, force: bool
 
 
 def is_capture(path: str | os.PathLike[str]) -> bool:
-    """Whether the file starts like a capture."""
+    """Whether the file starts with the magic of a capture."""
     with open(path, "rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def read_capture(path: str | os.PathLike[str]) -> Capture:
-    """Read and verify a capture. Anything wrong is one CaptureError naming the file, the field and the remedy."""
+    """Read and verify a capture. Any problem raises a CaptureError that names the file, the field and the remedy."""
     document, body = _read_document(path)
     try:
         return _parse(path, document, body)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CaptureError(path, "document", f"malformed ({error!r})", "make the capture again") from None
+        raise CaptureError(path, "document", f"malformed ({error!r})", "capture again") from None
 
 
 def _read_document(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Bytes]:
@@ -171,21 +172,26 @@ def _read_document(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Bytes]
         data = np.memmap(path, dtype=np.uint8, mode="r") if os.path.getsize(path) else np.empty(0, np.uint8)
     except OSError as error:
         raise CaptureError(path, "file", error.strerror or "unreadable", "check the path and its permissions") from None
-    again = "the file is truncated or corrupted; copy or make it again"
+    damaged = "the file is truncated or corrupted; copy it or capture again"
     if bytes(data[: len(MAGIC)]) != MAGIC:
         raise CaptureError(path, "magic", "not a warplens capture", f"expected a {SUFFIX} file written by warplens")
     if len(data) < _FIXED.size:
-        raise CaptureError(path, "header", f"{len(data)} bytes, needs {_FIXED.size}", again)
+        raise CaptureError(path, "header", f"{len(data)} bytes, needs {_FIXED.size}", damaged)
     _, version, length, crc, _ = _FIXED.unpack(data[: _FIXED.size].tobytes())
     if version > VERSION:
         remedy = "upgrade warplens to read it"
-        raise CaptureError(path, "version", f"{version} is newer than the {VERSION} this warplens knows", remedy)
+        raise CaptureError(
+            path,
+            "version",
+            f"{version} is newer than {VERSION}, the latest supported",
+            remedy,
+        )
     text = data[_FIXED.size : _FIXED.size + length].tobytes()
     if version < 1 or len(text) < length or zlib.crc32(text) != crc:
-        raise CaptureError(path, "document", "its checksum or length does not match", again)
+        raise CaptureError(path, "document", "its checksum or length does not match", damaged)
     document = json.loads(text)
     if not isinstance(document, dict):
-        raise CaptureError(path, "document", "not a JSON object", again)
+        raise CaptureError(path, "document", "not a JSON object", damaged)
     return document, data[_aligned(_FIXED.size + length) :]
 
 
@@ -195,10 +201,14 @@ def _parse(path: str | os.PathLike[str], document: dict[str, Any], body: Bytes) 
         offset, size = int(entry["offset"]), int(entry["size"])
         raw = body[offset : offset + size]
         if offset < 0 or size < 0 or len(raw) < size:
-            problem = f"{len(raw)} of {size} bytes are there"
-            raise CaptureError(path, f"launch {number}", problem, "the file is truncated; copy or make it again")
+            problem = f"only {len(raw)} of {size} bytes are present"
+            raise CaptureError(
+                path, f"launch {number}", problem, "the file is truncated; copy it again or capture again"
+            )
         if zlib.crc32(raw.data) != entry["crc32"]:
-            raise CaptureError(path, f"launch {number}", "its checksum does not match", "copy or make it again")
+            raise CaptureError(
+                path, f"launch {number}", "its checksum does not match", "copy the file again or capture again"
+            )
         launches.append(_launch(path, entry, raw))
     return Capture(
         launches=launches,

@@ -1,9 +1,9 @@
-"""What a front end's device buffer looks like: one launch header, then the tracks of `layout`.
+"""The device buffer of one launch: a launch header, followed by the tracks of `layout`.
 
-The CUDA header keeps only the low 32 bits of its write address in a register that grows, so no track may cross a
-4 GiB boundary: `place` says where in an allocation the buffer starts. Each track ends with spare slots that take the
-stores of a full track, so that recording needs no branch; they are not part of the capacity. Direct marks need one of
-them, woven ones `SPARE`: they claim the slots of a whole block of marks at once.
+The CUDA header advances only the low 32 bits of its write address, so no track may cross a 4 GiB boundary;
+`BufferPlan.place` computes where in an allocation the buffer starts. Each track ends with spare slots that receive the
+stores of a full track, so that recording needs no branch; they do not count towards the capacity. Direct marks need
+one spare slot, woven marks need `SPARE`, because they claim the slots of a whole block of marks at once.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ BUFFER_MAGIC = 0x31424C57  # "WLB1"
 BUFFER_BYTES = 128
 WINDOW = 1 << 32
 SPARE = 96
-"""Slots behind a track's capacity that woven marks may write to, or point at: see weave/stores/launch_tracks.py."""
+"""Slots past a track's capacity that woven marks may write or point to; see weave/stores/launch_tracks.py."""
 STORES = ("direct", "now", "late", "end", "mixed", "defer", "spread")
-"""What `store` in the launch header says: that the compiler saw the marks, or where the weaver put their stores."""
+"""Values of `store` in the launch header: direct marks, or where the weaver placed the stores of woven marks."""
 REFUSALS = ("", "tracks", "block", "room")
-"""What `refused` says of a launch with wl::Kernel: what kept a warp from recording. The compiler's own marks only know
-the first."""
+"""Values of `refused` in the launch header: why a warp with a wl::Kernel could not record. Direct marks only use
+`tracks`."""
 FULL_MODES = ("", "stop", "ring")
-"""What `mode` in the launch header says: which of them the kernel was compiled for. Empty: no warp got that far."""
+"""Values of `mode` in the launch header: the mode the kernel was compiled for. Empty if no warp wrote it."""
 
 BUFFER = np.dtype(
     {
@@ -41,17 +41,17 @@ BUFFER = np.dtype(
         "itemsize": BUFFER_BYTES,
     }
 )  # fmt: skip
-"""The launch header. The host writes the first line and `names`, where the module's region names shall be copied to
-(0: nowhere); the device how many bytes they are, how it was compiled (`mode` and `store`, as one word), and whether a
-warp found no room for itself. Where the host cannot know a launch's `grid` and `block`, the device writes these too,
-and counts in `starts` the tracks that its first block began."""
+"""The launch header. The host writes the first line and `names`, the address to which the device copies the module's
+region names (0: do not copy). The device writes their size in bytes, how the kernel was compiled (`mode` and `store`,
+as one word), and why a warp could not record. Where the host cannot know a launch's `grid` and `block`, the device
+writes these too, and counts in `starts` the tracks that its first block started."""
 
 DEFAULT_BYTES = 64 << 20
 DEFAULT_SLOTS = (256, 65536)
 
 
 @dataclass(frozen=True)
-class Plan:
+class BufferPlan:
     """The sizes of one launch's buffer."""
 
     capacity: int
@@ -70,7 +70,7 @@ class Plan:
         return self.size + self.stride
 
     def place(self, address: int) -> int:
-        """Where in an allocation at `address` the buffer starts, so that no track crosses a 4 GiB boundary."""
+        """The start of the buffer in an allocation at `address`, chosen so that no track crosses a 4 GiB boundary."""
         first = address + BUFFER_BYTES
         to_boundary = -first % WINDOW
         if to_boundary >= self.tracks * self.stride:
@@ -78,7 +78,7 @@ class Plan:
         return address + to_boundary % self.stride
 
     def header(self, names: int = 0) -> bytes:
-        """The launch header as the device expects it; `names` is where the region names shall go."""
+        """The launch header as the device expects it; `names` is the address for the region names."""
         head = np.zeros((), BUFFER)
         head["magic"], head["version"], head["names"] = BUFFER_MAGIC, LAYOUT_VERSION, names
         for name in ("capacity", "stride", "tracks", "per_block"):
@@ -94,9 +94,12 @@ def plan(
     full: str = "stop",
     every_thread: bool = False,
     spare: int = 1,
-) -> Plan:
-    """The buffer for one launch; `records` is the wish per warp (or per thread), None a default that fits memory.
-    `spare` is SPARE where the kernel's marks may be woven."""
+) -> BufferPlan:
+    """Plan the buffer for one launch.
+
+    `records` is the requested number per warp (or per thread); None selects a default that limits the memory used.
+    `spare` must be SPARE if the kernel's marks may be woven.
+    """
     threads = block[0] * block[1] * block[2]
     per_block = threads if every_thread else -(-threads // 32)
     tracks = grid[0] * grid[1] * grid[2] * per_block
@@ -110,12 +113,12 @@ def plan(
     if full == "ring":
         records = 1 << (records - 1).bit_length() if records else 0
     if records > MAX_SLOTS:
-        raise WarplensError(f"records_per_warp={records}: at most {MAX_SLOTS} fit one track")
-    result = Plan(records, track_stride(records, spare), tracks, per_block)
+        raise WarplensError(f"records_per_warp={records}: at most {MAX_SLOTS} fit in one track")
+    result = BufferPlan(records, track_stride(records, spare), tracks, per_block)
     if result.allocation > WINDOW:
         most = (WINDOW - BUFFER_BYTES) // (tracks + 1) // HEADER_BYTES * HEADER_BYTES
         most = (most - HEADER_BYTES) // SLOT_BYTES - spare
-        advice = f"ask for at most records_per_warp={most}" if most > 0 else "launch a smaller grid"
+        advice = f"use at most records_per_warp={most}" if most > 0 else "launch a smaller grid"
         raise WarplensError(
             f"{tracks} warps with {records} records each need {result.allocation / 2**30:.1f} GiB, "
             f"the limit is 4; {advice}"
@@ -124,12 +127,12 @@ def plan(
 
 
 def ring_slots(capacity: int) -> int:
-    """How many slots of a track a ring uses: the largest power of two that fits."""
+    """Slots that a ring of this capacity uses: the largest power of two that fits."""
     return 1 << capacity.bit_length() - 1 if capacity else 0
 
 
-def trimmed(buffer_plan: Plan, capacity: int, written: int, full: str) -> Plan:
-    """The same tracks cut to what the fullest one holds, so that unused slots are not copied."""
+def trimmed(buffer_plan: BufferPlan, capacity: int, written: int, full: str) -> BufferPlan:
+    """The plan with tracks shortened to the fullest one, so that unused slots are not copied."""
     if full == "ring":
         written = 1 << max(0, written - 1).bit_length()
     capacity = min(capacity, written)

@@ -1,7 +1,7 @@
-"""Region names as a CUDA module carries them: found by scanning its bytes, in the cubin or as a kernel copied them.
+"""Region names in a CUDA module, found by scanning the cubin or a copy of the module's constants.
 
 Each mark leaves one object in the module's constants: `{magic, id, line, name length, file length, name, file}`.
-The id is a hash of the name, so an object proves itself, and a kernel needs no table kept by hand.
+The id is a hash of the name, which identifies valid objects and makes a hand-written table unnecessary.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from warplens.record.layout import MAX_REGION, REGION_BITS
 
 NAME_MAGIC = 0x9F1D5A3C574C4E31
 KERNEL_MAGIC = 0x9F1D5A3C574C4B31
-"""Opens the object that names the kernel itself, where the host could not know it."""
+"""The magic of the object that holds the kernel's name, where the host cannot know it."""
 _FIXED = struct.Struct("<QIIHH")
 NAME_BYTES = _FIXED.size
-"""Bytes before the text."""
+"""Bytes of an object before its text."""
 MAX_NAME = 1024
-"""Bytes that no object of a name reaches: the size of the one that marks their end among a module's constants."""
+"""Upper limit of an object's size, and the size of the object that marks the end of the names."""
 NAMES_BYTES = (64 << 10) + 256
-"""Room for the names of a module: constant memory is 64 KiB, and they are copied in steps."""
+"""Bytes reserved for a module's names: 64 KiB of constant memory, plus the rounding of the copy loop."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """Which region ids mean what, and where in the source they were first marked."""
+    """The names of region ids, and the source location of each region's first mark."""
 
     regions: Mapping[int, str] = field(default_factory=dict)
     locations: Mapping[int, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Names:
 
 
 def region_id(name: str | bytes) -> int:
-    """The id device code computes for `name`: FNV-1a folded to 24 bits, never 0."""
+    """The id that device code computes for `name`: FNV-1a folded to 24 bits, never 0."""
     value = 0x811C9DC5
     for byte in name.encode() if isinstance(name, str) else name:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -43,16 +43,16 @@ def region_id(name: str | bytes) -> int:
 
 
 def name_object(name: str, file: str, line: int, *, magic: int = NAME_MAGIC) -> bytes:
-    """The object of one mark, for front ends that write their table themselves."""
+    """The object of one mark, for front ends that write the table themselves."""
     texts = [text.encode() + b"\0" for text in (name, file)]
     size = NAME_BYTES + len(texts[0]) + len(texts[1])
     if size >= MAX_NAME:
-        raise WarplensError(f"region {name[:40]!r}… in {file}: name and path take {size} bytes, {MAX_NAME - 1} fit")
+        raise WarplensError(f"region {name[:40]!r}… in {file}: name and path take {size} bytes, limit {MAX_NAME - 1}")
     return _FIXED.pack(magic, region_id(name), line, *map(len, texts)) + b"".join(texts)
 
 
 def scan(data: bytes) -> Names:
-    """All names in a cubin, an uncompressed fatbin or a copy of a module's constants."""
+    """Find all names in a cubin, an uncompressed fatbin or a copy of a module's constants."""
     regions: dict[int, str] = {}
     locations: dict[int, str] = {}
     magic = struct.pack("<Q", NAME_MAGIC)
@@ -82,7 +82,7 @@ def _entry(data: bytes, at: int) -> tuple[int, str, str] | None:
 
 
 def _decoded(text: bytes) -> str:
-    """What a C string says: UTF-8, or what nearly every other source file is written in."""
+    """Decode a C string: UTF-8, or else Latin-1, which most other source files use."""
     try:
         return text.decode()
     except UnicodeDecodeError:

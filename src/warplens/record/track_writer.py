@@ -1,4 +1,4 @@
-"""A track written from Python, byte for byte as device code writes it: for interpreters, imports and tests."""
+"""Write a track from Python, byte for byte as device code does, for interpreters, imports and tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MASK32 = 0xFFFFFFFF
 
 
 class TrackWriter:
-    """Records of one warp. Clocks are full 64-bit cycle counts; only `wide` records keep more than their low words."""
+    """Writes the records of one warp. Clocks are 64-bit cycle counts; only `wide` records keep the high word."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The demo's kernel, on a GPU where there is one, in the PTX interpreter where there is none."""
+"""The kernel of the demo, run on a GPU or in the PTX interpreter."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from warplens.weave.weaving import ParamBuffer, capacity_of, shift_for
 KERNEL = "matmul"
 SOURCE = files(__package__).joinpath(f"{KERNEL}.cu")
 TILE = 16
-_CLOCK = simulate.Clock(sms=16, blocks_per_sm=2)
+_CLOCK = simulate.CycleClock(sms=16, blocks_per_sm=2)
 _RECORDS_PER_WARP = 240
 
 Matrix = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a run of the sample brought home: its records, and the product it computed of its operands."""
+class SampleRun:
+    """The result of running the sample: its capture, its operands and their product."""
 
     capture: Capture
     operands: tuple[Matrix, Matrix]
@@ -36,21 +36,21 @@ class Run:
 
     @property
     def error(self) -> float:
-        """The largest distance of the product from a double-precision one."""
+        """The largest absolute error of the product, compared with double precision."""
         a, b = (operand.astype(np.float64) for operand in self.operands)
         return float(np.abs(self.product - a @ b).max())
 
 
 def gpu() -> Driver | None:
-    """The GPU's driver, None where there is no GPU."""
+    """The CUDA driver, or None if there is no GPU."""
     try:
         return driver()
     except WarplensError:
         return None
 
 
-def on_gpu(device: Driver, n: int = 256) -> Run:
-    """Launch the woven sample; the driver compiles its PTX for the GPU at hand."""
+def on_gpu(device: Driver, n: int = 256) -> SampleRun:
+    """Launch the woven sample on the GPU; the driver compiles its PTX."""
     woven, shape = _woven(), _MatmulShape.of(n)
     function = device.function(device.load(woven.text.encode()), KERNEL) or 0
     operands = _operands(n)
@@ -69,14 +69,14 @@ def on_gpu(device: Driver, n: int = 256) -> Run:
     product = np.frombuffer(device.download(c, 4 * n * n), np.float32).reshape(n, n)
     for address in (a, b, c, allocation):
         device.free(address)
-    return Run(Capture([launch], device.device()), operands, product)
+    return SampleRun(Capture([launch], device.device()), operands, product)
 
 
-def simulated(n: int = 128) -> Run:
+def simulated(n: int = 128) -> SampleRun:
     """Run the woven sample in the PTX interpreter."""
     woven, shape = _woven(), _MatmulShape.of(n)
     operands = _operands(n)
-    memory = simulate.Memory()
+    memory = simulate.GlobalMemory()
     a, b, c = memory.alloc(operands[0]), memory.alloc(operands[1]), memory.alloc(4 * n * n)
     size = shape.tracks << shape.shift(woven)
     buffer = memory.alloc(size, align=1 << shape.shift(woven))
@@ -84,7 +84,7 @@ def simulated(n: int = 128) -> Run:
     simulate.run(woven.text, KERNEL, shape.grid, shape.block, arguments, memory=memory, clock=_CLOCK)
     launch = _launch(woven, shape, memory.read(buffer, np.uint8, size), "simulated")
     device = Device("PTX interpreter (CPU)", sm_count=_CLOCK.sms, clock_mhz=_CLOCK.mhz)
-    return Run(Capture([launch], device), operands, memory.read(c, np.float32, n * n).reshape(n, n))
+    return SampleRun(Capture([launch], device), operands, memory.read(c, np.float32, n * n).reshape(n, n))
 
 
 @dataclass(frozen=True)

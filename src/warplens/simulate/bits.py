@@ -6,7 +6,8 @@ import operator
 
 import numpy as np
 
-from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.batch_state import Group, State, Step
+from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.integer import bits_of
 from warplens.simulate.numeric import (
     SIGNED,
@@ -18,12 +19,11 @@ from warplens.simulate.numeric import (
     population,
     top_bit,
 )
-from warplens.simulate.state import Group, State, Step
 
 
 @builds("shl", "shr")
-def _shift(site: Site) -> Step:
-    """Amounts past the width give zero (or the sign): numpy's shifts already do, once the amount fits its type."""
+def _shift(site: DecodeSite) -> Step:
+    """Amounts beyond the width give zero (or the sign), as in numpy once the amount fits its type."""
     if is_float(site.kind):
         raise site.unknown()
     kind = site.kind if site.opcode == "shr" else bits_of(site.kind)
@@ -38,7 +38,7 @@ def _shift(site: Site) -> Step:
 
 
 @builds("shf")
-def _funnel(site: Site) -> Step:
+def _funnel(site: DecodeSite) -> Step:
     d, low_text, high_text, amount_text = site.need(4)[:4]
     low, high, amount = (site.read(text, "u32") for text in (low_text, high_text, amount_text))
     wraps, left = "wrap" in site.has, "l" in site.has
@@ -52,12 +52,12 @@ def _funnel(site: Site) -> Step:
 
 
 def _ones(length: Array, dtype: np.dtype[np.generic]) -> Array:
-    """`length` low bits set; numpy's shift gives 0 past the width, so the subtraction gives all ones."""
+    """The `length` low bits set. Beyond the width, numpy's shift gives 0 and the subtraction all ones."""
     return (dtype.type(1) << length.astype(dtype)) - dtype.type(1)
 
 
 @builds("bfe")
-def _extract(site: Site) -> Step:
+def _extract(site: DecodeSite) -> Step:
     kind = site.kind
     dtype = dtype_of(bits_of(kind))
     d, a_text, b_text, c_text = site.need(4)[:4]
@@ -79,7 +79,7 @@ def _extract(site: Site) -> Step:
 
 
 @builds("bfi")
-def _insert(site: Site) -> Step:
+def _insert(site: DecodeSite) -> Step:
     kind = bits_of(site.kind)
     dtype = dtype_of(kind)
     d, a_text, b_text, c_text, e_text = site.need(5)[:5]
@@ -95,7 +95,7 @@ def _insert(site: Site) -> Step:
 
 
 @builds("bmsk")
-def _bitmask(site: Site) -> Step:
+def _bitmask(site: DecodeSite) -> Step:
     a, b = (site.read(text, "u32") for text in site.need(3)[1:3])
     clamps = "clamp" in site.has
 
@@ -107,7 +107,7 @@ def _bitmask(site: Site) -> Step:
 
 
 @builds("szext")
-def _extend(site: Site) -> Step:
+def _extend(site: DecodeSite) -> Step:
     kind = site.kind
     a, b = (site.read(text, "u32") for text in site.need(3)[1:3])
     clamps, signed = "clamp" in site.has, kind == "s32"
@@ -123,7 +123,7 @@ def _extend(site: Site) -> Step:
 
 
 @builds("popc", "clz", "brev", "bfind")
-def _count(site: Site) -> Step:
+def _count(site: DecodeSite) -> Step:
     kind = site.kind
     width = 8 * TYPE_BYTES[kind]
     bits = site.read(site.need(2)[1], bits_of(kind))
@@ -153,8 +153,8 @@ def _count(site: Site) -> Step:
 
 
 @builds("lop3")
-def _lop3(site: Site) -> Step:
-    """Any function of three bits: the sum of the table's minterms, or of the complement's when that is shorter."""
+def _lop3(site: DecodeSite) -> Step:
+    """Any function of three bits: the union of the table's minterms, or of the complement's if that is shorter."""
     operands = site.need(5)
     paired = any(word in site.has for word in ("or", "and")) and len(operands) == 6
     d, p = (part.strip() for part in operands[0].split("|")) if paired else (operands[0], "")
@@ -186,7 +186,7 @@ def _lop3(site: Site) -> Step:
 
 
 @builds("prmt")
-def _permute(site: Site) -> Step:
+def _permute(site: DecodeSite) -> Step:
     d, a_text, b_text, c_text = site.need(4)[:4]
     a, b, c = (site.read(text, "u32") for text in (a_text, b_text, c_text))
     mode = next((word for word in site.modifiers if word in _PERMUTES), "")
@@ -224,7 +224,7 @@ _PERMUTES = {
 
 
 @builds("dp4a", "dp2a")
-def _dot(site: Site) -> Step:
+def _dot(site: DecodeSite) -> Step:
     d, a_text, b_text, c_text = site.need(4)[:4]
     first, second = site.kinds[0], site.kinds[1]
     a, b, c = (site.read(text, "u32") for text in (a_text, b_text, c_text))

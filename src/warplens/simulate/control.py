@@ -1,4 +1,7 @@
-"""How a basic block ends: branches, exits and barriers. Each gives the next block, or -1 once it set the lanes' own."""
+"""The ends of basic blocks: branches, exits and barriers.
+
+Each returns the next block, or -1 if it has set the program counters of the lanes itself.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +10,46 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warplens.simulate.decode_site import Site
+from warplens.simulate.batch_state import Group
+from warplens.simulate.decode_site import DecodeSite
 from warplens.simulate.numeric import Array
-from warplens.simulate.state import Group
 
 if TYPE_CHECKING:
-    from warplens.simulate.machine import Machine
+    from warplens.simulate.lane_scheduler import LaneScheduler
 
-Terminator = Callable[["Machine", Group, int], int]
+Terminator = Callable[["LaneScheduler", Group, int], int]
 
 
-def fall(machine: Machine, group: Group, index: int) -> int:
+def fall(scheduler: LaneScheduler, group: Group, index: int) -> int:
     return index + 1
 
 
-def terminator(site: Site, labels: list[int], predicate: int | None, negated: bool, leave: int | None) -> Terminator:
-    """The end that a branch, return, exit, trap or barrier makes. `leave` is where an inlined call returns to."""
+def terminator(
+    site: DecodeSite, labels: list[int], predicate: int | None, negated: bool, leave: int | None
+) -> Terminator:
+    """The terminator for a branch, return, exit, trap or barrier. `leave` is the return label of an inlined call."""
     end = _unconditional(site, labels, leave)
     if predicate is None:
         return end
     slot = predicate
 
-    def conditional(machine: Machine, group: Group, index: int) -> int:
-        value = machine.state.R[slot]
+    def conditional(scheduler: LaneScheduler, group: Group, index: int) -> int:
+        value = scheduler.state.R[slot]
         chosen = group.restrict(np.logical_not(value) if negated else value)
         if chosen is None:
             return index + 1
         if chosen is group:
-            return end(machine, group, index)
-        machine.pc[group.mask] = index + 1
-        target = end(machine, chosen, index)
+            return end(scheduler, group, index)
+        scheduler.pc[group.mask] = index + 1
+        target = end(scheduler, chosen, index)
         if target >= 0:
-            machine.pc[chosen.mask] = target
+            scheduler.pc[chosen.mask] = target
         return -1
 
     return conditional
 
 
-def _unconditional(site: Site, labels: list[int], leave: int | None) -> Terminator:
+def _unconditional(site: DecodeSite, labels: list[int], leave: int | None) -> Terminator:
     opcode = site.opcode
     if opcode in ("bar", "barrier"):
         return _barrier(site)
@@ -54,8 +59,8 @@ def _unconditional(site: Site, labels: list[int], leave: int | None) -> Terminat
         return _exit
     if opcode == "trap":
 
-        def trap(machine: Machine, group: Group, index: int) -> int:
-            raise site.error(f"trap reached by {machine.state.name(int(group.index[0]))}")
+        def trap(scheduler: LaneScheduler, group: Group, index: int) -> int:
+            raise site.error(f"trap reached by {scheduler.state.name(int(group.index[0]))}")
 
         return trap
     if opcode == "brx":
@@ -63,41 +68,41 @@ def _unconditional(site: Site, labels: list[int], leave: int | None) -> Terminat
     return _jump(labels, _label(site, site.need(1)[0]))
 
 
-def _label(site: Site, name: str) -> int:
+def _label(site: DecodeSite, name: str) -> int:
     label = site.scope.label(name)
     if label is None:
-        raise site.error(f"there is no label {name} here")
+        raise site.error(f"label {name} is not defined in this scope")
     return label
 
 
 def _jump(labels: list[int], label: int) -> Terminator:
-    return lambda machine, group, index: labels[label]
+    return lambda scheduler, group, index: labels[label]
 
 
-def _exit(machine: Machine, group: Group, index: int) -> int:
-    machine.leave(group)
+def _exit(scheduler: LaneScheduler, group: Group, index: int) -> int:
+    scheduler.leave(group)
     return -1
 
 
-def _indexed(site: Site, labels: list[int]) -> Terminator:
+def _indexed(site: DecodeSite, labels: list[int]) -> Terminator:
     operands = site.need(2)
     names = site.scope.table(operands[1])
     if names is None:
-        raise site.error(f"there is no .branchtargets list {operands[1]} here")
+        raise site.error(f".branchtargets list {operands[1]} is not defined in this scope")
     choice = site.read(operands[0], "u32")
     targets = [_label(site, name) for name in names]
 
-    def jump(machine: Machine, group: Group, index: int) -> int:
-        chosen = choice(machine.state.R)[group.mask]
+    def jump(scheduler: LaneScheduler, group: Group, index: int) -> int:
+        chosen = choice(scheduler.state.R)[group.mask]
         if int(chosen.max()) >= len(targets):
-            raise site.error(f"index {int(chosen.max())} is past the {len(targets)} targets")
-        machine.pc[group.mask] = np.array([labels[target] for target in targets])[chosen]
+            raise site.error(f"index {int(chosen.max())} is out of range for {len(targets)} targets")
+        scheduler.pc[group.mask] = np.array([labels[target] for target in targets])[chosen]
         return -1
 
     return jump
 
 
-def _barrier(site: Site) -> Terminator:
+def _barrier(site: DecodeSite) -> Terminator:
     words = [word for word in site.modifiers if word not in ("aligned", "cta")]
     kind = words[0] if words else ""
     if kind not in ("sync", "arrive", "red") or "cluster" in site.has:
@@ -110,33 +115,35 @@ def _barrier(site: Site) -> Terminator:
     reduce = _reduction(site, result, predicate) if result is not None and predicate is not None else None
     simple = operands[0].isdigit() and threads is None and kind == "sync"
 
-    def meet(machine: Machine, group: Group, index: int) -> int:
+    def meet(scheduler: LaneScheduler, group: Group, index: int) -> int:
         if simple and group.all_live:
-            machine.synchronise_all(group)
+            scheduler.synchronise_all(group)
             return index + 1
-        state = machine.state
+        state = scheduler.state
         first = group.index[0]
-        deliver = reduce(machine, group) if reduce is not None else None
+        deliver = reduce(scheduler, group) if reduce is not None else None
         count = int(threads(state.R)[first]) if threads is not None else 0
-        machine.arrive(group, number(state.R), count, index + 1, waits=kind != "arrive", deliver=deliver)
+        scheduler.arrive(group, number(state.R), count, index + 1, waits=kind != "arrive", deliver=deliver)
         return -1
 
     return meet
 
 
-def _reduction(site: Site, result: str, predicate: str) -> Callable[[Machine, Group], Callable[[Group], None]]:
-    """`bar.red`: every lane brings a predicate, and all of the block get the outcome when the barrier opens."""
+def _reduction(
+    site: DecodeSite, result: str, predicate: str
+) -> Callable[[LaneScheduler, Group], Callable[[Group], None]]:
+    """`bar.red`: every lane contributes a predicate, and all lanes get the result when the barrier opens."""
     counts = "popc" in site.has
     put = site.put(result, "u32" if counts else "pred")
     brought = site.read(predicate, "pred")
 
-    def book(machine: Machine, group: Group) -> Callable[[Group], None]:
-        state = machine.state
+    def book(scheduler: LaneScheduler, group: Group) -> Callable[[Group], None]:
+        state = scheduler.state
         keep = brought(state.R).copy()
-        machine.brought[group.mask] = keep[group.mask]
+        scheduler.brought[group.mask] = keep[group.mask]
 
         def deliver(lanes: Group) -> None:
-            votes = (machine.brought & lanes.mask).reshape(len(state.blocks), -1)
+            votes = (scheduler.brought & lanes.mask).reshape(len(state.blocks), -1)
             present = lanes.mask.reshape(len(state.blocks), -1)
             if counts:
                 outcome: Array = votes.sum(axis=1).astype(np.uint32)

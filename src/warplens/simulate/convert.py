@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.batch_state import Group, Reader, State, Step
+from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.global_memory import LOCAL_WINDOW, SHARED_WINDOW
 from warplens.simulate.numeric import (
     FLOAT,
@@ -23,13 +24,12 @@ from warplens.simulate.numeric import (
     round_to,
     saturate,
 )
-from warplens.simulate.state import Group, Reader, State, Step
 
 _CLOCKS = {"clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi"}
 
 
 @builds("mov")
-def _mov(site: Site) -> Step:
+def _mov(site: DecodeSite) -> Step:
     d, a = site.need(2)[:2]
     if a.startswith("%") and a[1:] in _CLOCKS and site.scope.slot(a) is None:
         return _read_clock(site, d, a[1:])
@@ -43,8 +43,8 @@ def _mov(site: Site) -> Step:
     return site.assign(d, kind, reader)
 
 
-def _read_clock(site: Site, d: str, name: str) -> Step:
-    """The warp's own clock, spread over its lanes."""
+def _read_clock(site: DecodeSite, d: str, name: str) -> Step:
+    """The warp's clock, in every lane."""
     high = name.endswith("_hi")
     timer = name.startswith("globaltimer")
     kind = "u64" if name in ("clock64", "globaltimer") else "u32"
@@ -59,8 +59,8 @@ def _read_clock(site: Site, d: str, name: str) -> Step:
     return step
 
 
-def _repack(site: Site, d: str, a: str, kind: str) -> Step:
-    """`mov.b32 {%rs1, %rs2}, %r1` and back: parts are little-endian fields of the whole."""
+def _repack(site: DecodeSite, d: str, a: str, kind: str) -> Step:
+    """`mov.b32 {%rs1, %rs2}, %r1` and back: parts are little-endian fields of the combined value."""
     total = 16 if kind == "b128" else TYPE_BYTES[kind]
     if d.startswith("{") and a.startswith("{"):
         raise site.unknown("between two vectors is not an instruction that the interpreter knows")
@@ -68,16 +68,16 @@ def _repack(site: Site, d: str, a: str, kind: str) -> Step:
     width = total // len(parts)
     if width not in UNSIGNED or total == 16:
         raise site.unknown(f"of {len(parts)} parts is not an instruction that the interpreter knows")
-    part, whole = f"b{8 * width}", f"b{8 * total}"
+    part, combined = f"b{8 * width}", f"b{8 * total}"
     dtype, wide = UNSIGNED[width], UNSIGNED[total]
     if d.startswith("{"):
-        source = site.read(a, whole)
+        source = site.read(a, combined)
         count = len(parts)
 
         def field(index: int) -> Reader:
             return lambda R: np.ascontiguousarray(np.ascontiguousarray(source(R)).view(dtype)[index::count])
 
-        # A destination may also be the source, so all parts are cut before any is written.
+        # A destination may also be a source, so all parts are extracted before any is written.
         writes = [(site.put(text, part), field(index)) for index, text in enumerate(parts)]
 
         def split(S: State, g: Group) -> None:
@@ -95,11 +95,11 @@ def _repack(site: Site, d: str, a: str, kind: str) -> Step:
             result = result | (source(R).astype(wide) << shift)
         return result
 
-    return site.assign(d, whole, join)
+    return site.assign(d, combined, join)
 
 
 @builds("cvt")
-def _cvt(site: Site) -> Step:
+def _cvt(site: DecodeSite) -> Step:
     if len(site.kinds) != 2:
         raise site.unknown()
     to, source = site.kinds
@@ -119,7 +119,7 @@ _MODES = ("rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi")
 _INTEGRAL: dict[str, Callable[[Array], Array]] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-def _to_integer(site: Site, value: Reader, source: str, to: str, mode: str) -> Reader:
+def _to_integer(site: DecodeSite, value: Reader, source: str, to: str, mode: str) -> Reader:
     dtype = dtype_of(to)
     low, high = (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
     if not is_float(source):
@@ -129,11 +129,11 @@ def _to_integer(site: Site, value: Reader, source: str, to: str, mode: str) -> R
         start, end = (int(np.iinfo(dtype_of(source)).min), int(np.iinfo(dtype_of(source)).max))
         low, high = max(low, start), min(high, end)
         return lambda R: np.clip(value(R), low, high).astype(dtype)
-    whole = _INTEGRAL.get(mode, np.trunc)
+    to_integral = _INTEGRAL.get(mode, np.trunc)
 
     def convert(R: list[Array]) -> Array:
-        number = whole(value(R).astype(np.float64))
-        # The largest 64-bit integers are not floats: clamp on the float side, then place the exact end.
+        number = to_integral(value(R).astype(np.float64))
+        # The largest 64-bit integers are not exact as floats: clamp the float, then insert the exact limit.
         inside = np.clip(number, float(low), float(high))
         result = np.where(np.isnan(inside) | (number >= float(high)), 0, inside).astype(dtype)
         return np.where(number >= float(high), dtype.type(high), result)
@@ -141,7 +141,7 @@ def _to_integer(site: Site, value: Reader, source: str, to: str, mode: str) -> R
     return convert
 
 
-def _to_float(site: Site, value: Reader, source: str, to: str, mode: str) -> Reader:
+def _to_float(site: DecodeSite, value: Reader, source: str, to: str, mode: str) -> Reader:
     bits = UNSIGNED[TYPE_BYTES[to]]
     sat, ftz = "sat" in site.has, "ftz" in site.has and to == "f32"
     relu = "relu" in site.has
@@ -175,7 +175,7 @@ def _tf32(values: Array, relu: bool) -> Array:
     return np.where(values < 0, np.uint32(0), rounded) if relu else rounded
 
 
-def _pack_pair(site: Site, to: str) -> Step:
+def _pack_pair(site: DecodeSite, to: str) -> Step:
     """`cvt.rn.f16x2.f32 d, high, low`: the first source goes to the upper half."""
     d, high_text, low_text = site.need(3)[:3]
     high, low = site.read(high_text, "f32"), site.read(low_text, "f32")
@@ -194,8 +194,8 @@ def _pack_pair(site: Site, to: str) -> Step:
 
 
 @builds("cvta")
-def _cvta(site: Site) -> Step:
-    """Shared and local memory are windows of the generic addresses; global, const and param are there already."""
+def _cvta(site: DecodeSite) -> Step:
+    """Shared and local memory are windows in the generic address space; other spaces need no conversion."""
     d, a = site.need(2)[:2]
     kind = site.kind
     window = SHARED_WINDOW if any(word.startswith("shared") for word in site.has) else 0
@@ -210,7 +210,7 @@ def _cvta(site: Site) -> Step:
 
 
 @builds("isspacep")
-def _isspacep(site: Site) -> Step:
+def _isspacep(site: DecodeSite) -> Step:
     a = site.read(site.need(2)[1], "u64")
     shared, local = np.uint64(SHARED_WINDOW), np.uint64(LOCAL_WINDOW)
     end = np.uint64(1 << 32)
@@ -232,7 +232,7 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
 _UNORDERED = {"equ": "ne", "neu": "eq", "ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}
 
 
-def _comparison(site: Site) -> Reader:
+def _comparison(site: DecodeSite) -> Reader:
     """The result of `a op b`, one bool per lane (two per lane, flattened, for packed types)."""
     name, kind = site.modifiers[0], site.kinds[-1]
     a_text, b_text = site.need(3)[1:3]
@@ -269,7 +269,7 @@ _BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
 
 
 @builds("setp")
-def _setp(site: Site) -> Step:
+def _setp(site: DecodeSite) -> Step:
     test = _comparison(site)
     targets = [part.strip() for part in site.operands[0].split("|")]
     combine = next((_BOOLEAN[word] for word in site.modifiers[1:] if word in _BOOLEAN), None)
@@ -299,7 +299,7 @@ def _setp(site: Site) -> Step:
 
 
 @builds("set")
-def _set(site: Site) -> Step:
+def _set(site: DecodeSite) -> Step:
     to = site.kinds[0]
     test = _comparison(site)
     combine = next((_BOOLEAN[word] for word in site.modifiers[1:] if word in _BOOLEAN), None)
@@ -318,7 +318,7 @@ def _set(site: Site) -> Step:
 
 
 @builds("selp")
-def _selp(site: Site) -> Step:
+def _selp(site: DecodeSite) -> Step:
     kind = site.kind if is_float(site.kind) else f"b{8 * TYPE_BYTES[site.kind]}"
     d, a_text, b_text, p_text = site.need(4)[:4]
     a, b, p = site.read(a_text, kind), site.read(b_text, kind), site.read(p_text, "pred")
@@ -326,7 +326,7 @@ def _selp(site: Site) -> Step:
 
 
 @builds("slct")
-def _slct(site: Site) -> Step:
+def _slct(site: DecodeSite) -> Step:
     kind, test_kind = site.kinds
     bits = f"b{8 * TYPE_BYTES[kind]}"
     a, b = site.read(site.need(4)[1], bits), site.read(site.operands[2], bits)

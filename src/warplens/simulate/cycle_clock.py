@@ -1,8 +1,8 @@
-"""The deterministic clock: what each instruction costs, when loads return, and how cycles become `%globaltimer`.
+"""The deterministic clock: the cost of each instruction, the latency of loads, and the value of `%globaltimer`.
 
-Warps do not compete for issue slots or bandwidth, so the numbers are plausible, repeatable and monotonic, not a
-prediction. A load costs its issue; the warp stalls where the value is first used (or at the end of the basic
-block), which is why a mark right after a load does not include its latency, as on the GPU.
+Warps do not compete for issue slots or bandwidth, so the numbers are plausible, repeatable and monotonic, but not a
+prediction. A load costs its issue, and the warp stalls where the value is first used (or at the end of the basic
+block). As on the GPU, a mark right after a load therefore does not include its latency.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _BOOT_NS = 10**14
 
 
 @dataclass(frozen=True)
-class Clock:
-    """A simulated device: its SMs, how many blocks each holds, and its clocks.
+class CycleClock:
+    """A simulated device: its SMs, the blocks per SM, and its clocks.
 
-    `changes` are (cycle, MHz) pairs, ascending: from that cycle of the launch on the SM clock runs at that speed, as
-    a GPU's does when it heats up. For a second launch after a first, pass `start_ns` past the first one's `end_ns`.
+    `changes` are ascending (cycle, MHz) pairs: from that cycle of the launch on, the SM clock runs at that speed, as a
+    GPU's does when it heats up. For a second launch, pass a `start_ns` after the first one's `end_ns`.
     """
 
     sms: int = 8
@@ -36,17 +36,17 @@ class Clock:
     def __post_init__(self) -> None:
         for name in ("sms", "blocks_per_sm"):
             if getattr(self, name) < 1:
-                raise UsageError(f"Clock({name}={getattr(self, name)}): must be at least 1")
+                raise UsageError(f"CycleClock({name}={getattr(self, name)}): must be at least 1")
         speeds = (self.mhz, *(mhz for _, mhz in self.changes))
         if not min(speeds) > 0:
-            raise UsageError(f"Clock(mhz={min(speeds)}): must be above 0")
+            raise UsageError(f"CycleClock(mhz={min(speeds)}): must be above 0")
         if sorted(self.changes) != list(self.changes):
-            raise UsageError(f"Clock(changes={self.changes}): cycles must ascend")
+            raise UsageError(f"CycleClock(changes={self.changes}): cycles must ascend")
 
     def offset(self, sm: Array) -> Array:
-        """What `%clock64` of an SM shows at the launch's cycle 0: millions of cycles apart, as on a real GPU.
+        """`%clock64` of each SM at cycle 0 of the launch: millions of cycles apart, as on a real GPU.
 
-        It grows with `start_ns`, so that one SM's clock goes on from launch to launch.
+        It increases with `start_ns`, so that an SM's clock continues from launch to launch.
         """
         since_boot = self.start_ns % _BOOT_NS * round(self.mhz * 1000) // 1_000_000
         apart = mix(sm.astype(np.uint64) + np.uint64(self.seed * 7919)) % np.uint64(3_400_000)
@@ -86,7 +86,7 @@ _COST = {
 
 
 def issue_cycles(opcode: str, modifiers: tuple[str, ...]) -> int:
-    """Cycles a warp spends to issue one instruction."""
+    """The cycles that a warp takes to issue one instruction."""
     if opcode == "bar" and "warp" in modifiers:
         return 2
     cost = _COST.get(opcode, 4)

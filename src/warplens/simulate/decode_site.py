@@ -1,7 +1,7 @@
-"""One instruction while it is being decoded: its operands as readers and writers of register slots.
+"""Decode one instruction: turn its operands into readers and writers of register slots.
 
-Decoding happens once per program. Immediates, symbol addresses and special registers become register slots of their
-own that are filled when a batch starts, so that executing an instruction only ever reads slots.
+Decoding happens once per entry. Immediates, symbol addresses and special registers get their own register slots, which
+are filled when a batch starts, so that executing an instruction only reads slots.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from warplens.ptx.syntax import WeaveError, split_operands
+from warplens.ptx.syntax import PtxError, split_operands
 from warplens.ptx.tree import Declaration, Instruction
+from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.numeric import SIGNED, TYPE_BYTES, UNSIGNED, Array, dtype_of, float_in
-from warplens.simulate.special import SPECIAL_REGISTERS
-from warplens.simulate.state import Group, Reader, State, Step
+from warplens.simulate.special_registers import SPECIAL_REGISTERS
 
 _FAMILY = re.compile(r"(.*?)(\d+)\Z")
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*)?(-?\s*\w+)?\s*\]\Z")
@@ -25,8 +25,8 @@ _FLOAT_IMMEDIATE = re.compile(r"0([fd])([0-9a-fA-F]+)\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a variable lives: an offset in `shared` or `local`, an address in `global`."""
+class VariableLocation:
+    """The location of a variable: an offset in `shared` or `local`, or an address in `global`."""
 
     space: str
     at: int
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass
 class Registers:
-    """Every register slot of a program: its width in bytes (0: predicate) and what it starts with."""
+    """All register slots of an entry: their widths in bytes (0: predicate) and initial values."""
 
     widths: list[int] = field(default_factory=list)
     constants: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -63,19 +63,19 @@ class Registers:
         return start
 
 
-class Scope:
-    """The names that a brace opens; registers of a family (`%r<9>`) get a slot when first used."""
+class NameScope:
+    """The names declared in one pair of braces; registers of a family (`%r<9>`) get a slot on first use."""
 
-    def __init__(self, registers: Registers, parent: Scope | None = None) -> None:
+    def __init__(self, registers: Registers, parent: NameScope | None = None) -> None:
         self.registers, self.parent = registers, parent
         self.slots: dict[str, int] = {}
         self.families: dict[str, tuple[int, int]] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, VariableLocation] = {}
         self.labels: dict[str, int] = {}
         self.tables: dict[str, tuple[str, ...]] = {}
 
     def label(self, name: str) -> int | None:
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.labels:
                 return scope.labels[name]
@@ -84,7 +84,7 @@ class Scope:
 
     def table(self, name: str) -> tuple[str, ...] | None:
         """The labels that `.branchtargets` lists under `name`."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.tables:
                 return scope.tables[name]
@@ -100,7 +100,7 @@ class Scope:
                 self.slots[variable.name] = self.registers.new(width)
 
     def slot(self, name: str) -> int | None:
-        scope: Scope | None = self
+        scope: NameScope | None = self
         family = _FAMILY.match(name)
         while scope is not None:
             if name in scope.slots:
@@ -111,8 +111,8 @@ class Scope:
             scope = scope.parent
         return None
 
-    def place(self, name: str) -> Place | None:
-        scope: Scope | None = self
+    def place(self, name: str) -> VariableLocation | None:
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.places:
                 return scope.places[name]
@@ -120,10 +120,10 @@ class Scope:
         return None
 
 
-class Site:
-    """The decoder's view of one instruction. `latency`, when set, gives the cycles until its results arrive."""
+class DecodeSite:
+    """One instruction being decoded. `latency`, if set, returns the cycles until its results arrive."""
 
-    def __init__(self, instruction: Instruction, scope: Scope, function: str) -> None:
+    def __init__(self, instruction: Instruction, scope: NameScope, function: str) -> None:
         self.instruction, self.scope, self.function = instruction, scope, function
         self.registers = scope.registers
         self.opcode, self.modifiers = instruction.opcode, instruction.modifiers
@@ -138,14 +138,14 @@ class Site:
     def kind(self) -> str:
         """The type the instruction works on: its last type modifier."""
         if not self.kinds:
-            raise self.unknown("has no type that the interpreter knows")
+            raise self.unknown("has no type that the interpreter supports")
         return self.kinds[-1]
 
-    def unknown(self, problem: str = "is not an instruction that the interpreter knows") -> WeaveError:
+    def unknown(self, problem: str = "is not supported by the interpreter") -> PtxError:
         return self.error(f"{self.instruction.full_opcode} {problem}")
 
-    def error(self, problem: str) -> WeaveError:
-        return WeaveError(self.instruction.line, self.instruction.raw, problem, function=self.function)
+    def error(self, problem: str) -> PtxError:
+        return PtxError(self.instruction.line, self.instruction.raw, problem, function=self.function)
 
     def need(self, count: int) -> tuple[str, ...]:
         if len(self.operands) < count:
@@ -159,7 +159,7 @@ class Site:
         return found
 
     def read(self, text: str, kind: str) -> Reader:
-        """How to get operand `text` as an array of `kind`'s numpy type (packed and bf16: bits)."""
+        """A function that reads operand `text` as an array of `kind`'s numpy type (bits for packed types and bf16)."""
         width = 0 if kind == "pred" else TYPE_BYTES[kind]
         if kind == "pred" and text.startswith("!"):
             inner = self.read(text[1:].strip(), kind)
@@ -224,7 +224,7 @@ class Site:
         return value_int
 
     def assign(self, text: str, kind: str, value: Reader) -> Step:
-        """A step that puts `value` (any array with `kind`'s bits) into register `text`."""
+        """A step that writes `value` (any array with `kind`'s bits) to register `text`."""
         if text == "_":
             return lambda S, g: None
         slot = self.slot(text)
@@ -239,7 +239,7 @@ class Site:
         return step
 
     def put(self, text: str, kind: str) -> Callable[[State, Group, Array], None]:
-        """Like `assign` for values computed for the group's lanes only (all lanes when the group is full)."""
+        """Like `assign`, for values computed only for the group's lanes (all lanes if the group is full)."""
         if text == "_":
             return lambda S, g, values: None
         slot = self.slot(text)
@@ -249,15 +249,15 @@ class Site:
         def store(S: State, g: Group, values: Array) -> None:
             values = convert(values)
             if not g.full:
-                whole = S.R[slot].copy()
-                whole[g.index] = values
-                values = whole
+                merged = S.R[slot].copy()
+                merged[g.index] = values
+                values = merged
             S.R[slot] = values
 
         return store
 
     def _fit(self, slot: int, kind: str, text: str) -> Callable[[Array], Array]:
-        """From an array with `kind`'s bits to the unsigned array the register holds; sign-extends signed kinds."""
+        """A function that converts an array of `kind` to the register's unsigned type; sign-extends signed kinds."""
         have = self.registers.widths[slot]
         if kind == "pred":
             if have:
@@ -276,18 +276,18 @@ class Site:
         return lambda values: values.view(narrow).astype(bits)
 
     def vector(self, text: str) -> tuple[str, ...]:
-        """The parts of `{a, b}`, or `text` alone."""
+        """The parts of `{a, b}`, or just `text`."""
         return split_operands(text[1:-1]) if text.startswith("{") else (text,)
 
     def address(self, text: str) -> tuple[Reader, str | None]:
-        """`[base+offset]` as int64 addresses, and the space of the variable it names, if it names one."""
+        """A reader of `[base+offset]` as int64 addresses, and the space of the variable it names, if any."""
         match = _ADDRESS.match(text)
         if match is None:
-            raise self.error(f"{text} is not an address the interpreter knows")
+            raise self.error(f"{text} is not an address that the interpreter supports")
         try:
             offset = int((match[2] or "0").replace(" ", ""), 0)
         except ValueError:
-            raise self.error(f"{text} is not an address the interpreter knows") from None
+            raise self.error(f"{text} is not an address that the interpreter supports") from None
         base = match[1]
         slot = self.scope.slot(base)
         if slot is None:
@@ -305,12 +305,12 @@ class Site:
         return (lambda R: R[slot].astype(np.int64) + offset), None
 
 
-Builder = Callable[[Site], Step]
+Builder = Callable[[DecodeSite], Step]
 BUILDERS: dict[str, Builder] = {}
 
 
 def builds(*opcodes: str) -> Callable[[Builder], Builder]:
-    """Registers a function as the decoder of these opcodes."""
+    """Register a function as the decoder of these opcodes."""
 
     def register(builder: Builder) -> Builder:
         for opcode in opcodes:

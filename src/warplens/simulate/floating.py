@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.batch_state import Reader, Step
+from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.numeric import (
     FLOAT,
     PACKED,
@@ -20,16 +21,15 @@ from warplens.simulate.numeric import (
     saturate,
     sum_to_odd,
 )
-from warplens.simulate.state import Reader, Step
 
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
-def rounding(site: Site) -> str:
+def rounding(site: DecodeSite) -> str:
     return next((word for word in site.modifiers if word in _ROUNDINGS), "rn")
 
 
-def _finish(site: Site, compute: Reader) -> Step:
+def _finish(site: DecodeSite, compute: Reader) -> Step:
     """Round to the instruction's type, apply `.ftz`, `.sat` and `.relu`, and write the register."""
     kind = site.kind
     out = float_out(kind)
@@ -47,7 +47,7 @@ def _finish(site: Site, compute: Reader) -> Step:
     return site.assign(site.operands[0], f"b{8 * TYPE_BYTES[kind]}", value)
 
 
-def _inputs(site: Site, count: int) -> list[Reader]:
+def _inputs(site: DecodeSite, count: int) -> list[Reader]:
     readers = [site.read_float(text, site.kind) for text in site.need(count + 1)[1 : count + 1]]
     if "ftz" not in site.has or site.kind != "f32":
         return readers
@@ -76,7 +76,7 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def float_binary(site: Site) -> Step:
+def float_binary(site: DecodeSite) -> Step:
     """add, sub, mul, div, min, max."""
     a, b = _inputs(site, 2)
     function = _BINARY[site.opcode]
@@ -91,7 +91,7 @@ def float_binary(site: Site) -> Step:
     if mode == "rn":
         return _finish(site, lambda R: function(a(R), b(R)))
     if PACKED.get(kind, kind) != "f32":
-        raise site.unknown(f"rounds with .{mode}, which the interpreter only does for f32")
+        raise site.unknown(f"rounds with .{mode}, which the interpreter only supports for f32")
     single = FLOAT["f32"]
     if site.opcode in ("add", "sub"):
         sign = 1.0 if site.opcode == "add" else -1.0
@@ -102,14 +102,14 @@ def float_binary(site: Site) -> Step:
 
 
 @builds("fma")
-def float_fma(site: Site) -> Step:
+def float_fma(site: DecodeSite) -> Step:
     """fma, and mad on floats."""
     a, b, c = _inputs(site, 3)
     kind, mode = site.kind, rounding(site)
     if PACKED.get(kind, kind) == "f32":
         return _finish(site, lambda R: fma32(a(R), b(R), c(R), mode))
     if mode != "rn":
-        raise site.unknown(f"rounds with .{mode}, which the interpreter only does for f32")
+        raise site.unknown(f"rounds with .{mode}, which the interpreter only supports for f32")
     if kind == "f64":
         return _finish(site, lambda R: fma64(a(R), b(R), c(R)))
     if PACKED.get(kind, kind) == "bf16":
@@ -135,25 +135,25 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 
 
 @builds("sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
-def float_unary(site: Site) -> Step:
+def float_unary(site: DecodeSite) -> Step:
     """One operand: abs and neg on bits, so that NaN payloads and zero signs survive; the rest by value."""
     kind, function, mode = site.kind, _UNARY[site.opcode], rounding(site)
     (a,) = _inputs(site, 1)
     if mode != "rn" and site.opcode not in ("abs", "neg"):
         if kind != "f32":
-            raise site.unknown(f"rounds with .{mode}, which the interpreter only does for f32")
+            raise site.unknown(f"rounds with .{mode}, which the interpreter only supports for f32")
         return _finish(site, lambda R: round_to(function(a(R).astype(np.float64)), FLOAT["f32"], mode))
     return _finish(site, lambda R: function(a(R)))
 
 
 @builds("copysign")
-def _copysign(site: Site) -> Step:
+def _copysign(site: DecodeSite) -> Step:
     a, b = (site.read_float(text, site.kind) for text in site.need(3)[1:3])
     return _finish(site, lambda R: np.copysign(b(R), a(R)))
 
 
 @builds("testp")
-def _testp(site: Site) -> Step:
+def _testp(site: DecodeSite) -> Step:
     kind = site.kind
     a = site.read(site.need(2)[1], kind)
     tiny = np.finfo(FLOAT[kind]).tiny

@@ -1,4 +1,4 @@
-"""Global memory: one flat arena with byte-exact bounds per allocation, as compute-sanitizer would check them."""
+"""Simulated global memory: one flat arena with byte-exact bounds checks, as in compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LOCAL_WINDOW = 1 << 49
 _GUARD = 256
 
 
-class Memory:
-    """Device memory: `alloc` gives an address, `write` and `read` move numpy arrays, kernels see the same bytes."""
+class GlobalMemory:
+    """Device memory: `alloc` returns an address, `write` and `read` copy numpy arrays from and to the host."""
 
     def __init__(self, capacity: int = 64 << 20) -> None:
         self._bytes = np.zeros(-(-capacity // 16) * 16, np.uint8)
@@ -27,7 +27,7 @@ class Memory:
         self._views: dict[int, Array] = {}
 
     def alloc(self, what: int | npt.ArrayLike, align: int = 256) -> int:
-        """Room for `what` bytes, or a copy of the array `what`; zeroed, with a guard band on both sides."""
+        """Allocate `what` zeroed bytes, or a copy of the array `what`, with a guard band on both sides."""
         data: Array = None if isinstance(what, int | np.integer) else np.ascontiguousarray(what)
         size = int(what) if isinstance(what, int | np.integer) else int(data.nbytes)
         start = -(-self._used // align) * align
@@ -55,18 +55,18 @@ class Memory:
         return self._bytes[address - GLOBAL_BASE : address - GLOBAL_BASE + size].copy().view(dtype)
 
     def words(self, width: int) -> Array:
-        """The whole arena as words of `width` bytes; index is (address - GLOBAL_BASE) / width."""
+        """The arena as words of `width` bytes, indexed by (address - GLOBAL_BASE) / width."""
         if width not in self._views:
             self._views[width] = self._bytes.view(UNSIGNED[width])
         return self._views[width]
 
     def holds(self, low: int, end: int) -> bool:
-        """Whether bytes low..end lie in one allocation."""
+        """Whether the bytes [low, end) are in one allocation."""
         index = bisect_right(self._starts, low) - 1
         return index >= 0 and end <= self._ends[index]
 
     def outside(self, addresses: Array, width: int) -> Array:
-        """Which of `addresses` (uint64) do not have `width` bytes inside one allocation."""
+        """Which of `addresses` (uint64) are not followed by `width` bytes inside one allocation."""
         if not self._starts:
             return np.ones(len(addresses), bool)
         starts, ends = np.array(self._starts, np.uint64), np.array(self._ends, np.uint64)
@@ -75,7 +75,7 @@ class Memory:
         return ~inside
 
     def describe(self, address: int) -> str:
-        """Where `address` lies relative to the nearest allocation below it."""
+        """Describe `address` relative to the nearest allocation below it."""
         index = bisect_right(self._starts, address) - 1
         if index < 0:
             return "below every allocation"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.batch_state import Group, Reader, State, Step
+from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.floating import float_binary, float_fma, float_unary
 from warplens.simulate.numeric import (
     PACKED,
@@ -19,18 +20,17 @@ from warplens.simulate.numeric import (
     is_float,
     multiply_high,
 )
-from warplens.simulate.state import Group, Reader, State, Step
 
 _CARRY = "carry flag"
 
 
 def bits_of(kind: str) -> str:
-    """The unsigned type of the same width: wrap-around arithmetic does not care about the sign."""
+    """The unsigned type of the same width, because wrap-around arithmetic does not depend on the sign."""
     return f"u{8 * TYPE_BYTES[kind]}"
 
 
 @builds("add", "sub")
-def _add(site: Site) -> Step:
+def _add(site: DecodeSite) -> Step:
     if is_float(site.kind):
         return float_binary(site)
     if "cc" in site.has:
@@ -48,12 +48,12 @@ def _add(site: Site) -> Step:
 
 
 @builds("addc", "subc")
-def _addc(site: Site) -> Step:
+def _addc(site: DecodeSite) -> Step:
     return _with_carry(site, use=True)
 
 
-def _with_carry(site: Site, use: bool) -> Step:
-    """`add.cc`, `addc`, `sub.cc`, `subc`: the flag is one predicate per lane; a borrow is stored as itself."""
+def _with_carry(site: DecodeSite, use: bool) -> Step:
+    """`add.cc`, `addc`, `sub.cc`, `subc`: the flag is one predicate per lane; a borrow sets it."""
     kind = bits_of(site.kind)
     d, a_text, b_text = site.need(3)[:3]
     a, b = site.read(a_text, kind), site.read(b_text, kind)
@@ -67,8 +67,8 @@ def _with_carry(site: Site, use: bool) -> Step:
         first = x + y if adds else x - y
         over = first < x if adds else x < y
         second = first + carry * one if adds else first - carry * one
-        again = (second < first) if adds else (first < carry * one)
-        return second.astype(x.dtype), over | again
+        carried = (second < first) if adds else (first < carry * one)
+        return second.astype(x.dtype), over | carried
 
     write = site.assign(d, kind, lambda R: compute(R)[0])
     keep = "cc" in site.has
@@ -82,7 +82,7 @@ def _with_carry(site: Site, use: bool) -> Step:
     return step
 
 
-def _binary(site: Site, function: Callable[[Array, Array], Array], element: str | None = None) -> Step:
+def _binary(site: DecodeSite, function: Callable[[Array, Array], Array], element: str | None = None) -> Step:
     kind = bits_of(site.kind)
     d, a_text, b_text = site.need(3)[:3]
     a, b = site.read(a_text, kind), site.read(b_text, kind)
@@ -93,7 +93,7 @@ def _binary(site: Site, function: Callable[[Array, Array], Array], element: str 
 
 
 @builds("and", "or", "xor")
-def _logic(site: Site) -> Step:
+def _logic(site: DecodeSite) -> Step:
     function = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}[site.opcode]
     if "pred" in site.has:
         a, b = (site.read(text, "pred") for text in site.need(3)[1:3])
@@ -102,7 +102,7 @@ def _logic(site: Site) -> Step:
 
 
 @builds("not", "cnot")
-def _not(site: Site) -> Step:
+def _not(site: DecodeSite) -> Step:
     kind = "pred" if "pred" in site.has else bits_of(site.kind)
     a = site.read(site.need(2)[1], kind)
     if site.opcode == "cnot":
@@ -111,15 +111,15 @@ def _not(site: Site) -> Step:
 
 
 @builds("mul", "mul24")
-def _mul(site: Site) -> Step:
+def _mul(site: DecodeSite) -> Step:
     if is_float(site.kind):
         return float_binary(site)
     product, kind = _product(site)
     return site.assign(site.operands[0], kind, product)
 
 
-def _product(site: Site) -> tuple[Reader, str]:
-    """The product that `.lo`, `.hi`, `.wide` or `24` asks for, and its type."""
+def _product(site: DecodeSite) -> tuple[Reader, str]:
+    """The product selected by `.lo`, `.hi`, `.wide` or `24`, and its type."""
     kind = site.kind
     width = TYPE_BYTES[kind]
     signed = kind.startswith("s")
@@ -160,7 +160,7 @@ def _product(site: Site) -> tuple[Reader, str]:
 
 
 @builds("mad", "mad24", "madc")
-def _mad(site: Site) -> Step:
+def _mad(site: DecodeSite) -> Step:
     if is_float(site.kind):
         return float_fma(site)
     product, kind = _product(site)
@@ -190,7 +190,7 @@ def _mad(site: Site) -> Step:
 
 
 @builds("div", "rem")
-def _div(site: Site) -> Step:
+def _div(site: DecodeSite) -> Step:
     if is_float(site.kind):
         return float_binary(site)
     kind = site.kind
@@ -203,7 +203,7 @@ def _div(site: Site) -> Step:
 
     def compute(R: list[Array]) -> Array:
         x, y = a(R), b(R)
-        # Magnitudes as unsigned: PTX truncates towards zero, numpy floors; and the most negative value survives.
+        # Divide unsigned magnitudes: PTX truncates towards zero, numpy floors, and the minimum has no positive value.
         xs, ys = x.view(bits), y.view(bits)
         if signed:
             xs, ys = np.where(x < 0, 0 - xs, xs).astype(bits), np.where(y < 0, 0 - ys, ys).astype(bits)
@@ -218,7 +218,7 @@ def _div(site: Site) -> Step:
 
 
 @builds("min", "max")
-def _minmax(site: Site) -> Step:
+def _minmax(site: DecodeSite) -> Step:
     if is_float(site.kind):
         return float_binary(site)
     kind = site.kind
@@ -234,7 +234,7 @@ def _minmax(site: Site) -> Step:
 
 
 @builds("abs", "neg")
-def _sign(site: Site) -> Step:
+def _sign(site: DecodeSite) -> Step:
     if is_float(site.kind):
         return float_unary(site)
     a = site.read(site.need(2)[1], site.kind)
@@ -243,7 +243,7 @@ def _sign(site: Site) -> Step:
 
 
 @builds("sad")
-def _sad(site: Site) -> Step:
+def _sad(site: DecodeSite) -> Step:
     kind = site.kind
     d, a_text, b_text, c_text = site.need(4)[:4]
     a, b, c = site.read(a_text, kind), site.read(b_text, kind), site.read(c_text, bits_of(kind))

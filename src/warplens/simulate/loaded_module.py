@@ -1,4 +1,4 @@
-"""A module placed in memory, and its launches: parameters, block scheduling, results."""
+"""A module loaded into simulated memory, and its launches: parameters, block scheduling, results."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 from warplens.errors import UsageError, did_you_mean
 from warplens.ptx import tree
 from warplens.ptx.labels import end_with_return
-from warplens.ptx.syntax import SCALAR_BYTES, WeaveError, split_operands
-from warplens.simulate.cycle_clock import Clock
-from warplens.simulate.decode_site import Place
-from warplens.simulate.global_memory import Memory
-from warplens.simulate.machine import Machine
+from warplens.ptx.syntax import SCALAR_BYTES, PtxError, split_operands
+from warplens.simulate.batch_state import State
+from warplens.simulate.cycle_clock import CycleClock
+from warplens.simulate.decode_site import VariableLocation
+from warplens.simulate.global_memory import GlobalMemory
+from warplens.simulate.lane_scheduler import LaneScheduler
 from warplens.simulate.numeric import FLOAT, TYPE_BYTES, UNSIGNED, Array
-from warplens.simulate.special import fill_registers
-from warplens.simulate.state import State
-from warplens.simulate.step_blocks import Code
+from warplens.simulate.special_registers import fill_registers
+from warplens.simulate.step_blocks import DecodedEntry
 
 Shape = int | Sequence[int]
 MAX_STEPS = 50_000_000
@@ -29,18 +29,18 @@ _BATCH_LANES = 1 << 15
 
 
 @dataclass
-class Layout:
-    """Where variables live. `shared` and `inner` are keyed by declaration, because names repeat between scopes."""
+class VariableLayout:
+    """The locations of variables. `shared` and `inner` are keyed by declaration, because scopes repeat names."""
 
-    places: dict[str, Place] = field(default_factory=dict)
-    shared: dict[tuple[int, str], Place] = field(default_factory=dict)
-    inner: dict[tuple[int, str], Place] = field(default_factory=dict)
+    places: dict[str, VariableLocation] = field(default_factory=dict)
+    shared: dict[tuple[int, str], VariableLocation] = field(default_factory=dict)
+    inner: dict[tuple[int, str], VariableLocation] = field(default_factory=dict)
     static_shared: int = 0
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a launch took. `blocks` has one row per block: SM, first and last cycle after the launch began."""
+    """The outcome of a launch. `blocks` has one row per block: its SM, and its first and last cycle in the launch."""
 
     instructions: int
     cycles: int
@@ -53,18 +53,18 @@ class Result:
 BLOCK_ROW = np.dtype([("sm", "<i4"), ("start", "<i8"), ("end", "<i8")])
 
 
-class Program:
-    """A module whose variables have been placed in `memory`; `symbols` are their addresses."""
+class LoadedModule:
+    """A module whose variables are allocated in `memory`; `symbols` are their addresses."""
 
-    def __init__(self, module: tree.Module | str, memory: Memory) -> None:
+    def __init__(self, module: tree.PtxModule | str, memory: GlobalMemory) -> None:
         self.module = tree.parse(module) if isinstance(module, str) else module
         for function in self.module.functions:
             end_with_return(function)
         self.memory = memory
         self.symbols: dict[str, int] = {}
         self._functions = {item.name: item for item in self.module.functions if item.body is not None}
-        self._codes: dict[str, tuple[Code, int]] = {}
-        self._inner: dict[tuple[int, str], Place] = {}
+        self._codes: dict[str, tuple[DecodedEntry, int]] = {}
+        self._inner: dict[tuple[int, str], VariableLocation] = {}
         self._place_variables()
 
     def run(
@@ -75,19 +75,19 @@ class Program:
         args: Sequence[object],
         *,
         shared: int = 0,
-        clock: Clock | None = None,
+        clock: CycleClock | None = None,
         max_steps: int = MAX_STEPS,
     ) -> Result:
         """Launch `entry` and wait for it. `shared` is the dynamic shared memory per block in bytes."""
         began = time.perf_counter()
-        clock = clock or Clock()
+        clock = clock or CycleClock()
         function = self._entry(entry)
         grid3, block3 = _three("grid", grid), _three("block", block)
         code, params = self._code(function)
         self._pass(function, params, args)
         threads = int(np.prod(block3))
         if threads > 1024:
-            raise UsageError(f"block={block3}: {threads} threads, at most 1024 fit in a block")
+            raise UsageError(f"block={block3}: {threads} threads exceed the limit of 1024 per block")
         size = code.layout.static_shared + shared
         total = int(np.prod(grid3))
         slots = min(clock.sms * clock.blocks_per_sm, max(1, _BATCH_LANES // max(threads, 32)))
@@ -96,14 +96,14 @@ class Program:
         steps = 0
         for first in range(0, total, slots):
             blocks = np.arange(first, min(first + slots, total))
-            # Slot s is on SM s % sms, so blocks spread over the SMs before they share one.
+            # Slot s is on SM s % sms, so blocks are distributed over all SMs before they share one.
             chosen = np.argsort(free, kind="stable")[: len(blocks)]
             state = State(self.memory, clock, blocks, chosen % clock.sms, threads, size)
             state.cycles[:] = np.repeat(free[chosen], state.warps_per_block)
             fill_registers(state, code.registers, grid3, block3, shared, clock)
-            machine = Machine(code, state, max_steps - steps)
-            machine.run()
-            steps += machine.instructions
+            scheduler = LaneScheduler(code, state, max_steps - steps)
+            scheduler.run()
+            steps += scheduler.instructions
             rows["sm"][blocks] = chosen % clock.sms
             rows["start"][blocks] = free[chosen]
             free[chosen] = state.finished.reshape(len(blocks), -1).max(axis=1)
@@ -119,15 +119,15 @@ class Program:
             raise UsageError(f"the module has no entry {name!r}{did_you_mean(name, names)}")
         return function
 
-    def _code(self, function: tree.Function) -> tuple[Code, int]:
+    def _code(self, function: tree.Function) -> tuple[DecodedEntry, int]:
         """The decoded entry and the address of its parameters."""
         if function.name not in self._codes:
             layout = self._layout(function)
             offsets, size = _offsets(function)
             params = self.memory.alloc(max(size, 1))
             for param, offset in zip(function.params, offsets, strict=True):
-                layout.places[param.name] = Place("param", params + offset)
-            self._codes[function.name] = Code(function, self._functions, layout), params
+                layout.places[param.name] = VariableLocation("param", params + offset)
+            self._codes[function.name] = DecodedEntry(function, self._functions, layout), params
         return self._codes[function.name]
 
     def _pass(self, function: tree.Function, address: int, args: Sequence[object]) -> None:
@@ -153,7 +153,7 @@ class Program:
                     continue
                 size = node.size(variable) or _initial_size(node, variable)
                 address = self.memory.alloc(size, max(node.align or 1, node.element_bytes, 16))
-                self._inner[id(node), variable.name] = Place(node.space, address)
+                self._inner[id(node), variable.name] = VariableLocation(node.space, address)
                 self.symbols[variable.name] = address
                 waiting.append((node, variable, address))
         for node, variable, address in waiting:
@@ -186,12 +186,12 @@ class Program:
         try:
             return float(text)
         except ValueError:
-            raise WeaveError(node.line, node.raw, f"the initialiser {text} is not a number or a variable") from None
+            raise PtxError(node.line, node.raw, f"the initialiser {text} is not a number or a variable") from None
 
-    def _layout(self, entry: tree.Function) -> Layout:
-        """Static shared memory of what the entry can reach, then the dynamic one behind it."""
-        layout = Layout(inner=self._inner)
-        layout.places.update({name: Place("global", address) for name, address in self.symbols.items()})
+    def _layout(self, entry: tree.Function) -> VariableLayout:
+        """Place the static shared memory of the entry and its callees, followed by the dynamic shared memory."""
+        layout = VariableLayout(inner=self._inner)
+        layout.places.update({name: VariableLocation("global", address) for name, address in self.symbols.items()})
         inlined = [function for function in self._functions.values() if not function.is_entry]
         text = "".join(function.text() for function in (entry, *inlined))
         end = 0
@@ -220,17 +220,17 @@ class Program:
         return layout
 
     @staticmethod
-    def _put_shared(layout: Layout, key: tuple[int, str], at: int, outer: bool) -> None:
-        layout.shared[key] = Place("shared", at)
+    def _put_shared(layout: VariableLayout, key: tuple[int, str], at: int, outer: bool) -> None:
+        layout.shared[key] = VariableLocation("shared", at)
         if outer:
-            layout.places[key[1]] = Place("shared", at)
+            layout.places[key[1]] = VariableLocation("shared", at)
 
 
 def _three(name: str, shape: Shape) -> tuple[int, int, int]:
     values = [int(shape)] if isinstance(shape, int | np.integer) else [int(value) for value in shape]
     values += [1] * (3 - len(values))
     if len(values) != 3 or min(values) < 1:
-        raise UsageError(f"{name}={shape}: one to three numbers of at least 1")
+        raise UsageError(f"{name}={shape}: give one to three numbers of at least 1")
     return values[0], values[1], values[2]
 
 
@@ -268,7 +268,7 @@ def _initial_size(node: tree.Declaration, variable: tree.Variable) -> int:
     return len(_flat(variable.initialiser or "")) * node.element_bytes
 
 
-def symbol_values(program: Program, values: Mapping[str, object]) -> None:
+def symbol_values(program: LoadedModule, values: Mapping[str, object]) -> None:
     """Write `values` (numbers or arrays) to the module's variables of those names."""
     for name, value in values.items():
         if name not in program.symbols:

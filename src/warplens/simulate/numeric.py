@@ -1,4 +1,4 @@
-"""PTX's number types on numpy arrays: registers hold unsigned bits, operations view them as what they need."""
+"""PTX number types as numpy arrays: registers hold unsigned bits, and operations view them as the type they need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 Array = Any
-"""A numpy array. Not spelled out, because every `view` changes the element type behind the checker's back."""
+"""A numpy array of any type, because every `view` changes the element type without the type checker's knowledge."""
 
 UNSIGNED: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.uint8),
@@ -98,7 +98,7 @@ def saturate(values: Array) -> Array:
 
 
 def sum_to_odd(a: Array, b: Array) -> Array:
-    """float64 `a + b` rounded to odd, so that a second rounding to a narrower type is the only one that counts."""
+    """float64 `a + b` rounded to odd, so that rounding the sum again to a narrower type gives the correct result."""
     total = a + b
     part = total - a
     error = (a - (total - part)) + (b - part)

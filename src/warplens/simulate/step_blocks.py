@@ -1,8 +1,8 @@
-"""From a parsed function to basic blocks of steps: names resolved, calls inlined, stalls placed.
+"""Decode a parsed function into basic blocks of steps: resolve names, inline calls, insert stalls.
 
-Calls are copied into their call site with registers of their own, so a lane needs one program counter and no stack;
-recursion and calls through pointers are refused. Blocks are numbered in text order, which is what the scheduler's
-"lowest first" relies on to bring lanes together again.
+Calls are inlined with their own registers, so a lane needs one program counter and no stack; recursion and calls
+through pointers are not supported. Blocks are numbered in text order, so that executing the lowest block first makes
+lanes reconverge.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warplens.ptx import tree
-from warplens.ptx.syntax import WeaveError, split_operands
-from warplens.simulate import access, bits, convert, floating, integer, warp
+from warplens.ptx.syntax import PtxError, split_operands
+from warplens.simulate import bits, convert, floating, integer, memory_access, warp
+from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.control import Terminator, fall, terminator
 from warplens.simulate.cycle_clock import issue_cycles
-from warplens.simulate.decode_site import BUILDERS, Place, Registers, Scope, Site
-from warplens.simulate.state import Group, Reader, State, Step
+from warplens.simulate.decode_site import BUILDERS, DecodeSite, NameScope, Registers, VariableLocation
 
 if TYPE_CHECKING:
-    from warplens.simulate.loaded_module import Layout
+    from warplens.simulate.loaded_module import VariableLayout
 
-FAMILIES = (access, bits, convert, floating, integer, warp)
-"""The modules that register instructions; naming them keeps their import."""
+FAMILIES = (bits, convert, floating, integer, memory_access, warp)
+"""The modules that register instruction decoders; listing them here keeps their imports."""
 
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "bar", "barrier"})
 _NEEDS_CLOCK = frozenset({"cp", "nanosleep"})
@@ -33,9 +33,12 @@ _STUBS = frozenset({"vprintf"})
 
 
 @dataclass
-class Block:
-    """Instructions without a branch among them. `members` names the lanes its first instruction waits for; `polls`
-    says that it looks at memory others write, so that a loop over it may be waiting for them."""
+class StepBlock:
+    """A basic block of executable steps.
+
+    `members` reads the mask of lanes that the first instruction waits for. `polls` means that the block reads memory
+    that other threads write, so that a loop over it may be waiting for them.
+    """
 
     steps: list[Step] = field(default_factory=list)
     end: Terminator = fall
@@ -46,21 +49,21 @@ class Block:
     members: Reader | None = None
 
 
-class Code:
-    """One entry, ready to run."""
+class DecodedEntry:
+    """One entry, decoded and ready to execute."""
 
-    def __init__(self, entry: tree.Function, functions: dict[str, tree.Function], layout: Layout) -> None:
+    def __init__(self, entry: tree.Function, functions: dict[str, tree.Function], layout: VariableLayout) -> None:
         self.name = entry.name
         self.registers = Registers()
         self.layout, self._functions = layout, functions
-        self.blocks: list[Block] = [Block()]
+        self.blocks: list[StepBlock] = [StepBlock()]
         self.labels: list[int] = []
         self._pending = 0
         self._arriving: dict[int, int] = {}
         self._stack = [entry.name]
-        root = Scope(self.registers)
+        root = NameScope(self.registers)
         root.places.update(layout.places)
-        self._body(entry.body or [], Scope(self.registers, root), entry.name, None)
+        self._body(entry.body or [], NameScope(self.registers, root), entry.name, None)
         self._close(fall)
 
     # -- structure
@@ -69,7 +72,7 @@ class Code:
         self.labels.append(-1)
         return len(self.labels) - 1
 
-    def _body(self, body: list[tree.Node], scope: Scope, function: str, leave: int | None) -> None:
+    def _body(self, body: list[tree.Node], scope: NameScope, function: str, leave: int | None) -> None:
         previous: tree.Node | None = None
         for node in body:
             if isinstance(node, tree.Label):
@@ -86,14 +89,21 @@ class Code:
             elif isinstance(node, tree.Declaration):
                 self._declare(node, scope, function)
             elif isinstance(node, tree.Scope):
-                self._body(node.body, Scope(self.registers, scope), function, leave)
+                self._body(node.body, NameScope(self.registers, scope), function, leave)
             elif isinstance(node, tree.Raw):
-                raise WeaveError(node.line, node.raw, "the interpreter runs parsed PTX; parse the rewritten text first")
+                raise PtxError(
+                    node.line, node.raw, "the interpreter cannot execute raw text; parse the rewritten module first"
+                )
 
-    def _declare(self, node: tree.Declaration, scope: Scope, function: str) -> None:
+    def _declare(self, node: tree.Declaration, scope: NameScope, function: str) -> None:
         if node.space == "reg":
             if node.vector > 1 or node.type == "b128":
-                raise WeaveError(node.line, node.raw, "the interpreter does not know wide registers", function=function)
+                raise PtxError(
+                    node.line,
+                    node.raw,
+                    "the interpreter does not support vector and 128-bit registers",
+                    function=function,
+                )
             scope.declare(node)
             return
         for variable in node.variables:
@@ -101,7 +111,7 @@ class Code:
                 scope.places[variable.name] = self.layout.shared[id(node), variable.name]
             elif node.space in ("local", "param"):
                 size, align = node.size(variable), max(node.align or 1, node.element_bytes)
-                scope.places[variable.name] = Place("local", self.registers.local(size, align))
+                scope.places[variable.name] = VariableLocation("local", self.registers.local(size, align))
             else:
                 scope.places[variable.name] = self.layout.inner[id(node), variable.name]
 
@@ -116,22 +126,22 @@ class Code:
         self._arriving.clear()
         self.blocks[-1].end, self.blocks[-1].cycles = end, self._pending
         self._pending = 0
-        self.blocks.append(Block())
+        self.blocks.append(StepBlock())
 
     # -- instructions
 
-    def _instruction(self, node: tree.Instruction, scope: Scope, function: str, leave: int | None) -> None:
-        site = Site(node, scope, function)
+    def _instruction(self, node: tree.Instruction, scope: NameScope, function: str, leave: int | None) -> None:
+        site = DecodeSite(node, scope, function)
         if node.opcode == "call":
             self._call(site, function)
             return
         try:
             self._add(site, leave)
-        except (KeyError, IndexError, ValueError, ArithmeticError) as error:  # a combination nobody wrote for
-            raise site.unknown("has a form that the interpreter does not know") from error
+        except (KeyError, IndexError, ValueError, ArithmeticError) as error:  # an unexpected combination of modifiers
+            raise site.unknown("has a form that the interpreter does not support") from error
 
-    def _add(self, site: Site, leave: int | None) -> None:
-        """Decode one instruction to the end of the current block."""
+    def _add(self, site: DecodeSite, leave: int | None) -> None:
+        """Decode one instruction and append it to the current block."""
         node = site.instruction
         joins = self._joins(site)
         if joins and self.blocks[-1].length:
@@ -165,21 +175,21 @@ class Code:
         self._pending += issue_cycles(node.opcode, node.modifiers)
 
     @staticmethod
-    def _joins(site: Site) -> bool:
+    def _joins(site: DecodeSite) -> bool:
         if site.opcode in ("bar", "barrier"):
             return "warp" in site.has
         return site.opcode in warp.SYNCHRONISING
 
     @staticmethod
-    def _decode(site: Site) -> Step:
+    def _decode(site: DecodeSite) -> Step:
         if site.opcode == "bar":  # bar.warp.sync: the block's `joins` already waits
             return lambda S, g: None
         if site.opcode not in BUILDERS:
             raise site.unknown()
         return BUILDERS[site.opcode](site)
 
-    def _timed(self, step: Step, site: Site) -> Step:
-        """Book when the results arrive; whoever touches them first waits."""
+    def _timed(self, step: Step, site: DecodeSite) -> Step:
+        """Note when the results arrive, so that the first use of one stalls."""
         latency = site.latency
         assert latency is not None
         ready, before = self.registers.ready, self._pending
@@ -207,7 +217,7 @@ class Code:
         if cycles:
             self.blocks[-1].steps.append(lambda S, g: S.advance(g, cycles))
 
-    def _call(self, site: Site, function: str) -> None:
+    def _call(self, site: DecodeSite, function: str) -> None:
         operands = site.operands
         returned = split_operands(operands[0][1:-1]) if operands and operands[0].startswith("(") else ()
         rest = operands[1:] if operands and operands[0].startswith("(") else operands
@@ -217,19 +227,21 @@ class Code:
         if name in _STUBS:
             return
         if callee is None or callee.body is None:
-            raise site.error(f"{name or 'this call'} has no body in this module; the interpreter only calls by name")
+            raise site.error(
+                f"{name or 'this call'} has no body in this module; the interpreter only supports direct calls"
+            )
         if name in self._stack:
             raise site.error(f"{name} calls itself, which the interpreter does not support")
         if site.instruction.predicate is not None:
-            raise site.error("a predicated call is not something the interpreter knows")
-        inner = Scope(self.registers, self._root(site.scope))
+            raise site.error("the interpreter does not support predicated calls")
+        inner = NameScope(self.registers, self._root(site.scope))
         for formals, actuals in ((callee.returns, returned), (callee.params, passed)):
             if len(formals) != len(actuals):
                 raise site.error(f"{name} has {len(formals)} parameters, the call has {len(actuals)}")
             for formal, actual in zip(formals, actuals, strict=True):
                 place = site.scope.place(actual)
                 if formal.space != "param" or place is None:
-                    raise site.error(f"{actual} is not a .param variable; the interpreter only passes those")
+                    raise site.error(f"{actual} is not a .param variable; the interpreter supports no other arguments")
                 inner.places[formal.name] = place
         self.blocks[-1].length += 1
         self._pending += issue_cycles("call", ())
@@ -240,7 +252,7 @@ class Code:
         self._place(after)
 
     @staticmethod
-    def _root(scope: Scope) -> Scope:
+    def _root(scope: NameScope) -> NameScope:
         while scope.parent is not None:
             scope = scope.parent
         return scope

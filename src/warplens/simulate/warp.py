@@ -1,4 +1,4 @@
-"""Instructions between the lanes of a warp, and the tensor-core fragments that are spread over them."""
+"""Instructions between the lanes of a warp, and tensor-core instructions whose fragments are spread over them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.simulate.access import locate, space_of
+from warplens.simulate.batch_state import WARP, Group, State, Step
 from warplens.simulate.cycle_clock import SHARED_LATENCY
-from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.decode_site import DecodeSite, builds
+from warplens.simulate.memory_access import locate, space_of
 from warplens.simulate.numeric import (
     FLOAT,
     SIGNED,
@@ -19,31 +20,30 @@ from warplens.simulate.numeric import (
     is_float,
     widen_bf16,
 )
-from warplens.simulate.state import WARP, Group, State, Step
 
 SYNCHRONISING = frozenset({"shfl", "vote", "match", "redux", "elect", "ldmatrix", "stmatrix", "mma", "bar.warp"})
-"""Opcodes that wait until every lane they name has arrived."""
+"""Opcodes that wait until all participating lanes have arrived."""
 
 
-def member_operand(site: Site) -> str | None:
-    """The operand that names the lanes taking part; None where all lanes must."""
+def member_operand(site: DecodeSite) -> str | None:
+    """The operand with the mask of participating lanes; None if all lanes must participate."""
     if site.opcode in ("ldmatrix", "stmatrix", "mma") or "sync" not in site.has:
         return None
     return site.operands[-1]
 
 
 def lane_bits(mask: Array) -> Array:
-    """One uint32 per warp with the bits of the lanes in `mask`."""
+    """One uint32 per warp with a bit for each lane in `mask`."""
     packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
     return packed.view(np.uint32)[:, 0]
 
 
-def _targets(site: Site) -> list[str]:
+def _targets(site: DecodeSite) -> list[str]:
     return [part.strip() for part in site.operands[0].split("|")]
 
 
 @builds("shfl")
-def _shfl(site: Site) -> Step:
+def _shfl(site: DecodeSite) -> Step:
     targets = _targets(site)
     operands = site.need(4)
     a, b, c = (site.read(text, "b32") for text in operands[1:4])
@@ -82,7 +82,7 @@ def _shfl(site: Site) -> Step:
 
 
 @builds("vote")
-def _vote(site: Site) -> Step:
+def _vote(site: DecodeSite) -> Step:
     p = site.read(site.need(2)[1], "pred")
     mode = next((word for word in site.modifiers if word in ("all", "any", "uni", "ballot")), None)
     members = site.read(site.operands[2], "u32") if "sync" in site.has else None
@@ -91,7 +91,7 @@ def _vote(site: Site) -> Step:
     put = site.put(site.operands[0], "b32" if mode == "ballot" else "pred")
 
     def step(S: State, g: Group) -> None:
-        # Lanes of one warp may name different members: each sees only its own.
+        # Lanes of one warp may have different member masks; each sees only its own members.
         own = S.per_lane(lane_bits(g.mask)) & (members(S.R) if members is not None else np.uint32(0xFFFFFFFF))
         yes = S.per_lane(lane_bits(p(S.R) & g.mask)) & own
         if mode == "ballot":
@@ -108,13 +108,13 @@ def _vote(site: Site) -> Step:
 
 
 def _named(S: State, g: Group, members: Array) -> Array:
-    """For every lane, which lanes of its warp take part with it: (warps, 32, 32) bools."""
+    """For every lane, which lanes of its warp participate with it: (warps, 32, 32) bools."""
     lanes = (members.reshape(-1, WARP, 1) >> np.arange(WARP, dtype=np.uint32)) & np.uint32(1) != 0
     return lanes & g.mask.reshape(-1, 1, WARP)
 
 
 @builds("activemask")
-def _activemask(site: Site) -> Step:
+def _activemask(site: DecodeSite) -> Step:
     put = site.put(site.need(1)[0], "b32")
 
     def step(S: State, g: Group) -> None:
@@ -125,7 +125,7 @@ def _activemask(site: Site) -> Step:
 
 
 @builds("match")
-def _match(site: Site) -> Step:
+def _match(site: DecodeSite) -> Step:
     kind = site.kind
     targets = _targets(site)
     a = site.read(site.need(3)[1], kind)
@@ -150,7 +150,7 @@ def _match(site: Site) -> Step:
 
 
 @builds("redux")
-def _redux(site: Site) -> Step:
+def _redux(site: DecodeSite) -> Step:
     kind = site.kind
     d, a_text, m_text = site.need(3)[:3]
     a, members = site.read(a_text, kind), site.read(m_text, "u32")
@@ -184,7 +184,7 @@ _REDUCE: dict[str, tuple[np.ufunc, int]] = {
 
 
 @builds("elect")
-def _elect(site: Site) -> Step:
+def _elect(site: DecodeSite) -> Step:
     targets = _targets(site)
     members = site.read(site.need(2)[1], "u32")
     write = site.put(targets[0], "b32")
@@ -201,8 +201,8 @@ def _elect(site: Site) -> Step:
 
 
 @builds("ldmatrix", "stmatrix")
-def _ldmatrix(site: Site) -> Step:
-    """8x8 matrices of 16-bit values: lane 8j+i gives the address of row i of matrix j."""
+def _ldmatrix(site: DecodeSite) -> Step:
+    """8x8 matrices of 16-bit values: lane 8j+i holds the address of row i of matrix j."""
     loads = site.opcode == "ldmatrix"
     operands = site.need(2)
     registers = site.vector(operands[0] if loads else operands[1])
@@ -218,7 +218,7 @@ def _ldmatrix(site: Site) -> Step:
         site.latency = lambda S, g: SHARED_LATENCY + 2 * count
 
     def step(S: State, g: Group) -> None:
-        # Only the lanes that name a row have a meaningful address.
+        # Only the lanes that hold the address of a row have a valid one.
         naming = g.mask & (S.lane % WARP < 8 * count)
         group = Group(naming, int(np.count_nonzero(naming)), False)
         words, index = locate(S, group, site, reader(S.R)[group.index], 4, space, 16)
@@ -231,9 +231,9 @@ def _ldmatrix(site: Site) -> Step:
                 if transposed:
                     halves = tile.view(np.uint16).reshape(-1, 8, 8)
                     tile = np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32)
-                whole = np.zeros((S.warps, WARP), np.uint32)
-                whole[warps] = tile.reshape(-1, WARP)
-                lanes = whole.reshape(-1)
+                per_warp = np.zeros((S.warps, WARP), np.uint32)
+                per_warp[warps] = tile.reshape(-1, WARP)
+                lanes = per_warp.reshape(-1)
                 puts[j](S, g, lanes if g.full else lanes[g.index])
             else:
                 tile = np.ascontiguousarray(sources[j](S.R).reshape(-1, 8, 4)[warps])
@@ -246,8 +246,8 @@ def _ldmatrix(site: Site) -> Step:
 
 
 @builds("mma")
-def _mma(site: Site) -> Step:
-    """`mma.sync.m16n8k*`: every register of A and B is an 8-row tile of 16 bytes per row, spread over the warp."""
+def _mma(site: DecodeSite) -> Step:
+    """`mma.sync.m16n8k*`: every register of A and B is a tile of 8 rows of 16 bytes, spread over the warp."""
     shape = next((word for word in site.modifiers if word.startswith("m16n8k")), None)
     if shape is None or len(site.kinds) < 4:
         raise site.unknown()
@@ -257,7 +257,7 @@ def _mma(site: Site) -> Step:
     names = [site.vector(text) for text in site.need(4)[:4]]
     columns = int(shape[6:]) * TYPE_BYTES[a_kind] // 16
     if len(names[1]) != 2 * columns or len(names[2]) != columns:
-        raise site.unknown("has a number of registers that the interpreter does not know")
+        raise site.unknown("has a number of registers that the interpreter does not support")
     a = [site.read(text, "b32") for text in names[1]]
     b = [site.read(text, "b32") for text in names[2]]
     c = [site.read(text, "b32") for text in names[3]]

@@ -1,5 +1,1 @@
-"""From PTX with inert marks to PTX that records: parse, rewrite, and run on the CPU."""
-
-from warplens.ptx.tree import Module, WeaveError, parse
-
-__all__ = ["Module", "WeaveError", "parse"]
+"""Marks to records: rewrite PTX whose marks are comments so that each mark records."""

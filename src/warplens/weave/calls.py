@@ -1,17 +1,18 @@
-"""Functions that are not inlined: a track's state goes with the call in the thread's own memory.
+"""Calls of functions that are not inlined: the track's state is passed through local memory.
 
-A function needs the state when it holds a mark, ends the thread with `exit`, or calls one that does. The kernel keeps
-a frame in local memory (the pointer's two words, `lim`, the bounds predicate, log2(stride), a ring's mask) and passes
-its address as one more parameter; ptxas allows only one return parameter, so the state comes back through the frame.
+A function needs the state if it contains a mark, ends the thread with `exit`, or calls a function that does. The kernel
+keeps a frame in local memory (the pointer's two words, `lim`, the bounds predicate, log2(stride), a ring's mask) and
+passes its address as an additional parameter. ptxas allows only one return parameter, so the callee also returns the
+state through the frame.
 """
 
 from __future__ import annotations
 
 import re
 
-from warplens.ptx.syntax import WeaveError
-from warplens.ptx.tree import Function, Instruction, Module, Raw
-from warplens.weave.mark_sites import Outline, Place
+from warplens.ptx.syntax import PtxError
+from warplens.ptx.tree import Function, Instruction, PtxModule, Raw
+from warplens.weave.mark_sites import NodePosition, Outline
 
 _SAVE = """\tselp.u32 %wl_t, 1, 0, %wl_p;
 	st.local.v4.b32 [%wl_f], {%wl_lo, %wl_hi, %wl_lim, %wl_t};"""
@@ -23,24 +24,24 @@ _CALL = re.compile(
 
 
 class Calls:
-    """Who calls whom in a module, and the text that carries the state across."""
+    """The call graph of a module, and the PTX that passes the track's state along its edges."""
 
-    def __init__(self, module: Module, outlines: dict[str, Outline]) -> None:
+    def __init__(self, module: PtxModule, outlines: dict[str, Outline]) -> None:
         self.module, self.outlines = module, outlines
-        self.graph = {name: [self._target(place) for place in sketch.calls] for name, sketch in outlines.items()}
+        self.graph = {name: [self._target(position) for position in sketch.calls] for name, sketch in outlines.items()}
         self.stateful = self._stateful()
         self._refuse_indirect()
 
-    def hands_on(self, function: Function) -> bool:
-        """Whether a function gets the state from another, or gives it to one."""
+    def shares_state(self, function: Function) -> bool:
+        """Whether a function receives the state from a caller or passes it to a callee."""
         return not function.is_entry or bool(self.reached(function.name) & self.stateful)
 
     def reachable_marks(self, name: str) -> int:
-        """Marks of a kernel and of what it calls."""
+        """The number of marks in a kernel and in everything it calls."""
         return sum(len(self.outlines[one].sites) for one in {name, *self.reached(name)} if one in self.outlines)
 
     def reached(self, name: str) -> set[str]:
-        """What a function calls, and what that calls; a call through a register as its register."""
+        """All direct and indirect callees; a call through a register is listed as that register."""
         seen: set[str] = set()
         todo = list(self.graph[name])
         while todo:
@@ -50,11 +51,11 @@ class Calls:
                 todo += self.graph.get(current, [])
         return seen
 
-    def rewrite_call(self, place: Place) -> None:
-        """Pass the state to a callee that needs it."""
-        call = place.node
+    def rewrite_call(self, position: NodePosition) -> None:
+        """Pass the state to the callee if it needs it."""
+        call = position.node
         assert isinstance(call, Instruction)
-        if self._target(place) not in self.stateful:
+        if self._target(position) not in self.stateful:
             return
         match = _CALL.match(call.arguments)
         assert match is not None
@@ -68,11 +69,11 @@ class Calls:
 	{guard}{call.full_opcode} {returns}{match["target"]}, ({params});
 {_RESTORE}
 	}}"""
-        place.before(Raw.of(text))
-        place.remove()
+        position.before(Raw.of(text))
+        position.remove()
 
     def open(self, function: Function, ring: bool) -> str:
-        """The opening of a function that passes the state on: the kernel's frame, or what its caller gave."""
+        """The code at a function's start: create the frame in a kernel, or load the state from the caller's frame."""
         if not function.is_entry:
             text = f"\t.reg .b64 %wl_f;\n\tld.param.b64 %wl_f, [{_parameter(function)}];\n{_RESTORE}"
             return text + ("\n\tld.local.b32 %wl_mask, [%wl_f+20];" if ring else "")
@@ -83,8 +84,8 @@ class Calls:
             frame + "\n\tst.local.b32 [%wl_f+16], %wl_s;" + ("\n\tst.local.b32 [%wl_f+20], %wl_mask;" if ring else "")
         )
 
-    def give_back(self) -> str:
-        """What stands before each `ret` of a function that got the state."""
+    def save_state(self) -> str:
+        """The code before each `ret` of a function that received the state."""
         return _SAVE
 
     def rewrite_headers(self) -> None:
@@ -92,18 +93,18 @@ class Calls:
             if not function.is_entry and function.name in self.stateful:
                 function.header = _with_state(function)
 
-    def _target(self, place: Place) -> str:
-        call = place.node
+    def _target(self, position: NodePosition) -> str:
+        call = position.node
         assert isinstance(call, Instruction)
         match = _CALL.match(call.arguments)
         if match is None:
-            raise WeaveError(call.line, call.raw, "this call has a form that warplens does not know")
+            raise PtxError(call.line, call.raw, "warplens cannot parse this call")
         return match["target"]
 
     def _stateful(self) -> set[str]:
         found = {
             name for name, sketch in self.outlines.items()
-            if sketch.sites or (not self._is_entry(name) and any(_is_exit(place) for place in sketch.exits))
+            if sketch.sites or (not self._is_entry(name) and any(_is_exit(position) for position in sketch.exits))
         }  # fmt: skip
         marked = {name for name, sketch in self.outlines.items() if sketch.sites}
         if not marked:
@@ -118,7 +119,7 @@ class Calls:
         return any(function.is_entry for function in self.module.functions if function.name == name)
 
     def _refuse_indirect(self) -> None:
-        """A marked function whose address is taken may be called from where the state is not known."""
+        """Refuse marked functions whose address is taken: an indirect caller would not pass the state."""
         functions = {f.name for f in self.module.functions if not f.is_entry} & self.stateful
         if not functions:
             return
@@ -128,17 +129,17 @@ class Calls:
                     continue
                 named = functions.intersection(re.findall(r"[\w$]+", instruction.arguments))
                 if named:
-                    raise WeaveError(
+                    raise PtxError(
                         instruction.line,
                         instruction.raw,
-                        f"the address of {min(named)}, which holds marks, is taken",
+                        f"the address of {min(named)}, which contains marks, is taken",
                         "move the marks to the caller, or make the call direct",
                         function.name,
                     )
 
 
-def _is_exit(place: Place) -> bool:
-    return isinstance(place.node, Instruction) and place.node.opcode == "exit"
+def _is_exit(position: NodePosition) -> bool:
+    return isinstance(position.node, Instruction) and position.node.opcode == "exit"
 
 
 def _parameter(function: Function) -> str:
@@ -150,7 +151,7 @@ def _with_state(function: Function) -> str:
 
 
 def with_parameter(function: Function, declaration: str) -> str:
-    """`.func (ret) name (params)` or `.entry name (params)` with one more parameter."""
+    """The header `.func (ret) name (params)` or `.entry name (params)` with one more parameter."""
     header, name = function.header, function.name
     match = re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])\s*", header)
     assert match is not None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from warplens.ptx.tree import Module
-from warplens.weave.stores.launch_tracks import KERNEL, opened
+from warplens.ptx.tree import PtxModule
+from warplens.weave.stores.launch_tracks import KERNEL, kernel_comments
 from warplens.weave.weaver import marked_kernels
 
 
-def why_direct(module: Module) -> str:
+def why_direct(module: PtxModule) -> str:
     """Return why the marks in a module cannot be woven; empty if they can."""
     if f"{KERNEL} direct" in module.text():
-        return "a wl::Kernel names another leader than lane 0"
-    known = {entry.name for entry in module.entries if opened(entry)}
+        return "a wl::Kernel selects a leader other than lane 0"
+    known = {entry.name for entry in module.entries if kernel_comments(entry)}
     if strays := set(marked_kernels(module)) - known:
-        return f"{min(strays)} has marks and no wl::Kernel"
+        return f"{min(strays)} has marks but no wl::Kernel"
     return ""

@@ -1,8 +1,8 @@
-"""Conditions of jumps, made before the mark that stands in front of the jump.
+"""Compute a branch condition before the mark that precedes the branch.
 
-ptxas keeps what stands behind a clock read behind it. A predicate is ready 13 cycles after it is made, so a loop that
-ends in a mark would wait that long in each turn for a condition that without the mark is known long before. Loop
-control is no part of anybody's region: it moves in front of the mark, and ptxas puts it where it costs nothing.
+ptxas does not move instructions up across a clock read. A predicate is ready 13 cycles after it is set, so a loop that
+ends in a mark would wait that long in every iteration for a condition that is available much earlier without the mark.
+Loop control belongs to no region, so it moves before the mark, where ptxas can schedule it at no cost.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from warplens.ptx.operands import names, read_by, written_by
 from warplens.ptx.tree import Comment, Declaration, Instruction, Label, Node, Scope
-from warplens.weave.mark_sites import BRANCHES, Place
-from warplens.weave.marks import PREFIX
+from warplens.weave.mark_comments import PREFIX
+from warplens.weave.mark_sites import BRANCHES, NodePosition
 
 _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}
@@ -22,8 +22,8 @@ _FLOAT = re.compile(r"b?f\d+(x2)?|cc")
 _CHANGING = re.compile(r"%(clock|globaltimer|pm\d|smid|warpid)")
 
 
-def make_early(marks: list[Place]) -> None:
-    """Move what the jump behind marks that share a clock read depends on to before them, as far as it can be moved."""
+def make_early(marks: list[NodePosition]) -> None:
+    """Move the computation of the next branch's condition before `marks`, which share one clock read, if possible."""
     holder = marks[0].holder
     front, last = (next(i for i, node in enumerate(holder) if node is marks[end].node) for end in (0, -1))
     behind = _up_to_jump(holder[last + 1 :])
@@ -33,7 +33,7 @@ def make_early(marks: list[Place]) -> None:
     for node in behind:
         makes, needs = (set().union(*(part(i) for i in _instructions(node))) for part in (written_by, read_by))
         if any(node is other for other in wanted) and not makes & (written | read) and not needs & written:
-            Place(holder, node).remove()
+            NodePosition(holder, node).remove()
             holder.insert(front, node)
             front += 1
         else:
@@ -42,8 +42,10 @@ def make_early(marks: list[Place]) -> None:
 
 
 def _up_to_jump(nodes: list[Node]) -> list[Node]:
-    """The nodes up to the first conditional jump, itself included; none if a mark, a label or the declaration of what
-    might move comes before it."""
+    """The nodes up to and including the first conditional branch.
+
+    Empty if a mark, a label or a declaration comes first.
+    """
     for number, node in enumerate(nodes):
         if isinstance(node, Instruction) and node.opcode in BRANCHES:
             return nodes[: number + 1] if node.opcode == "bra" and node.predicate else []
@@ -55,7 +57,7 @@ def _up_to_jump(nodes: list[Node]) -> list[Node]:
 
 
 def _leads_to(nodes: list[Node]) -> list[Node]:
-    """The integer arithmetic that the last of the nodes, a jump, gets its condition from."""
+    """The integer arithmetic that computes the condition of the branch at the end of `nodes`."""
     jump = nodes[-1] if nodes else None
     needed = {jump.predicate} if isinstance(jump, Instruction) else set()
     found: list[Node] = []

@@ -1,4 +1,4 @@
-"""One function, rewritten: clock reads at its marks, stores where the policy puts them, its opening and its exits."""
+"""Rewrite one function: its prologue, the clock reads and stores of its marks, and its exits."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING
 
 from warplens.ptx.tree import Function, Instruction, Label, Node, Raw, Scope
 from warplens.record.layout import WIDE_KINDS, Kind, word0
-from warplens.weave.constants import build_constants
 from warplens.weave.early_conditions import make_early
-from warplens.weave.mark_sites import Block, MarkSite, Outline, Place, is_placeholder
-from warplens.weave.marks import PAYLOAD
-from warplens.weave.record_words import LONG, Words
-from warplens.weave.stores.deferred import LAST, Held
+from warplens.weave.early_constants import build_constants
+from warplens.weave.mark_comments import PAYLOAD
+from warplens.weave.mark_sites import MarkBlock, MarkSite, NodePosition, Outline, is_placeholder
+from warplens.weave.record_words import LONG, RecordWords
+from warplens.weave.stores.deferred import LAST, DeferredRecords
 from warplens.weave.stores.launch_tracks import LaunchRing, LaunchSpread, LaunchTrack
-from warplens.weave.stores.shared_memory import SharedRing, SharedTrack
+from warplens.weave.stores.shared_tracks import SharedRing, SharedTrack
 from warplens.weave.stores.spread import SpreadTrack
-from warplens.weave.stores.spread_runs import Runs
-from warplens.weave.tracks import AWAITED, ZERO, LeanTrack, RingTrack, Track
+from warplens.weave.stores.spread_chains import SpreadChains
+from warplens.weave.track_ptx import AWAITED, ZERO, LeanTrack, RingTrack, Track
 from warplens.weave.weaving import LaunchBuffer
 
 if TYPE_CHECKING:
     from warplens.weave.weaver import Weaver
 
-HELD = 8
-"""Clocks a block may hold in registers until its end."""
+MAX_HELD_CLOCKS = 8
+"""The maximum number of clocks that a block holds in registers until its end."""
 
 
 @dataclass(frozen=True)
 class _Record:
-    """One record to store: its first slot counted back from the block's end, its words, its clock's group."""
+    """One record to store: its first slot counted back from the block's end, its words, and its clock's group."""
 
     back: int
     word: str
@@ -45,38 +45,40 @@ class _Record:
 class FunctionWeaver:
     """Rewrites one function in place."""
 
-    def __init__(self, weaver: Weaver, function: Function, sketch: Outline) -> None:
-        self.weaver, self.function, self.sketch = weaver, function, sketch
+    def __init__(self, weaver: Weaver, function: Function, outline: Outline) -> None:
+        self.weaver, self.function, self.outline = weaver, function, outline
         self.store = weaver.stores[function.name]
-        self.whole = weaver.whole[function.name] if self.store == "spread" else None
+        self.divergence = weaver.divergence[function.name] if self.store == "spread" else None
         self.track = self._new_track()
         self.opcodes = {node.opcode for node in function.instructions()}
-        self.words = Words(weaver.ids)
-        self.runs: Runs | None = None
-        if self.whole is not None:
-            self.runs = Runs(weaver.runs[function.name], self.whole, self.words, weaver.how, self.opcodes)
-        self.alone = [block for block in sketch.blocks if self.runs is None or not self.runs.holds(block)]
+        self.words = RecordWords(weaver.ids)
+        self.chains: SpreadChains | None = None
+        if self.divergence is not None:
+            self.chains = SpreadChains(
+                weaver.chains[function.name], self.divergence, self.words, weaver.how, self.opcodes
+            )
+        self.unchained = [block for block in outline.blocks if self.chains is None or not self.chains.holds(block)]
         self._keep_words()
-        self.held = None
+        self.deferred = None
         if self.store == "defer":
-            self.held = Held(sketch.blocks, weaver.pair, self.words.word, self.words.kept)
-        # Next to a matrix product, shorter loops turned out slower: ptxas schedules its loads and products otherwise.
-        if self.held and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
+            self.deferred = DeferredRecords(outline.blocks, weaver.pair, self.words.word, self.words.in_registers)
+        # Not next to a matrix product, where ptxas schedules loads and products differently and the loop gets slower.
+        if self.deferred and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
             self.track.join()
-        self.first = None if self.whole is not None else self._first_mark()
+        self.first = None if self.divergence is not None else self._first_mark()
 
     def _new_track(self) -> Track:
         weaver, ring = self.weaver, self.weaver.how.full == "ring"
         if isinstance(weaver.buffer, LaunchBuffer):
-            of_launch = LaunchSpread if self.whole is not None else LaunchRing if ring else LaunchTrack
+            of_launch = LaunchSpread if self.divergence is not None else LaunchRing if ring else LaunchTrack
             track = of_launch(self.function, weaver.buffer, weaver.how, weaver.slack)
-            track.launch = weaver.launch(self.function)
+            track.parameters = weaver.track_parameters(self.function)
             return track
         kinds = (SharedTrack, SharedRing) if weaver.how.shared else (Track, RingTrack)
         kind: type[Track] = kinds[ring]
-        if self.whole is not None:
+        if self.divergence is not None:
             kind = SpreadTrack
-        elif kind is Track and weaver.how.lean and not weaver.calls.hands_on(self.function):
+        elif kind is Track and weaver.how.lean and not weaver.calls.shares_state(self.function):
             kind = LeanTrack
         return kind(self.function, weaver.buffer, weaver.how, weaver.slack)
 
@@ -84,29 +86,29 @@ class FunctionWeaver:
         if self.track.awaited != AWAITED:
             for instruction in self.function.instructions():
                 instruction.raw = instruction.raw.replace(AWAITED, self.track.awaited)
-        for block in self.sketch.blocks if self.whole is not None else []:
-            make_early([site.place for site in block.groups(self.weaver.how.fuse)[-1]])
-        # The exit is timed before what its block still has to store: that is warplens's work, not the kernel's.
-        for place in self.sketch.exits:
-            shared = any(block.end.node is place.node and self._ends_at_exit(block) for block in self.alone)
-            if self._timed(place) and not shared:
-                place.before(Raw.of(self.track.exit_clock()))
-        for block in self.alone:
+        for block in self.outline.blocks if self.divergence is not None else []:
+            make_early([site.position for site in block.groups(self.weaver.how.fuse)[-1]])
+        # Read the exit clock before the stores of the last block, which are overhead and not part of the kernel.
+        for position in self.outline.exits:
+            shared = any(block.end.node is position.node and self._ends_at_exit(block) for block in self.unchained)
+            if self._timed(position) and not shared:
+                position.before(Raw.of(self.track.exit_clock()))
+        for block in self.unchained:
             self._block(block)
-        if self.runs is not None:
+        if self.chains is not None:
             assert isinstance(self.track, SpreadTrack)
-            self.runs.weave(self.track, self._constants)
-        for place in self.sketch.barriers:
-            self._settle(place)
-        for place in self.sketch.calls:
-            self.weaver.calls.rewrite_call(place)
-        for number, place in enumerate(self.sketch.exits):
-            self._exit(number, place)
+            self.chains.weave(self.track, self._constants)
+        for position in self.outline.barriers:
+            self._settle(position)
+        for position in self.outline.calls:
+            self.weaver.calls.rewrite_call(position)
+        for number, position in enumerate(self.outline.exits):
+            self._exit(number, position)
         if self.function.is_entry:
             opening = [self.track.prologue()]
-            opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.words.kept.items()]
-            opening += self.runs.opening() if self.runs else []
-            opening += self.held.opening() if self.held else []
+            opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.words.in_registers.items()]
+            opening += self.chains.opening() if self.chains else []
+            opening += self.deferred.opening() if self.deferred else []
             frame = self.weaver.calls.open(self.function, self.weaver.how.full == "ring")
             opening += [frame, self.track.framed()] if frame else []
             opening.append(self.track.start_clock())
@@ -114,33 +116,33 @@ class FunctionWeaver:
                 opening.append(self.track.started())
         else:
             opening = [self.weaver.calls.open(self.function, self.weaver.how.full == "ring")]
-            opening += [f"\tmov.b32 {register}, {word};" for word, register in self.words.kept.items()]
+            opening += [f"\tmov.b32 {register}, {word};" for word, register in self.words.in_registers.items()]
             if any(ZERO in instruction.raw for instruction in self.function.instructions()):
                 opening.append(f"\tshr.u32 {ZERO}, %wl_hi, 31;")
         declared = [self.track.declarations, *self.words.declarations()]
         self._insert_opening("\n".join(text for text in declared + opening if text))
 
     def _keep_words(self) -> None:
-        """Hide the words of marks in loops from ptxas, which would otherwise rebuild the constant at each store."""
-        # Accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant costs nothing.
-        full, kept = "mma" in self.opcodes, self.words.kept
-        for block in self.alone:
-            for site in block.sites if block.in_loop and not full else []:
+        """Keep record words of marks in loops in registers; ptxas would rebuild the constant at each store."""
+        # The accumulators of mma.sync fill the registers, and next to a matrix product a rebuilt constant is free.
+        has_mma, in_registers = "mma" in self.opcodes, self.words.in_registers
+        for block in self.unchained:
+            for site in block.sites if block.in_loop and not has_mma else []:
                 word = self.words.word(site.mark)
-                if word not in kept and len(kept) < self.weaver.how.keep:
-                    kept[word] = self.words.new("%wl_k")
+                if word not in in_registers and len(in_registers) < self.weaver.how.keep:
+                    in_registers[word] = self.words.new("%wl_k")
 
-    def _block(self, block: Block) -> None:
-        """Clock reads at the marks, stores where the policy puts them."""
+    def _block(self, block: MarkBlock) -> None:
+        """Insert the clock reads at the block's marks, and the stores where the policy places them."""
         groups = block.groups(self.weaver.how.fuse)
         at_mark: list[list[str]] = []
         records: list[_Record] = []
-        left = block.slots
+        back = block.slots
         for number, group in enumerate(groups):
             last = number == len(groups) - 1
-            clock = LAST if self.held and last and number > 0 else self.words.new("%wl_c")
-            # Under register pressure ptxas would read a clock that waits long through the slower uniform path; a
-            # predicate that differs between lanes keeps it on the fast one.
+            clock = LAST if self.deferred and last and number > 0 else self.words.new("%wl_c")
+            # Under register pressure ptxas would read a long-lived clock through the slower uniform datapath; a
+            # predicate that varies between lanes prevents that.
             guard = "@%wl_p " if clock == LAST else ""
             at_mark.append([f"\t{guard}mov.u32 {clock}, %clock;"])
             full = ""
@@ -159,33 +161,33 @@ class FunctionWeaver:
                 if full and site.mark.kind in WIDE_KINDS:
                     payload = full
                 elif full:
-                    records.append(_Record(left, str(word0(Kind.ANCHOR, tag=Kind.ANCHOR)), clock, number, full))
-                    left -= 2
+                    records.append(_Record(back, str(word0(Kind.ANCHOR, tag=Kind.ANCHOR)), clock, number, full))
+                    back -= 2
                 if site.mark.kind in PAYLOAD:
                     payload, text = self.words.payload(site.mark)
                     at_mark[-1] += text
-                records.append(_Record(left, word, clock, number, payload))
-                left -= 2 if payload else 1
+                records.append(_Record(back, word, clock, number, payload))
+                back -= 2 if payload else 1
         before, tail = self._place(block, records, at_mark)
         before[0] += self._constants(block)
         for number, group in enumerate(groups):
-            group[0].place.after(Raw.of("\n".join(before[number] + at_mark[number])))
+            group[0].position.after(Raw.of("\n".join(before[number] + at_mark[number])))
         if tail:
             block.end.before(Raw.of("\n".join(tail)))
 
-    def _constants(self, block: Block) -> list[str]:
-        """What the block's regions would otherwise build inside; see constants.py."""
+    def _constants(self, block: MarkBlock) -> list[str]:
+        """The constants to build before the block's regions; see early_constants.py."""
         if not (self.weaver.how.constants and self.function.is_entry):
             return []
-        # Not the pointer, if there is a choice: what else reads it makes ptxas copy it.
-        built, registers = build_constants(block, f"%wl_i{block.order}", LAST if self.held else "%wl_lo")
+        # Avoid the pointer if possible: ptxas copies a pointer that has another reader.
+        built, registers = build_constants(block, f"%wl_i{block.order}", LAST if self.deferred else "%wl_lo")
         self.words.registers += registers
         return built
 
     def _place(
-        self, block: Block, records: list[_Record], at_mark: list[list[str]]
+        self, block: MarkBlock, records: list[_Record], at_mark: list[list[str]]
     ) -> tuple[list[list[str]], list[str]]:
-        """Text before each group's clock read and before the block's end; `now` adds to `at_mark` itself."""
+        """The PTX before each group's clock read and before the block's end; `now` appends to `at_mark` instead."""
         step, final = self.track.step(block.slots), len(at_mark) - 1
         before: list[list[str]] = [[] for _ in at_mark]
         tail: list[str] = []
@@ -201,33 +203,33 @@ class FunctionWeaver:
         elif policy == "end":
             tail = [step, self._stores(records)]
         else:
-            assert self.held is not None
-            waits = records[-self.held.count :]
-            stored = records[: -self.held.count]
-            pending = self.track.store(block.slots + self.held.count, self.held.value)
+            assert self.deferred is not None
+            waits = records[-self.deferred.count :]
+            stored = records[: -self.deferred.count]
+            pending = self.track.store(block.slots + self.deferred.count, self.deferred.value)
             early = [record for record in stored if record.group < final]
             late = [record for record in stored if record.group == final]
             last = records[-1]
             payload = [self.track.store(last.back, last.payload)] if last.payload else []
-            note = self.held.note([record.word for record in waits])
-            pairs = zip(self.held.clocks, waits, strict=True)
+            note = self.deferred.note([record.word for record in waits])
+            pairs = zip(self.deferred.clocks, waits, strict=True)
             copies = [f"\tmov.b32 {clock}, {record.clock};" for clock, record in pairs]
             if final:
                 before[final] = [step, pending, self._stores(early)]
-                # Behind the read: the store in front of it may still have to take the clock that is replaced.
+                # After the clock read, because the store before it may still have to read the clock that is replaced.
                 at_mark[final] += [*copies[:-1], *note]
                 tail = [self._stores(late), *payload]
             else:
                 tail = [step, pending, self._stores(late), *payload, *copies, *note]
         return [[text for text in part if text] for part in before], [text for text in tail if text]
 
-    def _policy(self, block: Block) -> str:
+    def _policy(self, block: MarkBlock) -> str:
         if self.store not in ("mixed", "spread"):
             return self.store
-        return "end" if block.in_loop and len(block.sites) <= HELD else "late"
+        return "end" if block.in_loop and len(block.sites) <= MAX_HELD_CLOCKS else "late"
 
     def _stores(self, records: list[_Record]) -> str:
-        """Stores for `records`, in pairs where two share an aligned 16 bytes."""
+        """Stores for `records`; two records that share 16 aligned bytes are stored together."""
         lines = []
         index = 0
         while index < len(records):
@@ -245,69 +247,75 @@ class FunctionWeaver:
             index += 1
         return "\n".join(lines)
 
-    def _settle(self, place: Place) -> None:
-        """Hold the warp at a block barrier: the GPU issues what needs no memory, clock reads too, before the barrier
-        takes effect. A warp that is whole passes a warp barrier for nothing; measured by benchmarks/barrier_clock.py.
+    def _settle(self, position: NodePosition) -> None:
+        """Add a warp barrier after a block barrier.
+
+        The GPU issues instructions that access no memory, including clock reads, before the block barrier takes
+        effect. A warp barrier prevents that, and is free for a converged warp (measured by
+        benchmarks/barrier_clock.py).
         """
-        barrier = place.node
+        barrier = position.node
         assert isinstance(barrier, Instruction)
         guard = f"@{'!' * barrier.negated}{barrier.predicate} " if barrier.predicate else ""
         if barrier.opcode == "bar" or "aligned" in barrier.modifiers:
-            place.after(Raw.of(f"\t{guard}bar.warp.sync 0xffffffff;"))
+            position.after(Raw.of(f"\t{guard}bar.warp.sync 0xffffffff;"))
         else:
             mask = self.words.new("%wl_m")
-            place.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
+            position.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
 
     def _first_mark(self) -> MarkSite | None:
-        """The mark that nothing of the kernel's own stands before, if there is one."""
+        """The first mark, if no code of the kernel precedes it, else None."""
         body = self.function.body
         assert body is not None
-        site = self.sketch.sites[0] if self.function.is_entry and self.sketch.sites else None
+        site = self.outline.sites[0] if self.function.is_entry and self.outline.sites else None
         if site is None:
             return None
         for node, following in zip(body, [*body[1:], None], strict=True):
-            if node is site.place.node:
+            if node is site.position.node:
                 return site
             if _is_code(node) and not (isinstance(node, Instruction) and is_placeholder(node, following)):
                 break
         return None
 
-    def _ends_at_exit(self, block: Block) -> bool:
-        """Whether the block's last mark is the last of the kernel's own code: one clock read then times both. A second
-        one may have to wait until a store has let go of the registers it writes, and that would be time in no region.
+    def _ends_at_exit(self, block: MarkBlock) -> bool:
+        """Whether no code of the kernel follows the block's last mark before an exit, so that both share a clock read.
+
+        A second read might wait for a store to release its registers, and that time would belong to no region.
         """
         mark = block.groups(self.weaver.how.fuse)[-1][0]
         return not (block.tail or mark.mark.wide or mark is self.first) and any(
-            place.node is block.end.node and place.holder is mark.place.holder and self._timed(place)
-            for place in self.sketch.exits
+            position.node is block.end.node and position.holder is mark.position.holder and self._timed(position)
+            for position in self.outline.exits
         )
 
-    def _timed(self, place: Place) -> bool:
-        """Whether an exit's time is taken where the block before it ends."""
-        return self._ends_track(place) and not _guarded(place)
+    def _timed(self, position: NodePosition) -> bool:
+        """Whether the exit clock is read before the stores of the preceding block."""
+        return self._ends_track(position) and not _guarded(position)
 
     def _started(self, site: MarkSite) -> list[str]:
         return [self.track.started()] if site is self.first else []
 
-    def _ends_track(self, place: Place) -> bool:
-        return self.function.is_entry or (isinstance(place.node, Instruction) and place.node.opcode == "exit")
+    def _ends_track(self, position: NodePosition) -> bool:
+        return self.function.is_entry or (isinstance(position.node, Instruction) and position.node.opcode == "exit")
 
-    def _exit(self, number: int, place: Place) -> None:
-        instruction = place.node
+    def _exit(self, number: int, position: NodePosition) -> None:
+        instruction = position.node
         assert isinstance(instruction, Instruction)
-        if self._ends_track(place):
-            text = self.track.epilogue(self.held.value if self.held else "")
-            if _guarded(place):
+        if self._ends_track(position):
+            text = self.track.epilogue(self.deferred.value if self.deferred else "")
+            if _guarded(position):
                 text = f"{self.track.exit_clock()}\n{text}"
         else:
-            text = self.weaver.calls.give_back()
+            text = self.weaver.calls.save_state()
         if instruction.predicate is None:
-            place.before(Raw.of(text))
+            position.before(Raw.of(text))
             return
         skip = f"$wl_stay_{self.function.name}_{number}"
         sign = "" if instruction.negated else "!"
-        place.before(Raw.of(f"\t@{sign}{instruction.predicate} bra {skip};\n{text}\n\t{instruction.opcode};\n{skip}:"))
-        place.remove()
+        position.before(
+            Raw.of(f"\t@{sign}{instruction.predicate} bra {skip};\n{text}\n\t{instruction.opcode};\n{skip}:")
+        )
+        position.remove()
 
     def _insert_opening(self, text: str) -> None:
         body = self.function.body
@@ -319,11 +327,11 @@ class FunctionWeaver:
 
 
 def _is_code(node: Node) -> bool:
-    """Whether a node may run, or be jumped to."""
+    """Whether a node may execute or be the target of a branch."""
     if isinstance(node, Label):
         return not node.name.startswith(("$L__func_begin", "$L__tmp"))
     return isinstance(node, Instruction | Scope | Raw)
 
 
-def _guarded(place: Place) -> bool:
-    return isinstance(place.node, Instruction) and place.node.predicate is not None
+def _guarded(position: NodePosition) -> bool:
+    return isinstance(position.node, Instruction) and position.node.predicate is not None

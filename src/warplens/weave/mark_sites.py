@@ -1,4 +1,4 @@
-"""Basic blocks of a function: the stretches in which one bounds check and one pointer step serve all marks."""
+"""The marks of a function, grouped by basic block, with its exits, calls and barriers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
-from warplens.weave.marks import PREFIX, Mark, parse_mark
+from warplens.weave.mark_comments import PREFIX, Mark, parse_mark
 
 BRANCHES = frozenset({"bra", "brx", "ret", "exit", "call", "trap"})
 BARRIERS = frozenset({"bar", "barrier"})
-_LETS_GO = {"arrive", "warp"}
+_NON_BLOCKING = {"arrive", "warp"}
 _LABEL = re.compile(r"[\w$]+")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a node stands: the list that holds it, and the node itself (indices move while weaving)."""
+class NodePosition:
+    """The position of a node: the list that contains it and the node, because indices change while weaving."""
 
     holder: list[Node]
     node: Node
@@ -39,37 +39,40 @@ class Place:
 
 @dataclass
 class MarkSite:
-    """A mark and where it stands. `fused` marks follow the one before with no instruction between them."""
+    """A mark and its position. A `fused` mark follows the previous one without an instruction in between."""
 
     mark: Mark
-    place: Place
+    position: NodePosition
     location: str = ""
     fused: bool = False
 
 
 @dataclass
-class Block:
-    """Marks that execute together. `end` is the instruction before which the block's last text may go."""
+class MarkBlock:
+    """The marks of one basic block, which share one bounds check and one pointer step.
+
+    Code at the end of the block is inserted before `end`.
+    """
 
     sites: list[MarkSite]
-    end: Place
+    end: NodePosition
     order: int
-    """Position of the block's first mark in the function, to find the loops around it."""
+    """The index of the first mark among the function's nodes, used to find the enclosing loops."""
     in_loop: bool = False
     tail: int = 0
-    """Instructions between the last mark and the block's end."""
+    """The number of instructions between the last mark and the end of the block."""
     inside: list[Instruction] = field(default_factory=list)
-    """Instructions after the first mark."""
+    """The instructions after the first mark."""
 
     @property
     def slots(self) -> int:
         return sum(site.mark.slots for site in self.sites)
 
     def groups(self, fuse: bool) -> list[list[MarkSite]]:
-        """The marks in groups that share a clock read, each mark for itself without `fuse`."""
+        """The marks in groups that share a clock read; without `fuse`, every mark is its own group."""
         groups: list[list[MarkSite]] = []
         for site in self.sites:
-            same_list = bool(groups) and groups[-1][0].place.holder is site.place.holder
+            same_list = bool(groups) and groups[-1][0].position.holder is site.position.holder
             if groups and site.fused and same_list and fuse and site.mark.shares_clock:
                 groups[-1].append(site)
             else:
@@ -79,21 +82,21 @@ class Block:
 
 @dataclass
 class Outline:
-    """What weaving needs to know about a function."""
+    """The marked blocks, exits, calls and barriers of a function."""
 
-    blocks: list[Block] = field(default_factory=list)
-    exits: list[Place] = field(default_factory=list)
-    calls: list[Place] = field(default_factory=list)
-    barriers: list[Place] = field(default_factory=list)
-    """Where the function waits for other warps."""
+    blocks: list[MarkBlock] = field(default_factory=list)
+    exits: list[NodePosition] = field(default_factory=list)
+    calls: list[NodePosition] = field(default_factory=list)
+    barriers: list[NodePosition] = field(default_factory=list)
+    """Instructions at which the warp waits for other warps."""
 
     @property
     def sites(self) -> list[MarkSite]:
         return [site for block in self.blocks for site in block.sites]
 
 
-def outline(function: Function, files: dict[str, str], most: int = sys.maxsize) -> Outline:
-    """The blocks with marks, the exits and the calls of `function`; a block of more than `most` slots is cut."""
+def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxsize) -> Outline:
+    """Outline `function`. A block with more than `max_slots` slots is split."""
     targets = _branch_targets(function)
     result = Outline()
     labels: dict[str, int] = {}
@@ -103,27 +106,27 @@ def outline(function: Function, files: dict[str, str], most: int = sys.maxsize) 
     first = since = 0
     location = ""
 
-    def close(place: Place) -> None:
+    def close(position: NodePosition) -> None:
         nonlocal open_sites, inside
         if open_sites:
-            result.blocks.append(Block(open_sites, place, first, tail=since, inside=inside))
+            result.blocks.append(MarkBlock(open_sites, position, first, tail=since, inside=inside))
             open_sites, inside = [], []
 
-    for order, (place, following) in enumerate(_places(function.body or [])):
-        node = place.node
+    for order, (position, following) in enumerate(_positions(function.body or [])):
+        node = position.node
         if isinstance(node, Label):
             labels[node.name] = order
             if node.name in targets:
-                close(place)
+                close(position)
         elif isinstance(node, Instruction):
-            if node.opcode in BARRIERS and not _LETS_GO & set(node.modifiers):
-                result.barriers.append(place)
+            if node.opcode in BARRIERS and not _NON_BLOCKING & set(node.modifiers):
+                result.barriers.append(position)
             if node.opcode in BRANCHES:
-                close(place)
+                close(position)
                 if node.opcode in ("ret", "exit"):
-                    result.exits.append(place)
+                    result.exits.append(position)
                 elif node.opcode == "call":
-                    result.calls.append(place)
+                    result.calls.append(position)
                 else:
                     jumps += [(order, word) for word in _LABEL.findall(node.arguments)]
             elif not is_placeholder(node, following):
@@ -135,27 +138,27 @@ def outline(function: Function, files: dict[str, str], most: int = sys.maxsize) 
         elif isinstance(node, Comment):
             mark = parse_mark(node.content, node.line)
             if mark is not None:
-                if sum(site.mark.slots for site in open_sites) + mark.slots > most:
-                    close(place)
+                if sum(site.mark.slots for site in open_sites) + mark.slots > max_slots:
+                    close(position)
                 if not open_sites:
                     first = order
                 fused = bool(open_sites) and since == 0
-                open_sites.append(MarkSite(mark, place, location, fused))
+                open_sites.append(MarkSite(mark, position, location, fused))
                 since = 0
     if open_sites:
-        raise WeaveError(open_sites[-1].mark.line, open_sites[-1].place.node.raw, "nothing follows this mark")
+        raise PtxError(open_sites[-1].mark.line, open_sites[-1].position.node.raw, "no instruction follows this mark")
     for block in result.blocks:
         block.in_loop = any(labels.get(word, order) <= block.order <= order for order, word in jumps)
     return result
 
 
-def _places(body: list[Node]) -> Iterator[tuple[Place, Node | None]]:
-    """Every node with the one that follows it in the same list, in text order."""
+def _positions(body: list[Node]) -> Iterator[tuple[NodePosition, Node | None]]:
+    """Every node with its successor in the same list, in text order."""
     snapshot: list[Node | None] = [*body, None]
     for node, following in zip(body[:], snapshot[1:], strict=True):
-        yield Place(body, node), following
+        yield NodePosition(body, node), following
         if isinstance(node, Scope):
-            yield from _places(node.body)
+            yield from _positions(node.body)
 
 
 def _branch_targets(function: Function) -> set[str]:
@@ -169,7 +172,7 @@ def _branch_targets(function: Function) -> set[str]:
 
 
 def is_placeholder(node: Instruction, following: Node | None) -> bool:
-    """The dead `mov` that carries a mark through a front end that insists on a result."""
+    """Whether it is the dead `mov` of a mark, needed where inline asm must have a result."""
     return node.opcode == "mov" and isinstance(following, Comment) and following.content.startswith(PREFIX)
 
 

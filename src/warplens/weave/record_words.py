@@ -1,11 +1,11 @@
-"""The words and payloads of a function's records, and the registers that hold them."""
+"""The first words and payloads of a function's records, and the registers that hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from warplens.record.layout import WIDE_KINDS, Kind, ValueType, word0
-from warplens.weave.marks import Mark
+from warplens.weave.mark_comments import Mark
 
 _TO_64 = {"s32": "cvt.s64.s32", "u32": "cvt.u64.u32", "s64": "mov.b64", "u64": "mov.b64", "f64": "mov.b64"}
 _VALUE_TAG = {
@@ -13,17 +13,17 @@ _VALUE_TAG = {
     "f32": ValueType.F64, "f64": ValueType.F64,
 }  # fmt: skip
 LONG = "%wl_v6"
-"""How the names of 64-bit registers begin."""
+"""The prefix of the names of 64-bit registers."""
 
 
-class Words:
-    """Of one function; `ids` are the numbers of its regions."""
+class RecordWords:
+    """The record words and registers of one function; `ids` are its region ids."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         self._ids = ids
         self.registers: list[str] = []
-        self.kept: dict[int, str] = {}
-        """Words that stay in registers."""
+        self.in_registers: dict[int, str] = {}
+        """Record words that stay in a register, and that register."""
 
     def new(self, stem: str) -> str:
         name = f"{stem}{len(self.registers)}"
@@ -35,7 +35,7 @@ class Words:
         return short + [f"\t.reg .b64 {name};" for name in self.registers if name.startswith(LONG)]
 
     def word(self, mark: Mark) -> int:
-        """The first word of a mark's record, as far as it is known before it runs."""
+        """The first word of a mark's record, without a tag that is only known at run time."""
         if mark.wide and mark.kind in WIDE_KINDS:
             return word0(Kind.ANCHOR, self._ids[mark.name], mark.kind)
         if mark.kind is Kind.ANCHOR:
@@ -46,15 +46,15 @@ class Words:
         return word0(mark.kind, self._ids[mark.name], tag)
 
     def operand(self, mark: Mark) -> tuple[str, list[str]]:
-        """The operand that holds the record's first word, and the text that computes it at the mark."""
+        """The operand that holds the record's first word, and the PTX that computes it at the mark."""
         word = self.word(mark)
         if mark.kind in (Kind.ASYNC_BEGIN, Kind.ASYNC_END) and mark.operand.startswith("%"):
             register = self.new("%wl_g")
             return register, [f"\tshl.b32 {register}, {mark.operand}, 27; or.b32 {register}, {register}, {word};"]
-        return self.kept.get(word, str(word)), []
+        return self.in_registers.get(word, str(word)), []
 
     def payload(self, mark: Mark) -> tuple[str, list[str]]:
-        """The register that holds the 8 bytes before the record, and the text that puts them there."""
+        """The register that holds the record's payload, and the PTX that computes it."""
         register = self.new(LONG)
         if mark.kind is Kind.ANCHOR:
             return register, [f"\tmov.u64 {register}, %globaltimer;"]

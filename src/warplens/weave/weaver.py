@@ -1,22 +1,22 @@
 """weave(): PTX whose marks are comments in, PTX that records out.
 
-A mark costs a clock read and a store. The clock read is a scheduling fence for ptxas, the store is not, so where the
-store's text stands decides what the region between two marks pays. `store` picks the place:
+A mark costs a clock read and a store. The clock read is a scheduling fence for ptxas, but the store is not, so the
+position of the store decides how much of its cost falls into the region between two marks. `store` selects it:
 
     now     right after the clock read
-    late    just before the next mark's clock read; the block's last record before the block ends
-    end     all of a block's records before the block ends
-    defer   all but the block's last record, or last two, before the last clock read; those wait in registers for the
-            next marked block, or for the exit (see held.py). Nothing but the clock read is left between the end of a
-            loop body and the begin of the next.
-    spread  lane i of the warp keeps the i-th record and one store writes all of them, at the end of a block or of
-            several that are always passed in turn (see stretches.py), if the warp is certainly whole at every mark (see
-            whole.py, spread.py); else as with auto
-    auto    defer when a marked block in a loop ends right after its last mark; else end for blocks in loops with few
-            marks, late for the others
+    late    just before the next mark's clock read; the last record of a block before the block ends
+    end     all records of a block before the block ends
+    defer   all but the last one or two records before the last clock read. Those wait in registers for the next marked
+            block, or for the exit (stores/deferred.py). Only the clock read is left between the end of one loop
+            iteration and the begin of the next.
+    spread  lane i of the warp keeps the i-th record, and one store writes all of them at the end of a block, or of a
+            chain of blocks (stores/spread.py, stores/block_chains.py). Requires that the warp is converged at every
+            mark (ptx/divergence.py); otherwise the same as auto
+    auto    defer when a marked block in a loop ends right after its last mark; otherwise end for blocks in loops with
+            few marks, and late for the others
 
-Marks of one basic block share one bounds check and one pointer step, and marks with no instruction between them one
-clock read. Weaving text that is already woven returns it unchanged.
+Marks of one basic block share one bounds check and one pointer step; marks without an instruction between them share
+one clock read. Text that is already woven is returned unchanged.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warplens.errors import UsageError
-from warplens.ptx.divergence import Wholeness, hears
+from warplens.ptx.divergence import Divergence, observes_other_threads
 from warplens.ptx.labels import end_with_return
-from warplens.ptx.syntax import WeaveError
-from warplens.ptx.tree import Comment, Function, Module, Raw, parse
+from warplens.ptx.syntax import PtxError
+from warplens.ptx.tree import Function, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.calls import Calls
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.function_weaver import FunctionWeaver
-from warplens.weave.mark_sites import Block, MarkSite, outline
-from warplens.weave.marks import WOVEN
-from warplens.weave.stores.block_chains import stretches
-from warplens.weave.stores.launch_tracks import Launch, address_of, end_of_names
-from warplens.weave.stores.shared_memory import smallest
-from warplens.weave.stores.spread import BEYOND, LANES
+from warplens.weave.mark_comments import WOVEN
+from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
+from warplens.weave.stores.block_chains import chain_blocks
+from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address, end_of_names
+from warplens.weave.stores.shared_tracks import smallest
+from warplens.weave.stores.spread import LANES, SPREAD_SLACK
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
 
 TIGHT = 8
-"""A loop body with fewer instructions than this after its last mark has nothing to hide a store behind."""
+"""A loop body with fewer instructions than this after its last mark cannot hide the latency of a store."""
 
 
 @dataclass(frozen=True)
 class Woven:
-    """A woven module: its text, what its ids mean, and how its tracks are laid out."""
+    """A woven module: its text, its region names, and the layout of its tracks."""
 
     text: str
     regions: dict[int, str] = field(default_factory=dict)
     locations: dict[int, str] = field(default_factory=dict)
     entries: dict[str, int] = field(default_factory=dict)
-    """Woven kernels and how many marks each can reach."""
+    """The number of marks that each woven kernel can reach."""
     threads: dict[str, int] = field(default_factory=dict)
-    """Threads per block of the kernels that fix it (`.reqntid`): their tracks are laid out by that number."""
+    """Threads per block of the kernels that fix it (`.reqntid`), which determines their tracks per block."""
     slack: int = 0
     full: str = "stop"
     stores: dict[str, str] = field(default_factory=dict)
-    """Where each woven kernel's stores are."""
+    """The store policy of each woven kernel."""
 
     def describe(self) -> dict[str, Any]:
-        """Everything but the text, as JSON keeps it."""
+        """Everything except the text, as JSON."""
         return {
             "regions": {str(k): v for k, v in self.regions.items()},
             "locations": {str(k): v for k, v in self.locations.items()},
@@ -93,7 +93,7 @@ class Woven:
         )
 
 
-def weave(source: str | Module, *, buffer: AnyBuffer | None = None, how: Weaving | None = None) -> Woven:
+def weave(source: str | PtxModule, *, buffer: AnyBuffer | None = None, how: Weaving | None = None) -> Woven:
     """Weave every kernel of `source` that can reach a mark; kernels without marks stay as they are. A parsed module is
     not parsed again, and is not changed."""
     text = source if isinstance(source, str) else source.text()
@@ -107,7 +107,7 @@ def weave(source: str | Module, *, buffer: AnyBuffer | None = None, how: Weaving
     return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
 
 
-def marked_kernels(module: Module) -> list[str]:
+def marked_kernels(module: PtxModule) -> list[str]:
     """The kernels that can reach a mark: those that weaving would change."""
     module = module.copy()
     for function in module.functions:
@@ -118,15 +118,17 @@ def marked_kernels(module: Module) -> list[str]:
 
 
 class Weaver:
-    def __init__(self, module: Module, buffer: AnyBuffer, how: Weaving) -> None:
+    """Rewrites a parsed module in place."""
+
+    def __init__(self, module: PtxModule, buffer: AnyBuffer, how: Weaving) -> None:
         self.module, self.buffer, self.how = module, buffer, how
         files = module.files
         for function in module.functions:
             end_with_return(function)
             if how.lean and function.is_entry and function.body:
                 recompute(function)
-        most = LANES if isinstance(buffer, LaunchBuffer) else sys.maxsize
-        self.outlines = {f.name: outline(f, files, most) for f in module.functions if f.body is not None}
+        max_slots = LANES if isinstance(buffer, LaunchBuffer) else sys.maxsize
+        self.outlines = {f.name: outline(f, files, max_slots) for f in module.functions if f.body is not None}
         self.calls = Calls(module, self.outlines)
         self.ids: dict[str, int] = {}
         self.locations: dict[int, str] = {}
@@ -135,22 +137,24 @@ class Weaver:
                 site.mark = replace(site.mark, wide=how.clock == "64")
                 self._region(site)
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
-        self.whole: dict[str, Wholeness] = {}
+        self.divergence: dict[str, Divergence] = {}
         self.promises: dict[str, str] = {}
-        """Which sizes of the block must be multiples of 32 for a kernel's warps to be whole: x, that of all threads."""
+        """By kernel, which block size must be a multiple of 32 for full warps: `x` or `threads` (their product)."""
         self.stores = {f.name: self._store_policy(f) for f in module.functions if f.body is not None}
-        self.runs = {name: self._runs(name) for name, store in self.stores.items() if store == "spread"}
-        """Blocks that share a spread store, of the functions that have some."""
-        together = [sum(block.slots for block in run) for runs in self.runs.values() for run in runs]
+        self.chains = {name: self._chains(name) for name, store in self.stores.items() if store == "spread"}
+        """By function, the chains of blocks that share a spread store."""
+        chain_slots = [sum(block.slots for block in chain) for chains in self.chains.values() for chain in chains]
         self.pair = (
             self.how.pair
             and self.how.full == "stop"
             and not self.how.shared
             and all(block.slots % 2 == 0 for block in blocks)
         )
-        self.slack = 1 + max([*together, *(block.slots for block in blocks)], default=0) + BEYOND * bool(self.runs)
+        self.slack = (
+            1 + max([*chain_slots, *(block.slots for block in blocks)], default=0) + SPREAD_SLACK * bool(self.chains)
+        )
         if self.pair:
-            self.slack += self.slack % 2  # two records that wait are both inside the capacity, or both outside
+            self.slack += self.slack % 2  # two deferred records are both inside the capacity, or both outside
         self._check_shared()
 
     def weave(self) -> Woven:
@@ -184,12 +188,12 @@ class Weaver:
             return
         function = next((f for f in self.module.functions if not f.is_entry and f.name in self.calls.stateful), None)
         if function is not None:
-            problem = "marks in a function that is not inlined cannot wait in shared memory"
-            raise WeaveError(function.line, function.header, problem, "use buffer='global'", function.name)
+            problem = "marks in a function that is not inlined cannot be buffered in shared memory"
+            raise PtxError(function.line, function.header, problem, "use buffer='global'", function.name)
         if self.how.shared.slots < smallest(self.slack):
             raise UsageError(
                 f"buffer='shared' with {self.how.shared.slots} records per warp is too small for this kernel: "
-                f"ask for at least {smallest(self.slack)}, or use buffer='global'"
+                f"use at least {smallest(self.slack)}, or buffer='global'"
             )
 
     def _region(self, site: MarkSite) -> None:
@@ -197,7 +201,7 @@ class Weaver:
             return
         number = self.ids.setdefault(site.mark.name, self._number(site))
         if number > MAX_REGION:
-            raise WeaveError(site.mark.line, site.mark.name, f"more than {MAX_REGION} regions")
+            raise PtxError(site.mark.line, site.mark.name, f"the module has more than {MAX_REGION} regions")
         if site.location:
             self.locations.setdefault(number, site.location)
 
@@ -205,49 +209,51 @@ class Weaver:
         if not isinstance(self.buffer, LaunchBuffer):
             return len(self.ids) + 1
         if not site.mark.name.startswith("#"):
-            raise WeaveError(site.mark.line, site.mark.name, "a mark without the number that warplens.cuh gives it")
+            raise PtxError(site.mark.line, site.mark.name, "this mark has no region id from warplens.cuh")
         return int(site.mark.name[1:])
 
-    def launch(self, function: Function) -> Launch:
-        """What a track in a launch's buffer needs to know."""
-        address = address_of(function) if function.is_entry else ""
+    def track_parameters(self, function: Function) -> TrackParameters:
+        """The properties of a function's track in a launch buffer."""
+        address = buffer_address(function) if function.is_entry else ""
         promise = self.promises.get(function.name, "") if self.stores[function.name] == "spread" else ""
-        return Launch(address, self.stores[function.name], self.how.full, promise, self.names_end)
+        return TrackParameters(address, self.stores[function.name], self.how.full, promise, self.names_end)
 
     @functools.cached_property
     def names_end(self) -> str:
         return end_of_names(self.module)
 
     def _store_policy(self, function: Function) -> str:
-        # A ring cuts anywhere, a call hands its state over and a 64-bit clock is a payload of its own: none of them
-        # keeps a record back in registers.
+        # A ring may be cut anywhere, a call passes the state on, and a 64-bit clock is a payload: none of them can
+        # keep a record in registers.
         at_once = bool(
-            self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.hands_on(function)
+            self.how.full == "ring" or self.how.clock == "64" or self.how.shared or self.calls.shares_state(function)
         )
         policy = self.how.store
-        if policy == "spread" and (at_once or not self._stays_whole(function)):
+        if policy == "spread" and (at_once or not self._stays_converged(function)):
             policy = "auto"
         if policy == "auto":
             blocks = self.outlines[function.name].blocks
             policy = "defer" if any(block.in_loop and block.tail < TIGHT for block in blocks) else "mixed"
         return "mixed" if policy == "defer" and at_once else policy
 
-    def _stays_whole(self, function: Function) -> bool:
-        """Whether every mark is passed by all lanes of a warp or by none: each lane keeps the track's state, and one
-        that a mark passed by would not know where the next record goes."""
+    def _stays_converged(self, function: Function) -> bool:
+        """Whether the warp is converged at every mark. Each lane keeps a copy of the track's position, and a lane that
+        skips a mark would lose count."""
         sites = self.outlines[function.name].sites
-        if not function.is_entry or not sites or self._calls_what_waits(function.name):
+        if not function.is_entry or not sites or self._calls_may_lock(function.name):
             return False
         for promise in self._promises(function):
-            whole = Wholeness(function, aligned=promise == "x", full=promise == "threads")
-            if whole.known and not any(whole.split(site.place.node) for site in sites):
-                self.whole[function.name], self.promises[function.name] = whole, promise
+            divergence = Divergence(function, aligned=promise == "x", full_warps=promise == "threads")
+            if divergence.starts_full and not any(divergence.diverges(site.position.node) for site in sites):
+                self.divergence[function.name], self.promises[function.name] = divergence, promise
                 return True
         return False
 
     def _promises(self, function: Function) -> list[str]:
-        """What may be taken for granted of the kernel's blocks, what is most likely true first. A track in a launch's
-        buffer checks it when the kernel runs; elsewhere the host sees to it."""
+        """Which block sizes may be assumed to be multiples of 32, the most likely assumption first.
+
+        A track in a launch buffer checks the assumption at run time; otherwise the host guarantees it.
+        """
         if self.how.aligned:
             return ["x"]
         if not isinstance(self.buffer, LaunchBuffer) or "reqntid" in function.performance:
@@ -255,24 +261,21 @@ class Weaver:
         flat = not any(re.search(r"%tid\.[yz]", instruction.raw) for instruction in function.instructions())
         return ["threads", "x"] if flat else ["threads"]
 
-    def _runs(self, name: str) -> list[list[Block]]:
-        """Blocks whose records can wait in the lanes: there is one for each, and every lane has its value."""
-        whole, blocks = self.whole[name], self.outlines[name].blocks
-        runs = stretches(blocks, whole.flow, LANES) if self.how.join else [[block] for block in blocks]
-        own = [block for run in runs for block in run if any(whole.own(s.mark.operand) for s in block.sites)]
+    def _chains(self, name: str) -> list[list[MarkBlock]]:
+        """Chains of blocks whose records fit in the lanes of a warp and whose operands are the same in every lane."""
+        divergence, blocks = self.divergence[name], self.outlines[name].blocks
+        chains = chain_blocks(blocks, divergence.flow, LANES) if self.how.join else [[block] for block in blocks]
+        varying = [b for chain in chains for b in chain if any(divergence.varies(s.mark.operand) for s in b.sites)]
         return [
             list(part)
-            for run in runs
-            for apart, part in itertools.groupby(run, lambda block: block in own or block.slots > LANES)
-            if not apart
+            for chain in chains
+            for excluded, part in itertools.groupby(chain, lambda block: block in varying or block.slots > LANES)
+            if not excluded
         ]
 
-    def _calls_what_waits(self, name: str) -> bool:
-        """Whether a lane may come back from a call with a lock that the others wait for."""
+    def _calls_may_lock(self, name: str) -> bool:
+        """Whether a called function may hold a lock for which other lanes of the warp wait."""
         called = self.calls.reached(name)
         bodies = [f for f in self.module.functions if f.name in called and f.body is not None]
         known = {f.name for f in self.module.functions}
-        return bool(called - known) or any(hears(i) for body in bodies for i in body.instructions())
-
-
-__all__ = ["Comment", "LaunchBuffer", "ParamBuffer", "SymbolBuffer", "Weaving", "Woven", "marked_kernels", "weave"]
+        return bool(called - known) or any(observes_other_threads(i) for body in bodies for i in body.instructions())

@@ -1,4 +1,4 @@
-"""What a weave is asked for, and the arithmetic host and device share about tracks."""
+"""The options of `weave`, and the track sizes that host and device compute alike."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ SHIFT_MASK = 63
 """The low bits of the buffer pointer that carry log2(stride): a track's alignment keeps them free."""
 MIN_SHIFT, MAX_SHIFT = 9, 28
 MAX_LISTED = 64
-"""Blocks that may be named one by one: each costs a comparison in every block's prologue."""
+"""The maximum number of individually listed blocks; each costs a comparison in every block's prologue."""
 
 
 @dataclass(frozen=True)
 class ParamBuffer:
-    """The buffer pointer arrives in a kernel parameter; a negative index counts from the last."""
+    """The buffer pointer is a kernel parameter; a negative index counts from the last one."""
 
     index: int = -1
 
 
 @dataclass(frozen=True)
 class SymbolBuffer:
-    """The buffer pointer is read from a constant of the module, which the host fills before a launch."""
+    """The buffer pointer is a constant of the module, which the host sets before a launch."""
 
     name: str = "warplens_buffer"
 
 
 @dataclass(frozen=True)
 class LaunchBuffer:
-    """The buffer that the kernel's wl::Kernel was given, laid out as in record/launch_buffer.py; region ids are the
-    header's own. See stores/launch_tracks.py."""
+    """The buffer is the argument of the kernel's wl::Kernel, laid out as in record/launch_buffer.py.
+
+    Region ids are those of warplens.cuh. See stores/launch_tracks.py.
+    """
 
 
 AnyBuffer = ParamBuffer | SymbolBuffer | LaunchBuffer
@@ -44,8 +46,11 @@ AnyBuffer = ParamBuffer | SymbolBuffer | LaunchBuffer
 
 @dataclass(frozen=True)
 class Selection:
-    """Which warps of which blocks leave a track. `blocks` is (start, stop, step) over the linear block index, `listed`
-    names blocks one by one; at most one of the two is given."""
+    """Which warps of which blocks record a track.
+
+    `blocks` is (start, stop, step) over the linear block index, `listed` lists individual blocks; at most one of the
+    two is given.
+    """
 
     granularity: str = "warp"
     warps: tuple[int, ...] | None = None
@@ -59,30 +64,30 @@ class Selection:
         if self.warps is not None:
             object.__setattr__(self, "warps", tuple(sorted(set(self.warps))))
             if not self.warps or self.warps[0] < 0 or self.warps[-1] >= MAX_WARPS:
-                raise UsageError(f"warps={list(self.warps)}: name at least one warp, each within 0..{MAX_WARPS - 1}")
+                raise UsageError(f"warps={list(self.warps)}: give at least one warp, each within 0..{MAX_WARPS - 1}")
             if self.granularity != "warp":
-                raise UsageError("warps= and granularity= exclude each other: give one of them")
+                raise UsageError("warps= and granularity= cannot be combined: give one of them")
         if self.blocks is not None:
             start, stop, step = self.blocks
             if start < 0 or stop <= start or step < 1:
-                raise UsageError(f"blocks={self.blocks}: needs 0 <= start < stop and a step of at least 1")
+                raise UsageError(f"blocks={self.blocks}: requires 0 <= start < stop and a step of at least 1")
         if self.listed is not None:
             object.__setattr__(self, "listed", tuple(sorted(set(self.listed))))
             if not 1 <= len(self.listed) <= MAX_LISTED or self.listed[0] < 0 or self.blocks is not None:
                 raise UsageError(
-                    f"blocks={list(self.listed)[:8]}: name 1 to {MAX_LISTED} blocks, or use a range, a slice or a count"
+                    f"blocks={list(self.listed)[:8]}: list 1 to {MAX_LISTED} blocks, or use a range, a slice or a count"
                 )
         if self.sms is not None and not self.sms:
-            raise UsageError("sms=[]: name at least one SM")
+            raise UsageError("sms=[]: give at least one SM")
 
     def tracks_per_block(self, warps: int) -> int:
-        """Tracks of a block of `warps` warps."""
+        """The number of tracks of a block with `warps` warps."""
         if self.warps is not None:
             return len(self.warps)
         return -(-warps // min(GRANULARITY[self.granularity], MAX_WARPS))
 
     def blocks_of(self, blocks: int) -> int:
-        """How many of `blocks` blocks leave tracks."""
+        """How many of the first `blocks` blocks record tracks."""
         if self.listed is not None:
             return bisect.bisect_left(self.listed, blocks)
         if self.blocks is None:
@@ -93,7 +98,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SharedBuffer:
-    """Records wait in shared memory: `slots` of them per track (a power of two), at `symbol + offset`."""
+    """Records are buffered in shared memory, `slots` of them per track (a power of two), at `symbol + offset`."""
 
     slots: int
     offset: int = 0
@@ -102,15 +107,21 @@ class SharedBuffer:
 
 @dataclass(frozen=True)
 class Weaving:
-    """How to record. `clock` is the bits of a record's clock; `store` says when a record's store is issued (see
-    weaver.py); `keep` how many record words stay
-    in registers instead of being rebuilt at each mark; `fuse` lets marks with nothing between them share a clock;
-    `pair` writes two neighbouring records with one 16-byte store where their alignment is certain; `pin` keeps
-    the pointer's words in one place, which spares a copy per block and may cost a register; `constants` builds what a
-    region's fmas multiply by before the region begins (see constants.py); `aligned` promises that the kernel is only
-    launched with blocks whose x size is a multiple of 32; `join` lets blocks that are always passed in turn share a
-    spread store; `limit` has the woven kernel assembled in few more registers than the plain one (see
-    fit/register_limit.py); `lean` weaves for the fewest registers, at the cost of instructions."""
+    """How to record.
+
+    full:       what a full track keeps, the first records (`stop`) or the latest (`ring`)
+    clock:      the bits of a record's clock
+    store:      where a record's store is placed (see weaver.py)
+    keep:       how many record words stay in registers instead of being rebuilt at each mark
+    fuse:       let marks without an instruction between them share a clock read
+    pair:       write two neighbouring records with one 16-byte store where their alignment is certain
+    pin:        keep the pointer in fixed registers, which saves a copy per block and may cost a register
+    constants:  build the constants of a region's fmas before the region begins (see early_constants.py)
+    aligned:    promise that the kernel is only launched with blocks whose x size is a multiple of 32
+    join:       let chains of blocks share a spread store
+    limit:      limit the registers of the woven kernel to a few more than the plain one has (see fit/register_limit.py)
+    lean:       use as few registers as possible, at the cost of more instructions
+    """
 
     full: str = "stop"
     clock: str = "32"
@@ -137,22 +148,22 @@ class Weaving:
 
 
 def shift_for(slots: int, full: str, slack: int) -> int:
-    """log2 of the smallest track that holds `slots` slots."""
+    """log2 of the size in bytes of the smallest track that holds `slots` slots."""
     if not 0 <= slots <= MAX_SLOTS:
-        raise UsageError(f"{slots} records per warp: allowed are 0..{MAX_SLOTS}")
+        raise UsageError(f"{slots} records per warp: the allowed range is 0..{MAX_SLOTS}")
     needed = 2 * SLOT_BYTES * slots if full == "ring" else HEADER_BYTES + SLOT_BYTES * (slots + slack)
     return max(MIN_SHIFT, (needed - 1).bit_length())
 
 
 def capacity_of(shift: int, full: str, slack: int) -> int:
-    """Slots of a track of 2**shift bytes."""
+    """The number of slots in a track of 2**shift bytes."""
     if full == "ring":
         return (1 << shift) // (2 * SLOT_BYTES)
     return ((1 << shift) - HEADER_BYTES) // SLOT_BYTES - slack
 
 
 def select_blocks(blocks: Collection[int] | int | slice | None) -> dict[str, tuple[int, ...]]:
-    """`blocks=` as users write it (a count, a range, a slice, a list) as the field of `Selection` that says it."""
+    """Translate a user's `blocks=` (a count, a range, a slice or a list) into a field of `Selection`."""
     if blocks is None:
         return {}
     limit = (1 << 31) - 1
@@ -162,7 +173,7 @@ def select_blocks(blocks: Collection[int] | int | slice | None) -> dict[str, tup
         return {"blocks": (blocks.start or 0, limit if blocks.stop is None else blocks.stop, blocks.step or 1)}
     values = sorted(set(blocks))
     if not values:
-        raise UsageError("blocks=[]: name at least one block")
+        raise UsageError("blocks=[]: give at least one block")
     step = values[1] - values[0] if len(values) > 1 else 1
     if any(b - a != step for a, b in itertools.pairwise(values)):
         return {"listed": tuple(values)}

@@ -71,13 +71,13 @@ def _spans(trace: Trace) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in columns) for row in trace.spans.to_pylist()]
 
 
-def _results(space: simulate.Memory, out: int) -> list[int]:
+def _results(space: simulate.GlobalMemory, out: int) -> list[int]:
     return list(space.read(out, np.int32, 4 * THREADS))
 
 
 def _compiled(options: tuple[str, ...], records: int) -> tuple[Trace | None, list[int]]:
     """The trace of marks that the compiler saw (None without room for any), and what the kernel computed."""
-    text, space, sizes = compile_ptx(SOURCE, "k.cu", "sm_90", options), simulate.Memory(4 << 20), None
+    text, space, sizes = compile_ptx(SOURCE, "k.cu", "sm_90", options), simulate.GlobalMemory(4 << 20), None
     out, address = space.alloc(4 * 4 * THREADS), 0
     if records:
         sizes = plan(GRID, BLOCK, records=records)

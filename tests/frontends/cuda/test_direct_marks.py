@@ -14,10 +14,10 @@ from tests.support.shim_records import tracks
 from warplens import simulate
 from warplens.frontends.cuda.module import find_kernel
 from warplens.frontends.cuda.nvrtc import compile_ptx
-from warplens.ptx.tree import Module, parse
+from warplens.ptx.tree import PtxModule, parse
 from warplens.record.capture import Launch
-from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, Plan, plan, ring_slots
-from warplens.simulate import access, global_memory
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, BufferPlan, plan, ring_slots
+from warplens.simulate import global_memory, memory_access
 
 pytestmark = needs_nvrtc
 
@@ -30,17 +30,17 @@ CASES: dict[str, tuple[Any, Any, tuple[int, ...] | None]] = {
 
 
 @cache
-def _compiled(full: str) -> Module:
+def _compiled(full: str) -> PtxModule:
     return parse(compile_ptx(KERNELS, "kernels.cu", "sm_90", RING if full == "ring" else ON))
 
 
-def _planned(kernel: str, records: int) -> Plan:
+def _planned(kernel: str, records: int) -> BufferPlan:
     grid, block, _ = CASES[kernel]
     return plan(grid, block, records=records, full="stop", every_thread=kernel == "by_thread")
 
 
 def _launch(
-    kernel: str, full: str, sizes: Plan | None, ahead: int = 0, told: Plan | None = None
+    kernel: str, full: str, sizes: BufferPlan | None, ahead: int = 0, told: BufferPlan | None = None
 ) -> tuple[bool, list[Any]]:
     """Whether a warp found no track, and what each track holds. The interpreter fails on any access out of bounds.
 
@@ -48,9 +48,9 @@ def _launch(
     """
     grid, block, arguments = CASES[kernel]
     with pytest.MonkeyPatch.context() as patch:
-        for file in (global_memory, access):
+        for file in (global_memory, memory_access):
             patch.setattr(file, "GLOBAL_BASE", BOUNDARY - 256 - ahead if ahead else BOUNDARY)
-        space = simulate.Memory(1 << 20)
+        space = simulate.GlobalMemory(1 << 20)
         address = 0
         if sizes is not None:
             address = sizes.place(space.alloc(sizes.allocation))

@@ -88,7 +88,7 @@ def test_mistakes_are_told(program: Path, tmp_path: Path, what: str, said: str) 
 
 
 def test_a_place_that_cannot_be_written_is_named(program: Path, tmp_path: Path) -> None:
-    assert "absent/c.wlcap: cannot write here" in run(program, "crossing", tmp_path / "absent" / "c.wlcap")
+    assert "absent/c.wlcap: cannot be opened for writing" in run(program, "crossing", tmp_path / "absent" / "c.wlcap")
 
 
 def test_switched_off_in_the_environment_nothing_is_recorded_or_written(program: Path, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Recorded:
         self, text: str, kernel: str, grid: Any, block: Any, *arguments: Any,
         records: int = 200, spare: int = SPARE, tracks: int | None = None, names: bool = False, off: bool = False,
     ) -> None:  # fmt: skip
-        self.memory = simulate.Memory(8 << 20)
+        self.memory = simulate.GlobalMemory(8 << 20)
         module = parse(text)
         entry = next(e.name for e in module.entries if kernel in e.name)
         self.out = self.memory.alloc(4 * 1024)
@@ -306,7 +306,7 @@ __global__ void work(Parameters p) {
 @pytest.mark.parametrize("options", [(), ("--any-block",)])
 def test_a_buffer_inside_a_parameter_and_more_marks_in_a_row_than_lanes(options: tuple[str, ...]) -> None:
     text = woven(UNROLLED, *options)
-    memory = simulate.Memory(1 << 20)
+    memory = simulate.GlobalMemory(1 << 20)
     sizes = plan((1, 1, 1), (32, 1, 1), records=95, spare=SPARE)
     out, base = memory.alloc(4096), memory.alloc(sizes.size)
     memory.write(base, np.frombuffer(sizes.header(), np.uint8))
@@ -411,10 +411,10 @@ def test_nvcc_makes_what_it_would_make_and_leaves_nothing_behind(
         (
             ("-c",),
             "lane.cu",
-            "lane.cu: its marks are compiled, not woven: a wl::Kernel names another leader than lane 0",
+            "lane.cu: its marks are compiled, not woven: a wl::Kernel selects a leader other than lane 0",
         ),
         (("-c", "-rdc=true"), "mat mul.cu", "not woven: relocatable device code"),
-        (("-c", "-G"), "mat mul.cu", "matmul: the buffer of its wl::Kernel is not read from its parameters"),
+        (("-c", "-G"), "mat mul.cu", "matmul: the buffer of its wl::Kernel is not a kernel parameter"),
         (("-c",), "plain.cu", ""),
         (("-c", "-DWARPLENS=0"), "mat mul.cu", ""),
     ],

@@ -138,7 +138,7 @@ def test_lines_without_kernel_code_are_refused_with_those_that_have_some(gpu: Fa
         UsageError, match=r"no kernel that ran has code in these lines; .*plain_kernels\.py has some in"
     ):
         run_add(gpu, auto=True, regions={"nothing": "plain_kernels.py:1-3"})
-    with pytest.raises(UsageError, match=r"no kernel that ran has code in a file other\.py; there is code in plain_"):
+    with pytest.raises(UsageError, match=r"no kernel that ran has code in a file other\.py; files with code: plain_"):
         run_add(gpu, regions={"nothing": "other.py:1-3"})
 
 
@@ -285,7 +285,7 @@ class InterpretedDriver:
     """What the calibration asks of a driver; every instruction takes a cycle or a few."""
 
     def __init__(self) -> None:
-        self.memory = simulate.Memory(64 << 20)
+        self.memory = simulate.GlobalMemory(64 << 20)
         self.freed: list[int] = []
         self.free = self.freed.append
 

@@ -1,5 +1,5 @@
-"""Automatic marks for kernels that do not come from Triton: rules over the instructions of their PTX."""
+"""Automatic marks in PTX, for kernels that do not come from Triton."""
 
-from warplens.auto.ptx.ptx_marker import Marked, fill, mark_ptx
+from warplens.auto.ptx.ptx_marker import Marked, mark_ptx, mark_unmarked_code
 
-__all__ = ["Marked", "fill", "mark_ptx"]
+__all__ = ["Marked", "mark_unmarked_code", "mark_ptx"]

@@ -1,7 +1,7 @@
-"""Loops: one region per iteration, and spins on an mbarrier as one wait.
+"""Regions of loops: one per iteration, or one wait for a loop that spins on an mbarrier.
 
-Only what is sure is marked: natural loops (one header that dominates its latches) whose every way out passes an end
-mark exactly once.
+Only natural loops (one header that dominates its latches) are marked, and only if every exit passes exactly
+one end mark.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import kind_of
-from warplens.auto.ptx.units import LEAVES, Code
+from warplens.auto.ptx.units import LEAVES, FunctionUnits
 
 
 @dataclass
 class Loop:
-    """A natural loop: block numbers."""
+    """A natural loop, as block numbers."""
 
     header: int
     latches: list[int]
     body: set[int] = field(default_factory=set)
 
 
-def natural_loops(code: Code) -> list[Loop]:
-    """The loops of `code`, by header; a backward jump to a block that does not dominate it makes none."""
+def natural_loops(code: FunctionUnits) -> list[Loop]:
+    """The natural loops of `code`, ordered by header."""
     above = _dominators(code)
     loops: dict[int, Loop] = {}
     for number, block in enumerate(code.blocks):
@@ -42,7 +42,7 @@ def natural_loops(code: Code) -> list[Loop]:
     return sorted(loops.values(), key=lambda loop: (loop.header, -len(loop.body)))
 
 
-def _dominators(code: Code) -> list[set[int]]:
+def _dominators(code: FunctionUnits) -> list[set[int]]:
     everything = set(range(len(code.blocks)))
     above = [{0} if number == 0 else set(everything) for number in everything]
     changed = True
@@ -56,32 +56,32 @@ def _dominators(code: Code) -> list[set[int]]:
     return above
 
 
-def spins(code: Code, loops: list[Loop]) -> Iterator[tuple[Loop, Region]]:
-    """Loops that do nothing but try an mbarrier: a wait each, however often they try."""
+def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundRegion]]:
+    """Loops that only test an mbarrier; each is one wait, however often it tests."""
     for loop in loops:
         instructions = [(unit, unit.instruction) for unit in code.units if unit.block in loop.body and unit.instruction]
         kinds = {kind for _, instruction in instructions if (kind := kind_of(instruction))}
         tries = [unit for unit, instruction in instructions if unit.opcode == "mbarrier" and kind_of(instruction)]
         if not tries or kinds != {("waits", "wait")}:
             continue
-        begins, ends = _ways_in(code, loop), _ways_out(code, loop, loop.body)
+        begins, ends = _entry_gaps(code, loop), _exit_gaps(code, loop, loop.body)
         if begins and ends:
             first = tries[0]
-            yield loop, Region("waits", "wait", tuple(begins), tuple(ends), first.location, first.number)
+            yield loop, FoundRegion("waits", "wait", tuple(begins), tuple(ends), first.location, first.number)
 
 
-def iterations(code: Code, loops: list[Loop]) -> Iterator[Region]:
-    """A region per iteration of each loop that can be marked soundly, with a counter of its own."""
+def iterations(code: FunctionUnits, loops: list[Loop]) -> Iterator[FoundRegion]:
+    """One region per iteration, with its own counter, of each loop in which marks stay balanced."""
     for loop in loops:
-        early = _ways_out(code, loop, loop.body - set(loop.latches))
-        if early is None or not _latched(code, loop):
+        early = _exit_gaps(code, loop, loop.body - set(loop.latches))
+        if early is None or not _latches_end_iterations(code, loop):
             continue
         header = code.blocks[loop.header]
         entries = [code.blocks[before] for before in header.before if before not in loop.body]
         latch = code.units[code.blocks[loop.latches[-1]].stop - 1]
         begin = code.head(header)
         ends = {code.tail(code.blocks[number]) for number in loop.latches}
-        yield Region(
+        yield FoundRegion(
             "loops", "loop", (begin,), tuple(sorted({*ends, *early})), latch.location or code.units[begin].location,
             code.units[begin].number, counter=f"%wl_n{loop.header}",
             starts=tuple(sorted({code.tail(block) for block in entries})),
@@ -89,22 +89,21 @@ def iterations(code: Code, loops: list[Loop]) -> Iterator[Region]:
         )  # fmt: skip
 
 
-def _latched(code: Code, loop: Loop) -> bool:
-    """Whether an iteration that reaches the end of a latch is over: what follows is the next one, or no longer the
-    loop."""
+def _latches_end_iterations(code: FunctionUnits, loop: Loop) -> bool:
+    """Whether the end of a latch always ends the iteration, by starting the next one or leaving the loop."""
     follow = {after for latch in loop.latches for after in code.blocks[latch].after}
     return loop.header != 0 and not (follow & loop.body) - {loop.header}
 
 
-def _ways_in(code: Code, loop: Loop) -> list[int] | None:
-    """A gap on each edge into the loop, None where one cannot be had."""
+def _entry_gaps(code: FunctionUnits, loop: Loop) -> list[int] | None:
+    """One gap on each edge into the loop; None if an edge has no gap."""
     outside = [before for before in code.blocks[loop.header].before if before not in loop.body]
     gaps = [code.on_edge(before, loop.header, set()) for before in outside]
     return None if loop.header == 0 or None in gaps else sorted({gap for gap in gaps if gap is not None})
 
 
-def _ways_out(code: Code, loop: Loop, sources: set[int]) -> list[int] | None:
-    """A gap on each edge from `sources` out of the loop, None where one cannot be had."""
+def _exit_gaps(code: FunctionUnits, loop: Loop, sources: set[int]) -> list[int] | None:
+    """One gap on each edge from `sources` out of the loop; None if an edge has no gap."""
     gaps = []
     for number in sources:
         block = code.blocks[number]

@@ -1,8 +1,8 @@
-"""Regions of single operations: neighbours of one class and source line, inside one basic block.
+"""Regions of operations: consecutive ones of the same class and source line, inside one basic block.
 
-A load is asynchronous: the warp goes on until it needs the value. Its region begins at the first load and ends when the
-value that is needed first has arrived, where nothing but arithmetic stands between. Else it is two: `load issue` for
-the instructions, and `load wait` where the value is needed, if that is in the same block.
+A load is asynchronous: the warp continues until it needs the value. If only arithmetic is in between, one `load` region
+begins at the first load and ends when the value that is needed first has arrived. Otherwise there are two regions:
+`load issue` for the instructions, and `load wait` where the value is needed, if that is in the same block.
 """
 
 from __future__ import annotations
@@ -11,40 +11,39 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import Kind, kind_of
-from warplens.auto.ptx.units import Code, Unit
+from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.ptx.syntax import split_operands
 
-ANSWERS = frozenset({"load", "atomic"})
-"""What leaves a value that the warp may have to wait for."""
+RETURNS_VALUE = frozenset({"load", "atomic"})
+"""Operations with a result that the warp may have to wait for."""
 
 
 class Operations:
-    """Finds the regions of the wanted classes; `taken` units belong to a region of another rule, such as a spin."""
+    """Finds the regions of the wanted classes. Units in `claimed` belong to another rule, such as a spin."""
 
-    def __init__(self, code: Code, wanted: Iterable[str], cuts: set[int], taken: set[int]) -> None:
+    def __init__(self, code: FunctionUnits, wanted: Iterable[str], cuts: set[int], claimed: set[int]) -> None:
         self.code, self.wanted, self.cuts = code, set(wanted), cuts
         self.kinds: dict[int, Kind] = {}
         for unit in code.units:
-            kind = kind_of(unit.instruction) if unit.instruction is not None and unit.at not in taken else None
+            kind = kind_of(unit.instruction) if unit.instruction is not None and unit.at not in claimed else None
             if kind is not None:
                 self.kinds[unit.at] = kind
-
         self.mentions = Counter(name for unit in code.units for name in unit.registers())
 
-    def find(self) -> Iterator[Region]:
+    def find(self) -> Iterator[FoundRegion]:
         for group in self._groups():
-            kind, words = self.kinds[group[0].at]
+            kind, prefix = self.kinds[group[0].at]
             if kind not in self.wanted:
                 continue
-            if words in ANSWERS:
-                yield from self._answered(group)
+            if prefix in RETURNS_VALUE:
+                yield from self._load_regions(group)
             else:
-                yield self._region(group, words, group[-1].at + 1)
+                yield self._region(group, prefix, group[-1].at + 1)
 
     def _groups(self) -> Iterator[list[Unit]]:
-        """Units of one kind and line that follow each other with only arithmetic between them."""
+        """Units of the same kind and line with only arithmetic between them."""
         group: list[Unit] = []
         for at in sorted(self.kinds):
             unit = self.code.units[at]
@@ -66,29 +65,29 @@ class Operations:
     def _cut(self, after: int, until: int) -> bool:
         return any(after < cut <= until for cut in self.cuts)
 
-    def _region(self, group: list[Unit], words: str, end: int, awaits: tuple[str, ...] = ()) -> Region:
+    def _region(self, group: list[Unit], prefix: str, end: int, awaits: tuple[str, ...] = ()) -> FoundRegion:
         first = group[0]
         kind = self.kinds[first.at][0]
-        return Region(kind, words, (first.at,), (end,), first.location, first.number, awaits)
+        return FoundRegion(kind, prefix, (first.at,), (end,), first.location, first.number, awaits)
 
-    def _answered(self, group: list[Unit]) -> Iterator[Region]:
-        words, last = self.kinds[group[0].at][1], group[-1]
+    def _load_regions(self, group: list[Unit]) -> Iterator[FoundRegion]:
+        prefix, last = self.kinds[group[0].at][1], group[-1]
         values = {name for unit in group for name in written(unit) if self.code.size_of(name) in (2, 4, 8)}
-        if words == "atomic" and not any(self.mentions[value] > 1 for value in values):
-            yield self._region(group, words, last.at + 1)
+        if prefix == "atomic" and not any(self.mentions[value] > 1 for value in values):
+            yield self._region(group, prefix, last.at + 1)
             return
         use = self._first_use(last, values)
         if use is None:
-            yield self._region(group, f"{words} issue", last.at + 1)
+            yield self._region(group, f"{prefix} issue", last.at + 1)
             return
         awaited = tuple(sorted(values & use.registers()))
         between = [at for at in self.kinds if last.at < at < use.at]
         if not between and not self._cut(last.at, use.at):
-            yield self._region(group, words, use.at, awaited)
+            yield self._region(group, prefix, use.at, awaited)
             return
-        yield self._region(group, f"{words} issue", last.at + 1)
-        yield Region(
-            self.kinds[last.at][0], f"{words} wait", (use.at,), (use.at,), group[0].location, group[0].number, awaited
+        yield self._region(group, f"{prefix} issue", last.at + 1)
+        yield FoundRegion(
+            self.kinds[last.at][0], f"{prefix} wait", (use.at,), (use.at,), group[0].location, group[0].number, awaited
         )
 
     def _first_use(self, last: Unit, values: set[str]) -> Unit | None:
@@ -98,7 +97,7 @@ class Operations:
 
 
 def written(unit: Unit) -> set[str]:
-    """The registers that a load or an atomic leaves its result in."""
+    """The destination registers of a load or an atomic."""
     instruction = unit.instruction
     if instruction is None or instruction.opcode in ("st", "red"):
         return set()

@@ -1,4 +1,4 @@
-"""mark_ptx(): put the marks that `Auto` asks for into PTX as comments; `weave` then makes records of them."""
+"""mark_ptx(): insert the marks that `Auto` requests into PTX as comments, for `weave` to expand."""
 
 from __future__ import annotations
 
@@ -6,58 +6,60 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from warplens.auto.ptx.branch_regions import structures
-from warplens.auto.ptx.found_region import Region
+from warplens.auto.ptx.branch_regions import branch_regions
+from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.line_regions import line_ranges, worked_lines
 from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins
 from warplens.auto.ptx.operation_regions import Operations
-from warplens.auto.ptx.units import Code, Unit
+from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.auto.ptx.value_arrival import arrived
-from warplens.auto.rules import Auto, Site, region_name
+from warplens.auto.rules import Auto, RegionSite, region_name
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import Raw, parse
-from warplens.weave.marks import mark_text
+from warplens.weave.mark_comments import mark_text
 
 MARKED = "// @marked\n"
-"""The first line of text that has its marks: it is not marked again."""
+"""The first line of marked text, which prevents marking it twice."""
 
 _PRIORITY = {"ranges": 0, "loops": 1, "lines": 3}
-"""What is kept when there are more regions than `Auto.most`: operations are 2."""
+"""Which regions to keep first when there are more than `Auto.most`; operations have priority 2."""
 
 _CLOSES, _OPENS = 1, 2
 
 
 @dataclass(frozen=True)
 class Marked:
-    """Marked PTX, what was marked by kernel, and how many sites of each were left out by `Auto.most`."""
+    """Marked PTX, with the sites of each kernel and how many sites exceeded `Auto.most`."""
 
     text: str
-    sites: dict[str, tuple[Site, ...]] = field(default_factory=dict)
+    sites: dict[str, tuple[RegionSite, ...]] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     lines: dict[str, dict[str, set[int]]] = field(default_factory=dict)
-    """By kernel and file, the lines that have code."""
+    """The source lines that have code, by kernel and file."""
 
     def matched(self, kernel: str) -> set[str]:
-        """The names of the line ranges that hold code of this kernel."""
+        """The names of the line ranges that contain code of this kernel."""
         return {site.region for site in self.sites.get(kernel, ()) if site.kind == "ranges"}
 
 
 def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel: True) -> Marked:
-    """Marks for every kernel of `text` whose symbol `wants` accepts; functions that are called keep none of their own
-    and count to the region that calls them."""
+    """Mark every kernel of `text` whose symbol `wants` accepts.
+
+    Called functions are not marked; their time counts towards the region of the call.
+    """
     if not auto or text.startswith(MARKED):
         return Marked(text)
     module = parse(text)
     files = module.files
-    sites: dict[str, tuple[Site, ...]] = {}
+    sites: dict[str, tuple[RegionSite, ...]] = {}
     left_out: dict[str, int] = {}
     lines: dict[str, dict[str, set[int]]] = {}
     for function in module.entries:
         if not wants(function.name):
             continue
         end_with_return(function)
-        code = Code(function, files)
+        code = FunctionUnits(function, files)
         lines[function.name] = code.lines()
         regions = find(code, auto)
         kept = sorted(regions, key=_priority)[: auto.most]
@@ -68,12 +70,14 @@ def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel
     return Marked(MARKED + module.text() if sites else text, sites, left_out, lines)
 
 
-def fill(text: str) -> str:
-    """PTX whose kernels have marks, with regions around what is in none of them: code that the compiler added where no
-    other rule sees it, such as what hands warps their parts of a specialised kernel."""
+def mark_unmarked_code(text: str) -> str:
+    """Add regions around code of marked kernels that is in no region yet.
+
+    This is code that the compiler added later, such as the dispatch of warps in a warp-specialised kernel.
+    """
     module = parse(text)
     for function in module.entries:
-        code = Code(function, module.files)
+        code = FunctionUnits(function, module.files)
         if not code.cuts:
             continue
         inside = code.inside()
@@ -83,42 +87,42 @@ def fill(text: str) -> str:
     return module.text()
 
 
-def find(code: Code, auto: Auto) -> list[Region]:
-    """Every region that the rules find in one function."""
+def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
+    """All regions that the rules find in one function."""
     ranges = list(line_ranges(code, auto.ranges))
     loops = natural_loops(code)
     spinning = list(spins(code, loops)) if auto.wants("waits") else []
-    taken = {unit.at for unit in code.units for loop, _ in spinning if unit.block in loop.body}
+    claimed = {unit.at for unit in code.units for loop, _ in spinning if unit.block in loop.body}
     cuts = code.cuts | {gap for region in ranges for gap in region.gaps}
     cuts |= {gap for _, region in spinning for gap in region.gaps}
     found = ranges + [region for _, region in spinning]
     if auto.wants("loops"):
         waits = [loop for loop, _ in spinning]
         found += iterations(code, [loop for loop in loops if loop not in waits])
-    lines = _lines(code, auto, loops, found, cuts, taken) if auto.wants("lines") else []
+    lines = _lines(code, auto, loops, found, cuts, claimed) if auto.wants("lines") else []
     cuts |= {gap for region in lines for gap in region.gaps}
-    return found + lines + list(Operations(code, auto.classes, cuts, taken).find())
+    return found + lines + list(Operations(code, auto.classes, cuts, claimed).find())
 
 
 def _lines(
-    code: Code, auto: Auto, loops: list[Loop], found: list[Region], cuts: set[int], taken: set[int]
-) -> list[Region]:
-    """Branches, loops and the lines in them; code without a line is work where everything is to be accounted for."""
-    around = structures(code, [loop for loop in loops if not _spun(code, loop, taken)], found, taken)
-    lines = [*around, *worked_lines(code, cuts, taken, around)]
-    return _named(lines) if auto.whole else [line for line in lines if line.location is not None]
+    code: FunctionUnits, auto: Auto, loops: list[Loop], found: list[FoundRegion], cuts: set[int], claimed: set[int]
+) -> list[FoundRegion]:
+    """Regions of branches, loops and lines. Code without a line is only marked if all code must be covered."""
+    around = branch_regions(code, [loop for loop in loops if not _is_spin(code, loop, claimed)], found, claimed)
+    lines = [*around, *worked_lines(code, cuts, claimed, around)]
+    return _named(lines) if auto.covers_all_code else [line for line in lines if line.location is not None]
 
 
-def _named(lines: Iterable[Region]) -> list[Region]:
-    return [replace(line, words="work") if line.location is None else line for line in lines]
+def _named(lines: Iterable[FoundRegion]) -> list[FoundRegion]:
+    return [replace(line, prefix="work") if line.location is None else line for line in lines]
 
 
-def _spun(code: Code, loop: Loop, taken: set[int]) -> bool:
-    return code.blocks[loop.header].start in taken
+def _is_spin(code: FunctionUnits, loop: Loop, claimed: set[int]) -> bool:
+    return code.blocks[loop.header].start in claimed
 
 
-def _priority(region: Region) -> tuple[int, ...]:
-    """What is kept first where there are more regions than may be marked; of lines, those that hold most."""
+def _priority(region: FoundRegion) -> tuple[int, ...]:
+    """Sort key of the regions to keep; among lines, the largest first."""
     rank = _PRIORITY.get(region.kind, 2)
     return (rank, -region.size, region.begin) if region.kind == "lines" else (rank, region.begin)
 
@@ -126,11 +130,11 @@ def _priority(region: Region) -> tuple[int, ...]:
 class _Writer:
     """Writes one function's regions into its body."""
 
-    def __init__(self, code: Code, regions: list[Region]) -> None:
+    def __init__(self, code: FunctionUnits, regions: list[FoundRegion]) -> None:
         self.code, self.regions = code, regions
         self.kernel = plain_name(code.function.name)
 
-    def write(self) -> list[Site]:
+    def write(self) -> list[RegionSite]:
         gaps: dict[int, list[tuple[tuple[int, ...], list[str]]]] = defaultdict(list)
         declared = []
         for region in self.regions:
@@ -146,7 +150,7 @@ class _Writer:
             if region.ends == region.begins:
                 gaps[region.begin].append(((_OPENS, *region.opening), [*begin, *end]))
                 continue
-            # Ends come first, the innermost of them at the front; then begins, the outermost at the front.
+            # Ends precede begins; the innermost end and the outermost begin come first.
             for gap in region.begins:
                 gaps[gap].append(((_OPENS, *region.opening), begin))
             for gap in region.ends:
@@ -156,7 +160,7 @@ class _Writer:
             closing = [line for key, part in ordered if key[0] < _OPENS for line in part]
             opening = [line for key, part in ordered if key[0] == _OPENS for line in part]
             if gap and gap in self.code.cuts and closing:
-                # The author's own marks stand in this gap: what ends here ends before them. At the top nothing does.
+                # Hand-written marks are in this gap; regions that end here end before them.
                 _insert(self.code.units[gap - 1], closing, 1)
                 closing = []
             if closing or opening:
@@ -166,20 +170,20 @@ class _Writer:
             assert body is not None
             body.insert(0, Raw.of(f"\t.reg .b32 {', '.join(declared)};"))
         by_place = sorted(self.regions, key=lambda region: (region.begin, region.opening))
-        return [Site(self.name(region), region.kind, self._where(region)) for region in by_place]
+        return [RegionSite(self.name(region), region.kind, self._where(region)) for region in by_place]
 
-    def name(self, region: Region) -> str:
+    def name(self, region: FoundRegion) -> str:
         if region.kind == "ranges":
-            return region.words
+            return region.prefix
         if region.location is None:
-            return f"{region.words} {self.kernel}+{region.number}"
-        return region_name(region.words, *region.location)
+            return f"{region.prefix} {self.kernel}+{region.number}"
+        return region_name(region.prefix, *region.location)
 
-    def _awaited(self, region: Region) -> list[str]:
+    def _awaited(self, region: FoundRegion) -> list[str]:
         return ["\t" + arrived(register, self.code.size_of(register)) for register in region.awaits]
 
     @staticmethod
-    def _where(region: Region) -> str:
+    def _where(region: FoundRegion) -> str:
         return f"{region.location[0]}:{region.location[1]}" if region.location else ""
 
 

@@ -1,7 +1,7 @@
-"""A function as one row of units, with its basic blocks: what the rules walk over.
+"""A function as a sequence of units and basic blocks, which the rules operate on.
 
-A mark goes into a gap: gap `g` is the place right before unit `g`. Labels are units of their own, so the gap before a
-label lies on the fallthrough edge alone, and the gap after it on every path into the block.
+Marks are placed in gaps: gap `g` is right before unit `g`. Labels are units too, so the gap before a label is only on
+the fall-through edge, and the gap after it is on every path into the block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from warplens.ptx.labels import JUMPS, jump_targets, table_labels
 from warplens.ptx.syntax import SCALAR_BYTES
 from warplens.ptx.tree import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
-from warplens.weave.marks import PREFIX
+from warplens.weave.mark_comments import PREFIX
 
 LEAVES = frozenset({"ret", "exit"})
 _REGISTER = re.compile(r"%[\w$]+")
@@ -22,14 +22,14 @@ _REGISTER = re.compile(r"%[\w$]+")
 
 @dataclass(eq=False)
 class Unit:
-    """An instruction, a label, or a whole call sequence, which no mark may enter."""
+    """An instruction, a label, or a call sequence, which must not contain marks."""
 
     at: int
     holder: list[Node]
     node: Instruction | Label | Scope
     location: tuple[str, int] | None
     number: int
-    """How many instructions stand before it."""
+    """The number of instructions before it."""
     block: int = -1
 
     @property
@@ -47,7 +47,7 @@ class Unit:
         return self.opcode in JUMPS or self.opcode in LEAVES or self.opcode == "trap"
 
     def registers(self) -> set[str]:
-        """Every register it names, read or written."""
+        """All registers that it reads or writes."""
         node = self.node
         if isinstance(node, Scope):
             return {name for part in walk(node.body) for name in _REGISTER.findall(part.raw)}
@@ -55,8 +55,8 @@ class Unit:
 
 
 @dataclass
-class Block:
-    """Units [start, stop) that run one after the other, and the blocks that may follow."""
+class UnitBlock:
+    """A basic block: units [start, stop), with the numbers of its successors and predecessors."""
 
     start: int
     stop: int
@@ -64,20 +64,20 @@ class Block:
     before: list[int] = field(default_factory=list)
 
 
-class Code:
+class FunctionUnits:
     """The units and blocks of one function."""
 
     def __init__(self, function: Function, files: dict[str, str]) -> None:
         self.function = function
         self.units: list[Unit] = []
         self.cuts: set[int] = set()
-        """Gaps that no region found by a rule may cross: where the author's own marks stand."""
+        """Gaps with hand-written marks, which no region found by a rule may cross."""
         self._opened: Counter[int] = Counter()
-        """How many regions those marks open at a gap, less those they close."""
+        """By gap, the number of regions that those marks begin minus the number that they end."""
         self._number = 0
         self._location: tuple[str, int] | None = None
         self._tables = table_labels(function.body or [])
-        self._collect(function.body or [], _Locations(files))
+        self._collect(function.body or [], _SourceLines(files))
         at, leads = {id(unit.node): unit.at for unit in self.units}, jump_targets(function)
         self.jumps = {
             unit.at: [at[id(label)] for label in leads[id(unit.node)] if id(label) in at]
@@ -89,7 +89,7 @@ class Code:
         self._connect()
         self.sizes = _sizes(function)
 
-    def _collect(self, body: list[Node], locations: _Locations) -> None:
+    def _collect(self, body: list[Node], locations: _SourceLines) -> None:
         for node in body:
             if isinstance(node, Directive) and node.name == "loc":
                 self._location = locations.of(node.arguments)
@@ -102,17 +102,17 @@ class Code:
                 self.units.append(Unit(len(self.units), body, node, self._location, self._number))
                 self._number += not isinstance(node, Label)
 
-    def _split(self) -> Iterator[Block]:
+    def _split(self) -> Iterator[UnitBlock]:
         start = 0
         for unit in self.units:
             if unit.at in self.targets and unit.at > start:
-                yield Block(start, unit.at)
+                yield UnitBlock(start, unit.at)
                 start = unit.at
             if unit.ends_block:
-                yield Block(start, unit.at + 1)
+                yield UnitBlock(start, unit.at + 1)
                 start = unit.at + 1
         if start < len(self.units):
-            yield Block(start, len(self.units))
+            yield UnitBlock(start, len(self.units))
 
     def _connect(self) -> None:
         of = {}
@@ -131,16 +131,16 @@ class Code:
     def falls_through(unit: Unit) -> bool:
         return not unit.ends_block or (unit.instruction is not None and unit.instruction.predicate is not None)
 
-    def head(self, block: Block) -> int:
+    def head(self, block: UnitBlock) -> int:
         """The gap after a block's labels."""
         return next((u.at for u in self.units[block.start : block.stop] if not isinstance(u.node, Label)), block.stop)
 
-    def tail(self, block: Block) -> int:
-        """The gap before what ends a block."""
+    def tail(self, block: UnitBlock) -> int:
+        """The gap before the instruction that ends a block."""
         return block.stop - self.units[block.stop - 1].ends_block
 
     def on_edge(self, source: int, target: int, among: set[int]) -> int | None:
-        """A gap that is passed on the way from block `source` to `target`, and by nothing but ways out of `among`."""
+        """A gap on the edge from block `source` to `target` that lies only on edges out of the blocks `among`."""
         before, after = self.blocks[source], self.blocks[target]
         if set(after.before) <= among:
             return self.head(after)
@@ -151,9 +151,11 @@ class Code:
         return after.start if falls else None
 
     def enclosed(self, begin: int, end: int, leaving: bool = False) -> tuple[int, int] | None:
-        """The gaps where a region over units [begin, end) starts and stops, if control enters only at its first and
-        leaves only past its last, or with `leaving` by a return that is not conditional; labels at either end are taken
-        in or left out as that needs."""
+        """The gaps where a region over units [begin, end) begins and ends.
+
+        None unless control enters only at the first unit and leaves only after the last one or, with `leaving`, by an
+        unconditional return. Labels at either end are included or excluded as needed.
+        """
         while begin < end and isinstance(self.units[begin].node, Label) and not self._from(begin, begin, end):
             begin += 1
         while end < len(self.units) and isinstance(self.units[end].node, Label) and self._from(end, begin, end):
@@ -175,7 +177,7 @@ class Code:
         return any(begin <= at < end and label in targets for at, targets in self.jumps.items())
 
     def inside(self) -> set[int]:
-        """The units that are in a region of marks which stand in the text already."""
+        """The units that are inside a region of the marks already present."""
         found: set[int] = set()
         depths, todo = {0: self._opened[0]}, [0] if self.blocks else []
         while todo:
@@ -186,7 +188,7 @@ class Code:
                 if depth > 0:
                     found.add(at)
             for follower in set(block.after) - depths.keys():
-                # What stands before the next block's label is passed by falling through to it alone.
+                # Marks before the next block's label are only executed when falling through to it.
                 falls = follower == number + 1 and self.falls_through(self.units[block.stop - 1])
                 depths[follower] = depth + (self._opened[block.stop] if falls else 0)
                 todo.append(follower)
@@ -201,12 +203,12 @@ class Code:
         return found
 
     def size_of(self, register: str) -> int:
-        """Bytes of a register, 0 where its declaration is not clear."""
+        """The size of a register in bytes; 0 if its declaration is ambiguous."""
         return self.sizes.get(register) or self.sizes.get(register.rstrip("0123456789") + "<", 0)
 
 
 def _is_call(scope: Scope) -> bool:
-    """A call sequence: parameters are stored, called with and loaded inside one pair of braces."""
+    """Whether it is a call sequence: the stores of the parameters, the call, and the loads of its result."""
     return any(
         (isinstance(node, Declaration) and node.space == "param")
         or (isinstance(node, Instruction) and node.opcode == "call")
@@ -214,8 +216,8 @@ def _is_call(scope: Scope) -> bool:
     )
 
 
-class _Locations:
-    """Resolves `.loc`: code inlined from an include folder is where the author's own code called it."""
+class _SourceLines:
+    """Resolves `.loc` directives; code inlined from an include folder is attributed to the line that calls it."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self.files = files
@@ -230,13 +232,13 @@ class _Locations:
             if place not in self.callers or "/include/" not in "/" + self.files.get(place[0], ""):
                 break
             place = self.callers[place]
-        # Line 0 is the compiler's own code.
+        # Line 0 is code that the compiler generated.
         known = len(place) > 1 and place[0] in self.files and place[1] != "0"
         return (self.files[place[0]], int(place[1])) if known else None
 
 
 def _sizes(function: Function) -> dict[str, int]:
-    """Bytes by register name, families under `%r<`; one that scopes declare differently is left out."""
+    """Register sizes in bytes by name, families as `%r<`; names that scopes declare differently are left out."""
     found: dict[str, set[int]] = {}
     for node in function.walk():
         if isinstance(node, Declaration) and node.space == "reg":

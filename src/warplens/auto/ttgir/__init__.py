@@ -1,4 +1,4 @@
-"""Automatic marks in TTGIR, Triton's IR after all of its own passes: the kernel is optimised before it is marked."""
+"""Automatic marks in TTGIR, Triton's GPU IR, after all of Triton's passes have optimised the kernel."""
 
 from warplens.auto.ttgir.ttgir_marker import MarkedIR, mark_ttgir
 

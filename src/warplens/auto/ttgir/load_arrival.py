@@ -1,4 +1,4 @@
-"""Waiting for loads in PTX: LLVM may move what uses a value out of the load's region, and the wait with it."""
+"""Wait for loads in PTX, because LLVM may move the first use of a value out of the load's region."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from warplens.auto.ptx.value_arrival import arrived
 _LOAD = re.compile(r"\bld\.global[\w.:]*\s+\{?\s*%(rs|rd|r|fd|f)(\d+)")
 _SIZES = {"rs": 2, "r": 4, "f": 4, "rd": 8, "fd": 8}
 _MARK = re.compile(r"// @warplens ([BE]) (\S+)")
-MOST = 8
-"""Loads of a region that are waited for one by one; of more, the last ones."""
+MAX_AWAITED_LOADS = 8
+"""The maximum number of loads per region to wait for; if there are more, the last ones are used."""
 
 
 def await_loads(ptx: str) -> str:
-    """PTX in which a `load` or `load wait` ends when what was loaded is there."""
+    """Make each `load` and `load wait` region end when the loaded values have arrived."""
     out: list[str] = []
     open_loads: dict[str, list[str]] = {}
     issued: dict[str, list[str]] = {}
@@ -28,7 +28,7 @@ def await_loads(ptx: str) -> str:
             elif what == "load issue":
                 issued[place] = open_loads.pop(place, [])
             elif mark[1] == "E" and what in ("load", "load wait"):
-                out += (open_loads if what == "load" else issued).pop(place, [])[-MOST:]
+                out += (open_loads if what == "load" else issued).pop(place, [])[-MAX_AWAITED_LOADS:]
         elif open_loads:
             found = _LOAD.search(line)
             if found is not None:

@@ -1,10 +1,10 @@
-"""Loads: the warp goes on after a load, and waits where the value is first used.
+"""Regions of loads: a warp continues after a load and waits where the value is first used.
 
-The loads of one source line are one region, up to and including the operation that first uses what they bring, where
-nothing but arithmetic stands between: `load`. Else they are two: `load issue`, and `load wait` at that operation.
+The loads of one source line are one `load` region, up to and including the operation that first uses a loaded value, if
+only arithmetic is in between. Otherwise they are two: `load issue`, and `load wait` at that operation.
 
-A mark between two loads keeps the second from being issued while the first is on its way, if the first is used in
-between. Such loads are one region, named by both lines: `load attn.py:57-58`.
+If a load is used before the next one is issued, a mark between the two would keep them from overlapping. Such loads are
+one region, named after both lines: `load attn.py:57-58`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from warplens.auto.ttgir.operation_tree import Op
 
 _VALUE = re.compile(r"%[\w$.-]+")
 _LIGHT = ("arith.", "math.", "ttg.local_alloc", "ttg.local_store", "tt.addptr", "tt.fp_to_fp", "tt.clampf")
-"""What a region may take in beside the wait: it costs little by itself."""
+"""Cheap operations that a region may include in addition to the wait."""
 
 Group = list[int]
 """The indices of loads that are issued together."""
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """Operations [start, stop) as one region, called `what` and named after the loads from `first` to `last`."""
+class LoadRegion:
+    """Operations [start, stop) as one region of kind `what`, named after the loads from `first` to `last`."""
 
     start: int
     stop: int
@@ -35,9 +35,9 @@ class Loaded:
     last: Op
 
 
-def loads(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[Loaded]:
-    """The regions of a block's loads; none of them crosses a cut."""
-    found: list[Loaded] = []
+def load_regions(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[LoadRegion]:
+    """The regions of a block's loads, none of which crosses a cut."""
+    found: list[LoadRegion] = []
     for groups in _joined(ops, _groups(ops, same_line, cuts), cuts):
         start, last = groups[0][0], groups[-1][-1]
         names = ops[start], ops[last]
@@ -45,16 +45,16 @@ def loads(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) ->
         use = max((use for use in uses if use is not None), default=None)
         light = use is not None and ops[use].name.startswith(_LIGHT)
         if use is None or None in uses or not _clear(ops, last + 1, use, cuts):
-            found.append(Loaded(start, last + 1, "load issue", *names))
+            found.append(LoadRegion(start, last + 1, "load issue", *names))
             if use is not None and light:
-                found.append(Loaded(use, use + 1, "load wait", *names))
+                found.append(LoadRegion(use, use + 1, "load wait", *names))
         else:
-            found.append(Loaded(start, use + 1 if light and use not in cuts else last + 1, "load", *names))
-    return _apart(found)
+            found.append(LoadRegion(start, use + 1 if light and use not in cuts else last + 1, "load", *names))
+    return _without_repeated_waits(found)
 
 
 def _groups(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[Group]:
-    """Loads of one line that follow each other."""
+    """Group consecutive loads of the same line."""
     groups: list[Group] = []
     for index, op in enumerate(ops):
         if (classify(op) or ("",))[0] == "loads":
@@ -66,7 +66,7 @@ def _groups(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) 
 
 
 def _joined(ops: list[Op], groups: list[Group], cuts: set[int]) -> list[list[Group]]:
-    """Groups together where the loads of one are used before the next is issued."""
+    """Join groups where the loads of one are used before the next is issued."""
     joined: list[list[Group]] = []
     for group in groups:
         before = joined[-1][-1] if joined else None
@@ -84,7 +84,7 @@ def _follows(ops: list[Op], group: Group, index: int, cuts: set[int]) -> bool:
 
 
 def _clear(ops: list[Op], start: int, stop: int, cuts: set[int]) -> bool:
-    """Whether only arithmetic stands in [start, stop), and no cut."""
+    """Whether [start, stop) contains only arithmetic and no cut."""
     return not any(
         index in cuts or classify(ops[index]) is not None or is_open(ops[index]) or is_mark(ops[index])
         for index in range(start, stop)
@@ -92,7 +92,7 @@ def _clear(ops: list[Op], start: int, stop: int, cuts: set[int]) -> bool:
 
 
 def _first_use(ops: list[Op], group: Group) -> int | None:
-    """The first operation of the block that needs a value the group loads; what is free only passes it on."""
+    """The first operation of the block that needs a loaded value; free operations only pass it on."""
     values = {name for index in group for name in _results(ops[index])}
     for index in range(group[-1] + 1, len(ops)):
         op = ops[index]
@@ -115,12 +115,12 @@ def _right(op: Op) -> str:
     return right if equals and left.startswith("%") else op.header
 
 
-def _apart(found: list[Loaded]) -> list[Loaded]:
-    """One operation may be what several loads wait for: it is counted to the one that was issued first."""
-    taken: set[int] = set()
-    kept = []
-    for one in found:
-        if one.what != "load wait" or one.start not in taken:
-            kept.append(one)
-            taken.update(range(one.start, one.stop))
-    return kept
+def _without_repeated_waits(found: list[LoadRegion]) -> list[LoadRegion]:
+    """Drop waits at an operation that an earlier region already contains."""
+    covered: set[int] = set()
+    regions = []
+    for region in found:
+        if region.what != "load wait" or region.start not in covered:
+            regions.append(region)
+            covered.update(range(region.start, region.stop))
+    return regions

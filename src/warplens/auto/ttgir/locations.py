@@ -1,4 +1,4 @@
-"""MLIR locations: `loc(#loc12)` to the lines of the kernel's author."""
+"""Resolve MLIR locations such as `loc(#loc12)` to lines of the author's source."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _POSITION = re.compile(r":(\d+):(\d+)")
 _LIBRARY = re.compile(r"[/\\](?:triton[/\\](?:language|experimental|tools|runtime)|torch[/\\]_inductor)[/\\]")
-"""Code that an author calls but does not write: its operations belong to the line that called it."""
+"""Library code, whose operations are attributed to the line that called it."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A place in a source file."""
+    """A position in a source file."""
 
     file: str
     line: int
@@ -34,7 +34,7 @@ class Locations:
         self._known: dict[str, tuple[Frame, ...]] = {}
 
     def frames(self, location: str) -> tuple[Frame, ...]:
-        """The author's frames of a location, innermost first; a library's frames only where there are no others."""
+        """The author's frames of a location, innermost first; library frames only if there are no others."""
         if location not in self._known:
             found = tuple(self._resolve(location, 0))
             self._known[location] = tuple(f for f in found if not _LIBRARY.search(f.file)) or found[-1:]
@@ -69,7 +69,7 @@ class Locations:
 
 
 def _split(text: str, separator: str) -> tuple[str, str, str]:
-    """`text` at the first `separator` outside brackets and strings."""
+    """Split `text` at the first `separator` outside brackets and strings."""
     depth, index, quoted = 0, 0, False
     while index < len(text):
         letter = text[index]

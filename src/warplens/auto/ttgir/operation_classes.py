@@ -1,9 +1,9 @@
-"""What the operations of TTGIR do: the class that a rule finds them by, and the word authors know them by."""
+"""The class of each TTGIR operation, and the word that names its region."""
 
 from __future__ import annotations
 
 from warplens.auto.ttgir.operation_tree import Op
-from warplens.weave.marks import PREFIX
+from warplens.weave.mark_comments import PREFIX
 
 _CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "loads": {
@@ -49,18 +49,18 @@ _KNOWN = {op: (kind, what) for kind, words in _CLASSES.items() for what, ops in 
 LOOPS = ("scf.for", "scf.while")
 _OPEN = frozenset({"builtin.module", "module", "tt.func", *LOOPS, "scf.if", "scf.index_switch", "scf.execute_region",
                    "ttg.warp_specialize", "ttg.warp_specialize.partitions"})  # fmt: skip
-"""Operations whose regions run as they are written; the body of a reduction, for one, does not."""
+"""Operations whose bodies execute in place, so that marks may be inserted; not the body of a reduction, for example."""
 _FREE = frozenset({
     "arith.constant", "ub.poison", "tt.make_range", "tt.splat", "tt.unsplat", "tt.expand_dims", "tt.broadcast",
     "tt.get_program_id", "tt.get_num_programs", "tt.bitcast", "arith.bitcast", "tt.trans", "tt.int_to_ptr",
     "tt.ptr_to_int",
     "ttg.local_dealloc", "ttg.async_commit_group", "ttg.warp_id",
 })  # fmt: skip
-"""What leaves no instruction behind, or next to none."""
+"""Operations that compile to almost no instructions."""
 
 
 def classify(op: Op) -> tuple[str, str] | None:
-    """The class of an operation and its word, None for one that no rule is about."""
+    """The class of an operation and its word; None if it belongs to no class."""
     found = _KNOWN.get(op.name)
     if op.name == "ttng.warp_group_dot" and "isAsync = true" in op.header:
         return "mma", "mma issue"
@@ -68,12 +68,12 @@ def classify(op: Op) -> tuple[str, str] | None:
 
 
 def is_open(op: Op) -> bool:
-    """Whether marks may stand inside."""
+    """Whether marks may be inserted inside the operation."""
     return op.name in _OPEN
 
 
 def is_mark(op: Op) -> bool:
-    """A mark that stands there already."""
+    """Whether the operation is a mark already."""
     return op.name == "tt.elementwise_inline_asm" and PREFIX in op.header
 
 
@@ -82,12 +82,12 @@ def is_constant(op: Op) -> bool:
 
 
 def is_free(op: Op) -> bool:
-    """Whether the operation leaves next to nothing behind."""
+    """Whether the operation compiles to almost no instructions."""
     return op.name in _FREE or op.name.startswith("ttg.memdesc_")
 
 
 def does_work(op: Op) -> bool:
-    """Whether the operation costs more than a scalar instruction or two."""
+    """Whether the operation costs more than one or two scalar instructions."""
     if is_free(op):
         return False
     if op.name == "ttg.local_alloc":

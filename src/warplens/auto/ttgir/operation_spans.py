@@ -1,18 +1,18 @@
-"""Where regions begin and end inside one block: spans of operations that nest and never cross."""
+"""Regions inside one block, as spans of operations that nest and never cross."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from warplens.auto.rules import Site
-from warplens.auto.ttgir.load_regions import loads
+from warplens.auto.rules import RegionSite
+from warplens.auto.ttgir.load_regions import load_regions
 from warplens.auto.ttgir.locations import Frame
 from warplens.auto.ttgir.operation_classes import classify, does_work, is_constant, is_mark, is_open
 from warplens.auto.ttgir.operation_tree import Op
 
 LOOP, RANGE, LINE, OPERATION = range(4)
-"""From the outside in, where two spans cover the same operations."""
+"""Nesting order, from the outside in, of spans that cover the same operations."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Span:
     start: int
     stop: int
     level: int
-    site: Site
+    site: RegionSite
     depth: int = 0
-    """Loops around it."""
+    """The number of enclosing loops."""
 
 
-def range_spans(ops: list[Op], inside: Callable[[Op], bool], site: Site, depth: int) -> list[Span]:
-    """From the first to the last operation inside a range of lines, cut where other loops or branches come between.
+def range_spans(ops: list[Op], inside: Callable[[Op], bool], site: RegionSite, depth: int) -> list[Span]:
+    """Spans from the first to the last operation inside a line range, split at other loops and branches.
 
-    What is free may have been moved far away (hoisted, shared), so it counts only where nothing else is inside.
+    Free operations may have been moved far away (hoisted, shared), so they only count if the range has no others.
     """
     found = [i for i, op in enumerate(ops) if not is_constant(op) and not is_mark(op) and inside(op)]
     working = [i for i in found if does_work(ops[i])]
@@ -45,7 +45,7 @@ def range_spans(ops: list[Op], inside: Callable[[Op], bool], site: Site, depth: 
 
 
 def _around_marks(ops: list[Op], span: Span) -> list[Span]:
-    """A span that holds the begin of a region but not its end, or the reverse, is cut at such marks."""
+    """Split a span at its marks, if it contains the begin of a region without its end or the reverse."""
     marks = [i for i in range(span.start, span.stop) if is_mark(ops[i])]
     if not marks or _balanced(ops[i] for i in marks):
         return [span]
@@ -66,7 +66,7 @@ def _balanced(marks: Iterable[Op]) -> bool:
 
 
 def nested(spans: list[Span]) -> list[Span]:
-    """The same spans, cut so that none crosses another."""
+    """Split spans so that none crosses another."""
     done: list[Span] = []
     for span in sorted(spans, key=lambda s: s.start - s.stop):
         pieces = [span]
@@ -87,12 +87,18 @@ def _cut(span: Span, edge: int, other: Span) -> list[tuple[int, int]]:
 
 
 def line_spans(
-    ops: list[Op], line_of: Callable[[Op], Frame | None], site: Callable[[Frame], Site], cuts: set[int], depth: int
+    ops: list[Op],
+    line_of: Callable[[Op], Frame | None],
+    site: Callable[[Frame], RegionSite],
+    cuts: set[int],
+    depth: int,
 ) -> list[Span]:
-    """The block as stretches of one source line each, loops and branches with their own line. A stretch goes on until
-    the next line's work begins, and the first one starts with the block: nothing is left out, and the end of one and
-    the begin of the next share a clock read."""
-    # Scalar code is free beside tensors; where there is nothing else, it is the work.
+    """Divide the block into spans of one source line each; loops and branches count as their own line.
+
+    The first span starts with the block, and each span ends where the next line's work begins. So nothing is left out,
+    and the end of one span and the begin of the next share a clock read.
+    """
+    # Scalar code is negligible next to tensor operations, but counts as work where there are none.
     works = _takes_time if any(_takes_time(op) for op in ops) else _any_code
     spans: list[Span] = []
     start, current = 0, None
@@ -118,7 +124,7 @@ def _any_code(op: Op) -> bool:
 
 
 def holds_work(op: Op) -> bool:
-    """Whether there is anything inside that takes time or that a rule is about."""
+    """Whether the operation contains work, a mark, or an operation that belongs to a class."""
     return any(
         classify(inner) is not None or is_mark(inner) or does_work(inner) or holds_work(inner)
         for block in op.blocks
@@ -130,17 +136,17 @@ def operation_spans(
     ops: list[Op],
     wanted: Callable[[str], bool],
     same_line: Callable[[Op, Op], bool],
-    site: Callable[[Op, Op, str, str], Site],
+    site: Callable[[Op, Op, str, str], RegionSite],
     cuts: set[int],
     depth: int,
 ) -> list[Span]:
-    """One span around each operation of the classes asked for."""
+    """One span around each operation of the wanted classes."""
     spans = []
     for index, op in enumerate(ops):
         found = classify(op)
         if found is not None and found[0] != "loads" and wanted(found[0]):
             spans.append(Span(index, index + 1, OPERATION, site(op, op, *found), depth))
     if wanted("loads"):
-        for load in loads(ops, same_line, cuts):
+        for load in load_regions(ops, same_line, cuts):
             spans.append(Span(load.start, load.stop, OPERATION, site(load.first, load.last, "loads", load.what), depth))
     return spans

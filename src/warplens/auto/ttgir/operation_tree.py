@@ -1,7 +1,7 @@
-"""TTGIR text as a tree: operations, the blocks inside them, and the lines they stand on.
+"""TTGIR text as a tree of operations and blocks, with their line numbers.
 
-MLIR prints one operation per line, an operation with regions from its opening brace to its closing one. That is all
-this relies on, so operations that nobody here has heard of do no harm.
+The parser only relies on how MLIR prints operations: one per line, or from an opening brace to its closing brace.
+Unknown operations therefore need no special handling.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Op:
     last: int
     header: str
     location: str = ""
-    regions: list[list[Block]] = field(default_factory=list)
+    regions: list[list[OperationBlock]] = field(default_factory=list)
 
     @property
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[OperationBlock]:
         for region in self.regions:
             yield from region
 
@@ -37,8 +37,8 @@ class Op:
 
 
 @dataclass(eq=False)
-class Block:
-    """Operations that run one after the other. `end` is the line behind the last of them."""
+class OperationBlock:
+    """A block of operations. `end` is the line after the last one."""
 
     ops: list[Op] = field(default_factory=list)
     end: int = 0
@@ -49,14 +49,14 @@ class Block:
         return self.ops[:-1] if self.ops and self.ops[-1].is_terminator else self.ops
 
     def line_of(self, index: int) -> int:
-        """The line before which text in front of operation `index` goes."""
+        """The line before which to insert text that precedes operation `index`."""
         return self.ops[index].first if index < len(self.ops) else self.end
 
 
 def parse(lines: list[str]) -> list[Op]:
     """The top-level operations of a module's text."""
-    top = Block()
-    regions: list[tuple[Op | None, list[Block]]] = [(None, [top])]
+    top = OperationBlock()
+    regions: list[tuple[Op | None, list[OperationBlock]]] = [(None, [top])]
     for number, raw in enumerate(lines):
         line = raw.strip()
         if not line or line.startswith(("//", "#")):
@@ -65,7 +65,7 @@ def parse(lines: list[str]) -> list[Op]:
         if line.startswith("^"):
             block.end = number
             if block.ops:
-                regions[-1][1].append(Block())
+                regions[-1][1].append(OperationBlock())
         elif line.startswith("}"):
             block.end = number
             if len(regions) > 1:
@@ -86,8 +86,8 @@ def parse(lines: list[str]) -> list[Op]:
     return top.ops
 
 
-def _open(op: Op, regions: list[tuple[Op | None, list[Block]]]) -> None:
-    op.regions.append([Block()])
+def _open(op: Op, regions: list[tuple[Op | None, list[OperationBlock]]]) -> None:
+    op.regions.append([OperationBlock()])
     regions.append((op, op.regions[-1]))
 
 

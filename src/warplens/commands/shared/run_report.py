@@ -58,7 +58,7 @@ def describe(
         for one in kernels[:_DETAILED_KERNELS]:
             where = ", ".join(f"{escape(_region(name))} {percent(share)}" for name, share in one.top)
             console.print(f"[dim]{escape(short(one.kernel))}:[/] {where}", soft_wrap=True)
-        for one in kernels if profile.options.marks.whole else ():
+        for one in kernels if profile.options.marks.covers_all_code else ():
             if one.covered_least is not None and one.covered_least < FULL_COVERAGE:
                 why = "; ".join(profile.notes.get(one.kernel, ()))
                 console.print(

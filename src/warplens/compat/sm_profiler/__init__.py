@@ -17,7 +17,7 @@ import numpy.typing as npt
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
 from warplens.record.capture import Capture, Device, Launch
-from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, Plan
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, BufferPlan
 from warplens.record.layout import HEADER, MAX_SLOTS, track_stride
 from warplens.trace.model import Trace
 
@@ -44,7 +44,7 @@ class SmProfiler:
         self.num_blocks, self.num_groups, self.enabled = num_blocks, num_groups, enabled
         capacity = 2 * max_events_per_group if enabled else 0
         tracks = num_blocks * num_groups if enabled else 0
-        self._plan = Plan(capacity, track_stride(capacity), tracks, num_groups if enabled else 0)
+        self._plan = BufferPlan(capacity, track_stride(capacity), tracks, num_groups if enabled else 0)
         self._names = {region_of(number): f"event {number}" for number in range(MAX_EVENTS)}
         self._buffer = self._allocate()
         self.init_buffer()

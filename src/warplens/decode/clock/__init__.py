@@ -1,1 +1,1 @@
-"""Place SM clock cycles on the GPU's nanosecond timer, with the error of the placement."""
+"""Convert SM clock cycles to the GPU's nanosecond timer, with an estimate of the error."""

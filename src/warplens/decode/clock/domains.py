@@ -1,8 +1,8 @@
-"""Which SMs share a clock.
+"""Find clock domains: groups of SMs that share a clock.
 
-On the H200 the SMs of a GPC count the same cycles: their clocks agree to within the noise of reading them, while those
-of other GPCs are hundreds of thousands of cycles away and, under load, run at another rate. So the anchors of a GPC's
-SMs are all anchors of one clock. The driver does not tell which SMs belong together; the clocks themselves do.
+On the H200 the SMs of a GPC share a clock: their readings agree to within noise, while those of other GPCs are hundreds
+of thousands of cycles apart and, under load, run at another rate. So the anchors of all SMs of a GPC belong to one
+clock. The driver does not report which SMs belong together, so it is inferred from the clocks.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
 
 _APART = (20_000.0, 1_500.0, 250.0)
-"""Cycles between two clocks that are not one, by ever closer looks."""
+"""The minimum distance in cycles between two clocks, from the coarsest to the finest look."""
 LOOKS = len(_APART)
 _WIDE = 4.0
-"""Times the next look's limit that clocks taken for one may lie apart in all, before that look is taken."""
+"""A domain is divided with the next finer limit if it is wider than this many times that limit."""
 _EARLY = 0.1
-"""Of a launch's time, the part in which an SM's anchors say best how far its clock is ahead of the others'."""
+"""The initial share of a launch's duration whose anchors are used to compare the clocks of SMs."""
 
 
 def ahead(
     clock: Int64, ns: Int64, member: Int64, group: Int64, slope: Float64
 ) -> tuple[Float64, npt.NDArray[np.bool_]]:
-    """Cycles by which each unit's clock is ahead at its group's first anchor, and whether that was read early enough to
-    be exact. `slope` is each unit's mean rate."""
+    """By how many cycles each unit's clock is ahead at its group's first anchor, and whether that is exact.
+
+    It is exact if the unit has an anchor early in the launch. `slope` is each unit's mean rate.
+    """
     n, groups = len(group), int(group.max()) + 1
     first, last = np.full(groups, np.iinfo(np.int64).max), np.zeros(groups, np.int64)
     np.minimum.at(first, group[member], ns)
@@ -45,7 +47,7 @@ def ahead(
 
 
 def _early_rates(clock: Int64, passed: Float64, member: Int64, group: Int64, mean: Float64) -> Float64:
-    """Cycles per ns of each group's clocks in its first moments: a load that slows them down has not begun to."""
+    """Cycles per ns of each group's clocks at its start, before the load slows them down."""
     n, groups = len(group), int(group.max()) + 1
     count = np.maximum(np.bincount(member, minlength=n), 1)
     origin = np.zeros(n, np.int64)
@@ -61,8 +63,10 @@ def _early_rates(clock: Int64, passed: Float64, member: Int64, group: Int64, mea
 
 
 def grouped(lead: Float64, sure: npt.NDArray[np.bool_], group: Int64) -> Int64:
-    """Domains by as close a look as it takes: SMs that share a clock lie as near to each other as readings are exact,
-    where those are `sure`; others may be further off."""
+    """Find domains with the coarsest limit that separates the clocks.
+
+    SMs that share a clock have nearly equal readings where these are `sure`; other readings may be further off.
+    """
     found = domains(lead, group, 0)
     low, high = np.full(len(lead), np.inf), np.full(len(lead), -np.inf)
     for look in range(1, LOOKS):
@@ -76,7 +80,7 @@ def grouped(lead: Float64, sure: npt.NDArray[np.bool_], group: Int64) -> Int64:
 
 
 def domains(lead: Float64, group: Int64, look: int) -> Int64:
-    """A number for each unit; units of one group whose clocks are no further apart than `look` allows share it."""
+    """Number the domains of the units. Neighbouring clocks of a group within the limit of `look` share a domain."""
     order = np.lexsort((lead, group))
     new = np.ones(len(order), bool)
     new[1:] = (np.diff(lead[order]) > _APART[look]) | (np.diff(group[order]) != 0)

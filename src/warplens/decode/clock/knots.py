@@ -1,4 +1,4 @@
-"""A continuous piecewise line through noisy points, with as few knots as the timer's step allows."""
+"""Fit a continuous piecewise line to noisy points with as few knots as the timer's step allows."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ Float64 = npt.NDArray[np.float64]
 _MOST_SEGMENTS = 64
 _FEWEST_POINTS = 5
 _GOOD_ENOUGH = 0.4
-"""Root mean square in timer steps at which a line explains its points: the step alone gives 0.29."""
+"""Root mean square residual, in timer steps, at which a line explains its points; the step alone causes 0.29."""
 
 _GRID, _POINTS_PER_KNOT = 64, 8
-"""Knots of the grid, and how many points each of them needs."""
+"""The number of grid knots, and the points required per knot."""
 _STIFFER = (400.0, 4e3, 4e4, 4e5)
-"""What a change of slope by its own size costs, in squared timer noise; more where time would stand still or race."""
+"""The penalty of a change of slope by 100 %, in squared timer noise; increased while time would stand still or race."""
 _ROUNDS = 6
 
 _FASTEST = 4.0
-"""No clock runs this many times as fast as on average; points that say so lie within one step of the timer."""
+"""No clock runs this many times faster than its average; points that suggest it are within one timer step."""
 
 
 def piecewise(
     x: Float64, y: Float64, step: float, fallback_slope: float, least_slope: float = 0.0
 ) -> tuple[Float64, Float64, Float64]:
-    """Knots (x, y) and the slope after each, so that residuals stay within a timer `step` where points allow it.
+    """Knots (x, y) and the slope after each, such that residuals stay within a timer `step` if possible.
 
-    No slope is below `least_slope`, where the clock's fastest rate is known.
+    No slope is below `least_slope`, which is given if the clock's fastest rate is known.
     """
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
@@ -38,7 +38,7 @@ def piecewise(
         return x[:1], np.array([np.median(y)]), np.array([fallback_slope])
     good = _not_delayed(x, y, step)
     knots = _knots(x[good], y[good], step, float(x[0]), float(x[-1]))
-    # Change points alone miss a rate that drifts; a coarse grid beside them follows it, where there are points enough.
+    # Change points alone miss a drifting rate, so a coarse grid is added where there are enough points.
     grid = np.linspace(x[0], x[-1], max(1, min(_GRID, len(x) // _POINTS_PER_KNOT)) + 1)
     knots = np.unique(np.concatenate([knots, grid]))
     knots = knots[np.append(np.diff(knots) > 1e-6 * (x[-1] - x[0]), True)]
@@ -51,7 +51,7 @@ def piecewise(
 
 
 def _not_delayed(x: Float64, y: Float64, step: float) -> npt.NDArray[np.bool_]:
-    """Points near their neighbours: a warp can be held up between its two clock reads, and then reads late."""
+    """Points near their neighbours; the others were read late, by a warp delayed between its two clock reads."""
     slope = (y[-1] - y[0]) / (x[-1] - x[0])
     bent = y - slope * x
     padded = np.pad(bent, 3, mode="edge")
@@ -61,7 +61,7 @@ def _not_delayed(x: Float64, y: Float64, step: float) -> npt.NDArray[np.bool_]:
 
 
 def _knots(x: Float64, y: Float64, step: float, low: float, high: float) -> Float64:
-    """Cut at the worst segment's best change point until every segment is a line, then join where lines cross."""
+    """Split the worst segment at its best change point until every segment is a line; knots are where lines cross."""
     cuts = [0, len(x)]
     done: set[tuple[int, int]] = set()
 
@@ -98,7 +98,7 @@ def _line(x: Float64, y: Float64) -> tuple[float, float, float]:
 
 
 def _change_point(x: Float64, y: Float64) -> int | None:
-    """Where two lines, one on each side, leave the smallest squared error."""
+    """The point at which two lines, one on each side, have the smallest squared error."""
     n = len(x)
     if n < 2 * _FEWEST_POINTS:
         return None
@@ -109,7 +109,7 @@ def _change_point(x: Float64, y: Float64) -> int | None:
 
 
 def _errors(x: Float64, y: Float64) -> Float64:
-    """Squared error of the best line through the first 1, 2, ... points, from running sums."""
+    """Squared error of the best line through the first 1, 2, ... points, computed from running sums."""
     n = np.arange(1, len(x) + 1)
     sx, sy = np.cumsum(x), np.cumsum(y)
     sxx, sxy, syy = np.cumsum(x * x) - sx * sx / n, np.cumsum(x * y) - sx * sy / n, np.cumsum(y * y) - sy * sy / n
@@ -119,8 +119,10 @@ def _errors(x: Float64, y: Float64) -> Float64:
 
 
 def _spline(x: Float64, y: Float64, knots: Float64, step: float, stiffness: float) -> Float64:
-    """Values at the knots of a continuous piecewise line: near the points, robustly, and with no more change of slope
-    from piece to piece than they ask for. `stiffness` is what a change of slope by one costs."""
+    """Values at the knots of a robust continuous piecewise line with a penalty on changes of slope.
+
+    `stiffness` is the penalty of a change of slope by 1.
+    """
     n = len(knots)
     slope, offset, _ = _line(x, y)
     y = y - (offset + slope * x)
@@ -144,7 +146,7 @@ def _spline(x: Float64, y: Float64, knots: Float64, step: float, stiffness: floa
         normal[range(n - 1), range(1, n)] += cross
         normal[range(1, n), range(n - 1)] += cross
         target = np.bincount(segment, heavy * y, n) + np.bincount(segment + 1, share * y, n)
-        # A knot that no point and no neighbour holds would leave it singular.
+        # Keep the matrix regular if a knot has neither a point nor a neighbour.
         normal[range(n), range(n)] += 1e-12 * diagonal.max()
         values = np.linalg.solve(normal, target)
         residual = np.abs(y - values[segment] - right * (values[segment + 1] - values[segment]))
@@ -153,8 +155,7 @@ def _spline(x: Float64, y: Float64, knots: Float64, step: float, stiffness: floa
 
 
 def _rising(knots: Float64, values: Float64, fallback_slope: float, least: float) -> tuple[Float64, Float64, Float64]:
-    """Drop knots until time nowhere stands still or runs backward, then give each its slope; the last one keeps the one
-    before it."""
+    """Drop knots until time always advances, and return the knots with the slope after each."""
     while len(knots) > 1 and (still := np.diff(values) <= least * np.diff(knots)).any():
         bad = int(np.flatnonzero(still)[0]) + 1
         knots, values = np.delete(knots, bad), np.delete(values, bad)

@@ -18,7 +18,7 @@ from warplens.frontends.cuda.module import calibrations
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.options import Options
-from warplens.ptx.tree import Declaration, Module, parse
+from warplens.ptx.tree import Declaration, PtxModule, parse
 from warplens.record.capture import Dim3
 from warplens.record.name_table import Names, scan
 from warplens.session import Session
@@ -139,7 +139,7 @@ def names_in(text: str) -> Names:
     return scan(b"".join(_constants(parse(text))))
 
 
-def _constants(module: Module) -> list[bytes]:
+def _constants(module: PtxModule) -> list[bytes]:
     found = []
     for item in module.items:
         if isinstance(item, Declaration) and item.space == "const" and item.type in ("b8", "u8"):

@@ -9,7 +9,7 @@ from warplens.driver.libcuda import Driver
 from warplens.errors import UsageError
 from warplens.launch.direct import DeviceBuffer
 from warplens.record.capture import Dim3, Launch
-from warplens.record.launch_buffer import DEFAULT_BYTES, Plan, plan
+from warplens.record.launch_buffer import DEFAULT_BYTES, BufferPlan, plan
 from warplens.record.layout import MAX_SLOTS, track_stride
 from warplens.session import Session
 
@@ -18,7 +18,7 @@ DEFAULT_RECORDS = 512
 _WIDTH_8 = ("int64", "uint64")
 
 
-def plan_for(shape: tuple[Dim3, Dim3] | None, records: int | None, full: str, tensor: Any = None) -> Plan:
+def plan_for(shape: tuple[Dim3, Dim3] | None, records: int | None, full: str, tensor: Any = None) -> BufferPlan:
     """The sizes of a buffer; without a shape, as many tracks as the memory holds."""
     if shape is not None:
         return plan(*shape, records=records, full=full)
@@ -27,7 +27,7 @@ def plan_for(shape: tuple[Dim3, Dim3] | None, records: int | None, full: str, te
         raise UsageError(f"records_per_warp={wish}: at most {MAX_SLOTS - 1} fit one track")
     stride = track_stride(wish + 1)
     room = _bytes(tensor) if tensor is not None else max(DEFAULT_BYTES, 64 * stride)
-    return Plan(wish, stride, max(0, (room - Plan(0, 0, 0, 0).size) // stride - 1), 0)
+    return BufferPlan(wish, stride, max(0, (room - BufferPlan(0, 0, 0, 0).size) // stride - 1), 0)
 
 
 def check_tensor(tensor: Any, shape: tuple[Dim3, Dim3] | None, records: int | None) -> None:
@@ -45,7 +45,7 @@ def check_tensor(tensor: Any, shape: tuple[Dim3, Dim3] | None, records: int | No
         raise UsageError("wlc.buffer(tensor=...) is not contiguous; give one that is")
     wanted = plan_for(shape, records, "stop", tensor)
     if wanted.tracks < 1 or wanted.allocation > _bytes(tensor):
-        need = (wanted if shape else Plan(wanted.capacity, wanted.stride, 1, 0)).allocation
+        need = (wanted if shape else BufferPlan(wanted.capacity, wanted.stride, 1, 0)).allocation
         raise UsageError(
             f"wlc.buffer(tensor=...) has {_bytes(tensor):,} bytes and needs {need:,} for "
             f"{'this grid and block' if shape else 'one warp'} with {wanted.capacity} records per warp; "
@@ -79,7 +79,7 @@ class CuteBuffer(DeviceBuffer):
         driver: Driver,
         kernel: str,
         shape: tuple[Dim3, Dim3] | None,
-        sizes: Plan,
+        sizes: BufferPlan,
         running: Session,
         stream: int,
         tensor: Any = None,

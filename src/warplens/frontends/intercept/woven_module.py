@@ -10,8 +10,8 @@ from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.rules import Auto
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
-from warplens.ptx.syntax import WeaveError
-from warplens.ptx.tree import Declaration, Module, parse
+from warplens.ptx.syntax import PtxError
+from warplens.ptx.tree import Declaration, PtxModule, parse
 from warplens.weave.calls import with_parameter
 from warplens.weave.fit.register_limit import limit, limitable
 from warplens.weave.weaver import Woven, weave
@@ -44,7 +44,7 @@ def source_name(text: str, name: str) -> str:
     return re.sub(r'(\.file\s+\d+\s+")[^"]*?(?:default_program|\.cubin\.cu|<unnamed>)(")', rf"\g<1>{name}\g<2>", text)
 
 
-def constants_of(module: Module) -> tuple[str, ...]:
+def constants_of(module: PtxModule) -> tuple[str, ...]:
     """Return the names of a module's constants, which its twin gets copies of. Variables that a kernel may write cannot
     be copied: the program would not see what the twin writes."""
     found = []
@@ -85,7 +85,7 @@ def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int, regis
     """Weave and load the twin of a kernel; each device has its own."""
     try:
         woven, marked, constants = marked_text(text, symbol, auto, how, registers)
-    except WeaveError as error:
+    except PtxError as error:
         raise Unavailable(str(error)) from None
     lib = driver()
     try:

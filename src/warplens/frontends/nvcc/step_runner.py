@@ -20,12 +20,12 @@ from warplens.errors import WarplensError
 from warplens.frontends.nvcc.assembler import NvccPtxas, PtxasRejected
 from warplens.frontends.nvcc.dependencies import rule_arguments, rule_file, split_rules
 from warplens.frontends.nvcc.dryrun import FILTER, VERBOSE, WOVEN, Step, Steps, plan_steps, read, write
-from warplens.ptx.syntax import WeaveError
-from warplens.ptx.tree import Module, parse
+from warplens.ptx.syntax import PtxError
+from warplens.ptx.tree import PtxModule, parse
 from warplens.record.c_header import INCLUDE
 from warplens.weave.direct_only import why_direct
 from warplens.weave.fit.module_fit import fit_module
-from warplens.weave.stores.launch_tracks import opened
+from warplens.weave.stores.launch_tracks import kernel_comments
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import LaunchBuffer, Weaving
 
@@ -50,7 +50,7 @@ _NEVER_WOVEN = {
 class WovenFile:
     """A PTX file that was woven: what the compiler wrote, the weaving, and the result."""
 
-    plain: Module
+    plain: PtxModule
     how: Weaving
     woven: Woven
 
@@ -168,7 +168,7 @@ class _StepRunner:
                 return self._direct(step, reason)
             how = self._how(module)
             woven = weave(module, buffer=LaunchBuffer(), how=how)
-        except WeaveError as problem:
+        except PtxError as problem:
             return self._direct(step, f"{problem.function or 'a kernel'}: {problem.problem}")
         except (WarplensError, AssertionError, LookupError, ValueError) as problem:
             # Whatever the weaver fails on, the program can be compiled without it.
@@ -177,8 +177,8 @@ class _StepRunner:
         self.woven[os.path.abspath(path)] = WovenFile(module, how, woven)
         return 0
 
-    def _how(self, module: Module) -> Weaving:
-        modes = {said.split()[-1] for entry in module.entries for said in opened(entry) if said}
+    def _how(self, module: PtxModule) -> Weaving:
+        modes = {said.split()[-1] for entry in module.entries for said in kernel_comments(entry) if said}
         return replace(self.nvcc.how, full="ring" if modes == {"ring"} else "stop")
 
     def _direct(self, compiler: Step, reason: str) -> int:

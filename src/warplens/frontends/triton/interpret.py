@@ -12,7 +12,7 @@ import numpy as np
 from warplens.record.capture import Launch
 from warplens.record.layout import Kind, linear_block, track_stride
 from warplens.record.track_writer import TrackWriter
-from warplens.weave.marks import KINDS
+from warplens.weave.mark_comments import KINDS
 
 _Event = tuple[Kind, int, int, int, Any]
 

@@ -13,7 +13,7 @@ from triton.language import core
 from warplens.errors import UsageError
 from warplens.frontends.triton import interpret
 from warplens.record.layout import MAX_TAG
-from warplens.weave.marks import ANCHOR, mark_text
+from warplens.weave.mark_comments import ANCHOR, mark_text
 
 _CONSTRAINTS = {"s32": "r", "u32": "r", "s64": "l", "u64": "l", "f32": "f", "f64": "d"}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warplens.auto.ttgir.emit import VALUES, mark_op
+from warplens.auto.ttgir.mark_emitter import VALUES, mark_op
 from warplens.errors import UsageError, WarplensError, did_you_mean
 
 SUFFIX = ".ttgir"

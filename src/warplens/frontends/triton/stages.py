@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from warplens.auto.ptx import fill
+from warplens.auto.ptx import mark_unmarked_code
 from warplens.auto.rules import Auto
 from warplens.auto.ttgir import MarkedIR, mark_ttgir
-from warplens.auto.ttgir.emit import begin_at_once, declare_counters
 from warplens.auto.ttgir.load_arrival import await_loads
+from warplens.auto.ttgir.mark_emitter import begin_at_once, declare_counters
 from warplens.errors import WarplensError
 from warplens.frontends.triton import override
 from warplens.frontends.triton.assemble import HandMarkedKernel, Stage, assemble
@@ -29,7 +29,7 @@ from warplens.weave.fit.harm import Guard
 from warplens.weave.fit.register_limit import limited
 from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search
-from warplens.weave.marks import PREFIX
+from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, SharedBuffer, Weaving
 
@@ -216,8 +216,8 @@ class Compilation:
         how = replace(how, shared=self._shared_buffer(text, metadata, how))
         if self.recipe.auto:
             text = await_loads(declare_counters(begin_at_once(text)))
-            if self.recipe.auto.whole and _SPECIALISED.search(text) and _LINE in text:
-                text = fill(text)
+            if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
+                text = mark_unmarked_code(text)
         woven = weave(text, buffer=ParamBuffer(-1), how=how)
         if not woven.entries:
             return text

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
-from warplens.ptx.tree import Module
+from warplens.ptx.tree import PtxModule
 from warplens.weave.fit.candidates import Candidate, module_candidates
 from warplens.weave.fit.harm import Guard
 from warplens.weave.fit.register_limit import FREE_REGISTERS, allowance, limitable, limited
@@ -43,7 +43,7 @@ class FittedModule(Generic[T]):
 
 
 def fit_module(
-    assembler: ModuleAssembler[T], module: Module, buffer: AnyBuffer, how: Weaving, woven: Woven | None = None
+    assembler: ModuleAssembler[T], module: PtxModule, buffer: AnyBuffer, how: Weaving, woven: Woven | None = None
 ) -> FittedModule[T]:
     """Weave a parsed module and assemble it. `woven` is the module woven as `how` says, if that was done already."""
 

@@ -11,7 +11,7 @@ import itertools
 import re
 from dataclasses import replace
 
-from warplens.ptx.control_flow import Flow, Piece
+from warplens.ptx.control_flow import BasicBlock, ControlFlow
 from warplens.ptx.labels import jump_targets
 from warplens.ptx.operands import names, read_by, written_by
 from warplens.ptx.tree import Declaration, Function, Instruction, Label, Scope
@@ -31,16 +31,16 @@ def recompute(function: Function) -> int:
     nested = [node for scope in body if isinstance(scope, Scope) for node in scope.body]
     if any(isinstance(node, Declaration | Scope) for node in nested):
         return 0  # names may mean other registers there
-    values, flow = RegisterValues(function), Flow(function)
+    values, flow = RegisterValues(function), ControlFlow(function)
     found: dict[int, list[str]] = {}
     heads = _heads(flow)
     for name in values.computed_repeatedly():
-        places = {heads[number] for number, piece in enumerate(flow.pieces) if _needs(piece, name)}
-        if not any(number in flow.ways(flow.pieces[number].follow, 0) for number in places):
+        places = {heads[number] for number, block in enumerate(flow.blocks) if _needs(block, name)}
+        if not any(number in flow.reachable(flow.blocks[number].successors, 0) for number in places):
             for number in sorted(places - {0}):  # no value has waited where the kernel begins
                 found.setdefault(number, []).append(name)
     for number, wanted in found.items():
-        nodes = itertools.chain.from_iterable(piece.nodes for piece in flow.pieces[number:])
+        nodes = itertools.chain.from_iterable(block.nodes for block in flow.blocks[number:])
         first = next(node for node in nodes if not isinstance(node, Label))
         at = next((index for index, node in enumerate(body) if node is first), None)
         if at is not None:
@@ -96,22 +96,22 @@ class RegisterValues:
         return [part for operand in maker.operands[1:] for part in self.chain(operand)] + [maker]
 
 
-def _heads(flow: Flow) -> list[int]:
-    """Return, for each piece, the first of the pieces that always lead to it without a branch."""
-    before: list[list[int]] = [[] for _ in flow.pieces]
-    for number, piece in enumerate(flow.pieces):
-        for after in piece.follow:
+def _heads(flow: ControlFlow) -> list[int]:
+    """Return, for each block, the first of the blocks that always lead to it without a branch."""
+    before: list[list[int]] = [[] for _ in flow.blocks]
+    for number, block in enumerate(flow.blocks):
+        for after in block.successors:
             before[after].append(number)
     heads: list[int] = []
-    for number in range(len(flow.pieces)):
-        alone = before[number] == [number - 1] and flow.pieces[number - 1].follow == [number]
+    for number in range(len(flow.blocks)):
+        alone = before[number] == [number - 1] and flow.blocks[number - 1].successors == [number]
         heads.append(heads[number - 1] if alone else number)
     return heads
 
 
-def _needs(piece: Piece, name: str) -> bool:
-    """Return whether the piece reads the value that the register has on entry."""
-    for instruction in piece.instructions:
+def _needs(block: BasicBlock, name: str) -> bool:
+    """Return whether the block reads the value that the register has on entry."""
+    for instruction in block.instructions:
         makes = name in written_by(instruction) and not instruction.predicate
         if makes and name not in names(" ".join(instruction.operands[1:])):
             return False

@@ -1,1 +1,1 @@
-"""How records reach memory: at once, deferred, spread over a warp's lanes, or through shared memory."""
+"""Ways to store records: deferred, spread over the lanes of a warp, through shared memory, in a launch buffer."""

@@ -1,14 +1,14 @@
-"""Tracks in a launch's buffer as record/launch_buffer.py describes it: what a kernel's `wl::Buffer` points at.
+"""Tracks in a launch buffer (record/launch_buffer.py), which is what a kernel's `wl::Buffer` points to.
 
-Programs that nvcc compiled get such buffers from warplens_host.h or `warplens.cuda.buffer`, whose tracks have any size.
-So the prologue does what the constructor of wl::Kernel does (warplens_device.h): it loads the sizes, finds the track,
-and refuses where it does not fit. The exit finds the track's header again from the position, so that no register keeps
-it, and the first track sends the region names.
+Programs compiled by nvcc get such buffers from warplens_host.h or `warplens.cuda.buffer`, with tracks of any size. The
+prologue therefore does the same as the constructor of wl::Kernel (warplens_device.h): it loads the sizes, finds the
+track, and refuses to record if the track does not fit. The exit computes the address of the header from the write
+position, so that no register holds it in between, and the first track sends the region names.
 
-Behind its capacity a track has SPARE slots. A block of marks is cut so that it takes LANES slots at most, so a full
-track writes at most LANES slots past its capacity, and a spread store's position stays below a 4 GiB line: it stops
-LANES behind the capacity, is never further than one claim beyond that before it is cut, and differs by less than LANES
-slots between lanes.
+A track has SPARE slots past its capacity. Blocks of marks are split to at most LANES slots, so a full track writes at
+most LANES slots past its capacity. The position of a spread store stays below a 4 GiB boundary: it stops LANES slots
+past the capacity, exceeds that by at most one claim before it is clamped, and differs by less than LANES slots between
+lanes.
 """
 
 from __future__ import annotations
@@ -17,53 +17,58 @@ import re
 from dataclasses import dataclass
 
 from warplens.ptx.operands import written_by
-from warplens.ptx.syntax import WeaveError
-from warplens.ptx.tree import Comment, Function, Module
+from warplens.ptx.syntax import PtxError
+from warplens.ptx.tree import Comment, Function, PtxModule
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES, REFUSALS, SPARE, STORES
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES
 from warplens.weave.stores.spread import COUNT, LANE, LANES, POSITION, SpreadTrack
-from warplens.weave.tracks import ZERO, RingTrack, Track, text_of
-from warplens.weave.weaving import LaunchBuffer
+from warplens.weave.track_ptx import ZERO, RingTrack, Track, text_of
 
 KERNEL = "@warplens-kernel"
-"""How the comment begins that wl::Kernel leaves: the register of its buffer's address and what a full track does."""
+"""The prefix of the comment that wl::Kernel leaves; the register of its buffer's address and the full mode follow."""
 _AT = {name: int(BUFFER.fields[name][1]) for name in BUFFER.names}  # type: ignore[index, union-attr]
 _ROOM = HEADER_BYTES + SPARE * SLOT_BYTES
-"""Bytes of a track beside its capacity."""
+"""Bytes of a track in addition to the slots of its capacity."""
 WHY = "%wl_mask"
-"""Why a track cannot be used, while the prologue runs."""
+"""The register that holds, during the prologue, why a track cannot be used."""
 assert 3 * LANES <= SPARE
 
 
 @dataclass(frozen=True)
-class Launch:
-    """What the text of one kernel's track needs to know: the operand of a load that gives the buffer's address, where
-    its stores are, which sizes of the block must be multiples of 32 for them, and the symbol behind the names."""
+class TrackParameters:
+    """The properties of one kernel's track.
+
+    address:     the parameter that holds the buffer's address
+    store:       where the stores are placed
+    full:        what a full track keeps
+    full_warps:  which block size must be a multiple of 32: `x`, `threads` (the product of all sizes), or empty
+    names:       the symbol that follows the region names
+    """
 
     address: str
     store: str
     full: str
-    whole: str = ""
+    full_warps: str = ""
     names: str = ""
 
 
-def opened(function: Function) -> list[str]:
-    """What stands behind KERNEL in each comment of a wl::Kernel."""
+def kernel_comments(function: Function) -> list[str]:
+    """The text after KERNEL in the comment of each wl::Kernel."""
     comments = [node.content for node in function.walk() if isinstance(node, Comment)]
     return [text[len(KERNEL) :].strip() for text in comments if text.startswith(KERNEL)]
 
 
-def address_of(function: Function) -> str:
-    """Where in the kernel's parameters the address of its buffer is."""
-    found = {_parameter(function, text.split()[0] if text else "") for text in opened(function)}
+def buffer_address(function: Function) -> str:
+    """The kernel parameter that holds the address of its buffer."""
+    found = {_parameter(function, text.split()[0] if text else "") for text in kernel_comments(function)}
     if len(found) == 1 and "" not in found:
         return found.pop()
-    problem = "the buffer of its wl::Kernel is not read from its parameters" if found else "no wl::Kernel opens it"
-    raise WeaveError(function.line, function.header, problem, "", function.name)
+    problem = "the buffer of its wl::Kernel is not a kernel parameter" if found else "the kernel has no wl::Kernel"
+    raise PtxError(function.line, function.header, problem, "", function.name)
 
 
-def end_of_names(module: Module) -> str:
-    """The constant that lies behind all names; see warplens.cuh."""
+def end_of_names(module: PtxModule) -> str:
+    """The constant that follows all names in memory; see warplens.cuh."""
     found = re.search(r"^\s*\.const [^;=]*?\b([\w$]*names_end_[\w$]*)\[", module.text(), re.M)
     return found[1] if found else ""
 
@@ -80,12 +85,12 @@ def _parameter(function: Function, register: str) -> str:
 
 
 class LaunchTrack(Track):
-    """A track that keeps its first records; `lim` is where its capacity ends, at an even slot."""
+    """A track that keeps its first records; `lim` is the end of its capacity, at an even slot."""
 
-    launch: Launch
+    parameters: TrackParameters
 
     def _pointer(self) -> str:
-        load = f"ld.param.b64 %wl_b, [{self.launch.address}];"
+        load = f"ld.param.b64 %wl_b, [{self.parameters.address}];"
         if not self.function.is_entry:
             load = "ld.local.b64 %wl_b, [%wl_f+24];"
         return load + " mov.b64 {%wl_s, %wl_z}, %wl_b; shr.u32 %wl_z, %wl_z, 31;"
@@ -94,9 +99,9 @@ class LaunchTrack(Track):
         return "\tst.local.b64 [%wl_f+24], %wl_b;"
 
     def prologue(self) -> str:
-        """Find the track, decide whether this thread records, and say so in the launch header where it cannot."""
-        head = STORES.index(self.launch.store) << 16 | FULL_MODES.index(self.launch.full)
-        # The launch header's fields are stored at a distance from the track's: its own address takes no register then.
+        """Find the track, decide whether this thread records, and report in the launch header if it cannot."""
+        head = STORES.index(self.parameters.store) << 16 | FULL_MODES.index(self.parameters.full)
+        # The launch header's fields are addressed relative to the first track, which saves a register.
         mode, refused = (_AT[name] - BUFFER_BYTES for name in ("mode", "refused"))
         return text_of([
             self._pointer(),
@@ -120,15 +125,17 @@ class LaunchTrack(Track):
         ])  # fmt: skip
 
     def _refusal(self) -> list[str]:
-        """WHY: why the track cannot be used, 0 if it can; %wl_w: its number. From the capacity in %wl_s, the stride
-        in %wl_v, tracks in %wl_u and those of a block in %wl_w, the block in %wl_x, the warp in %wl_t."""
+        """Set WHY to the reason why the track cannot be used (0 if it can), and %wl_w to its index.
+
+        Inputs: %wl_s capacity, %wl_v stride, %wl_u tracks, %wl_w tracks per block, %wl_x block, %wl_t warp.
+        """
         tracks, room = REFUSALS.index("tracks"), REFUSALS.index("room")
         return [
             "setp.lt.u32 %wl_q, %wl_t, %wl_w; mad.lo.u32 %wl_w, %wl_x, %wl_w, %wl_t;",
             "setp.lt.and.u32 %wl_q, %wl_w, %wl_u, %wl_q;",
             "add.u32 %wl_u, %wl_w, 1; mul.hi.u32 %wl_u, %wl_u, %wl_v; setp.eq.and.u32 %wl_q, %wl_u, 0, %wl_q;",
             f"selp.b32 {WHY}, 0, {tracks}, %wl_q;",
-            # As large as it must be, and below the 4 GiB line that its positions would not count beyond.
+            # The stride must be large enough, and the track must not cross a 4 GiB boundary.
             f"mad.lo.u32 %wl_u, %wl_s, {SLOT_BYTES}, {_ROOM}; setp.le.u32 %wl_q, %wl_u, %wl_v;",
             "cvt.u32.u64 %wl_lo, %wl_b; mad.lo.u32 %wl_lo, %wl_w, %wl_v, %wl_lo;",
             f"add.u32 %wl_lo, %wl_lo, {BUFFER_BYTES}; sub.u32 %wl_u, %wl_u, 1; add.u32 %wl_u, %wl_u, %wl_lo;",
@@ -137,10 +144,10 @@ class LaunchTrack(Track):
         ]
 
     def _shape(self) -> list[str]:
-        if not self.launch.whole:
+        if not self.parameters.full_warps:
             return []
         lines = ["mov.u32 %wl_u, %ntid.x;"]
-        if self.launch.whole == "threads":
+        if self.parameters.full_warps == "threads":
             lines += [f"mov.u32 %wl_lo, %ntid.{axis}; mul.lo.u32 %wl_u, %wl_u, %wl_lo;" for axis in "yz"]
         wrong = REFUSALS.index("block")
         lines.append("and.b32 %wl_u, %wl_u, 31; setp.eq.u32 %wl_q, %wl_u, 0;")
@@ -156,12 +163,14 @@ class LaunchTrack(Track):
         ]
 
     def _end(self) -> list[str]:
-        """%wl_s: bytes to `lim`, from the capacity. At an even slot: of two records that wait for one store, one may be
-        inside the capacity, and then both are stored."""
+        """Convert the capacity in %wl_s to the bytes up to `lim`.
+
+        `lim` is at an even slot: if one of two records that share a store is within the capacity, both are stored.
+        """
         return ["add.u32 %wl_s, %wl_s, 1; and.b32 %wl_s, %wl_s, -2; shl.b32 %wl_s, %wl_s, 3;"]
 
     def _capacity(self) -> str:
-        """%wl_s, where this thread records."""
+        """Load the capacity into %wl_s if this thread records."""
         return f"mov.b32 %wl_s, 0; @%wl_q ld.global.nc.b32 %wl_s, [%wl_b+{_AT['capacity']}];"
 
     def _exit_header(self) -> list[str]:
@@ -178,15 +187,15 @@ class LaunchTrack(Track):
         return "\n".join([super().epilogue(pending), text_of(self._send_names())])
 
     def _send_names(self) -> list[str]:
-        """Copy the module's constants up to the end of the names, if the host asked for them; see warplens_ptx.h."""
-        if not self.launch.names:
+        """Copy the module's constants up to the end of the names, if the host requested them; see warplens_ptx.h."""
+        if not self.parameters.names:
             return []
         self.exits += 1
         done, more = (f"$wl_{self.function.name}_{what}{self.exits}" for what in ("named", "name"))
         return [
             f"add.s64 %wl_d, %wl_b, {BUFFER_BYTES}; setp.eq.and.u64 %wl_q, %wl_a, %wl_d, %wl_q; @!%wl_q bra {done};",
             f"ld.global.b64 %wl_d, [%wl_b+{_AT['names']}]; setp.eq.u64 %wl_q, %wl_d, 0; @%wl_q bra {done};",
-            f"mov.u64 %wl_h, {self.launch.names}; cvt.u32.u64 %wl_t, %wl_h;",
+            f"mov.u64 %wl_h, {self.parameters.names}; cvt.u32.u64 %wl_t, %wl_h;",
             f"st.global.b32 [%wl_b+{_AT['names_size']}], %wl_t; mov.b64 %wl_a, 0;",
             f"{more}:",
             '.pragma "nounroll";',
@@ -200,9 +209,9 @@ class LaunchTrack(Track):
 
 
 class LaunchRing(LaunchTrack, RingTrack):
-    """A track that keeps the latest, in the largest power of two of slots that its capacity has."""
+    """A ring whose size is the largest power of two of slots within its capacity."""
 
-    place = "add.u32"
+    join_offset = "add.u32"
 
     def _start(self) -> list[str]:
         return [
@@ -222,13 +231,13 @@ class LaunchRing(LaunchTrack, RingTrack):
 
 
 class LaunchSpread(LaunchTrack, SpreadTrack):
-    """A track whose records come from all lanes; see spread.py."""
+    """A track to which all lanes write records; see spread.py."""
 
     def _start(self) -> list[str]:
         return [
             f"add.u32 %wl_lo, %wl_lo, {LANE}; add.u32 %wl_lo, %wl_lo, {HEADER_BYTES};",
-            # By way of %wl_t, which marks read the clock into in some lanes: what it held before must be of no use, or
-            # ptxas copies it to and fro in every turn of a loop.
+            # Overwrite %wl_t, into which some lanes read the clock at marks: if its old value were still needed, ptxas
+            # would copy it back and forth in every iteration of a loop.
             f"add.u32 %wl_s, %wl_s, {LANES}; shl.b32 %wl_t, %wl_s, 3; add.u32 %wl_lim, %wl_lo, %wl_t;",
             f"mov.b32 {COUNT}, 0; selp.b32 {LANE}, {LANE}, -1, %wl_p; mov.b64 {POSITION}, {{%wl_lo, %wl_hi}};",
         ]
@@ -243,6 +252,3 @@ class LaunchSpread(LaunchTrack, SpreadTrack):
             f"sub.u32 %wl_lo, %wl_lo, {HEADER_BYTES}; mov.b64 %wl_a, {{%wl_lo, %wl_hi}};",
             "mov.b32 %wl_s, %wl_t;",
         ]
-
-
-__all__ = ["KERNEL", "Launch", "LaunchBuffer", "LaunchRing", "LaunchSpread", "LaunchTrack", "address_of", "opened"]

@@ -1,4 +1,4 @@
-"""The decoder's loops in C, over ctypes; one thread per core, each with its own range of tracks."""
+"""Call the C decoder through ctypes, with one thread per core and a range of tracks for each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.rows import MAX_DETAILS, SPAN, Counter, Detail, Plan, RegionTable, Rows
-from warplens.decode.windows import Windows
+from warplens.decode.decoded_rows import MAX_DETAILS, SPAN, Counter, DecodedRows, Detail, RegionTable, RowPlan
+from warplens.decode.track_windows import TrackWindows
 from warplens.native import pointer
 from warplens.record.capture import Launch
 
@@ -19,7 +19,7 @@ _P, _I = ctypes.c_void_p, ctypes.c_int64
 _DETAIL_FIELDS = 5
 
 
-class _Tracks(ctypes.Structure):
+class _NativeTracks(ctypes.Structure):
     _fields_ = [
         (name, _P)
         for name in (
@@ -29,11 +29,11 @@ class _Tracks(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Regions(ctypes.Structure):
+class _NativeRegions(ctypes.Structure):
     _fields_ = [("keys", _P), ("codes", _P), ("direct", _P), ("mask", ctypes.c_uint32), ("unknown", ctypes.c_int32)]
 
 
-class _Rows(ctypes.Structure):
+class _NativeRows(ctypes.Structure):
     _fields_ = [
         (name, _P)
         for name in (
@@ -50,8 +50,8 @@ class NativeDecoder:
         self._count, self._decode = library.wl_count, library.wl_decode
         self._place, self._inside = library.wl_place, library.wl_inside
 
-    def count(self, launch: Launch, windows: Windows, row: int, anchor: int) -> Plan:
-        """Where the rows of each track go when the launch's first is row number `row`."""
+    def count(self, launch: Launch, windows: TrackWindows, row: int, anchor: int) -> RowPlan:
+        """Plan the rows and anchors of each track, starting at `row` and `anchor`."""
         tracks = len(windows)
         rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
         holds = np.zeros(tracks, np.uint8)
@@ -66,17 +66,22 @@ class NativeDecoder:
 
         _in_parallel(work, windows.slots)
         rows[0], anchors[0] = row, anchor
-        return Plan(np.cumsum(rows), np.cumsum(anchors), holds)
+        return RowPlan(np.cumsum(rows), np.cumsum(anchors), holds)
 
-    def fill(self, launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, out: Rows) -> list[Detail]:
-        """Decode every track into its rows; returns the first malformed ends."""
+    def fill(
+        self, launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionTable, out: DecodedRows
+    ) -> list[Detail]:
+        """Decode every track into its rows, and return the first malformed ends."""
         flags = {name: getattr(windows, name).astype(np.uint8) for name in ("exited", "lossy", "from_exit")}
         arrays = {
-            name: flags.get(name, getattr(plan, name, getattr(windows, name, None))) for name, *_ in _Tracks._fields_
+            name: flags.get(name, getattr(plan, name, getattr(windows, name, None)))
+            for name, *_ in _NativeTracks._fields_
         }
-        tracks = _Tracks(*(pointer(array) for array in arrays.values()))
-        table = _Regions(*map(pointer, (regions.keys, regions.values, regions.direct)), regions.mask, regions.unknown)
-        rows = _Rows(*(pointer(getattr(out, name)) for name, *_ in _Rows._fields_))
+        tracks = _NativeTracks(*(pointer(array) for array in arrays.values()))
+        table = _NativeRegions(
+            *map(pointer, (regions.keys, regions.values, regions.direct)), regions.mask, regions.unknown
+        )
+        rows = _NativeRows(*(pointer(getattr(out, name)) for name, *_ in _NativeRows._fields_))
         found: list[Detail] = []
 
         def work(begin: int, end: int) -> None:
@@ -100,7 +105,7 @@ class NativeDecoder:
         segment_start: npt.NDArray[np.int64],
         segment_count: npt.NDArray[np.int64],
         knots: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]],
-        rows: Rows,
+        rows: DecodedRows,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Start and duration of every row in ns."""
         start_ns, duration_ns = np.empty(len(rows.start), np.int64), np.empty(len(rows.start), np.int64)
@@ -116,7 +121,7 @@ class NativeDecoder:
         return start_ns, duration_ns
 
     def inside(
-        self, plan: Plan, start_clock: npt.NDArray[np.int64], lived: npt.NDArray[np.int64], rows: Rows
+        self, plan: RowPlan, start_clock: npt.NDArray[np.int64], lived: npt.NDArray[np.int64], rows: DecodedRows
     ) -> npt.NDArray[np.int64]:
         """Cycles of each track's life that lie in at least one region."""
         out = np.empty(len(lived), np.int64)

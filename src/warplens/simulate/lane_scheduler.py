@@ -1,8 +1,8 @@
-"""The scheduler: which lanes run next, where they meet, and when they are done.
+"""The scheduler: which lanes execute next, where they reconverge, and when they are done.
 
-All lanes of a batch that stand at the lowest block number run together, so lanes and warps that took different ways
-join again where their ways meet. So that a spinning warp cannot starve the one it waits for, a warp whose clock has
-fallen far behind goes first; and once in a while any other place gets a turn, for lanes that wait for each other.
+All lanes of a batch at the lowest block number execute together, so lanes and warps that diverged reconverge where
+their paths meet. To keep a spinning warp from starving the one it waits for, a warp whose clock is far behind goes
+first, and from time to time another block number gets a turn, for lanes that wait for each other.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
+from warplens.simulate.batch_state import WARP, Group, State
 from warplens.simulate.numeric import Array
-from warplens.simulate.state import WARP, Group, State
 from warplens.simulate.warp import lane_bits
 
 if TYPE_CHECKING:
-    from warplens.simulate.step_blocks import Block, Code
+    from warplens.simulate.step_blocks import DecodedEntry, StepBlock
 
 AT_BARRIER = 1 << 24
 AT_JOIN = 1 << 25
@@ -29,10 +29,10 @@ _POLL = _TURN // 8
 _BARRIERS = 16
 
 
-class Machine:
-    """Runs one batch to its end."""
+class LaneScheduler:
+    """Executes one batch to its end."""
 
-    def __init__(self, code: Code, state: State, budget: int) -> None:
+    def __init__(self, code: DecodedEntry, state: State, budget: int) -> None:
         self.code, self.state, self.budget = code, state, budget
         self.pc = np.where(state.live, 0, DONE)
         self.barrier = np.zeros(state.lanes, np.int64)
@@ -65,15 +65,15 @@ class Machine:
                     self.pc[group.mask] = index
                 group, index = self._select()
 
-    def _account(self, group: Group, block: Block) -> None:
+    def _account(self, group: Group, block: StepBlock) -> None:
         warps = self.state.warps if group.warps is None else int(np.count_nonzero(group.warps))
         self.instructions += block.length * warps
         if block.cycles:
             self.state.advance(group, block.cycles)
         if self.instructions > self.budget:
-            raise WeaveError(
+            raise PtxError(
                 0, self.code.name, f"the kernel did not finish within {self.budget} instructions",
-                "raise max_steps, or look for a loop that waits for something that never comes",
+                "raise max_steps, or look for a loop that never ends",
             )  # fmt: skip
 
     def _select(self) -> tuple[Group | None, int]:
@@ -91,7 +91,7 @@ class Machine:
         return Group(mask, int(np.count_nonzero(mask)), False), lowest
 
     def _fair(self, mask: Array, lowest: int) -> tuple[Array, int]:
-        """Usually `mask` at `lowest`; another place once in a while, or where a warp's clock lags far behind."""
+        """Usually `mask` at `lowest`; another block from time to time, or that of a warp whose clock is far behind."""
         self._turns += _POLL if self.code.blocks[lowest].polls else 1
         if self._turns >= _TURN:
             self._turns = 0
@@ -106,12 +106,12 @@ class Machine:
         last = int(slowest.argmin())
         if int(clocks[lowest_of_warp == lowest].min()) <= int(clocks[last]) + _LAG_CYCLES:
             return mask, lowest
-        # Only lanes that are also the lowest of their own warp: running ahead of it would keep the warp apart.
+        # Only lanes that are at the lowest block of their own warp, so that the warp can reconverge.
         chosen = int(lowest_of_warp[last])
         return (per_warp == chosen).reshape(-1) & np.repeat(lowest_of_warp == chosen, WARP), chosen
 
     def _unblock(self, lowest: int) -> None:
-        """Every lane waits: let those through that wait for lanes which will not come, or give up."""
+        """All lanes wait: release those that wait to reconverge, or report a deadlock at a barrier."""
         if lowest >= AT_JOIN:
             joining = (self.pc >= AT_JOIN) & (self.pc < DONE)
             self.pc[joining] -= AT_JOIN
@@ -122,7 +122,7 @@ class Machine:
             return
         stuck = np.flatnonzero((self.pc >= AT_BARRIER) & (self.pc < AT_JOIN))
         first = int(stuck[0])
-        raise WeaveError(
+        raise PtxError(
             0, self.code.name,
             f"deadlock: {len(stuck)} threads wait at barrier {int(self.barrier[first])}, the first is "
             f"{self.state.name(first)}",
@@ -131,8 +131,8 @@ class Machine:
 
     # -- meeting points
 
-    def _join(self, group: Group, index: int, block: Block) -> Group | None:
-        """Lanes of a warp that must act together wait here for the others that the member mask names."""
+    def _join(self, group: Group, index: int, block: StepBlock) -> Group | None:
+        """Make lanes that must execute together wait for the other lanes in the member mask."""
         parked = self.pc == index + AT_JOIN
         mask = group.mask | parked if parked.any() else group.mask
         present, live = lane_bits(mask), lane_bits(self.state.live)
@@ -150,7 +150,7 @@ class Machine:
         return Group(go, count, count == self.state.live_count) if count else None
 
     def leave(self, group: Group) -> None:
-        """The group's lanes are done; who waited only for them goes on."""
+        """Retire the group's lanes, and release lanes that only waited for them."""
         state = self.state
         self.pc[group.mask] = DONE
         state.live = state.live & ~group.mask
@@ -162,7 +162,7 @@ class Machine:
                 self._open(int(number))
 
     def synchronise_all(self, group: Group) -> None:
-        """Every live lane stands at the same barrier: only the clocks have to meet."""
+        """All live lanes are at the same barrier, so only the clocks need to be synchronised."""
         state = self.state
         clocks = state.cycles.reshape(len(state.blocks), -1)
         if group.warps is None:
@@ -176,7 +176,7 @@ class Machine:
         self, group: Group, number: Array, count: int, after: int, waits: bool,
         deliver: Callable[[Group], None] | None = None,
     ) -> None:  # fmt: skip
-        """The group's lanes reach their barriers; `count` threads open one, 0 means all of the block."""
+        """The group's lanes arrive at their barriers; `count` threads open one, 0 means all of the block."""
         for which in np.unique(number[group.mask]):
             self.deliver.pop(int(which), None)
             if deliver is not None:
@@ -189,28 +189,28 @@ class Machine:
             else:
                 self.pc[lanes] = after
                 self.arrived[:, int(which) % _BARRIERS] += (
-                    self._whole(lanes).reshape(len(self.state.blocks), -1).sum(axis=1)
+                    self._with_inactive_lanes(lanes).reshape(len(self.state.blocks), -1).sum(axis=1)
                 )
                 self.wanted[(self.pc >= AT_BARRIER) & (self.pc < AT_JOIN) & (self.barrier == which)] = count
             self._open(int(which))
 
-    def _whole(self, lanes: Array) -> Array:
-        """`lanes`, with the missing lanes of a warp counted where all its live ones are there."""
+    def _with_inactive_lanes(self, lanes: Array) -> Array:
+        """Add to `lanes` the missing lanes of warps whose live lanes are all in it."""
         state = self.state
         there = lanes.reshape(-1, WARP)
         complete = (there | ~state.live.reshape(-1, WARP)).all(axis=1) & there.any(axis=1)
-        whole: Array = (there | complete[:, None]).reshape(-1)
-        return whole
+        result: Array = (there | complete[:, None]).reshape(-1)
+        return result
 
     def _open(self, number: int) -> None:
-        """Let the blocks go on whose threads have all come to barrier `number`."""
+        """Release the blocks whose threads have all arrived at barrier `number`."""
         state = self.state
         waiting = (self.pc >= AT_BARRIER) & (self.pc < AT_JOIN) & (self.barrier == number)
         if not waiting.any():
             return
         shape = (len(state.blocks), state.lanes_per_block)
         wanted = np.where(waiting, self.wanted, 0).reshape(shape).max(axis=1)
-        came = self._whole(waiting).reshape(shape).sum(axis=1) + self.arrived[:, number % _BARRIERS]
+        came = self._with_inactive_lanes(waiting).reshape(shape).sum(axis=1) + self.arrived[:, number % _BARRIERS]
         everyone = (waiting | ~state.live).reshape(shape).all(axis=1)
         ready = np.where(wanted > 0, came >= wanted, everyone) & waiting.reshape(shape).any(axis=1)
         if not ready.any():

@@ -1,4 +1,4 @@
-"""What registers hold when a batch starts: constants, special registers, zeros."""
+"""The initial values of registers when a batch starts: constants, special registers, zeros."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warplens.ptx.syntax import WeaveError
-from warplens.simulate.cycle_clock import Clock
+from warplens.ptx.syntax import PtxError
+from warplens.simulate.batch_state import WARP, State
+from warplens.simulate.cycle_clock import CycleClock
 from warplens.simulate.numeric import UNSIGNED, Array
-from warplens.simulate.state import WARP, State
 
 if TYPE_CHECKING:
     from warplens.simulate.decode_site import Registers
@@ -23,15 +23,17 @@ SPECIAL_REGISTERS = frozenset(
     | {"dynamic_smem_size", "total_smem_size", "aggr_smem_size"}
     | {"is_explicit_cluster", "cluster_ctarank", "cluster_nctarank"}
 )
-"""What `mov` may read, besides the clocks."""
+"""The special registers that `mov` may read, besides the clocks."""
 
 
-def fill_registers(state: State, registers: Registers, grid: Three, block: Three, dynamic: int, clock: Clock) -> None:
-    """Fill every slot of `state.R`; slots share arrays because nothing changes one in place."""
+def fill_registers(
+    state: State, registers: Registers, grid: Three, block: Three, dynamic: int, clock: CycleClock
+) -> None:
+    """Fill every slot of `state.R`; slots may share arrays, because no instruction changes an array in place."""
     zeros = {width: np.zeros(state.lanes, UNSIGNED[width] if width else bool) for width in (0, 1, 2, 4, 8)}
     wide = [slot for slot, width in enumerate(registers.widths) if width not in zeros]
     if wide:
-        raise WeaveError(0, ".b128", "128-bit registers are not something the interpreter knows")
+        raise PtxError(0, ".b128", "the interpreter does not support 128-bit registers")
     state.R = [zeros[width] for width in registers.widths]
     for (bits, width), slot in registers.constants.items():
         state.R[slot] = np.full(state.lanes, bits, UNSIGNED[width] if width else bool)
@@ -45,7 +47,7 @@ def fill_registers(state: State, registers: Registers, grid: Three, block: Three
     state.ready = [np.zeros(state.warps, np.int64)] * registers.ready
 
 
-def _specials(state: State, grid: Three, block: Three, dynamic: int, clock: Clock) -> dict[str, Array]:
+def _specials(state: State, grid: Three, block: Three, dynamic: int, clock: CycleClock) -> dict[str, Array]:
     thread = state.lane % state.lanes_per_block
     index = np.repeat(state.blocks, state.lanes_per_block)
     lane = state.lane % WARP

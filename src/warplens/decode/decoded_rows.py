@@ -1,4 +1,4 @@
-"""The arrays a decoder fills: one row per span, instant or value, ordered by track, then by begin."""
+"""The arrays that a decoder fills: one row per span, instant or value, ordered by track and begin."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy.typing as npt
 from warplens.record.layout import MAX_REGION
 
 SPAN, INSTANT, VALUE = range(3)
-"""Codes of schema.KINDS."""
+"""Indices into schema.KINDS."""
 
 SEARCH_LIMIT = 64
-"""How deep an end looks for a begin of its name below the innermost span: a bound that keeps garbage from costing
-quadratic time."""
+"""How many open spans an end searches for its begin. The bound keeps invalid data from taking quadratic time."""
 
 MAX_DETAILS = 32
 
@@ -24,7 +23,7 @@ _DIRECT = 4096
 
 
 class Counter(IntEnum):
-    """What the decoders count, in the order of the C enum."""
+    """Problems that the decoders count, in the order of the C enum."""
 
     ORPHAN_ENDS = 0
     MISMATCHED_ENDS = 1
@@ -37,7 +36,7 @@ class Counter(IntEnum):
 
 
 @dataclass
-class Rows:
+class DecodedRows:
     """Preallocated columns of all launches of a capture, in cycles."""
 
     region: npt.NDArray[np.int32]
@@ -54,7 +53,7 @@ class Rows:
     counters: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(Counter), np.int64))
 
     @classmethod
-    def allocate(cls, rows: int, anchors: int, with_values: bool) -> Rows:
+    def allocate(cls, rows: int, anchors: int, with_values: bool) -> DecodedRows:
         values = rows if with_values else 0
         return cls(
             region=np.empty(rows, np.int32),
@@ -72,8 +71,8 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Where each track's rows and anchors go, and what each track holds: bit 0 is set where there are payloads."""
+class RowPlan:
+    """The first row and anchor of each track, and flags for its contents: bit 0 means that it has payloads."""
 
     row_start: npt.NDArray[np.int64]
     anchor_start: npt.NDArray[np.int64]
@@ -86,7 +85,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Detail:
-    """One malformed end: which, in which track, at which slot of it, and what was innermost instead."""
+    """One malformed end: its problem, track, slot and region, and the region that was innermost instead."""
 
     what: Counter
     track: int
@@ -96,7 +95,7 @@ class Detail:
 
 
 class RegionTable:
-    """Region ids to codes as an open-addressed table, the same for numpy and C."""
+    """Maps region ids to codes with an open-addressed hash table that numpy and C share."""
 
     def __init__(self, codes: dict[int, int], unknown: int) -> None:
         size = 16
@@ -117,7 +116,7 @@ class RegionTable:
             self.keys[at], self.values[at] = region, code
 
     def lookup(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:
-        """Codes of `ids`, and how many of them are unknown."""
+        """The codes of `ids`, and how many of them are unknown."""
         known = np.array(sorted(self.codes), np.int64)
         order = np.array([self.codes[int(region)] for region in known] + [self.unknown], np.int32)
         at = np.searchsorted(known, ids)

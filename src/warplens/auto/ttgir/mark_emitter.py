@@ -1,4 +1,4 @@
-"""Marks as TTGIR operations, and the text with them in place."""
+"""Emit marks as TTGIR operations, and fix them up in the PTX that Triton compiles from it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections import defaultdict
 
 from warplens.auto.ttgir.operation_spans import Span
-from warplens.auto.ttgir.operation_tree import Block, Op
-from warplens.weave.marks import PREFIX, mark_text
+from warplens.auto.ttgir.operation_tree import Op, OperationBlock
+from warplens.weave.mark_comments import PREFIX, mark_text
 
 _FOR = re.compile(
     r"scf\.for (?:unsigned )?(%[\w$.#-]+) = (%[\w$.#-]+) to %[\w$.#-]+ step (%[\w$.#-]+).*?(?: : (\w+))? \{$"
@@ -19,24 +19,26 @@ VALUES = tuple(_TYPES)
 
 
 COUNTER = "%warplens_n"
-"""PTX registers that count the iterations of while loops, which have no variable that does."""
+"""The prefix of the PTX registers that count the iterations of while loops, which have no induction variable."""
 
 
 def declare_counters(ptx: str) -> str:
-    """PTX in which the counters that marks name are declared, in every function that has a body."""
+    """Declare the counters that marks use, in every function that has a body."""
     names = sorted(set(re.findall(COUNTER + r"\d+\b", ptx)))
     return ptx.replace("\n{\n", f"\n{{\n\t.reg .b32 {', '.join(names)};\n") if names else ptx
 
 
 _SILENT = re.compile(r"\s*(?:[.]|//|\$L__(?:func_begin|tmp)\d+:|$)")
-"""Lines that are no instruction and no place to jump to."""
+"""Lines that are neither an instruction nor a jump target."""
 _ELSEWHERE = re.compile(r"\s*(?:@|[$\w]+:|bra\b|brx\b|call\b|ret\b|exit\b|\})")
 _FIRST_LINE = re.compile(r"// @warplens B line%20\S+")
 
 
 def begin_at_once(ptx: str) -> str:
-    """PTX in which the kernel's first line begins with the kernel: LLVM puts parameters and other code that depends on
-    nothing in front of it."""
+    """Move the begin mark of the kernel's first line to the kernel's start.
+
+    LLVM moves parameter loads and other independent code before it.
+    """
     lines = ptx.split("\n")
     entry = next((number for number, line in enumerate(lines) if ".entry" in line), len(lines))
     opens = next((number for number in range(entry, len(lines)) if lines[number].rstrip() == "{"), len(lines))
@@ -66,14 +68,14 @@ def _asm(name: str, text: str, location: str, register: str = "", operand: str =
 
 
 def mark_op(name: str, letter: str, region: str, location: str = "", value: str = "", type: str = "") -> str:
-    """One mark: an inline asm whose text is a comment, so that it costs nothing until the weaver expands it."""
+    """One mark: inline asm whose text is a comment, so that it costs nothing until the weaver expands it."""
     kind, register = _TYPES[type] if value else ("", "")
     text = mark_text(letter, region, kind, "$1") if value else mark_text(letter, region)
     return _asm(name, f"// {text}", location, register, f" {value} : {type}" if value else "")
 
 
 class Emitter:
-    """Collects marks and puts them between the lines."""
+    """Collects marks and inserts them between the lines of TTGIR."""
 
     def __init__(self, lines: list[str], top: list[Op]) -> None:
         self.lines = lines
@@ -84,9 +86,9 @@ class Emitter:
             self.stem += "_"
         self.constants = {name: int(value) for name, value in _CONSTANT.findall("\n".join(lines))}
 
-    def block(self, block: Block, spans: list[tuple[Op | None, Span]]) -> None:
-        """Ends before begins at each point; the inner ones end first and begin last."""
-        # The later of two that cover the same is the inner one, so it ends first.
+    def block(self, block: OperationBlock, spans: list[tuple[Op | None, Span]]) -> None:
+        """Emit the marks of a block: ends before begins, inner ends first, inner begins last."""
+        # Of two spans that cover the same operations, the later one is the inner one and ends first.
         ends = sorted(spans, key=lambda item: (item[1].start, item[1].level))[::-1]
         begins = sorted(spans, key=lambda item: (-item[1].stop, item[1].level))
         for index in sorted({edge for _, span in spans for edge in (span.start, span.stop)}):
@@ -108,7 +110,7 @@ class Emitter:
         return mark_op(self._new(), letter, span.site.region, near.location)
 
     def _iteration(self, loop: Op, span: Span, near: Op) -> list[str]:
-        """The iteration's number, counted from 0, as the region's value."""
+        """Record the iteration number, counted from 0, as the region's value."""
         found = _FOR.search(loop.header.partition(" loc(")[0])
         if found is None:
             return self._counted(loop, span, near)

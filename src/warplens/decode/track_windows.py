@@ -1,4 +1,4 @@
-"""Track headers to windows: which slots of which track hold records, and what was lost before any is read."""
+"""Read track headers: which slots of each track hold records, and how many records were lost."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 _SANE = 1 << 62
-"""Clocks and times past this are garbage, and adding to them would overflow."""
+"""Clocks and times beyond this are invalid, and adding to them would overflow."""
 _SLOWEST_NS, _PAUSE_NS = np.uint64(1000), np.uint64(10**9)
-"""No clock takes longer for a cycle, but for a pause of the whole GPU: times at such a rate would overflow."""
+"""The longest plausible cycle, and the longest pause of the whole GPU; times at a slower rate would overflow."""
 _LOW = 0xFFFFFFFF
-"""The bits of the clock that a record holds."""
+"""The mask of the clock bits in a record."""
 
 
 @dataclass(frozen=True)
-class Windows:
-    """The readable tracks of one launch. `first` and `slots` walk a ring from its oldest surviving slot.
+class TrackWindows:
+    """The readable tracks of one launch. `first` is the oldest slot of each track, `slots` the number kept.
 
-    `lossy` tracks wrote more than was kept; `from_exit` ones lost their oldest records, so their clock is unwrapped
-    back from the exit.
+    `lossy` tracks lost their latest records. `from_exit` tracks are rings that lost their oldest records, so their
+    clock is unwrapped back from the exit.
     """
 
     offset: Int64
@@ -59,14 +59,14 @@ class Windows:
     def __len__(self) -> int:
         return len(self.offset)
 
-    def part(self, tracks: slice) -> Windows:
-        """Some of the tracks, without the counts that belong to the whole."""
+    def part(self, tracks: slice) -> TrackWindows:
+        """A range of the tracks, without the counts of unwritten and invalid tracks."""
         arrays = {f.name: getattr(self, f.name)[tracks] for f in fields(self) if f.name not in ("unwritten", "invalid")}
-        return Windows(**arrays, unwritten=0, invalid=0)
+        return TrackWindows(**arrays, unwritten=0, invalid=0)
 
 
-def windows(launch: Launch, nominal_mhz: float) -> Windows:
-    """The windows of a launch; tracks never written or with impossible headers are counted, not read."""
+def read_windows(launch: Launch, nominal_mhz: float) -> TrackWindows:
+    """Read the track headers of a launch; unwritten tracks and those with invalid headers are only counted."""
     raw = np.ascontiguousarray(launch.raw)
     headers = np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,))
     written_to = headers["magic"] != 0
@@ -93,7 +93,7 @@ def windows(launch: Launch, nominal_mhz: float) -> Windows:
         slots -= ~ring & lossy & ((last == 0) | ((last >> 32).astype(np.int64) - start_clock & _LOW > lived))
     elapsed = np.where(exited, exit_ns - start_ns, 0)
     measured = (exit_clock - start_clock) / np.maximum(elapsed, 1)
-    return Windows(
+    return TrackWindows(
         offset=offset,
         first=first.astype(np.int64),
         slots=slots,
@@ -130,14 +130,17 @@ def _plausible(headers: npt.NDArray[np.void], launch: Launch) -> Bool:
 
 
 def _last_slot(raw: npt.NDArray[np.uint8], launch: Launch) -> npt.NDArray[np.uint64]:
-    """Each track's last slot. A value that did not fit whole leaves it blank, or, where a block of marks is stored as
-    one, its payload there: a record's clock would be of the track's time."""
+    """The last slot of each track.
+
+    A value that did not fit leaves it empty or, where a block of marks is stored at once, with its payload, which is
+    recognised because its upper half is not a clock within the track's lifetime.
+    """
     at = HEADER_BYTES + (launch.capacity - 1) * SLOT_BYTES
     return np.asarray(np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,)))
 
 
 def _unfinished(raw: npt.NDArray[np.uint8], offset: int, launch: Launch) -> tuple[int, int]:
-    """First slot and count of a track whose warp never wrote its exit: what is there is what is not zero."""
+    """The first slot and the slot count of a track without an exit, from the slots that are not zero."""
     slots = np.ndarray(launch.capacity, "<u8", raw, offset)
     used = np.flatnonzero(slots)
     if not len(used):
@@ -149,7 +152,7 @@ def _unfinished(raw: npt.NDArray[np.uint8], offset: int, launch: Launch) -> tupl
 
 
 def _seam(slots: npt.NDArray[np.uint64]) -> int:
-    """The oldest slot of a ring nobody closed: right after the newest, where the clock steps back the furthest."""
+    """The oldest slot of a ring without an exit: right after the newest, where the clock steps back the furthest."""
     clock = (slots >> np.uint64(32)).astype(np.uint32)
     step = (clock - np.roll(clock, 1)).astype(np.int32)
     return int(step.argmin()) if step.min() < 0 else 0

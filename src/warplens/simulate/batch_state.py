@@ -1,7 +1,7 @@
-"""What one batch of blocks is while it runs: registers, lanes, shared and local memory, and every warp's clock.
+"""The state of one batch of blocks: registers, lanes, shared and local memory, and every warp's clock.
 
-All resident blocks form one batch, and one numpy operation serves every lane of it. `Group` is the set of lanes
-that executes together; a register is never changed in place, so two registers may share one array.
+All resident blocks form one batch, and one numpy operation covers all its lanes. A `Group` is a set of lanes that
+execute together. Registers are never changed in place, so two registers may share one array.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warplens.simulate.cycle_clock import Clock
-from warplens.simulate.global_memory import Memory
+from warplens.simulate.cycle_clock import CycleClock
+from warplens.simulate.global_memory import GlobalMemory
 from warplens.simulate.numeric import UNSIGNED, Array
 
 WARP = 32
 
 
 class Group:
-    """Lanes that execute together. `write` is None when no other live lane can see what is written."""
+    """Lanes that execute together. `write` is None if the group contains all live lanes, so that no mask is needed."""
 
     __slots__ = ("_index", "all_live", "count", "full", "mask", "warps", "write")
 
@@ -34,7 +34,7 @@ class Group:
         self.warps = warps
 
     def restrict(self, predicate: Array) -> Group | None:
-        """The lanes that also have `predicate`; None when there are none, itself when all have it."""
+        """The lanes for which `predicate` is true; None if there are none, the group itself if it is true for all."""
         mask = self.mask & predicate
         count = int(np.count_nonzero(mask))
         if count == self.count:
@@ -48,16 +48,18 @@ class Group:
 
     @property
     def index(self) -> Array:
-        """The lanes' numbers."""
+        """The indices of the lanes."""
         if self._index is None:
             self._index = np.flatnonzero(self.mask)
         return self._index
 
 
 class State:
-    """One batch of blocks in flight."""
+    """One batch of running blocks."""
 
-    def __init__(self, memory: Memory, clock: Clock, blocks: Array, sms: Array, threads: int, shared: int) -> None:
+    def __init__(
+        self, memory: GlobalMemory, clock: CycleClock, blocks: Array, sms: Array, threads: int, shared: int
+    ) -> None:
         self.memory, self.clock = memory, clock
         self.blocks, self.threads = blocks, threads
         self.warps_per_block = -(-threads // WARP)
@@ -87,7 +89,7 @@ class State:
         self._local = np.zeros(0, np.uint8)
 
     def give_local(self, size: int) -> None:
-        """Set up `size` bytes of local memory for every lane."""
+        """Allocate `size` bytes of local memory for every lane."""
         self.local_size, self.local_stride = size, -(-max(size, 16) // 16) * 16
         self._local = np.zeros(self.lanes * self.local_stride, np.uint8)
 
@@ -98,14 +100,14 @@ class State:
         return self._local.view(UNSIGNED[width])
 
     def advance(self, group: Group, cycles: int) -> None:
-        """`cycles` more on the clocks of the group's warps."""
+        """Advance the clocks of the group's warps by `cycles`."""
         if group.warps is None:
             self.cycles += cycles
         else:
             self.cycles[group.warps] += cycles
 
     def wait_until(self, group: Group, ready: Array) -> None:
-        """The group's warps stall until `ready`."""
+        """Stall the group's warps until `ready`."""
         if group.warps is None:
             np.maximum(self.cycles, ready, out=self.cycles)
         else:
@@ -115,7 +117,7 @@ class State:
         return np.repeat(per_warp, WARP)
 
     def name(self, lane: int) -> str:
-        """`block 3, thread 17`, for messages."""
+        """The name of a lane for messages: `block 3, thread 17`."""
         return f"block {int(self.blocks[lane // self.lanes_per_block])}, thread {lane % self.lanes_per_block}"
 
 

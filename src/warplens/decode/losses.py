@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, islice
 
-from warplens.decode.rows import MAX_DETAILS, Counter, Detail, Rows
-from warplens.decode.windows import Windows
+from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Detail
+from warplens.decode.track_windows import TrackWindows
 from warplens.record.capture import Launch
 from warplens.trace.schema import Losses
 
 
-def collect_losses(views: Sequence[Windows], rows: Rows, details: Sequence[list[str]]) -> Losses:
-    """Sum the losses of all launches. `details` are sentences, the first few of each kind."""
+def collect_losses(views: Sequence[TrackWindows], rows: DecodedRows, details: Sequence[list[str]]) -> Losses:
+    """Sum the losses of all launches. `details` are sentences about the first few malformed records."""
     written = sum(int(view.written.sum()) for view in views)
     kept = sum(int(view.slots.sum()) for view in views)
     counted = {counter.name.lower(): int(rows.counters[counter]) for counter in Counter}
@@ -31,15 +31,17 @@ def collect_losses(views: Sequence[Windows], rows: Rows, details: Sequence[list[
     )
 
 
-def describe(launch: Launch, view: Windows, details: Sequence[Detail]) -> list[str]:
-    """One sentence for each malformed end, and one for a ring whose exit is missing."""
+def describe(launch: Launch, view: TrackWindows, details: Sequence[Detail]) -> list[str]:
+    """One sentence for each malformed end, and one if a ring has no exit."""
     sentences = [_sentence(launch, view, detail) for detail in details]
     if launch.full == "ring" and not view.exited.all():
-        sentences.append(f"{launch.kernel}: a warp never exited; its ring's order and loss are inferred from the clock")
+        sentences.append(
+            f"{launch.kernel}: a warp never exited; the order and loss of its ring are inferred from the clock"
+        )
     return sentences
 
 
-def _sentence(launch: Launch, view: Windows, detail: Detail) -> str:
+def _sentence(launch: Launch, view: TrackWindows, detail: Detail) -> str:
     region = _name(launch, detail.region)
     where = f"{launch.kernel} block {view.block[detail.track]} warp {view.warp[detail.track]} record {detail.slot}"
     if detail.what is Counter.MISMATCHED_ENDS:

@@ -1,7 +1,7 @@
-"""The decoder in numpy, for machines without a C compiler. Same rows as native/decode.c, tested against it.
+"""The decoder in numpy, for machines without a C compiler. Tests check that it gives the same rows as native/decode.c.
 
-Tracks whose regions nest cleanly, nearly all of them, are decoded together in vectorised steps; a track with a
-malformed end, asynchronous marks or very deep nesting is walked record by record.
+Tracks whose regions nest cleanly, which is nearly all of them, are decoded together in vectorised steps. A track with a
+malformed end, asynchronous marks or very deep nesting is decoded record by record.
 """
 
 from __future__ import annotations
@@ -12,9 +12,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.rows import INSTANT, MAX_DETAILS, SPAN, VALUE, Counter, Detail, Plan, RegionTable, Rows
-from warplens.decode.walk import walk
-from warplens.decode.windows import Windows
+from warplens.decode.decoded_rows import (
+    INSTANT,
+    MAX_DETAILS,
+    SPAN,
+    VALUE,
+    Counter,
+    DecodedRows,
+    Detail,
+    RegionTable,
+    RowPlan,
+)
+from warplens.decode.track_walk import walk_track
+from warplens.decode.track_windows import TrackWindows
 from warplens.record.capture import Launch
 from warplens.record.layout import (
     CLOCK_BITS,
@@ -37,7 +47,7 @@ _WRAP = 1 << 32
 _DEEP = 200
 _CHUNK = 1 << 16
 _CLOCK = 1 << KIND_BITS
-"""The kind of an anchor that only gives the 64-bit clock of the record after it."""
+"""The kind of an anchor that holds the 64-bit clock of the next record."""
 _WIDE_TAG = np.zeros(1 << TAG_BITS, bool)
 _WIDE_TAG[[*WIDE_KINDS, Kind.ANCHOR]] = True
 _ROW_KIND = np.full(_CLOCK + 1, -1, np.int8)
@@ -46,9 +56,9 @@ _ROW_KIND[[Kind.BEGIN, Kind.ASYNC_BEGIN, Kind.INSTANT, Kind.VALUE]] = SPAN, SPAN
 
 @dataclass(frozen=True)
 class Records:
-    """The records of all tracks of a launch, payloads resolved: which track, slot, kind and clock each has.
+    """The records of all tracks of a launch, with their payloads attached.
 
-    `wide` records should have a 64-bit clock, `exact` is that clock, or -1.
+    `wide` records should have a 64-bit clock; `exact` is that clock, or -1.
     """
 
     track: Int64
@@ -67,7 +77,7 @@ class Records:
 class NumpyDecoder:
     """The numpy implementation of the decoder."""
 
-    def count(self, launch: Launch, windows: Windows, row: int, anchor: int) -> Plan:
+    def count(self, launch: Launch, windows: TrackWindows, row: int, anchor: int) -> RowPlan:
         rows: list[npt.ArrayLike] = [[row]]
         anchors: list[npt.ArrayLike] = [[anchor]]
         with_payload: list[Bool] = []
@@ -80,17 +90,19 @@ class NumpyDecoder:
             anchors.append(np.bincount(records.track[is_anchor], minlength=tracks))
             paid = is_anchor | records.wide | (records.kind == Kind.VALUE)
             with_payload.append(np.bincount(records.track[paid], minlength=tracks) > 0)
-        return Plan(
+        return RowPlan(
             np.cumsum(np.concatenate(rows)).astype(np.int64),
             np.cumsum(np.concatenate(anchors)).astype(np.int64),
             np.concatenate(with_payload or [np.empty(0, bool)]).astype(np.uint8),
         )
 
-    def fill(self, launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, out: Rows) -> list[Detail]:
+    def fill(
+        self, launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionTable, out: DecodedRows
+    ) -> list[Detail]:
         details: list[Detail] = []
         for part in _chunks(windows):
             ends = slice(part.start, part.stop + 1)
-            inner = Plan(plan.row_start[ends], plan.anchor_start[ends], plan.holds[part])
+            inner = RowPlan(plan.row_start[ends], plan.anchor_start[ends], plan.holds[part])
             found = _fill(launch, windows.part(part), inner, regions, out)
             details += [replace(detail, track=detail.track + part.start) for detail in found]
         return details[:MAX_DETAILS]
@@ -101,7 +113,7 @@ class NumpyDecoder:
         segment_start: Int64,
         segment_count: Int64,
         knots: tuple[Int64, npt.NDArray[np.float64], npt.NDArray[np.float64]],
-        rows: Rows,
+        rows: DecodedRows,
     ) -> tuple[Int64, Int64]:
         clocks, ns, slopes = knots
         counts = np.diff(row_start)
@@ -117,30 +129,30 @@ class NumpyDecoder:
                 out[of] = _on_line(edge, at, clocks, ns, slopes)
         return start_ns, end_ns - start_ns
 
-    def inside(self, plan: Plan, start_clock: Int64, lived: Int64, rows: Rows) -> Int64:
+    def inside(self, plan: RowPlan, start_clock: Int64, lived: Int64, rows: DecodedRows) -> Int64:
         first, last = int(plan.row_start[0]), int(plan.row_start[-1])
         outer = (rows.parent[first:last] < 0) & (rows.kind[first:last] == SPAN)
         at = np.flatnonzero(outer) + first
         track = np.searchsorted(plan.row_start, at, side="right") - 1
         begin = np.clip(rows.start[at] - start_clock[track], 0, lived[track])
         end = np.clip(begin + rows.duration[at], 0, lived[track])
-        # Tracks laid end to end, so that one running maximum tells where each one's earlier spans end.
+        # Place the tracks end to end on one axis, so that one running maximum gives the end of earlier spans.
         place = np.cumsum(lived) - lived
         begin, end = begin + place[track], end + place[track]
         before = np.concatenate([[0], np.maximum.accumulate(end)[:-1]]) if len(end) else end
         new = np.maximum(end - np.maximum(begin, before), 0)
-        return np.bincount(track, new, minlength=len(lived)).astype(np.int64)  # sums that double holds exactly
+        return np.bincount(track, new, minlength=len(lived)).astype(np.int64)  # a double represents these sums exactly
 
 
-def _chunks(windows: Windows) -> Iterator[slice]:
-    """Ranges of tracks whose records fit a processor's cache: several times faster than all of them at once."""
+def _chunks(windows: TrackWindows) -> Iterator[slice]:
+    """Ranges of tracks whose records fit in the CPU cache, which is several times faster than all tracks at once."""
     cuts = np.flatnonzero(np.diff(np.cumsum(windows.slots) // _CHUNK, prepend=0)).tolist()
     for begin, end in zip([0, *cuts], [*cuts, len(windows)], strict=True):
         if end > begin:
             yield slice(begin, end)
 
 
-def _fill(launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, out: Rows) -> list[Detail]:
+def _fill(launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionTable, out: DecodedRows) -> list[Detail]:
     records = read(launch, windows)
     out.counters[Counter.EMPTY_SLOTS] += records.empty
     clock = _unwrap(records, windows, plan, out)
@@ -152,19 +164,19 @@ def _fill(launch: Launch, windows: Windows, plan: Plan, regions: RegionTable, ou
     bounds = np.searchsorted(records.track, np.arange(len(windows) + 1))
     for track in np.flatnonzero(careful):
         part = slice(int(bounds[track]), int(bounds[track + 1]))
-        details += walk(records, clock, part, int(track), int(last[track]), int(plan.row_start[track]), out)
+        details += walk_track(records, clock, part, int(track), int(last[track]), int(plan.row_start[track]), out)
     return details
 
 
 def _on_line(
     clock: Int64, segment: Int64, clocks: Int64, ns: npt.NDArray[np.float64], slopes: npt.NDArray[np.float64]
 ) -> Int64:
-    with np.errstate(invalid="ignore"):  # garbage clocks overflow here exactly as they do in C
+    with np.errstate(invalid="ignore"):  # invalid clocks overflow here exactly as they do in C
         return np.floor(ns[segment] + (clock - clocks[segment]) * slopes[segment] + 0.5).astype(np.int64)
 
 
-def read(launch: Launch, windows: Windows) -> Records:
-    """All records of a launch in track order, with payload slots told apart and attached."""
+def read(launch: Launch, windows: TrackWindows) -> Records:
+    """Read all records of a launch in track order, and attach the payloads."""
     ends = np.cumsum(windows.slots)
     track = np.repeat(np.arange(len(windows)), windows.slots)
     slot = np.arange(len(track)) - np.repeat(ends - windows.slots, windows.slots)
@@ -203,7 +215,7 @@ def read(launch: Launch, windows: Windows) -> Records:
 
 
 def _payload_slots(track: Int64, kind: Int64) -> Bool:
-    """Walking back from a track's newest slot, each value or anchor claims the slot before it."""
+    """Find payload slots: walking back from a track's newest slot, each value or anchor claims the slot before it."""
     looks = (kind == Kind.VALUE) | (kind == Kind.ANCHOR)
     if not looks.any():
         return np.zeros(len(kind), bool)
@@ -215,8 +227,8 @@ def _payload_slots(track: Int64, kind: Int64) -> Bool:
     return np.asarray(np.append(claims[1:], False) & same_track_next)
 
 
-def _unwrap(records: Records, windows: Windows, plan: Plan, out: Rows) -> Int64:
-    """The 64-bit clock of each record: deltas of the low words from the start, or back from the exit."""
+def _unwrap(records: Records, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> Int64:
+    """The 64-bit clock of each record, accumulated from the low words forward from the start or back from the exit."""
     n = len(records.track)
     first = np.ones(n, bool)
     first[1:] = records.track[1:] != records.track[:-1]
@@ -242,8 +254,8 @@ def _unwrap(records: Records, windows: Windows, plan: Plan, out: Rows) -> Int64:
     return clock
 
 
-def _settle_exact(records: Records, clock: Int64, head: Int64, out: Rows) -> None:
-    """Go on from each 64-bit clock until the next one of its track."""
+def _settle_exact(records: Records, clock: Int64, head: Int64, out: DecodedRows) -> None:
+    """Correct the clocks after each exact 64-bit clock, up to the next one in the track."""
     out.counters[Counter.TORN_PAYLOADS] += int((records.wide & (records.exact < 0)).sum())
     if not records.wide.any():
         return
@@ -252,8 +264,8 @@ def _settle_exact(records: Records, clock: Int64, head: Int64, out: Rows) -> Non
     clock[known] += (records.exact - clock)[latest[known]]
 
 
-def _settle_anchors(records: Records, clock: Int64, windows: Windows, plan: Plan, out: Rows) -> None:
-    """Add the whole wraps that an anchor's globaltimer shows to be missing, from the anchor on."""
+def _settle_anchors(records: Records, clock: Int64, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> None:
+    """Add the 32-bit wraps that an anchor's globaltimer shows to be missing, from the anchor on."""
     anchors = np.flatnonzero(records.kind == Kind.ANCHOR)
     out.counters[Counter.TORN_PAYLOADS] += int((~records.has_payload[anchors]).sum())
     ends = np.searchsorted(records.track, np.arange(len(windows)), side="right")
@@ -273,8 +285,8 @@ def _settle_anchors(records: Records, clock: Int64, windows: Windows, plan: Plan
         place[track] += 1
 
 
-def _plain_columns(records: Records, clock: Int64, plan: Plan, regions: RegionTable, out: Rows) -> None:
-    """The columns that need no pairing."""
+def _plain_columns(records: Records, clock: Int64, plan: RowPlan, regions: RegionTable, out: DecodedRows) -> None:
+    """Fill the columns that do not require pairing begins with ends."""
     gives = _ROW_KIND[records.kind] >= 0
     rows = slice(int(plan.row_start[0]), int(plan.row_start[-1]))
     out.kind[rows] = _ROW_KIND[records.kind[gives]]
@@ -293,19 +305,19 @@ def _plain_columns(records: Records, clock: Int64, plan: Plan, regions: RegionTa
         out.counters[Counter.TORN_PAYLOADS] += int((~paid).sum())
 
 
-def _last_clock(records: Records, clock: Int64, windows: Windows, out: Rows) -> Int64:
-    """The last known time of each track: its exit, or its last record where later ones were lost."""
+def _last_clock(records: Records, clock: Int64, windows: TrackWindows, out: DecodedRows) -> Int64:
+    """The last known time of each track: its exit, or its last record if later ones were lost."""
     last = windows.start_clock.copy()
     tails = np.flatnonzero(np.append(records.track[1:] != records.track[:-1], True)) if len(clock) else np.empty(0, int)
     last[records.track[tails]] = clock[tails]
-    vague = np.ones(len(windows), bool)
-    vague[records.track[tails]] = records.exact[tails] < 0
-    whole = windows.exited & ~windows.lossy
-    # A track with no record has nothing to unwrap, but a ring that lost everything starts at its exit.
+    inexact = np.ones(len(windows), bool)
+    inexact[records.track[tails]] = records.exact[tails] < 0
+    complete = windows.exited & ~windows.lossy
+    # A track without a record has nothing to unwrap, but a ring that lost all of them starts at its exit.
     empty = np.bincount(records.track, minlength=len(windows)) == 0
     last = np.where(empty & windows.from_exit, windows.exit_clock, last)
-    out.counters[Counter.CLOCK_AMBIGUOUS] += int((whole & vague & (windows.exit_clock - last >= _WRAP)).sum())
-    return np.where(whole, np.maximum(windows.exit_clock, last), last)
+    out.counters[Counter.CLOCK_AMBIGUOUS] += int((complete & inexact & (windows.exit_clock - last >= _WRAP)).sum())
+    return np.where(complete, np.maximum(windows.exit_clock, last), last)
 
 
 def _needs_walk(records: Records, tracks: int) -> Bool:
@@ -313,8 +325,8 @@ def _needs_walk(records: Records, tracks: int) -> Bool:
     return np.bincount(records.track[asynchronous], minlength=tracks) > 0
 
 
-def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: Plan, out: Rows) -> Bool:
-    """Pair by nesting depth, all tracks at once. Returns the tracks that must be walked instead."""
+def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: RowPlan, out: DecodedRows) -> Bool:
+    """Pair begins and ends by nesting depth in all tracks at once. Returns the tracks that need walk_track instead."""
     tracks = len(skip)
     change = (records.kind == Kind.BEGIN).astype(np.int64) - (records.kind == Kind.END)
     height = np.cumsum(change)
@@ -347,12 +359,12 @@ def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: 
     return careful
 
 
-def _depth_and_parent(records: Records, height: Int64, change: Int64, keep: Bool, row: Int64, out: Rows) -> None:
+def _depth_and_parent(records: Records, height: Int64, change: Int64, keep: Bool, row: Int64, out: DecodedRows) -> None:
     gives = (_ROW_KIND[records.kind] >= 0) & keep
     depth = height - (change > 0)
     out.depth[row[gives]] = depth[gives]
     for level in range(int(depth[gives].max(initial=0))):
-        # The parent is the latest begin one level up; it is always in the same track, since depths start at 0 there.
+        # The parent is the latest begin one level up. It is in the same track, because depths start at 0 there.
         opener = np.where((change > 0) & (depth == level), row, -1)
         child = gives & (depth == level + 1)
         out.parent[row[child]] = np.maximum.accumulate(opener)[child]

@@ -1,9 +1,9 @@
-"""Cycles to nanoseconds: one piecewise line per clock through all its (clock64, globaltimer) anchors.
+"""Convert cycles to nanoseconds: fit one piecewise line per clock to all its (clock64, globaltimer) anchors.
 
-Clocks start millions of cycles apart and change speed while a kernel runs, and the globaltimer moves in steps (32 ns
-on Hopper), so neither alone places a record. SMs that share a clock (domains.py) are fitted as one. All clocks of a
-launch are fitted together first: an own offset each, and a rate drawn to the common one as far as the clock's own
-anchors leave it open. Where a single line does not explain a clock's anchors, it gets knots.
+Clocks start millions of cycles apart and change speed while a kernel runs, and the globaltimer advances in steps (32 ns
+on Hopper), so neither per_unit is enough to place a record. SMs that share a clock (domains.py) are fitted as one. All
+clocks of a launch are first fitted together: each has its own offset, and a rate that is drawn towards the common rate
+as far as its own anchors permit. Where a single line does not explain a clock's anchors, knots are added.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ Piece = tuple[Float64, Float64, Float64]
 """Knots, their times, and the slope after each."""
 
 _RATE_SPREAD = 2e-4
-"""Relative spread of the SMs' rates that is believed without evidence: they are one clock domain."""
+"""The assumed relative spread of the SMs' rates, as they are one clock domain."""
 _NOMINAL_SPREAD = 0.15
-"""Relative distance of the real rate from the nominal one that is believed without evidence."""
+"""The assumed relative distance of the real rate from the nominal one."""
 _BENT, _OWN_RATE = 0.6, 2.0
-"""Root mean square residual, in timer steps, from which an SM may get knots, and from which a rate of its own."""
+"""Root mean square residuals, in timer steps, above which an SM may get knots, and its own rate."""
 _SAME_CLOCK, _FEW_ANCHORS = 0.5, 1.5
-"""Timer steps by which the middle of an SM's anchors may lie off the line of the clock it is taken to share, and how
-much more that is for an SM with one anchor."""
+"""How far, in timer steps, the median of an SM's anchors may lie off the line of its clock domain, and how much further
+for an SM with a single anchor."""
 _ABOVE_NOMINAL = 1.05
-"""How far above its nominal rate a clock may run."""
+"""The highest rate of a clock, as a multiple of its nominal rate."""
 _TOO_COARSE_NS = 4096.0
 _ROUNDS = 4
 
 
 @dataclass(frozen=True)
-class Lines:
-    """The fit of every unit (an SM in a launch): `count` segments from `first` on in the knot arrays.
+class ClockLines:
+    """The fit of every unit (an SM in a launch): `count` segments, starting at `first` in the knot arrays.
 
     ns = knot_ns + (clock - knot_clock) * slope, relative to `base_ns`.
     """
@@ -59,7 +59,7 @@ class Lines:
         return np.searchsorted(self.unit, unit)
 
     def __call__(self, unit: Int64, clock: Int64) -> Float64:
-        """Nanoseconds since `base_ns` of clocks on the given units."""
+        """Convert clocks of the given units to nanoseconds since `base_ns`."""
         at = self.find(unit)
         first = self.first[at]
         segment = first.copy()
@@ -73,44 +73,44 @@ class Lines:
         return out
 
     def mhz(self) -> tuple[float, float, float]:
-        """The slowest, mean and fastest clock among the segments."""
+        """The slowest, mean and fastest clock rate among the segments."""
         rates = 1000.0 / self.slope
         return (float(rates.min()), float(rates.mean()), float(rates.max())) if len(rates) else (0.0, 0.0, 0.0)
 
 
-def fit(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float = 0.0) -> Lines:
-    """Fit the anchors. `unit` tells SMs apart, `group` which units ran together (one launch)."""
+def fit_anchors(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float = 0.0) -> ClockLines:
+    """Fit the anchors. `unit` identifies the SM of each anchor, `group` the launch."""
     if not len(unit):
         none = np.empty(0, np.int64)
-        return Lines(none, none, none, none, np.empty(0), np.empty(0), 0, np.empty(0), 0.0, "none")
+        return ClockLines(none, none, none, none, np.empty(0), np.empty(0), 0, np.empty(0), 0.0, "none")
     units, member = np.unique(unit, return_inverse=True)
     group_of = np.zeros(len(units), np.int64)
     group_of[member] = np.unique(group, return_inverse=True)[1]
     anchors = _Anchors(clock, ns, int(ns.min()), timer_step(ns), nominal_mhz)
-    alone = anchors.lines(member, group_of)
-    lead, sure = ahead(clock, ns, member, group_of, alone.slope)
+    per_unit = anchors.lines(member, group_of)
+    lead, sure = ahead(clock, ns, member, group_of, per_unit.slope)
     domain = grouped(lead, sure, group_of)
 
-    def closer(strange: npt.NDArray[np.bool_], look: int) -> Int64:
-        """Two clocks were taken for one: look closer at those, and in the end leave each SM alone."""
-        doubted = np.isin(domain, domain[strange])
+    def divided(misplaced: npt.NDArray[np.bool_], look: int) -> Int64:
+        """Divide domains that contain several clocks with a finer limit, and finally into single SMs."""
+        doubted = np.isin(domain, domain[misplaced])
         finer = domains(lead, group_of, look) if look < LOOKS else np.arange(len(units))
         return np.unique(np.where(doubted, len(units) + finer, domain), return_inverse=True)[1]
 
     for look in range(1, LOOKS + 1):
-        strange = _plainly_others(anchors, domain, member, group_of)
-        if not strange.any():
+        misplaced = _clearly_misplaced(anchors, domain, member, group_of)
+        if not misplaced.any():
             break
-        domain = closer(strange, look)
+        domain = divided(misplaced, look)
     for look in range(1, LOOKS + 1):
         fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
-        strange = _disagreeing(fitted.residual, member, len(units), anchors.scale)[0]
-        if not strange.any():
+        misplaced = _misplaced_units(fitted.residual, member, len(units), anchors.scale)[0]
+        if not misplaced.any():
             break
-        domain = closer(strange, look)
+        domain = divided(misplaced, look)
     else:
         fitted = _bent(anchors, domain[member], _first_of(domain, group_of))
-    return Lines(
+    return ClockLines(
         unit=units,
         first=(np.cumsum(fitted.count) - fitted.count)[domain],
         count=fitted.count[domain],
@@ -129,8 +129,10 @@ def _first_of(domain: Int64, group_of: Int64) -> Int64:
     return group_of[np.unique(domain, return_index=True)[1]]
 
 
-def _disagreeing(residual: Float64, member: Int64, units: int, scale: float) -> tuple[npt.NDArray[np.bool_], Float64]:
-    """Units whose anchors lie to one side of their domain's line (theirs is another clock), and each unit's middle."""
+def _misplaced_units(
+    residual: Float64, member: Int64, units: int, scale: float
+) -> tuple[npt.NDArray[np.bool_], Float64]:
+    """Whether each unit's anchors lie to one side of its domain's line, which means another clock; and their median."""
     order = np.lexsort((residual, member))
     bounds = np.searchsorted(member[order], np.arange(units + 1))
     middle = residual[order][(bounds[:-1] + bounds[1:] - 1) // 2]
@@ -139,14 +141,16 @@ def _disagreeing(residual: Float64, member: Int64, units: int, scale: float) -> 
     return (np.abs(middle) > allowed) & (count > 2), middle
 
 
-def _plainly_others(anchors: _Anchors, domain: Int64, member: Int64, group_of: Int64) -> npt.NDArray[np.bool_]:
-    """The same before knots are looked for, which takes long: where straight lines with an own offset for each unit
-    explain a domain's anchors, knots could only imitate them."""
+def _clearly_misplaced(anchors: _Anchors, domain: Int64, member: Int64, group_of: Int64) -> npt.NDArray[np.bool_]:
+    """Find such units before the slow search for knots.
+
+    If straight lines with one offset per unit explain a domain's anchors, knots would only imitate the offsets.
+    """
     straight = anchors.lines(domain[member], _first_of(domain, group_of))
-    strange, middle = _disagreeing(straight.residual, member, len(group_of), anchors.scale)
+    misplaced, middle = _misplaced_units(straight.residual, member, len(group_of), anchors.scale)
     square = np.bincount(domain[member], (straight.residual - middle[member]) ** 2)
     explained = np.sqrt(square / np.bincount(domain[member])) <= _BENT * anchors.scale
-    result: npt.NDArray[np.bool_] = strange & explained[domain]
+    result: npt.NDArray[np.bool_] = misplaced & explained[domain]
     return result
 
 
@@ -163,7 +167,7 @@ class _Straight:
 
 @dataclass(frozen=True)
 class _Bent(_Straight):
-    """The same with `count` pieces per unit, which begin at `xs`."""
+    """Piecewise lines with `count` segments per unit, which begin at `xs`."""
 
     xs: Float64
     count: Int64
@@ -182,13 +186,13 @@ class _Anchors:
         return max(self.step, 2.0)
 
     def points(self, member: Int64, n: int) -> tuple[Int64, Float64, Float64]:
-        """Where each unit's clock is first seen, and all anchors from there and from the base on."""
+        """The first clock of each unit, and all anchors relative to it and to the base."""
         origin = np.full(n, np.iinfo(np.int64).max)
         np.minimum.at(origin, member, self.clock)
         return origin, (self.clock - origin[member]).astype(np.float64), (self.ns - self.base_ns).astype(np.float64)
 
     def lines(self, member: Int64, group_of: Int64) -> _Straight:
-        """Robust lines: what lies far off a line counts little."""
+        """Fit robust lines, in which outliers have little weight."""
         origin, x, y = self.points(member, len(group_of))
         noise = max(self.step, 1.0) / np.sqrt(12.0)
         weight = np.ones(len(x))
@@ -200,7 +204,7 @@ class _Anchors:
 
 
 def _bent(anchors: _Anchors, member: Int64, group_of: Int64) -> _Bent:
-    """Lines with knots where a single line does not explain a unit's anchors."""
+    """Fit lines, with knots where a single line does not explain a unit's anchors."""
     n = len(group_of)
     line = anchors.lines(member, group_of)
     _, x, y = anchors.points(member, n)
@@ -214,12 +218,12 @@ def _bent(anchors: _Anchors, member: Int64, group_of: Int64) -> _Bent:
     for u in np.flatnonzero(misfit > _BENT).tolist():
         of = order[bounds[u] : bounds[u + 1]]
         piece = piecewise(x[of], y[of], scale, float(line.slope[u]), least)
-        left = y[of] - _evaluate(piece, x[of])
-        # Knots must earn their place, and a rate of its own needs more than a few late reads: one clock domain.
-        explains = np.sqrt(np.mean(left**2)) < 0.5 * np.sqrt(square[u])
+        remaining = y[of] - _evaluate(piece, x[of])
+        # Knots must halve the error, and an own rate needs more evidence than a few delayed reads.
+        explains = np.sqrt(np.mean(remaining**2)) < 0.5 * np.sqrt(square[u])
         if explains and (len(piece[0]) > 1 or misfit[u] > _OWN_RATE):
             pieces[u] = piece
-            residual[of] = left
+            residual[of] = remaining
     all_lines = [pieces.get(u, (np.zeros(1), line.offset[u : u + 1], line.slope[u : u + 1])) for u in range(n)]
     xs, offset, slope = (np.concatenate([part[i] for part in all_lines]) for i in range(3))
     count = np.array([len(part[0]) for part in all_lines], np.int64)
@@ -227,7 +231,7 @@ def _bent(anchors: _Anchors, member: Int64, group_of: Int64) -> _Bent:
 
 
 def timer_step(ns: Int64) -> float:
-    """The step of the globaltimer, as the anchors show it; 0 when they cannot."""
+    """The step of the globaltimer, estimated from the anchors; 0 if unknown."""
     values = np.unique(ns)
     step = float(np.gcd.reduce(np.diff(values))) if len(values) > 1 else 0.0
     return min(step, _TOO_COARSE_NS)
@@ -236,12 +240,12 @@ def timer_step(ns: Int64) -> float:
 def _lines(
     x: Float64, y: Float64, weight: Float64, member: Int64, group_of: Int64, noise: float, nominal_mhz: float
 ) -> tuple[Float64, Float64, str]:
-    """Slope and offset of each unit by weighted least squares, its slope drawn to that of its group."""
+    """The slope and offset of each unit by weighted least squares, with the slope drawn towards that of its group."""
     n = len(group_of)
     total = np.bincount(member, weight, n)
     mean_x, mean_y = np.bincount(member, weight * x, n) / total, np.bincount(member, weight * y, n) / total
     dx, dy = x - mean_x[member], y - mean_y[member]
-    # A timer that did not move while a launch ran tells no rate, only that it took less than a step.
+    # A timer that did not advance during a launch gives no rate, only that the launch took less than a step.
     moved = np.bincount(group_of[member], np.abs(dy) > 0.5) > 0
     sxx, sxy = (np.bincount(member, weight * dx * other, n) * moved[group_of] for other in (dx, dy))
     group_sxx, group_sxy = np.bincount(group_of, sxx), np.bincount(group_of, sxy)
@@ -265,7 +269,7 @@ def _lines(
 
 
 def _least_slope(nominal_mhz: float) -> float:
-    """Nanoseconds per cycle of the fastest clock that a device can have; 0 where its rate is not known."""
+    """Nanoseconds per cycle of the fastest clock that the device can have; 0 if its nominal rate is unknown."""
     return 1000.0 / (nominal_mhz * _ABOVE_NOMINAL) if nominal_mhz > 0 else 0.0
 
 

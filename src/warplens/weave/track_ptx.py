@@ -1,17 +1,17 @@
-"""The PTX that finds a warp's track, writes its header, and puts records into it.
+"""The PTX that finds a warp's track, writes its header, and stores records into it.
 
-The pointer a kernel gets carries log2(stride) in its low six bits, and every track is aligned to its stride, so a
-launch decides the capacity without a new compile and a track never crosses a 4 GiB line: stepping the pointer is one
-32-bit add on its low word. A recording thread keeps that low word, the high word, and `lim`, the last low word at
-which a block of marks may still store; `lim` is 0 in every thread that does not record. The bounds predicate is
-sticky, so a low word that wraps after a full track cannot come back into range.
+The buffer pointer carries log2(stride) in its low six bits, and every track is aligned to its stride. The capacity can
+therefore change from launch to launch without recompiling, and a track never crosses a 4 GiB boundary, so advancing the
+pointer is one 32-bit add to its low word. A recording thread keeps that low word, the high word, and `lim`, the last
+low word at which a block of marks may still store; `lim` is 0 in threads that do not record. The bounds predicate is
+sticky, so a low word that wraps after the track is full cannot get back into range.
 """
 
 from __future__ import annotations
 
 import math
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.weave.weaving import GRANULARITY, MIN_SHIFT, SHIFT_MASK, AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
@@ -24,21 +24,22 @@ DECLARATIONS = """\
 	.reg .pred %wl_p, %wl_q;"""
 
 ZERO = "%wl_z"
-"""A register that is zero (bit 63 of a pointer) where ptxas cannot see it: what is computed from it stays put."""
+"""A register that is always zero (bit 63 of a pointer). ptxas does not know that, so it cannot fold or move values
+that are computed from it."""
 
 AWAITED = "%wl_hi"
-"""What marks that wait for a value add it to, times zero: a register that the stores behind them need."""
+"""The register to which a mark that waits for a value adds zero times that value; later stores depend on it."""
 
 
 class Track:
-    """Text for one function's track; `slack` is how many slots past the capacity a block may write."""
+    """Generates the PTX for one function's track; a block may write up to `slack` slots past the capacity."""
 
     declarations = DECLARATIONS
     leader = "%wl_p"
-    """True in the lane that writes for its warp, once `_lead` has said which."""
+    """The predicate that is true in the lane that writes for its warp, once `_lead` has set it."""
     awaited = AWAITED
     keep_recording, was_recording = "selp.b32 %wl_lim, %wl_lim, 0, %wl_p;", "setp.ne.u32 %wl_q, %wl_lim, 0;"
-    """Remember whether this thread records at all, and put that into %wl_q."""
+    """PTX that remembers whether this thread records, and PTX that restores that into %wl_q."""
 
     def __init__(self, function: Function, buffer: AnyBuffer, how: Weaving, slack: int) -> None:
         self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack
@@ -46,13 +47,15 @@ class Track:
         self.joined = False
 
     def join(self) -> None:
-        """Keep the pointer in one 64-bit register, %wl_a. In a small loop that spares a copy of it per turn; where
-        registers are scarce ptxas does better with its halves."""
-        self.joined, self.awaited = True, "%wl_lim"  # each step takes the high word from there anew
+        """Keep the pointer in one 64-bit register, %wl_a.
+
+        This saves a copy per iteration in a small loop. Where registers are scarce, ptxas does better with two halves.
+        """
+        self.joined, self.awaited = True, "%wl_lim"  # each step reloads the high word from %wl_a
 
     def prologue(self) -> str:
-        """Find the track, decide whether this thread records, name it in the header."""
-        # No buffer, or one that another allocator made, has no log2(stride): nothing is recorded then.
+        """Find the track, decide whether this thread records, and write the first part of the header."""
+        # A null pointer, or one from another allocator, carries no log2(stride); nothing is recorded then.
         lines = [
             self._pointer(),
             f"setp.ge.u32 %wl_p, %wl_s, {MIN_SHIFT}; and.b64 %wl_b, %wl_b, {~SHIFT_MASK};",
@@ -60,7 +63,7 @@ class Track:
             *self._warp(),
         ]
         lines += [
-            "mad.lo.u32 %wl_u, %wl_u, %wl_v, %wl_w;",  # track index: block * tracks per block + warp's place
+            "mad.lo.u32 %wl_u, %wl_u, %wl_v, %wl_w;",  # track: block * tracks per block + track in the block
             "cvt.u64.u32 %wl_a, %wl_u;",
             "shl.b64 %wl_a, %wl_a, %wl_s;",
             "add.s64 %wl_a, %wl_b, %wl_a;",
@@ -78,14 +81,14 @@ class Track:
             try:
                 param = params[self.buffer.index]
             except IndexError:
-                raise WeaveError(
-                    self.function.line, self.function.header, f"parameter {self.buffer.index} is not there"
+                raise PtxError(
+                    self.function.line, self.function.header, f"the kernel has no parameter {self.buffer.index}"
                 ) from None
             load = f"ld.param.b64 %wl_b, [{param.name}];"
         return load + f" mov.b64 {{%wl_s, %wl_z}}, %wl_b; and.b32 %wl_s, %wl_s, {SHIFT_MASK}; shr.u32 %wl_z, %wl_z, 31;"
 
     def _block(self) -> list[str]:
-        """%wl_u: the linear block, and its place among the selected ones."""
+        """%wl_x: the linear block index; %wl_u: its index among the selected blocks."""
         lines = [
             "mov.u32 %wl_t, %ctaid.z; mov.u32 %wl_v, %nctaid.y; mov.u32 %wl_u, %ctaid.y;",
             "mad.lo.u32 %wl_u, %wl_t, %wl_v, %wl_u;",
@@ -108,7 +111,7 @@ class Track:
         return lines
 
     def _warp(self) -> list[str]:
-        """%wl_t: the warp; %wl_w: its place among the block's tracks; %wl_v: tracks per block."""
+        """%wl_t: the warp; %wl_w: the index of its track in the block; %wl_v: tracks per block."""
         sizes = self.function.performance.get("reqntid")
         lines = [*self._thread(), self._lane()]
         chosen = self.select.warps
@@ -141,7 +144,7 @@ class Track:
         ]
 
     def _thread(self) -> list[str]:
-        """%wl_t: the thread's number in its block."""
+        """%wl_t: the linear thread index in the block."""
         sizes = self.function.performance.get("reqntid")
         if sizes is not None and all(size == 1 for size in sizes[1:]):
             return ["mov.u32 %wl_t, %tid.x;"]
@@ -153,11 +156,11 @@ class Track:
         ]
 
     def _lane(self) -> str:
-        """From the thread in %wl_t: its warp there, and what its lane decides."""
+        """Replace the thread in %wl_t by its warp, and select lane 0."""
         return "and.b32 %wl_w, %wl_t, 31; setp.eq.and.u32 %wl_p, %wl_w, 0, %wl_p; shr.u32 %wl_t, %wl_t, 5;"
 
     def _lead(self, predicate: str = "%wl_p") -> list[str]:
-        """The leader among the threads for which `predicate` is true."""
+        """Set `leader` among the threads for which `predicate` is true."""
         return []
 
     def _header(self) -> list[str]:
@@ -175,21 +178,21 @@ class Track:
         return lines
 
     def framed(self) -> str:
-        """What the frame of a kernel that hands its state on holds beside it."""
+        """PTX that stores what the frame of a kernel with calls holds in addition to the state."""
         return ""
 
     def start_clock(self) -> str:
-        """Time the start: the last text before the kernel's own, so that what warplens does first is not its life."""
+        """Read the start clock. This comes last before the kernel's own code, so that the prologue is not measured."""
         return text_of(["mov.u64 %wl_b, %clock64; mov.u64 %wl_d, %globaltimer;"])
 
     def started(self) -> str:
-        """Store the start's time. A store may wait for others, so it stands behind a clock read of the first mark."""
+        """Store the start clock. This comes after the first mark's clock read, because a store may stall."""
         return text_of([
             *self._lead(), f"@{self.leader} st.global.v2.b64 [%wl_h+{FIELD['start_clock']}], {{%wl_b, %wl_d}};"
         ])  # fmt: skip
 
     def _start(self) -> list[str]:
-        """The state the marks use, from the track's address in %wl_lo and log2(stride) in %wl_s."""
+        """Set up the marks' state from the track's address in %wl_lo and log2(stride) in %wl_s."""
         return [
             "mov.b32 %wl_t, 1; shl.b32 %wl_t, %wl_t, %wl_s; add.u32 %wl_lim, %wl_lo, %wl_t;",
             f"sub.u32 %wl_lim, %wl_lim, {self.slack * SLOT_BYTES}; {self.keep_recording}",
@@ -199,11 +202,11 @@ class Track:
         ]
 
     def _pinned(self) -> list[str]:
-        """Left alone, ptxas takes the records' pointer and the header's for one value and copies the pair per block."""
+        """Separate the record pointer from the header pointer; ptxas would otherwise merge them and copy per block."""
         return [f"add.u32 %wl_hi, %wl_hi, {ZERO};"] if self.pin else []
 
     def step(self, slots: int) -> str:
-        """Claim `slots` slots; `store` then counts back from the new end."""
+        """Claim `slots` slots; `store` counts back from the new end."""
         return text_of([
             *["mov.b64 {%wl_lo, %wl_hi}, %wl_a;"] * self.joined,
             "setp.le.and.u32 %wl_p, %wl_lo, %wl_lim, %wl_p;",
@@ -213,20 +216,20 @@ class Track:
         ])  # fmt: skip
 
     def store(self, back: int, value: str) -> str:
-        """Put `value` (`{word0, clock}` or a .b64 register) into the slot `back` slots before the end."""
+        """Store `value` (`{word0, clock}` or a .b64 register) into the slot `back` slots before the end."""
         return text_of([f"@{self.leader} st.global.{vector_of(value)} [%wl_a+{-back * SLOT_BYTES}], {value};"])
 
     def exit_clock(self) -> str:
-        """Time the exit: the first text behind the kernel's own."""
+        """Read the exit clock. This comes first after the kernel's own code."""
         return text_of(["mov.u64 %wl_ec, %clock64; mov.u64 %wl_en, %globaltimer;"])
 
     def epilogue(self, pending: str) -> str:
-        """Store the deferred records, if there are any, then the header's exit half."""
+        """Store the deferred records, if any, and then the exit fields of the header."""
         lines = [self.step(0), self.store(slots_of(pending), pending)] if pending else []
         return "\n".join([*lines, text_of([*self._exit_header(), *self._exit_fields()])])
 
     def _exit_header(self) -> list[str]:
-        """%wl_a: the header; %wl_s: slots written."""
+        """%wl_a: the header's address; %wl_s: the number of slots written."""
         return [
             self._pointer() if self.function.is_entry else "ld.local.b32 %wl_s, [%wl_f+16];",
             self.was_recording,
@@ -245,18 +248,23 @@ class Track:
 
 
 class LeanTrack(Track):
-    """A track whose `lim` all threads of a warp have, so that ptxas keeps it in a register of the warp. Who records is
-    in a predicate of its own then."""
+    """A track whose `lim` is uniform across the warp, so that ptxas can keep it in a uniform register.
+
+    A separate predicate says whether the thread records.
+    """
 
     declarations = DECLARATIONS + "\n\t.reg .pred %wl_r;"
     keep_recording, was_recording = "mov.pred %wl_r, %wl_p;", "mov.pred %wl_q, %wl_r;"
 
 
 class RingTrack(Track):
-    """A track that keeps the latest: slots fill its upper half, `lo` counts bytes, and `lim` is where slot 0 is."""
+    """A ring, which keeps the latest records.
 
-    place = "or.b32"
-    """Joins a slot's offset to where slot 0 is."""
+    The slots are the upper half of the track, `lo` counts the bytes written, and `lim` is the address of slot 0.
+    """
+
+    join_offset = "or.b32"
+    """The instruction that adds a slot's offset to the address of slot 0."""
 
     def _start(self) -> list[str]:
         return [
@@ -272,7 +280,7 @@ class RingTrack(Track):
     def store(self, back: int, value: str) -> str:
         return text_of([
             f"add.u32 %wl_t, %wl_lo, {-back * SLOT_BYTES}; and.b32 %wl_t, %wl_t, %wl_mask;",
-            f"{self.place} %wl_t, %wl_t, %wl_lim; mov.b64 %wl_a, {{%wl_t, %wl_hi}};",
+            f"{self.join_offset} %wl_t, %wl_t, %wl_lim; mov.b64 %wl_a, {{%wl_t, %wl_hi}};",
             f"@%wl_p st.global.{vector_of(value)} [%wl_a], {value};",
         ])  # fmt: skip
 
@@ -284,15 +292,15 @@ class RingTrack(Track):
 
 
 def vector_of(value: str) -> str:
-    """The type of a store of `value`."""
+    """The vector type of a store of `value`."""
     return f"v{value.count(',') + 1}.b32" if value.startswith("{") else "b64"
 
 
 def slots_of(value: str) -> int:
-    """Slots that `value` fills."""
+    """The number of slots that `value` fills."""
     return (value.count(",") + 1) // 2 if value.startswith("{") else 1
 
 
 def text_of(lines: list[str]) -> str:
-    """Lines as they stand in a function's body."""
+    """Join PTX lines, indented as in a function's body."""
     return "\n".join(line if line.startswith("\t") else "\t" + line for line in lines)

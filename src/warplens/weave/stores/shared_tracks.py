@@ -1,8 +1,8 @@
-"""Records that wait in shared memory: a store there is cheaper, and global memory sees them in one piece.
+"""Tracks that buffer their records in shared memory, where a store is cheaper.
 
 Each track has `slots` slots of the block's shared memory. A ring keeps its latest records there and copies them to the
 track when the thread exits. A track that stops when full spills instead: before a block of marks that might not fit,
-what has gathered is appended to the track in global memory, so nothing is lost that the track can hold.
+the buffered records are appended to the track in global memory, so that no record is lost that the track can hold.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from warplens.ptx.tree import Function
 from warplens.record.layout import SLOT_BYTES, Kind, TrackState
-from warplens.weave.tracks import FIELD, RingTrack, Track, text_of, vector_of
+from warplens.weave.track_ptx import FIELD, RingTrack, Track, text_of, vector_of
 from warplens.weave.weaving import AnyBuffer, SharedBuffer, Weaving
 
 _CHUNK = 4
-"""Slots copied per round: their loads are all in flight before the first store."""
+"""Slots copied per iteration; all their loads are issued before the first store."""
 _DECLARATIONS = """
 	.reg .b32 %wl_sh, %wl_sp, %wl_n, %wl_r;
 	.reg .b64 %wl_y<4>;
@@ -24,7 +24,7 @@ _DECLARATIONS = """
 
 @dataclass
 class _Labels:
-    """Labels that no other text of the function uses."""
+    """Generates labels that are unique in the function."""
 
     function: str
     count: int = 0
@@ -35,7 +35,7 @@ class _Labels:
 
 
 def _base(shared: SharedBuffer) -> list[str]:
-    """%wl_sh: where this track's slots are, from its place among the block's tracks in %wl_w."""
+    """Set %wl_sh to the address of this track's slots, from the index of the track in %wl_w."""
     return [
         f"mov.u32 %wl_sh, {shared.symbol}; mad.lo.u32 %wl_sh, %wl_w, {shared.slots * SLOT_BYTES}, %wl_sh;",
         f"add.u32 %wl_sh, %wl_sh, {shared.offset};",
@@ -61,7 +61,7 @@ def _copy(labels: _Labels, target: str, count: str = "%wl_r") -> list[str]:
 
 
 class SharedRing(RingTrack):
-    """A ring in shared memory; `lo` counts bytes, `lim` is where slot 0 of the track is."""
+    """A ring in shared memory; `lo` counts bytes, `lim` is the address of slot 0 of the track."""
 
     declarations = RingTrack.declarations + _DECLARATIONS
 
@@ -94,7 +94,7 @@ class SharedRing(RingTrack):
 
 
 class SharedTrack(Track):
-    """A track whose records gather at %wl_sh up to %wl_sp; `lo` is where in global memory the next ones go."""
+    """A track whose records are buffered from %wl_sh to %wl_sp; `lo` is the address of the next spill."""
 
     declarations = Track.declarations + _DECLARATIONS
 
@@ -104,8 +104,8 @@ class SharedTrack(Track):
         self.shared, self.labels = how.shared, _Labels(function.name)
 
     def _start(self) -> list[str]:
-        never = "mov.b32 %wl_sp, %wl_sh; setp.ne.u32 %wl_o, %wl_sh, %wl_sh;"
-        return [*_base(self.shared), never, *super()._start()]
+        empty = "mov.b32 %wl_sp, %wl_sh; setp.ne.u32 %wl_o, %wl_sh, %wl_sh;"
+        return [*_base(self.shared), empty, *super()._start()]
 
     def step(self, slots: int) -> str:
         skip = self.labels.new()
@@ -122,28 +122,28 @@ class SharedTrack(Track):
         return text_of([f"@%wl_p st.shared.{vector_of(value)} [%wl_sp+{-back * SLOT_BYTES}], {value};"])
 
     def _spill(self) -> list[str]:
-        """Append the %wl_n bytes that have gathered, as far as the track has room, and go on with none."""
-        cut, whole = self.labels.new(), self.labels.new()
+        """Append the %wl_n buffered bytes as far as they fit in the track, and empty the buffer."""
+        cut, copy = self.labels.new(), self.labels.new()
         return [
-            # %wl_o stays set once the track is full: a low word that wraps must not find room again.
+            # %wl_o stays set once the track is full, so that a low word that wraps cannot write again.
             "sub.u32 %wl_r, %wl_lim, %wl_lo; setp.gt.or.u32 %wl_o, %wl_lo, %wl_lim, %wl_o;",
             "selp.b32 %wl_r, 0, %wl_r, %wl_o; min.u32 %wl_r, %wl_r, %wl_n; setp.lt.or.u32 %wl_o, %wl_r, %wl_n, %wl_o;",
             "mov.b64 %wl_a, {%wl_lo, %wl_hi}; add.u32 %wl_lo, %wl_lo, %wl_n; sub.u32 %wl_n, %wl_n, %wl_r;",
-            # A payload whose record is cut off would be read as a record: its slot is left blank.
-            f"setp.eq.u32 %wl_e, %wl_n, 0; @%wl_e bra {whole};",
-            f"setp.eq.u32 %wl_e, %wl_r, 0; @%wl_e bra {whole};",
+            # A payload whose record is cut off would be decoded as a record, so its slot is left empty.
+            f"setp.eq.u32 %wl_e, %wl_n, 0; @%wl_e bra {copy};",
+            f"setp.eq.u32 %wl_e, %wl_r, 0; @%wl_e bra {copy};",
             "add.u32 %wl_t, %wl_sh, %wl_r; ld.shared.b32 %wl_n, [%wl_t]; and.b32 %wl_n, %wl_n, 7;",
             f"setp.eq.u32 %wl_e, %wl_n, {int(Kind.VALUE)}; @%wl_e bra {cut};",
-            f"setp.ne.u32 %wl_e, %wl_n, {int(Kind.ANCHOR)}; @%wl_e bra {whole};",
+            f"setp.ne.u32 %wl_e, %wl_n, {int(Kind.ANCHOR)}; @%wl_e bra {copy};",
             f"{cut}:",
             f"sub.u32 %wl_r, %wl_r, {SLOT_BYTES};",
-            f"{whole}:",
+            f"{copy}:",
             *_copy(self.labels, "%wl_a"),
             "mov.b32 %wl_sp, %wl_sh;",
         ]
 
     def epilogue(self, pending: str) -> str:
-        """Copy out what is left, then store the header's exit half."""
+        """Copy out the buffered records, then store the exit fields of the header."""
         skip = self.labels.new()
         lines = [
             "sub.u32 %wl_n, %wl_sp, %wl_sh; setp.ne.u32 %wl_q, %wl_lim, 0;",
@@ -167,5 +167,5 @@ def _flush_time(since: str) -> list[str]:
 
 
 def smallest(slack: int) -> int:
-    """Slots a track in shared memory needs at least: a block's marks, and what a ring in global memory has anyway."""
+    """The minimum number of slots in shared memory: those of one block of marks, and at least 32."""
     return max(32, 1 << (slack - 1).bit_length())

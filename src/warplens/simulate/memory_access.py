@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.cycle_clock import ATOMIC_SHARED_LATENCY, CONSTANT_LATENCY, SHARED_LATENCY
-from warplens.simulate.decode_site import Site, builds
+from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.global_memory import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
 from warplens.simulate.numeric import (
     TYPE_BYTES,
@@ -18,14 +19,13 @@ from warplens.simulate.numeric import (
     float_out,
     is_float,
 )
-from warplens.simulate.state import Group, Reader, State, Step
 
 _WINDOW = 1 << 32
 _FLAT = ("global", "const", "param")
 
 
-def space_of(site: Site, named: str | None) -> str:
-    """The state space an access names, `generic` when it names none."""
+def space_of(site: DecodeSite, named: str | None) -> str:
+    """The state space of an access; `generic` if the instruction names none."""
     for word in site.modifiers:
         base = word.partition("::")[0]
         if base in ("shared", "local", "global", "const", "param"):
@@ -34,9 +34,9 @@ def space_of(site: Site, named: str | None) -> str:
 
 
 def locate(
-    S: State, g: Group, site: Site, address: Array, width: int, space: str, span: int = 0
+    S: State, g: Group, site: DecodeSite, address: Array, width: int, space: str, span: int = 0
 ) -> tuple[Array, Array]:
-    """The words of `width` bytes and the indices in them for the group's `address`es, checked for `span` bytes."""
+    """The memory as words of `width` bytes and the index of each `address`, after checking `span` bytes."""
     span = span or width
     low, high = int(address.min()), int(address.max()) + span
     if span > 1 and int(np.bitwise_or.reduce(address)) & (span - 1):
@@ -67,7 +67,7 @@ def locate(
     return S.local_words(width), (address + lane * S.local_stride) >> shift
 
 
-def _fault(S: State, g: Group, site: Site, address: Array, bad: Array, problem: str, space: str) -> None:
+def _fault(S: State, g: Group, site: DecodeSite, address: Array, bad: Array, problem: str, space: str) -> None:
     first = int(np.flatnonzero(bad)[0])
     at = int(address[first])
     lane = first if g.full else int(g.index[first])
@@ -76,9 +76,9 @@ def _fault(S: State, g: Group, site: Site, address: Array, bad: Array, problem: 
 
 
 def parts(
-    S: State, g: Group, site: Site, address: Array, width: int, space: str
+    S: State, g: Group, site: DecodeSite, address: Array, width: int, space: str
 ) -> Iterator[tuple[Group, Array, Array | None]]:
-    """Generic addresses may point to different spaces in one warp: one (group, address, selection) per space."""
+    """Divide generic addresses of one warp by state space: one (group, address, selection) per space."""
     if space == "generic" and len(address):
         low, high = int(address.min()), int(address.max())
         if (low < SHARED_WINDOW <= high) or (low < LOCAL_WINDOW <= high):
@@ -110,7 +110,7 @@ def _latency(space: str) -> Callable[[State, Group], Array | int]:
 
 
 @builds("ld", "ldu")
-def _ld(site: Site) -> Step:
+def _ld(site: DecodeSite) -> Step:
     reader, named = site.address(site.need(2)[1])
     space, kind = space_of(site, named), site.kind
     width = TYPE_BYTES[kind]
@@ -131,7 +131,7 @@ def _ld(site: Site) -> Step:
 
 
 @builds("st")
-def _st(site: Site) -> Step:
+def _st(site: DecodeSite) -> Step:
     reader, named = site.address(site.need(2)[0])
     space, kind = space_of(site, named), site.kind
     width = TYPE_BYTES[kind]
@@ -148,8 +148,8 @@ def _st(site: Site) -> Step:
     return step
 
 
-def _combine(site: Site, name: str, kind: str) -> Callable[[Array, Array, Array], Array]:
-    """`new = f(old, b, c)` on register bits."""
+def _combine(site: DecodeSite, name: str, kind: str) -> Callable[[Array, Array, Array], Array]:
+    """The function `new = f(old, b, c)` on register bits."""
     if is_float(kind):
         view, back = float_in(kind), float_out(kind)
         functions = {"add": np.add, "min": np.fmin, "max": np.fmax}
@@ -177,7 +177,7 @@ def _combine(site: Site, name: str, kind: str) -> Callable[[Array, Array, Array]
 
 
 def _turns(index: Array) -> Iterator[Array | slice]:
-    """Lanes in turns so that no two of a turn share an address: the n-th lane at an address has the n-th turn."""
+    """Divide lanes into turns without repeated addresses: the n-th lane of an address is in the n-th turn."""
     order = np.argsort(index, kind="stable")
     places = index[order]
     first = np.concatenate(([True], places[1:] != places[:-1]))
@@ -194,8 +194,8 @@ _ATOMICS = ("add", "and", "or", "xor", "exch", "min", "max", "inc", "dec", "cas"
 
 
 @builds("atom", "red")
-def _atom(site: Site) -> Step:
-    """Lanes act one after another in lane order where they meet at an address, at once where they do not."""
+def _atom(site: DecodeSite) -> Step:
+    """Lanes with the same address execute one after the other in lane order, all others at once."""
     returns = site.opcode == "atom"
     name = next((word for word in site.modifiers if word in _ATOMICS), "")
     kind = site.kind
@@ -229,8 +229,8 @@ def _atom(site: Site) -> Step:
 
 
 @builds("cp")
-def _cp(site: Site) -> Step:
-    """`cp.async` copies at once and books when the bytes would have arrived, for `wait_group` to stall on."""
+def _cp(site: DecodeSite) -> Step:
+    """`cp.async` copies immediately, and notes when the bytes would have arrived, for `wait_group` to stall on."""
     if site.modifiers[:1] != ("async",) or "bulk" in site.has or "mbarrier" in site.has:
         raise site.unknown()
     if "commit_group" in site.has:
@@ -266,8 +266,8 @@ def _cp(site: Site) -> Step:
             if len(take):
                 every = len(take) == len(here)
                 part = g if every else Group(_mask(S, g, take), len(take), False)
-                held, place = locate(S, part, site, (here if every else here[take]) + k * unit, unit, "global")
-                words[(index if every else index[take]) + k] = held[place]
+                source_words, place = locate(S, part, site, (here if every else here[take]) + k * unit, unit, "global")
+                words[(index if every else index[take]) + k] = source_words[place]
         S.loads += np.uint64(1)
         done = S.cycles + S.clock.global_latency(S.global_warp, S.loads)
         np.maximum(S.copies_open, done, out=S.copies_open)
@@ -275,7 +275,7 @@ def _cp(site: Site) -> Step:
     return step
 
 
-def _is_predicate(site: Site, text: str) -> bool:
+def _is_predicate(site: DecodeSite, text: str) -> bool:
     slot = site.scope.slot(text.lstrip("!"))
     return slot is not None and site.registers.widths[slot] == 0
 
@@ -304,8 +304,8 @@ def _wait(pending: int, everything: bool) -> Step:
     "membar", "fence", "prefetch", "prefetchu", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "pmevent",
     "brkpt", "nanosleep",
 )  # fmt: skip
-def _nothing(site: Site) -> Step:
-    """No effect on one machine that executes in order; nanosleep moves the clock."""
+def _nothing(site: DecodeSite) -> Step:
+    """No effect on a machine that executes in order, except that nanosleep advances the clock."""
     if site.opcode == "nanosleep":
         time = site.read(site.need(1)[0], "u32")
         return lambda S, g: S.advance(g, int(int(time(S.R)[g.mask].max()) * S.clock.mhz / 1000))
@@ -313,6 +313,6 @@ def _nothing(site: Site) -> Step:
 
 
 @builds("createpolicy")
-def _policy(site: Site) -> Step:
+def _policy(site: DecodeSite) -> Step:
     zero = site.read("0", "b64")
     return site.assign(site.need(1)[0], "b64", zero)

@@ -1,4 +1,4 @@
-"""Marks: the inert comments a front end leaves in PTX, `// @warplens B load`.
+"""Parse and print marks, the inert comments that front ends leave in PTX: `// @warplens B load`.
 
     B name            begin of a region
     E name            end of a region
@@ -8,7 +8,7 @@
     Z name tag        end of an async span
     T                 an anchor: ties the clock to the global timer here
 
-Names are percent-encoded, so any text survives inline asm, LLVM and the PTX comment it ends up in.
+Names are percent-encoded, so that any text survives inline asm, LLVM and the PTX comment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from warplens.ptx.syntax import WeaveError
+from warplens.ptx.syntax import PtxError
 from warplens.record.layout import MAX_TAG, WIDE_KINDS, Kind
 
 PREFIX = "@warplens "
@@ -36,14 +36,13 @@ KINDS = {
 VALUE_TYPES = ("s32", "u32", "s64", "u64", "f32", "f64")
 _WORDS = {"B": 2, "E": 2, "I": 2, "V": 4, "A": 3, "Z": 3, "T": 1}
 PAYLOAD = (Kind.VALUE, Kind.ANCHOR)
-"""Marks whose record follows 8 bytes of its own."""
+"""Marks whose record is preceded by an 8-byte payload."""
 _REGISTER = re.compile(r"%[\w$]+|-?\d+|0[xfd][0-9A-Fa-f]+|-?[\d.]+(?:e[-+]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One mark of the kernel: what it records, the operand a value or an async tag reads, and whether its record has a
-    64-bit clock."""
+    """One mark: what it records, the operand of a value or async tag, and whether its record has a 64-bit clock."""
 
     kind: Kind
     name: str
@@ -55,43 +54,43 @@ class Mark:
     @property
     def slots(self) -> int:
         own = 2 if self.kind in PAYLOAD else 1
-        # The clock is the payload of the record itself, or of a pair ahead of one that has no room for it.
+        # A 64-bit clock is the payload of the record, or of an extra pair before a record that has its own payload.
         return own + (0 if not self.wide else 1 if self.kind in WIDE_KINDS else 2)
 
     @property
     def shares_clock(self) -> bool:
-        """Whether the clock read of a mark right before it can serve it too."""
+        """Whether it can share the clock read of the mark right before it."""
         return not self.operand and self.kind not in PAYLOAD
 
 
 def encode_name(name: str) -> str:
-    """`name` as one word that is safe in inline asm and in a comment."""
+    """Encode `name` as one word that is safe in inline asm and in a comment."""
     return quote(name, safe="_.:+-")
 
 
 def mark_text(letter: str, name: str, *operands: str) -> str:
-    """The comment, without its `//`, that `parse_mark` reads back."""
+    """The content of a mark's comment, without `//`; the inverse of `parse_mark`."""
     return PREFIX + " ".join((letter, encode_name(name), *operands))
 
 
 def parse_mark(content: str, line: int) -> Mark | None:
-    """The mark a comment's content holds, None when it is another comment."""
+    """Parse a comment's content; None if it is not a mark."""
     if not content.startswith(PREFIX):
         return None
     words = content[len(PREFIX) :].split()
     letter = words[0] if words else ""
     if letter not in KINDS or len(words) != _WORDS[letter]:
         allowed = "B, E or I with a name, V with name, type and register, A or Z with name and tag, T alone"
-        raise WeaveError(line, content, "not a mark warplens knows", f"allowed are {allowed}")
+        raise PtxError(line, content, "unknown mark", f"allowed marks are {allowed}")
     name, operand, kind = unquote(words[1]) if len(words) > 1 else "", "", ""
     if letter == "V":
         kind, operand = words[2:]
         if kind not in VALUE_TYPES:
-            raise WeaveError(line, content, f"unknown value type {kind!r}", f"allowed are {', '.join(VALUE_TYPES)}")
+            raise PtxError(line, content, f"unknown value type {kind!r}", f"allowed: {', '.join(VALUE_TYPES)}")
     elif letter in "AZ":
         operand = words[2]
         if operand.isdigit() and int(operand) > MAX_TAG:
-            raise WeaveError(line, content, f"tag {operand} is too large", f"allowed are 0..{MAX_TAG}")
+            raise PtxError(line, content, f"tag {operand} is too large", f"the allowed range is 0..{MAX_TAG}")
     if operand and not _REGISTER.fullmatch(operand):
-        raise WeaveError(line, content, f"{operand!r} is not a register or a number")
+        raise PtxError(line, content, f"{operand!r} is not a register or a number")
     return Mark(KINDS[letter], name, line, operand, kind)

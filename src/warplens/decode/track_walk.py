@@ -1,4 +1,4 @@
-"""One track, record by record: the meaning of a track, in the plainest code there is."""
+"""Decode one track record by record: the reference for what a track means."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.rows import SEARCH_LIMIT, Counter, Detail, Rows
+from warplens.decode.decoded_rows import SEARCH_LIMIT, Counter, DecodedRows, Detail
 from warplens.record.layout import Kind
 
 if TYPE_CHECKING:
-    from warplens.decode.fallback import Records
+    from warplens.decode.numpy_decoder import Records
 
 _INT16_MAX = 32767
 _OPENS = (Kind.BEGIN, Kind.ASYNC_BEGIN)
 _GIVES_ROW = (*_OPENS, Kind.INSTANT, Kind.VALUE)
 
 Open = tuple[int, int, int]
-"""Row, region and tag of a span that has begun."""
+"""The row, region and tag of an open span."""
 
 
-def walk(
-    records: Records, clock: npt.NDArray[np.int64], part: slice, track: int, last: int, row: int, out: Rows
+def walk_track(
+    records: Records, clock: npt.NDArray[np.int64], part: slice, track: int, last: int, row: int, out: DecodedRows
 ) -> list[Detail]:
-    """Pair the records of one track. An end closes the innermost span of its name; a span left over is open."""
+    """Pair the records of one track. An end closes the innermost span of its name; unclosed spans are marked open."""
     stack: list[Open] = []
     flying: list[Open] = []
     details: list[Detail] = []
