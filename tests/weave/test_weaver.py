@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from warplens.weave.tracks import ZERO
 
 from tests.support.woven_launch import launch
 from warplens import simulate
@@ -23,6 +22,7 @@ from warplens.ptx.tree import Label, parse
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0, track_stride
 from warplens.weave.calls import with_parameter
+from warplens.weave.track_ptx import ZERO
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, Selection, SymbolBuffer, Weaving, capacity_of, select_blocks, shift_for
 
