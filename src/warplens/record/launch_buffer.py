@@ -66,7 +66,7 @@ class BufferPlan:
 
     @property
     def allocation(self) -> int:
-        """Bytes to allocate so that `place` always finds room."""
+        """Bytes to allocate so that the buffer fits wherever `place` puts it."""
         return self.size + self.stride
 
     def place(self, address: int) -> int:

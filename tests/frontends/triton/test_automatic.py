@@ -135,7 +135,7 @@ def test_a_region_by_lines_holds_what_stands_in_them_and_nothing_else(gpu: FakeG
 
 def test_lines_without_kernel_code_are_refused_with_those_that_have_some(gpu: FakeGpu) -> None:
     with pytest.raises(
-        UsageError, match=r"no kernel that ran has code in these lines; .*plain_kernels\.py has some in"
+        UsageError, match=r"no kernel that ran has code in these lines; .*plain_kernels\.py has code in"
     ):
         run_add(gpu, auto=True, regions={"nothing": "plain_kernels.py:1-3"})
     with pytest.raises(UsageError, match=r"no kernel that ran has code in a file other\.py; files with code: plain_"):

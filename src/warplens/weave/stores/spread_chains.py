@@ -23,7 +23,7 @@ class SpreadChains:
         self, chains: list[MarkChain], divergence: Divergence, words: RecordWords, how: Weaving, opcodes: set[str]
     ) -> None:
         self._chains, self._divergence, self._words, self._fuse = chains, divergence, words, how.fuse
-        # A matrix product's accumulators fill the registers, and it takes longer than the store's reads.
+        # Accumulators of a matrix product leave no register for a copy of the clocks, and the product hides the store.
         self._crowded = bool(opcodes & {"mma", "wgmma"})
         loops = [chain for chain in chains if chain[0].in_loop]
         reads = [slot for chain in loops for _, _, slot in self._reads(chain)]
