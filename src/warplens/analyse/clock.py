@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, duration, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Lives
 from warplens.analyse.result import PerKernel
 from warplens.trace.model import Trace
+from warplens.wording import duration, percent
 
 _STEPS = 20
 _FELL = 0.03

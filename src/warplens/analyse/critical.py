@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.chains import BlockPaths, Chains
-from warplens.analyse.finding import Finding, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Array, Float, Int, Lives, Mask
 from warplens.analyse.names import Purpose, purposes
 from warplens.analyse.producers import Matches, match_waits
 from warplens.analyse.result import PerKernel
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 FASTER = (0.1, 0.25, 0.5, 1.0)
 ASSUMPTIONS = (

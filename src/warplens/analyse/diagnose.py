@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from warplens.analyse.devices import find_peak
-from warplens.analyse.finding import digits, percent
 from warplens.analyse.issues import (
     FOUND,
     Checked,
@@ -17,7 +16,6 @@ from warplens.analyse.issues import (
     numerical_issue,
     occupancy_issue,
     parallel,
-    rate,
 )
 from warplens.analyse.lives import Lives
 from warplens.analyse.ncu import NcuKernel
@@ -27,6 +25,7 @@ from warplens.analyse.waits import waits
 from warplens.analyse.waves import waves
 from warplens.errors import WarplensError
 from warplens.trace.model import Trace
+from warplens.wording import digits, percent
 
 
 @dataclass(frozen=True)
@@ -162,10 +161,10 @@ def _bound(point: Roofline | None, given: Given, device: str) -> tuple[str, str]
     roof = point.ceilings
     parts = []
     if point.bandwidth is not None:
-        parts.append(f"memory {rate(point.bandwidth)} GB/s ({percent(point.bandwidth / roof.bandwidth)} of peak)")
+        parts.append(f"memory {digits(point.bandwidth)} GB/s ({percent(point.bandwidth / roof.bandwidth)} of peak)")
     if point.tflops is not None:
         parts.append(
-            f"compute {rate(point.tflops)} TFLOP/s {roof.dtype} ({percent(point.tflops / roof.tflops)} of peak)"
+            f"compute {digits(point.tflops)} TFLOP/s {roof.dtype} ({percent(point.tflops / roof.tflops)} of peak)"
         )
     return point.bound, ", ".join(parts) + "."
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, duration, numbers, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Array, Float, Int, Lives, Mask, reduce_by
 from warplens.analyse.names import Purpose, purposes
 from warplens.analyse.result import PerKernel
 from warplens.analyse.roles import WarpRole, warp_roles
 from warplens.trace.model import Trace
+from warplens.wording import duration, number_ranges, percent
 
 _MOST_NAMED = 64
 _LATE = 1.2
@@ -185,7 +186,7 @@ def imbalance_findings(answer: PerKernel[Imbalance], *, quantised: dict[str, flo
 
 
 def _uneven_warps(kernel: str, balance: RoleBalance) -> Finding:
-    who = f"warp {numbers(balance.busiest[:4])}" if balance.busiest else "another warp in each block"
+    who = f"warp {number_ranges(balance.busiest[:4])}" if balance.busiest else "another warp in each block"
     where = f", mostly in `{balance.region}`" if balance.region else ""
     return Finding(
         kind="imbalance",
@@ -203,16 +204,16 @@ def _uneven_warps(kernel: str, balance: RoleBalance) -> Finding:
 def _uneven_blocks(kernel: str, one: Imbalance, gain: float) -> Finding:
     if one.slow_sms and not one.late_blocks:
         what = (
-            f"Blocks on SM {numbers(one.slow_sms)} take longer than elsewhere (up to {percent(one.sm_factor - 1)} "
-            f"more), and the other SMs wait for them at the end."
+            f"Blocks on SM {number_ranges(one.slow_sms)} take longer than elsewhere (up to "
+            f"{percent(one.sm_factor - 1)} more), and the other SMs wait for them at the end."
         )
         advice = "Check what shares those SMs (another stream, a debugger, MPS), or let blocks take work dynamically."
     elif one.late_blocks:
         where = f"; the difference is in `{one.late_region}`" if one.late_region else ""
         what = (
             f"{percent(one.late_share)} of the blocks last {duration(one.late_median_ns)} where the median block lasts "
-            f"{duration(one.block_median_ns)} (blocks {numbers(one.late_blocks, 6)}{where}), and the other SMs idle "
-            f"until they end."
+            f"{duration(one.block_median_ns)} (blocks {number_ranges(one.late_blocks, 6)}{where}), and the other SMs "
+            f"idle until they end."
         )
         advice = "Start the long blocks first, split their work, or make the kernel persistent with a work queue."
     else:

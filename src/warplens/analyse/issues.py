@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from warplens.analyse.finding import Number, duration, percent
+from warplens.analyse.finding import Number
 from warplens.analyse.lives import Lives
 from warplens.analyse.names import Purpose, purposes
 from warplens.analyse.ncu import NcuKernel
 from warplens.analyse.occupancy import Achieved
 from warplens.analyse.roofline import Roofline
-from warplens.analyse.trust import plural
 from warplens.analyse.waves import Waves
 from warplens.trace.model import Trace
+from warplens.wording import digits, duration, percent, plural
 
 FOUND, CLEAR, UNKNOWN = "found", "clear", "unknown"
 NAMES = ("low memory throughput", "low occupancy", "long duration", "numerical trouble")
@@ -58,11 +58,6 @@ class Checked:
     tolerance: float | None = None
 
 
-def rate(value: float) -> str:
-    """GB/s or TFLOP/s: whole numbers, and two digits of small ones."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
 def memory_issue(
     point: Roofline | None,
     regions: Iterable[tuple[str, float]],
@@ -82,9 +77,9 @@ def memory_issue(
     roof = point.ceilings
     share = point.bandwidth / roof.bandwidth
     evidence |= {"GB/s": point.bandwidth, "of_peak": share}
-    reached = f"{rate(point.bandwidth)} of {rate(roof.bandwidth)} GB/s ({percent(share)})"
+    reached = f"{digits(point.bandwidth)} of {digits(roof.bandwidth)} GB/s ({percent(share)})"
     if point.roof != "memory" and point.intensity is not None and point.intensity >= roof.ridge:
-        where = f"{point.intensity:,.0f} FLOP/byte is right of the ridge at {roof.ridge:,.0f}"
+        where = f"{digits(point.intensity)} FLOP/byte is right of the ridge at {digits(roof.ridge)}"
         return Issue(name, CLEAR, f"memory is not what limits it: {where}; {reached}.", evidence=evidence)
     if share >= _LOW_BANDWIDTH:
         return Issue(name, CLEAR, f"{reached}.", evidence=evidence)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Float, Int, Lives
 from warplens.analyse.names import Purpose, purpose_of
 from warplens.analyse.result import PerKernel
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 _SAMPLE = 200_000
 _BINS = 128

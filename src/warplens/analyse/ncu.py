@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from warplens.analyse.finding import Finding, percent
+from warplens.analyse.finding import Finding
 from warplens.errors import WarplensError
 from warplens.ptx.symbols import base_name
+from warplens.wording import percent
 
 _IDENTITY = ("ID", "Kernel Name")
 _STALL = re.compile(r"(?:issue_stalled_|^stall )([a-z_ ]+?)(?:_per_issue_active.*|_not_issued.*|\..*)?$", re.IGNORECASE)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.devices import LIMITS, Limits, limits_of
-from warplens.analyse.finding import Finding, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Lives
 from warplens.analyse.result import PerKernel
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 _BINS = 100
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import MOST_SETS, TAG_BITS, concurrency, union
 from warplens.analyse.lives import Float, Int, Lives
 from warplens.analyse.names import Purpose, purposes
 from warplens.analyse.pipeline import Pipeline, pipeline_depth
 from warplens.analyse.result import PerKernel
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 REST = "(other regions)"
 

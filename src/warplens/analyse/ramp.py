@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, duration, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import length, union
 from warplens.analyse.lives import Int, Lives, reduce_by, unique_rows
 from warplens.analyse.names import Purpose, purposes
 from warplens.analyse.result import PerKernel
 from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
+from warplens.wording import duration, percent
 
 _NEVER = np.iinfo(np.int64).max
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import numbers
 from warplens.analyse.lives import Int, Lives
+from warplens.wording import number_ranges
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class WarpRole:
 
     @property
     def name(self) -> str:
-        return f"warp{'' if len(self.warps) == 1 else 's'} {numbers(self.warps)}"
+        return f"warp{'' if len(self.warps) == 1 else 's'} {number_ranges(self.warps)}"
 
 
 def warp_roles(lives: Lives) -> tuple[tuple[WarpRole, ...], Int]:

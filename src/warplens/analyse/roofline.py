@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from warplens.analyse.devices import DTYPES, find_peak, peak_of
-from warplens.analyse.finding import digits, percent
 from warplens.analyse.intervals import length, union
 from warplens.analyse.lives import Lives
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.trace.model import Trace
+from warplens.wording import digits, percent
 
 _CLOSE = 0.6
 """Below this share of the roof something else than the roof is the limit; Nsight Compute draws the line there too."""

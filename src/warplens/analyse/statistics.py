@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.arrays import run_starts
+from warplens.wording import percent
 
 if TYPE_CHECKING:
     import pandas
@@ -101,7 +102,7 @@ class Statistics:
         lines = [(*[self.by] * grouped, "region", "count", "share", *_SHOWN)]
         for row in self.rows:
             numbers = (f"{row[name]:,.0f}" for name in _SHOWN)
-            lines.append((*[row.group] * grouped, row.region, f"{row.count:,}", f"{100 * row.share:.1f} %", *numbers))
+            lines.append((*[row.group] * grouped, row.region, f"{row.count:,}", percent(row.share), *numbers))
         columns = []
         for at, cells in enumerate(zip(*lines, strict=True)):
             wide = max(map(len, cells))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from warplens.trace.model import Trace
+from warplens.wording import plural
 
 _WORDS = {
     "tracks_invalid": "{} had impossible headers and were not read",
@@ -28,11 +29,6 @@ _NOUNS = {
     "clock_backward": "clock read",
     "clock_ambiguous": "track",
 }
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 warp`, `2 warps`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def warnings_of(trace: Trace) -> list[str]:

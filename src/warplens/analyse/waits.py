@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Int, Lives, Mask
 from warplens.analyse.names import Purpose, purposes
 from warplens.analyse.overlap import Overlap
@@ -15,6 +15,7 @@ from warplens.analyse.producers import Matches, match_waits
 from warplens.analyse.result import PerKernel
 from warplens.analyse.roles import WarpRole, warp_roles
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 UNMARKED = "(nothing marked)"
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import deepest, length, union
 from warplens.analyse.lives import Float, Int, Lives, reduce_by, unique_rows
 from warplens.analyse.result import PerKernel
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 _BINS = 100
 _EVEN = 1.25

@@ -19,11 +19,12 @@ from warplens.bench.method import CACHES, QUICK, TIMERS
 from warplens.bench.results import BROKEN, Results, Row
 from warplens.bench.store import SUFFIXES, load_results
 from warplens.bench.text import columns, heading, how, remarks, where
-from warplens.commands.common import force_option, json_option, print_json, stderr, stdout, table, time_ns
+from warplens.commands.common import force_option, json_option, print_json, stderr, stdout, table
 from warplens.commands.plain import make_plain
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable
 from warplens.view.fitting import Fitting
+from warplens.wording import change, duration
 
 if TYPE_CHECKING:
     from warplens.bench.run import Job
@@ -162,7 +163,7 @@ def _progress(job: Job) -> Iterator[Any]:
     with console.status(f"measuring {job.total} cases on {escape(job.backend.device)}") as status:
 
         def advance(row: Row) -> None:
-            time = time_ns(row.median_ns) if row.median_ns else row.status
+            time = duration(row.median_ns) if row.median_ns else row.status
             status.update(f"{len(job.rows)} of {job.total}: {escape(row.line)} at {row.x}: {time}")
 
         yield advance
@@ -260,8 +261,8 @@ def _print_comparison(result: Comparison) -> None:
     columns = [
         ("case", lambda one: escape(one.name)),
         ("verdict", lambda one: f"[{_COLOURS[one.verdict]}]{one.verdict}[/]"),
-        ("before", lambda one: time_ns(one.before_ns) if one.before_ns else "-"),
-        ("after", lambda one: time_ns(one.after_ns) if one.after_ns else "-"),
+        ("before", lambda one: duration(one.before_ns) if one.before_ns else "-"),
+        ("after", lambda one: duration(one.after_ns) if one.after_ns else "-"),
         ("change of the median", lambda one: escape(_percent(one.interval))),
     ]
     title = f"worse and better: beyond {100 * result.threshold:g} % and beyond the noise"
@@ -276,9 +277,7 @@ def _print_comparison(result: Comparison) -> None:
 
 
 def _percent(interval: Interval | None) -> str:
-    if interval is None:
-        return "-"
-    return f"{100 * interval.change:+.1f} % [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+    return "-" if interval is None else change(interval.change, interval.low, interval.high)
 
 
 def _share(text: str, option: str) -> float:

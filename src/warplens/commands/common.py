@@ -92,19 +92,3 @@ def table(
     for row in rows:
         made.add_row(*(render(row) for _, render in columns))
     return made
-
-
-def cycles(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def time_ns(value: float) -> str:
-    """A duration in the unit that reads best."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:,.2f} {unit}"
-    return f"{value:,.0f} ns"
-
-
-def percent(value: float) -> str:
-    return f"{100 * value:.1f} %"

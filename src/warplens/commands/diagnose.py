@@ -12,13 +12,11 @@ from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.diagnose import Diagnosis, Given, diagnose
-from warplens.analyse.finding import duration
 from warplens.analyse.issues import CLEAR, FOUND
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.commands.common import (
     force_option,
     json_option,
-    percent,
     print_hanging,
     print_json,
     read_trace,
@@ -30,6 +28,7 @@ from warplens.commands.roofline import amount, read_ceilings
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable, safe_name
 from warplens.trace.model import Trace
+from warplens.wording import duration, percent
 
 _STYLES = {FOUND: "bold red", CLEAR: "green"}
 

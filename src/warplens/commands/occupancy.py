@@ -8,9 +8,9 @@ import click
 
 from warplens.analyse.devices import LIMITS, find_peak
 from warplens.analyse.occupancy import occupancy
-from warplens.analyse.trust import plural
-from warplens.commands.common import json_option, percent, print_json, stdout
+from warplens.commands.common import json_option, print_json, stdout
 from warplens.commands.roofline import amount
+from warplens.wording import percent, plural
 
 
 @click.command("occupancy")

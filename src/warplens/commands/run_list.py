@@ -7,8 +7,7 @@ import re
 from rich.markup import escape
 
 from warplens.analyse.kernel_list import Listed, list_kernels
-from warplens.analyse.trust import plural
-from warplens.commands.common import print_json, stderr, stdout, table, time_ns
+from warplens.commands.common import print_json, stderr, stdout, table
 from warplens.commands.run_report import short
 from warplens.errors import WarplensError
 from warplens.frontends import import_hook
@@ -16,14 +15,15 @@ from warplens.runner.activity import Activity
 from warplens.runner.program import Outcome, Program, execute
 from warplens.runner.streams import stdout_to_stderr
 from warplens.session import Profile
+from warplens.wording import duration, plural
 
 _NONE = "(?!)"
 """A pattern that no kernel matches: front ends attach as for automatic marks, weave nothing, and count launches."""
 _COLUMNS = [
     ("kernel", lambda row: escape(short(row.kernel, 60))),
     ("launches", lambda row: f"{row.launches:,}"),
-    ("total", lambda row: "-" if row.total_ns is None else time_ns(row.total_ns)),
-    ("mean", lambda row: "-" if row.mean_ns is None else time_ns(row.mean_ns)),
+    ("total", lambda row: "-" if row.total_ns is None else duration(row.total_ns)),
+    ("mean", lambda row: "-" if row.mean_ns is None else duration(row.mean_ns)),
     ("can be marked", lambda row: "yes" if row.markable else "no"),
 ]
 

@@ -11,14 +11,15 @@ from typing import Any
 from rich.markup import escape
 
 from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
-from warplens.analyse.trust import plural, warnings_of
+from warplens.analyse.trust import warnings_of
 from warplens.commands import again
-from warplens.commands.common import percent, stderr, table, time_ns
+from warplens.commands.common import stderr, table
 from warplens.errors import WarplensError
 from warplens.runner.companion import Found
 from warplens.runner.program import Outcome, Program
 from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
+from warplens.wording import duration, percent, plural
 
 WHOLE = 0.9
 """What `--auto all` is to account for of each warp's life."""
@@ -27,8 +28,8 @@ _EXPLAINED = 8
 _COLUMNS = [
     ("kernel", lambda one: escape(short(one.kernel))),
     ("launches", lambda one: f"{one.recorded:,}" + (f" of {one.ran:,}" if one.ran > one.recorded else "")),
-    ("mean", lambda one: time_ns(one.mean_ns)),
-    ("total", lambda one: time_ns(one.total_ns)),
+    ("mean", lambda one: duration(one.mean_ns)),
+    ("total", lambda one: duration(one.total_ns)),
     ("regions", lambda one: f"{one.regions:,}"),
     ("records/warp", lambda one: f"{one.records_per_warp:,.0f}"),
     ("slowdown", lambda one: _slowdown(one)),

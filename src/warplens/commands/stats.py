@@ -12,20 +12,10 @@ from warplens.analyse.statistics import GROUPS, Statistics
 from warplens.analyse.tree import pruned, tree
 from warplens.analyse.trust import warnings_of
 from warplens.commands import tables
-from warplens.commands.common import (
-    cycles,
-    json_option,
-    percent,
-    print_json,
-    read_trace,
-    stderr,
-    stdout,
-    table,
-    time_ns,
-    working,
-)
+from warplens.commands.common import json_option, print_json, read_trace, stderr, stdout, table, working
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
+from warplens.wording import duration, integer, percent
 
 _SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "clock", "occupancy")
 
@@ -164,19 +154,19 @@ def statistics_table(result: Statistics) -> object:
         ("count", lambda row: f"{row.count:,}"),
         ("share", lambda row: percent(row.share)),
         ("exclusive", lambda row: percent(row.exclusive_share)),
-        ("mean", lambda row: cycles(row.mean)),
-        ("std", lambda row: cycles(row.std)),
-        ("p50", lambda row: cycles(row.p50)),
-        ("p95", lambda row: cycles(row.p95)),
-        ("p99", lambda row: cycles(row.p99)),
-        ("min", lambda row: cycles(row.min)),
-        ("max", lambda row: cycles(row.max)),
-        ("p50 time", lambda row: time_ns(row.p50_ns)),
-        ("total time", lambda row: time_ns(row.total_ns)),
+        ("mean", lambda row: integer(row.mean)),
+        ("std", lambda row: integer(row.std)),
+        ("p50", lambda row: integer(row.p50)),
+        ("p95", lambda row: integer(row.p95)),
+        ("p99", lambda row: integer(row.p99)),
+        ("min", lambda row: integer(row.min)),
+        ("max", lambda row: integer(row.max)),
+        ("p50 time", lambda row: duration(row.p50_ns)),
+        ("total time", lambda row: duration(row.total_ns)),
     ]
     if result.by == "region":
         columns = columns[1:]
     if any(row.open for row in result):
         columns.append(("open", lambda row: f"{row.open:,}"))
-    title = f"durations in cycles; shares of {time_ns(result.busy_ns)} of warp time"
+    title = f"durations in cycles; shares of {duration(result.busy_ns)} of warp time"
     return table(title, columns, result.rows, spare=("std", "min", "max", "p99", "exclusive", "total time", "mean"))

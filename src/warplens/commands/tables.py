@@ -12,8 +12,8 @@ from rich.tree import Tree
 
 from warplens.analyse.finding import Finding
 from warplens.analyse.tree import Node
-from warplens.analyse.trust import plural
-from warplens.commands.common import cycles, percent, print_hanging, table, time_ns
+from warplens.commands.common import print_hanging, table
+from warplens.wording import duration, integer, percent, plural
 
 
 def print_findings(console: Console, found: Iterable[Finding]) -> None:
@@ -24,7 +24,7 @@ def print_findings(console: Console, found: Iterable[Finding]) -> None:
         console.print("no findings: nothing stands out above the clock's error and the profiler's own cost")
     several = len({one.kernel for one in listed}) > 1
     for number, one in enumerate(sure, 1):
-        gain = f"up to {percent(one.gain)} ({time_ns(one.gain_ns)} per launch)" if one.gain else "no gain by itself"
+        gain = f"up to {percent(one.gain)} ({duration(one.gain_ns)} per launch)" if one.gain else "no gain by itself"
         kernel = f" [dim]in {escape(one.kernel)}[/]" if several else ""
         console.print(f"[bold]{number}. {escape(one.kind)}[/]{kernel}: [green]{gain}[/]", soft_wrap=True)
         print_hanging(console, "   ", escape(one.what))
@@ -38,7 +38,7 @@ def tree_view(roots: Iterable[Node]) -> Tree:
     """Proton's tree: normalised cycles (per warp), cycles, share, count and name."""
     out = Tree("normalised cycles (per warp) · cycles · share of warp time · count · region", hide_root=False)
     for root in roots:
-        _add(out, root, plural(root.count, "launch").replace("launchs", "launches"))
+        _add(out, root, plural(root.count, "launch"))
     return out
 
 
@@ -101,13 +101,13 @@ def waits_table(kernel: str, one: Any) -> object:
 
 def path_table(kernel: str, one: Any) -> object:
     title = (
-        f"{kernel}: critical path {time_ns(one.length_ns)}; outside regions {time_ns(one.unmarked_ns)}, between blocks "
-        f"{time_ns(one.between_ns)}, launch {time_ns(one.launch_ns)}"
+        f"{kernel}: critical path {duration(one.length_ns)}; outside regions {duration(one.unmarked_ns)}, "
+        f"between blocks {duration(one.between_ns)}, launch {duration(one.launch_ns)}"
     )
     columns = [
-        ("on path", lambda row: time_ns(row.ns)),
+        ("on path", lambda row: duration(row.ns)),
         ("share", lambda row: percent(row.share)),
-        ("slack", lambda row: time_ns(row.slack_ns)),
+        ("slack", lambda row: duration(row.slack_ns)),
     ]
     shares = list(one.regions[0].gain) if one.regions else []
     for faster in shares:
@@ -121,10 +121,10 @@ def modes_table(kernel: str, one: Any) -> object:
         f"{kernel}: shapes, in cycles",
         one.regions,
         ("count", lambda row: f"{row.count:,}"),
-        ("p50", lambda row: cycles(row.p50)),
+        ("p50", lambda row: integer(row.p50)),
         ("two speeds", _two_speeds),
-        ("first", lambda row: cycles(row.first)),
-        ("later", lambda row: cycles(row.later) if row.later else "-"),
+        ("first", lambda row: integer(row.first)),
+        ("later", lambda row: integer(row.later) if row.later else "-"),
         ("drift", lambda row: percent(row.drift)),
         ("outliers", lambda row: f"{row.outliers:,}"),
     )
@@ -141,7 +141,7 @@ def _facts(kernel: str, pairs: list[tuple[str, str]]) -> object:
 
 def imbalance_table(kernel: str, one: Any) -> object:
     pairs = [
-        ("median block", time_ns(one.block_median_ns)),
+        ("median block", duration(one.block_median_ns)),
         ("longest block over the mean", f"{one.block_factor:.2f}"),
         ("late blocks", ", ".join(map(str, one.late_blocks[:12])) or "none"),
         ("SM time idle at the end", percent(one.sm_loss)),
@@ -174,9 +174,9 @@ def ramp_table(kernel: str, one: Any) -> object:
         f"{kernel}: ramp",
         [
             ("useful regions", ", ".join(one.useful[:6])),
-            ("launch to the first of them", f"{time_ns(one.to_first_ns)} ({percent(one.to_first)})"),
-            ("prologue of a block", f"{time_ns(one.prologue_ns)} ({percent(one.prologue)})"),
-            ("epilogue of a block", f"{time_ns(one.epilogue_ns)} ({percent(one.epilogue)})"),
+            ("launch to the first of them", f"{duration(one.to_first_ns)} ({percent(one.to_first)})"),
+            ("prologue of a block", f"{duration(one.prologue_ns)} ({percent(one.prologue)})"),
+            ("epilogue of a block", f"{duration(one.epilogue_ns)} ({percent(one.epilogue)})"),
             ("SM time in edges only", percent(one.exposed)),
             ("warp time before and after all marks", percent(one.unmarked)),
         ],
@@ -188,7 +188,7 @@ def clock_table(kernel: str, one: Any) -> object:
         f"{kernel}: clock",
         [
             ("MHz, lowest to highest", f"{one.mhz_min:,.0f} to {one.mhz_max:,.0f} (mean {one.mhz_mean:,.0f})"),
-            ("error of times", f"{time_ns(one.error_ns)} of {time_ns(one.kernel_ns)}"),
+            ("error of times", f"{duration(one.error_ns)} of {duration(one.kernel_ns)}"),
             ("regions shorter than that", ", ".join(one.blurred[:6]) or "none"),
         ],
     )

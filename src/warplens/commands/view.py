@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from warplens.analyse.finding import numbers
 from warplens.analyse.trust import warnings_of
 from warplens.commands.common import read_trace, stderr, stdout, working
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
+from warplens.wording import number_ranges
 
 
 @click.command("view")
@@ -63,7 +63,9 @@ def _in_terminal(
     if not len(part):
         where = " and ".join(f"{name} {value}" for name, value in (("SM", sm), ("block", block)) if value is not None)
         there = trace.select(region=list(regions) or None)
-        have = " and ".join(f"{word} {numbers(there.numpy(name))}" for name, word in (("sm", "SM"), ("block", "block")))
+        have = " and ".join(
+            f"{word} {number_ranges(there.numpy(name))}" for name, word in (("sm", "SM"), ("block", "block"))
+        )
         raise WarplensError(f"nothing was recorded on {where or 'any warp'}; there is {have}")
     console = stdout()
     columns = width or (min(console.width, 200) if console.is_terminal else 160)

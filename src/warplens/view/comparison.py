@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from warplens.analyse.diff import Difference, KernelChange, Verdict, diff
-from warplens.analyse.finding import duration
 from warplens.analyse.resample import Interval
 from warplens.analyse.statistics import Row, Statistics
 from warplens.errors import WarplensError
 from warplens.trace.model import Trace
+from warplens.wording import change, duration, integer, plural
 
 _TONES = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower"}
 _METRICS = ("mean", "p50", "p95", "total", "count")
@@ -55,7 +55,8 @@ def _kernel(one: KernelChange) -> dict[str, Any]:
         "change": _change(one.interval)["change_text"],
         "verdict": one.verdict.value,
         "tone": _TONES.get(one.verdict, ""),
-        "more": f"{one.launches[0]} and {one.launches[1]} launches, {one.mhz[0]:,.0f} and {one.mhz[1]:,.0f} MHz",
+        "more": f"{one.launches[0]:,} and {plural(one.launches[1], 'launch')}, {integer(one.mhz[0])} and "
+        f"{integer(one.mhz[1])} MHz",
     }
 
 
@@ -80,10 +81,7 @@ def _unjudged(stats: Sequence[Statistics], places: dict[str, int], colours: Sequ
 def _change(interval: Interval | None) -> dict[str, Any]:
     if interval is None or not math.isfinite(interval.change):
         return {"change": 0.0, "change_text": ""}
-    text = f"{100 * interval.change:+.1f} %"
-    if math.isfinite(interval.low) and math.isfinite(interval.high):
-        text += f" [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
-    return {"change": interval.change, "change_text": text}
+    return {"change": interval.change, "change_text": change(interval.change, interval.low, interval.high)}
 
 
 def _side(letter: str, row: Row | None) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import warplens
-from warplens.analyse.finding import duration, percent
 from warplens.analyse.histogram import histograms
 from warplens.analyse.lines import lines
 from warplens.analyse.lives import Lives
@@ -31,6 +30,7 @@ from warplens.view.palette import colours, ink, union
 from warplens.view.payload import Packer, pack_spans
 from warplens.view.roof import roofs
 from warplens.view.source import listing
+from warplens.wording import duration, integer, percent
 
 LIMIT = 2_000_000
 """Spans that a report's timeline holds unless told otherwise; statistics and heat maps always cover all of them."""
@@ -160,7 +160,7 @@ def _render(context: dict[str, Any]) -> str:
         "duration": duration,
         "percent": percent,
         "quoted": sections.quoted,
-        "cycles": lambda value: "" if value is None else f"{value:,.0f}",
+        "cycles": lambda value: "" if value is None else integer(value),
     }
     policy = bundle.content_security_policy([charts, script], [style])
     return environment.get_template("report.html.j2").render(

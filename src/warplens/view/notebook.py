@@ -9,12 +9,12 @@ from typing import Any
 
 from markupsafe import escape
 
-from warplens.analyse.finding import duration, percent
 from warplens.analyse.trust import clock_line, warnings_of
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 from warplens.view import svg
 from warplens.view.palette import colours
+from warplens.wording import duration, percent
 
 _MOST_REGIONS = 8
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from warplens.analyse.finding import digits
 from warplens.analyse.roofline import Roofline
+from warplens.wording import digits, percent
 
 WIDTH, HEIGHT, MARGIN = 420.0, 240.0, 44.0
 
@@ -21,14 +21,17 @@ def roofs(placed: Sequence[Roofline], letters: Sequence[str]) -> list[dict[str, 
 def _roof(one: Roofline, letter: str) -> dict[str, Any]:
     facts = [
         ("bound by", one.bound),
-        ("of the roof", f"{100 * one.of_roof:.1f} %"),
+        ("of the roof", percent(one.of_roof)),
         (
             "compute",
-            f"{one.tflops:,.1f} of {one.ceilings.tflops:,.0f} TFLOP/s ({one.ceilings.dtype})"
+            f"{digits(one.tflops)} of {digits(one.ceilings.tflops)} TFLOP/s ({one.ceilings.dtype})"
             if one.tflops
             else "not given",
         ),
-        ("memory", f"{one.bandwidth:,.0f} of {one.ceilings.bandwidth:,.0f} GB/s" if one.bandwidth else "not given"),
+        (
+            "memory",
+            f"{digits(one.bandwidth)} of {digits(one.ceilings.bandwidth)} GB/s" if one.bandwidth else "not given",
+        ),
         (
             "intensity",
             f"{digits(one.intensity)} FLOP/byte, ridge at {digits(one.ceilings.ridge)}" if one.intensity else "unknown",

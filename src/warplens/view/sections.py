@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from warplens.analyse.critical import critical_path
-from warplens.analyse.finding import Finding, duration, numbers, percent
+from warplens.analyse.finding import Finding
 from warplens.analyse.findings import findings
 from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
@@ -21,6 +21,7 @@ from warplens.analyse.trust import clock_line, warnings_of
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.view.palette import ink, rgb
+from warplens.wording import change, duration, number_ranges, percent
 
 _DURATIONS = ("mean", "std", "p50", "p95", "p99", "min", "max", "total")
 _MATRIX_ROWS = 64
@@ -113,7 +114,7 @@ def _cost(trace: Trace) -> tuple[str, str]:
         return "not measured", ""
     slowdown = costs.pop("slowdown", None)
     rest = ", ".join(_measured(name, value) for name, value in costs.items())
-    return (f"{100 * (slowdown - 1):+.1f} %" if slowdown is not None else "slowdown not measured"), rest
+    return (change(slowdown - 1) if slowdown is not None else "slowdown not measured"), rest
 
 
 def _measured(name: str, value: float) -> str:
@@ -176,7 +177,7 @@ def _finding(one: Finding) -> dict[str, Any]:
     parts = [
         one.kernel,
         *(
-            f"{word} {numbers(values)}"
+            f"{word} {number_ranges(values)}"
             for word, values in (("SM", one.sms), ("block", one.blocks), ("warp", one.warps))
             if len(values)
         ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from markupsafe import escape
 
-from warplens.analyse.finding import duration
 from warplens.analyse.timeline import strips
 from warplens.trace.model import Trace
 from warplens.view.palette import colours
+from warplens.wording import duration
 
 _TOP = 4
 _AXIS = 18

@@ -8,12 +8,12 @@ from rich.console import Group, RenderableType
 from rich.style import Style
 from rich.text import Text
 
-from warplens.analyse.finding import duration
 from warplens.analyse.histogram import Histogram, histograms
 from warplens.analyse.timeline import Strips, rows_of, strips
 from warplens.trace.model import Trace
 from warplens.view.fitting import Fitting
 from warplens.view.palette import colours, ink
+from warplens.wording import duration
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _LEVELS = " ▁▂▃▄▅▆▇█"

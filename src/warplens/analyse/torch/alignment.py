@@ -13,13 +13,13 @@ import numpy.typing as npt
 from warplens.analyse.torch.interval_fit import Line, fit_intervals
 from warplens.analyse.torch.kineto import Slice, TorchTrace
 from warplens.analyse.torch.matching import Execution, match
-from warplens.analyse.trust import plural
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx.symbols import base_name
 from warplens.record.capture import HOST_NS
 from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
+from warplens.wording import plural
 
 Int64 = npt.NDArray[np.int64]
 
@@ -63,7 +63,7 @@ class Alignment:
         if len(self.kernels) > 1:
             text += f", drift {self.drift_ppm:+.1f} ppm"
         if self.unmatched:
-            text += f"; {plural(len(self.unmatched), 'recorded launch').replace('launchs', 'launches')} not in it"
+            text += f"; {plural(len(self.unmatched), 'recorded launch')} not in it"
         return text
 
 

@@ -1,6 +1,6 @@
 // What is known of the selected span, as text. Names come from a trace and are only ever set as text.
 
-import { timeNs, whole } from "./format.js";
+import { duration, integer } from "./format.js";
 import { KIND_NAMES } from "./trace.js";
 
 export function element(name, attributes = {}, ...children) {
@@ -23,12 +23,12 @@ export function describe(timeline, row) {
   const launch = info.launches.find((each) => each.launch === tracks.launch[track] && each.rank === tracks.rank[track]);
   const facts = [];
   const add = (name, text) => facts.push([name, text]);
-  if (trace.kind[row] === 0) add("duration", `${whole(trace.cycles[row])} cycles`);
-  if (trace.kind[row] === 0) add("", `${whole(trace.dur[row])} ns`);
+  if (trace.kind[row] === 0) add("duration", `${integer(trace.cycles[row])} cycles`);
+  if (trace.kind[row] === 0) add("", `${integer(trace.dur[row])} ns`);
   if (trace.open.has(row)) add("open", "its end was never recorded");
   if (trace.value.has(row)) add("value", String(trace.value.get(row)));
-  add("start", `${whole(trace.start[row])} ns`);
-  add("start cycle", whole(trace.cycle[row]));
+  add("start", `${integer(trace.start[row])} ns`);
+  add("start cycle", integer(trace.cycle[row]));
   if (info.clock.anchors) add("placed within", `± ${info.clock.residual_p99_ns.toFixed(0)} ns (p99)`);
   add("SM", String(tracks.sm[track]));
   add("block", blockText(tracks.block[track], launch));
@@ -68,7 +68,7 @@ export function showDetails(panel, timeline, choose) {
   const parent = trace.parent[selected];
   const links = element("div", { class: "links" });
   if (parent >= 0) {
-    const inside = `inside ${regions[trace.region[parent]].name} (${timeNs(trace.dur[parent])})`;
+    const inside = `inside ${regions[trace.region[parent]].name} (${duration(trace.dur[parent])})`;
     links.append(element("button", { type: "button", text: `↑ ${inside}`, onclick: () => choose(parent) }));
   }
   panel.replaceChildren(title, list, links);

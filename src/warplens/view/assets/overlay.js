@@ -1,6 +1,6 @@
 // What is drawn over the painted rows: ruler, row names, names inside spans, marks, selection, measurement.
 
-import { tickLabel, tickStep, timeNs, whole } from "./format.js";
+import { duration, integer, preciseTime, tickLabel, tickStep } from "./format.js";
 import { GUTTER, RULER } from "./geometry.js";
 import { SPAN } from "./trace.js";
 
@@ -191,10 +191,10 @@ export function measureText(timeline) {
   const { from, to, fromCycle, toCycle, fromSm, toSm } = timeline.measure;
   const ns = Math.abs(to - from);
   if (fromCycle !== undefined && toCycle !== undefined && fromSm === toSm) {
-    return `${timeNs(ns)} · ${whole(Math.abs(toCycle - fromCycle))} cycles`;
+    return `${preciseTime(ns)} · ${integer(Math.abs(toCycle - fromCycle))} cycles`;
   }
   const mhz = timeline.info.clock.mhz_mean;
-  return mhz ? `${timeNs(ns)} · ≈ ${whole((ns * mhz) / 1000)} cycles` : timeNs(ns);
+  return mhz ? `${preciseTime(ns)} · ≈ ${integer((ns * mhz) / 1000)} cycles` : preciseTime(ns);
 }
 
 function drawGutter(timeline, context) {
@@ -280,7 +280,7 @@ function drawRuler(timeline, context) {
   context.restore();
   context.font = `11px ${FONT}`;
   context.fillStyle = theme.muted;
-  context.fillText(`${timeNs(timeline.end - timeline.begin)} shown`, 10, RULER / 2);
+  context.fillText(`${duration(timeline.end - timeline.begin)} shown`, 10, RULER / 2);
 }
 
 function drawScrollbar(timeline, context) {

@@ -2,7 +2,7 @@
 
 import { Columns, inflate } from "./codec.js";
 import { element, showDetails } from "./details.js";
-import { timeNs, whole } from "./format.js";
+import { duration, integer, preciseTime } from "./format.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { measureText } from "./overlay.js";
@@ -27,7 +27,7 @@ class Panel {
       class: "timeline",
       tabindex: "0",
       role: "application",
-      "aria-label": `Timeline of ${info.label}: ${whole(info.shown)} spans. W and S zoom, A and D pan, Enter selects a span, arrow keys move to the next, question mark lists every key.`,
+      "aria-label": `Timeline of ${info.label}: ${integer(info.shown)} spans. W and S zoom, A and D pan, Enter selects a span, arrow keys move to the next, question mark lists every key.`,
     });
     const map = element("canvas", { class: "minimap", "aria-hidden": "true" });
     this.details = element("aside", { class: "details", "aria-live": "polite", "aria-label": "Selected span" });
@@ -103,7 +103,7 @@ class Panel {
 
   launchPicker() {
     const { launches } = this.info;
-    const name = (each) => `${each.kernel} #${each.launch}${launches.some((other) => other.rank !== each.rank) ? ` rank ${each.rank}` : ""} · ${timeNs(each.end_ns - each.begin_ns)}`;
+    const name = (each) => `${each.kernel} #${each.launch}${launches.some((other) => other.rank !== each.rank) ? ` rank ${each.rank}` : ""} · ${duration(each.end_ns - each.begin_ns)}`;
     return this.picker("Launch", [[`all ${launches.length}`, ""], ...launches.map((each, at) => [name(each), at])], (value) => {
       this.timeline.setFilter({ launch: value === "" ? null : launches[Number(value)] });
     });
@@ -267,7 +267,7 @@ class Panel {
 
   showFound() {
     const total = this.matches?.rows.length;
-    this.found.textContent = total === undefined ? "" : total ? `${this.matchAt < 0 ? "" : `${whole(this.matchAt + 1)} of `}${whole(total)}` : "nothing found";
+    this.found.textContent = total === undefined ? "" : total ? `${this.matchAt < 0 ? "" : `${integer(this.matchAt + 1)} of `}${integer(total)}` : "nothing found";
   }
 
   nextMatch(direction) {
@@ -315,13 +315,13 @@ class Panel {
     else if (row >= 0) {
       const { tracks } = trace;
       const track = trace.track[row];
-      const length = trace.kind[row] ? (trace.value.has(row) ? ` = ${trace.value.get(row)}` : "") : ` · ${whole(trace.cycles[row])} cycles · ${timeNs(trace.dur[row])}`;
+      const length = trace.kind[row] ? (trace.value.has(row) ? ` = ${trace.value.get(row)}` : "") : ` · ${integer(trace.cycles[row])} cycles · ${duration(trace.dur[row])}`;
       text = `${this.regions[trace.region[row]].name}${length} · SM ${tracks.sm[track]} · block ${tracks.block[track]} · warp ${tracks.warp[track]}`;
-    } else if (timeline.cursor) text = timeNs(timeline.cursor.time);
-    const part = info.shown < info.spans ? ` (this report holds ${whole(info.shown)} of ${whole(info.spans)}: ${info.sampling})` : "";
+    } else if (timeline.cursor) text = preciseTime(timeline.cursor.time);
+    const part = info.shown < info.spans ? ` (this report holds ${integer(info.shown)} of ${integer(info.spans)}: ${info.sampling})` : "";
     this.status.replaceChildren(
       element("span", { text: text || "Ctrl-wheel zooms, drag pans, click selects" }),
-      element("span", { class: "count", text: `${whole(this.counted)} of ${whole(info.shown)} spans shown${part}` }),
+      element("span", { class: "count", text: `${integer(this.counted)} of ${integer(info.shown)} spans shown${part}` }),
     );
   }
 }
