@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Lives
 from warplens.analyse.result import PerKernel
@@ -143,3 +144,23 @@ def too_small(gain: float, kernel_ns: float, error_ns: float, own_cost: float | 
     if own_cost is not None and gain < own_cost:
         return f"its {percent(gain)} are below the {percent(own_cost)} that profiling itself cost this kernel"
     return ""
+
+
+def clock_table(kernel: str, one: Clock) -> AnswerTable:
+    """The range of the SM clock, and the error of times."""
+    return fact_table(
+        f"{kernel}: clock",
+        [
+            ("MHz, lowest to highest", f"{one.mhz_min:,.0f} to {one.mhz_max:,.0f} (mean {one.mhz_mean:,.0f})"),
+            ("error of times", f"{duration(one.error_ns)} of {duration(one.kernel_ns)}"),
+            ("regions shorter than that", ", ".join(one.blurred[:6]) or "none"),
+        ],
+    )
+
+
+CLOCK = Analysis(
+    "clock",
+    run=lambda ask: clock(ask.trace),
+    findings=lambda answer, _: clock_findings(answer),
+    table=clock_table,
+)

@@ -7,11 +7,12 @@ of its parts sum to one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.analysis import Analysis, AnswerTable, region_table
 from warplens.analyse.chains import BlockPaths, Chains
 from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Array, Float, Int, Lives, Mask
@@ -20,7 +21,7 @@ from warplens.analyse.producers import Matches, match_waits
 from warplens.analyse.result import PerKernel
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
-from warplens.wording import percent
+from warplens.wording import duration, percent
 
 FASTER = (0.1, 0.25, 0.5, 1.0)
 ASSUMPTIONS = (
@@ -234,6 +235,15 @@ class _Kernel:
         return tuple(sorted((Step(*(round(float(x)) for x in row)) for row in rows), key=lambda step: step.start_ns))
 
 
+def speedup(paths: PerKernel[CriticalPath], kernel: str, region: str, faster: float) -> float:
+    """The kernel's gain if one region were faster by a share; 0 for a region that is on no path."""
+    found = [one for one in paths[kernel].regions if one.region == region]
+    if not found:
+        return 0.0
+    # A wait cannot be made faster by itself: its part of the path is what removing its cause would gain.
+    return found[0].share * faster if found[0].purpose == "wait" else found[0].at(faster)
+
+
 def path_findings(answer: PerKernel[CriticalPath]) -> list[Finding]:
     """The region whose speed matters most. Its gain is that of a tenth less: a direction to work in, not a defect, so
     it should not outrank what is plainly wrong."""
@@ -260,3 +270,29 @@ def path_findings(answer: PerKernel[CriticalPath]) -> list[Finding]:
             )
         )
     return out
+
+
+def path_table(kernel: str, one: CriticalPath) -> AnswerTable:
+    """Each region's time on the critical path, its slack, and the gain from making it faster."""
+
+    def gain(faster: float) -> tuple[str, Callable[[PathRegion], str]]:
+        name = "free" if faster == 1 else f"{round(100 * faster)} % faster"
+        return f"if {name}", lambda row: percent(row.gain[faster])
+
+    return region_table(
+        f"{kernel}: critical path {duration(one.length_ns)}; outside regions {duration(one.unmarked_ns)}, "
+        f"between blocks {duration(one.between_ns)}, launch {duration(one.launch_ns)}",
+        one.regions,
+        ("on path", lambda row: duration(row.ns)),
+        ("share", lambda row: percent(row.share)),
+        ("slack", lambda row: duration(row.slack_ns)),
+        *(gain(faster) for faster in (one.regions[0].gain if one.regions else ())),
+    )
+
+
+CRITICAL_PATH = Analysis(
+    "path",
+    run=lambda ask: critical_path(ask.trace, waits=ask.waits, matches=ask.matches),
+    findings=lambda answer, _: path_findings(answer),
+    table=path_table,
+)

@@ -3,70 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from warplens.analyse.clock import clock, clock_findings, placement_error, too_small
-from warplens.analyse.critical import CriticalPath, critical_path, path_findings
+from warplens.analyse.analysis import Answers
+from warplens.analyse.clock import placement_error, too_small
 from warplens.analyse.finding import Finding
-from warplens.analyse.imbalance import imbalance, imbalance_findings
 from warplens.analyse.lives import Lives
-from warplens.analyse.modes import mode_findings, modes
-from warplens.analyse.names import purposes
-from warplens.analyse.occupancy import achieved, occupancy_findings
-from warplens.analyse.overlap import overlap, overlap_findings
-from warplens.analyse.producers import match_waits
-from warplens.analyse.ramp import ramp, ramp_findings
-from warplens.analyse.result import PerKernel
+from warplens.analyse.registry import ANALYSES
 from warplens.analyse.time_shift import ALONE_CYCLES, MEASURED, RECORD_CYCLES, SLOWDOWN
-from warplens.analyse.waits import wait_findings, waits
-from warplens.analyse.waves import wave_findings, waves
 from warplens.trace.model import Trace
 
 _LEAST = 0.005
 
 
-@dataclass(frozen=True)
-class _Speedups:
-    """What-if answers by name; a region that is on no path gives nothing."""
-
-    paths: PerKernel[CriticalPath]
-
-    def __call__(self, kernel: str, region: str, faster: float) -> float:
-        found = [one for one in self.paths[kernel].regions if one.region == region]
-        if not found:
-            return 0.0
-        # A wait cannot be made faster by itself: its part of the path is what its cause would give.
-        return found[0].share * faster if found[0].purpose == "wait" else found[0].at(faster)
-
-
 def findings(trace: Trace, *, waits_like: str | None = None, extra: Iterable[Finding] = ()) -> tuple[Finding, ...]:
     """Ranked statements about every kernel, the largest gain first; the withheld ones last, with the reason.
 
-    `waits_like` is an expression for regions that only wait, besides those whose name says so. `extra` are findings
-    from elsewhere (Nsight Compute, occupancy) to rank with the rest.
+    `waits_like` is a regular expression for regions that only wait, in addition to those whose name says so. `extra`
+    are findings from elsewhere, such as Nsight Compute, to rank with the others.
     """
-    if not trace.of_kind("span").any():
+    return findings_from(Answers(trace, waits_like), extra)
+
+
+def findings_from(answers: Answers, extra: Iterable[Finding] = ()) -> tuple[Finding, ...]:
+    """The findings of every analysis, from answers that may have been computed already."""
+    if not answers.trace.of_kind("span").any():
         return tuple(extra)
-    lives = Lives.of(trace)
-    matches = match_waits(lives, purposes(lives.regions, waits_like))
-    grid = waves(trace)
-    together = overlap(trace, waits=waits_like)
-    paths = critical_path(trace, waits=waits_like, matches=matches)
-    found = [
-        *imbalance_findings(
-            imbalance(trace, waits=waits_like), quantised={name: grid[name].quantised for name in grid}
-        ),
-        *wave_findings(grid),
-        *overlap_findings(together),
-        *wait_findings(waits(trace, waits=waits_like, matches=matches), together),
-        *path_findings(paths),
-        *ramp_findings(ramp(trace, waits=waits_like)),
-        *mode_findings(modes(trace), _Speedups(paths)),
-        *clock_findings(clock(trace)),
-        *occupancy_findings(achieved(trace)),
-        *extra,
-    ]
-    return ranked(trace, found)
+    found = [finding for one in ANALYSES.values() for finding in one.findings(answers.of(one), answers)]
+    return ranked(answers.trace, [*found, *extra])
 
 
 def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:

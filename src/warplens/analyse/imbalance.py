@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Array, Float, Int, Lives, Mask, reduce_by
 from warplens.analyse.names import Purpose, purposes
 from warplens.analyse.result import PerKernel
 from warplens.analyse.roles import WarpRole, warp_roles
+from warplens.analyse.waves import WAVES
 from warplens.trace.model import Trace
 from warplens.wording import duration, number_ranges, percent
 
@@ -238,3 +240,28 @@ def _uneven_blocks(kernel: str, one: Imbalance, gain: float) -> Finding:
             "sm_time_idle_at_end": one.sm_loss,
         },
     )
+
+
+def imbalance_table(kernel: str, one: Imbalance) -> AnswerTable:
+    """How evenly blocks, SMs and the warps of each role are loaded."""
+    facts = [
+        ("median block", duration(one.block_median_ns)),
+        ("longest block over the mean", f"{one.block_factor:.2f}"),
+        ("late blocks", ", ".join(map(str, one.late_blocks[:12])) or "none"),
+        ("SM time idle at the end", percent(one.sm_loss)),
+        ("slow SMs", ", ".join(map(str, one.slow_sms[:12])) or "none"),
+    ]
+    for balance in one.roles:
+        factor = f"{balance.factor:.2f} ({percent(balance.loss)} lost)"
+        facts.append((f"{balance.role.name}: busiest over mean", factor))
+    return fact_table(f"{kernel}: balance", facts)
+
+
+IMBALANCE = Analysis(
+    "imbalance",
+    run=lambda ask: imbalance(ask.trace, waits=ask.waits),
+    findings=lambda answer, ask: imbalance_findings(
+        answer, quantised={name: one.quantised for name, one in ask.of(WAVES).kernels.items()}
+    ),
+    table=imbalance_table,
+)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from warplens.analyse.analysis import Analysis, AnswerTable, region_table
+from warplens.analyse.critical import CRITICAL_PATH, speedup
 from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Float, Int, Lives
 from warplens.analyse.names import Purpose, purpose_of
 from warplens.analyse.result import PerKernel
 from warplens.trace.model import Trace
-from warplens.wording import percent
+from warplens.wording import integer, percent
 
 _SAMPLE = 200_000
 _BINS = 128
@@ -259,3 +262,31 @@ def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, flo
             )
         )
     return out
+
+
+def modes_table(kernel: str, one: Shapes) -> AnswerTable:
+    """The distribution of each region's durations."""
+    return region_table(
+        f"{kernel}: shapes, in cycles",
+        one.regions,
+        ("count", lambda row: f"{row.count:,}"),
+        ("p50", lambda row: integer(row.p50)),
+        ("two speeds", _two_speeds),
+        ("first", lambda row: integer(row.first)),
+        ("later", lambda row: integer(row.later) if row.later else "-"),
+        ("drift", lambda row: percent(row.drift)),
+        ("outliers", lambda row: f"{row.outliers:,}"),
+    )
+
+
+def _two_speeds(row: RegionShape) -> str:
+    two = row.modes
+    return f"{integer(two.fast)} / {integer(two.slow)} ({percent(two.slow_share)} slow)" if two else "-"
+
+
+MODES = Analysis(
+    "modes",
+    run=lambda ask: modes(ask.trace),
+    findings=lambda answer, ask: mode_findings(answer, partial(speedup, ask.of(CRITICAL_PATH))),
+    table=modes_table,
+)

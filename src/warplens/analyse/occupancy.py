@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.devices import LIMITS, Limits, limits_of
 from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Lives
@@ -171,3 +172,22 @@ def occupancy_findings(answer: PerKernel[Achieved]) -> list[Finding]:
             )
         )
     return out
+
+
+def occupancy_table(kernel: str, one: Achieved) -> AnswerTable:
+    """Achieved and theoretical occupancy, and what limits it."""
+    share = f" ({percent(one.share)} of the slots)" if one.share else ""
+    facts = [("warps alive per SM", f"{one.warps:.1f}{share}")]
+    if one.theoretical:
+        limit = one.theoretical
+        possible = f"{limit.warps} ({percent(limit.share)}), limited by {' and '.join(limit.limiters)}"
+        facts += [("possible", possible), ("to raise the limit", limit.lift)]
+    return fact_table(f"{kernel}: occupancy", facts)
+
+
+OCCUPANCY = Analysis(
+    "occupancy",
+    run=lambda ask: achieved(ask.trace),
+    findings=lambda answer, _: occupancy_findings(answer),
+    table=occupancy_table,
+)

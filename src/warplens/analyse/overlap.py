@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.analysis import Analysis, AnswerTable
 from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import MOST_SETS, TAG_BITS, concurrency, union
 from warplens.analyse.lives import Float, Int, Lives
@@ -196,3 +197,32 @@ def overlap_findings(answer: PerKernel[Overlap]) -> list[Finding]:
             )
         )
     return out
+
+
+def overlap_table(kernel: str, one: Overlap) -> AnswerTable:
+    """Each region's activity, and how much of it coincides with each of the first eight regions."""
+    title = (
+        f"{kernel}: of the SM time {percent(one.waiting)} all wait, {percent(one.memory_exposed)} memory without work, "
+        f"{percent(one.work_exposed)} work without memory; {percent(one.hidden)} of memory time is under work"
+    )
+    if one.pipeline:
+        title += f"; {one.pipeline.mean:.1f} loads in flight (most {one.pipeline.most:.1f})"
+    shown = [region.region for region in one.regions[:8]]
+    rows = tuple(
+        (
+            *(region.region, region.purpose),
+            *(percent(share) for share in (region.active, region.alone, region.exposed)),
+            *(percent(share) for share in together[: len(shown)]),
+        )
+        for region, together in zip(one.regions, one.together, strict=True)
+    )
+    columns = ("region", "purpose", "active", "alone", "exposed", *(f"with {name}" for name in shown))
+    return AnswerTable(title, columns, rows)
+
+
+OVERLAP = Analysis(
+    "overlap",
+    run=lambda ask: overlap(ask.trace, waits=ask.waits),
+    findings=lambda answer, _: overlap_findings(answer),
+    table=overlap_table,
+)

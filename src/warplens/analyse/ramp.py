@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import length, union
 from warplens.analyse.lives import Int, Lives, reduce_by, unique_rows
@@ -139,3 +140,26 @@ def ramp_findings(answer: PerKernel[Ramp]) -> list[Finding]:
             )
         )
     return out
+
+
+def ramp_table(kernel: str, one: Ramp) -> AnswerTable:
+    """The time before and after the useful regions of a launch and of its blocks."""
+    return fact_table(
+        f"{kernel}: ramp",
+        [
+            ("useful regions", ", ".join(one.useful[:6])),
+            ("launch to the first of them", f"{duration(one.to_first_ns)} ({percent(one.to_first)})"),
+            ("prologue of a block", f"{duration(one.prologue_ns)} ({percent(one.prologue)})"),
+            ("epilogue of a block", f"{duration(one.epilogue_ns)} ({percent(one.epilogue)})"),
+            ("SM time in prologues and epilogues only", percent(one.exposed)),
+            ("warp time before and after all marks", percent(one.unmarked)),
+        ],
+    )
+
+
+RAMP = Analysis(
+    "ramp",
+    run=lambda ask: ramp(ask.trace, waits=ask.waits),
+    findings=lambda answer, _: ramp_findings(answer),
+    table=ramp_table,
+)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.analysis import Analysis, AnswerTable, region_table
 from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Int, Lives, Mask
 from warplens.analyse.names import Purpose, purposes
-from warplens.analyse.overlap import Overlap
+from warplens.analyse.overlap import OVERLAP, Overlap
 from warplens.analyse.producers import Matches, match_waits
 from warplens.analyse.result import PerKernel
 from warplens.analyse.roles import WarpRole, warp_roles
@@ -177,3 +178,25 @@ def _advice(target: str, one: Waits) -> str:
     if one.producer > one.consumer:
         return f"The producers are held back: free stages earlier, or make `{target}` faster."
     return f"Make `{target}` shorter or start it earlier, or put more independent work between it and the wait."
+
+
+def waits_table(kernel: str, one: Waits) -> AnswerTable:
+    """Each waiting region's share of warp time, and what it waits for."""
+    title = f"{kernel}: {percent(one.share)} of warp time waits"
+    if one.producer or one.consumer:
+        title += f" (producers {percent(one.producer)}, consumers {percent(one.consumer)})"
+    return region_table(
+        title,
+        one.regions,
+        ("share", lambda row: percent(row.share)),
+        ("waits for", lambda row: ", ".join(f"{n} {percent(s)}" for n, s in list(row.waits_for.items())[:3])),
+        ("matched by values", lambda row: percent(row.by_key)),
+    )
+
+
+WAITS = Analysis(
+    "waits",
+    run=lambda ask: waits(ask.trace, waits=ask.waits, matches=ask.matches),
+    findings=lambda answer, ask: wait_findings(answer, ask.of(OVERLAP)),
+    table=waits_table,
+)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import deepest, length, union
 from warplens.analyse.lives import Float, Int, Lives, reduce_by, unique_rows
@@ -184,3 +185,28 @@ def _gaps(kernel: str, one: Waves) -> Finding:
         evidence={"gaps": one.gaps, "blocks_per_sm": one.slots},
         withheld=_withheld(one),
     )
+
+
+def waves_table(kernel: str, one: Waves) -> AnswerTable:
+    """How many waves the grid takes, and when SMs had no block."""
+    return fact_table(
+        f"{kernel}: waves",
+        [
+            ("blocks", f"{one.blocks:,} on {one.sms} SMs, {one.slots} at once on each"),
+            ("waves", f"{one.waves:.2f}"),
+            ("SM time without a block", percent(one.idle)),
+            ("  on SMs never used", percent(one.unused)),
+            ("  before the first block", percent(one.ramp)),
+            ("  between blocks", percent(one.gaps)),
+            ("  after the last block", percent(one.tail)),
+            ("  due to the number of blocks", percent(one.quantised)),
+        ],
+    )
+
+
+WAVES = Analysis(
+    "waves",
+    run=lambda ask: waves(ask.trace),
+    findings=lambda answer, _: wave_findings(answer),
+    table=waves_table,
+)

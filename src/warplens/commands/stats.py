@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 from rich.markup import escape
 
+from warplens.analyse.analysis import Answers
+from warplens.analyse.registry import ANALYSES
 from warplens.analyse.statistics import GROUPS, Statistics
 from warplens.analyse.tree import pruned, tree
 from warplens.analyse.trust import warnings_of
@@ -16,8 +17,6 @@ from warplens.commands.common import json_option, print_json, read_trace, stderr
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 from warplens.wording import duration, integer, percent
-
-_SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "clock", "occupancy")
 
 
 @click.command("stats")
@@ -38,7 +37,7 @@ _SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "cl
     help="Tree: drop what is below this share of warp time.",
 )
 @click.option("--findings", "show_findings", is_flag=True, help="What stands out, ranked, with what to try.")
-@click.option("--show", multiple=True, metavar="|".join(_SHOWN), help="One analysis as a table (repeatable).")
+@click.option("--show", multiple=True, metavar="|".join(ANALYSES), help="One analysis as a table (repeatable).")
 @click.option("--waits", default=None, metavar="REGEX", help="Regions that only wait, besides those named so.")
 @click.option("--ncu", default=None, metavar="REPORT", help="Merge Nsight Compute's report (.csv or .ncu-rep).")
 @json_option
@@ -61,8 +60,8 @@ def command(
 ) -> None:
     """Count, total, mean, percentiles and shares of every region in TRACE; its tree; its findings."""
     for name in show:
-        if name not in _SHOWN:
-            raise UsageError(f"--show {name}: no such analysis{did_you_mean(name, _SHOWN)}")
+        if name not in ANALYSES:
+            raise UsageError(f"--show {name}: no such analysis{did_you_mean(name, ANALYSES)}")
     if not as_tree and any(given is not None for given in (include, exclude, depth, threshold)):
         raise UsageError(
             "--include, --exclude, --depth and --threshold go with --tree; --region picks rows of the table"
@@ -72,6 +71,7 @@ def command(
     whole = read_trace(trace)
     part = whole.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else whole
     console = stdout()
+    answers = Answers(part, waits)
     document: dict[str, Any] = {}
     if as_tree:
         roots = pruned(tree(part), include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100)
@@ -79,17 +79,17 @@ def command(
         if not as_json:
             console.print(tables.tree_view(roots))
     if show_findings or ncu:
-        found = _findings(part, waits, ncu)
+        found = _findings(answers, ncu)
         document["findings"] = [one.to_json() for one in found]
         if not as_json:
             tables.print_findings(console, found)
             _say_what_is_unknown(part)
     for name in show:
-        answer = _analysis(name)(part, waits)
+        answer = answers.of(ANALYSES[name])
         document.setdefault("analyses", {})[name] = answer.to_json()
         if not as_json:
             for kernel, one in answer.kernels.items():
-                console.print(getattr(tables, f"{name}_table")(escape(kernel), one))
+                console.print(tables.answer_table(ANALYSES[name].table(kernel, one)))
     if not document:
         result = part.stats(by=by)
         result = result.sorted(metric) if metric else result
@@ -104,14 +104,14 @@ def command(
         console.print(f"[yellow]{escape(line)}[/]")
 
 
-def _findings(trace: Trace, waits: str | None, ncu: str | None) -> Any:
-    from warplens.analyse.findings import findings
+def _findings(answers: Answers, ncu: str | None) -> Any:
+    from warplens.analyse.findings import findings_from
     from warplens.analyse.ncu import ncu_findings
     from warplens.runner.nsight_compute import read_ncu
 
-    extra = ncu_findings(read_ncu(ncu), trace.kernels) if ncu else ()
+    extra = ncu_findings(read_ncu(ncu), answers.trace.kernels) if ncu else ()
     with working("looking for what stands out"):
-        return findings(trace, waits_like=waits, extra=extra)
+        return findings_from(answers, extra)
 
 
 def _say_what_is_unknown(trace: Trace) -> None:
@@ -119,31 +119,6 @@ def _say_what_is_unknown(trace: Trace) -> None:
 
     if any(own_cost(trace, kernel) is None for kernel in trace.kernels):
         stderr().print("[dim]what profiling itself cost was not measured, so nothing was withheld for it[/]")
-
-
-def _analysis(name: str) -> Callable[[Trace, str | None], Any]:
-    """One analysis by its name on the command line."""
-    if name in ("waves", "modes", "clock", "occupancy"):
-        from warplens.analyse import clock, modes, occupancy, waves
-
-        plain: dict[str, Callable[..., Any]] = {
-            "waves": waves.waves,
-            "modes": modes.modes,
-            "clock": clock.clock,
-            "occupancy": occupancy.achieved,
-        }
-        return lambda trace, _: plain[name](trace)
-    from warplens.analyse import critical, imbalance, overlap, ramp
-    from warplens.analyse import waits as waiting
-
-    able: dict[str, Callable[..., Any]] = {
-        "imbalance": imbalance.imbalance,
-        "overlap": overlap.overlap,
-        "waits": waiting.waits,
-        "path": critical.critical_path,
-        "ramp": ramp.ramp,
-    }
-    return lambda trace, waits: able[name](trace, waits=waits)
 
 
 def statistics_table(result: Statistics) -> object:

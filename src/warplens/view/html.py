@@ -13,6 +13,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import warplens
+from warplens.analyse.analysis import Answers
 from warplens.analyse.histogram import histograms
 from warplens.analyse.lines import lines
 from warplens.analyse.lives import Lives
@@ -70,7 +71,8 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
     palette = colours(len(names))
     parts = [_part(trace, at, chosen) for at, trace in enumerate(traces)]
     spread = histograms(*traces)
-    tables, outlines = sections.paths(traces, places, palette)
+    answers = [Answers(trace) for trace in traces]
+    tables, outlines = sections.paths(answers, places, palette)
     infos = [_info(part, at, places, outlines[at]) for at, part in enumerate(parts)]
     locations = {name: text for trace in traces for name, text in trace.meta.locations.items()}
     document = {
@@ -94,7 +96,7 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
             }
             for part in parts
         ],
-        "findings": sections.finding_groups(traces),
+        "findings": sections.finding_groups(answers),
         "comparison": comparison(traces, [part.stats for part in parts], places, palette) if len(parts) > 1 else None,
         "statistics": {
             "note": f"of closed spans; shares of {duration(sum(part.stats.busy_ns for part in parts))} of warp time",
@@ -113,7 +115,7 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
             ],
         },
         "heat_note": maps.note(parts[0].trace),
-        "overlaps": sections.overlaps(traces),
+        "overlaps": sections.overlaps(answers),
         "paths": tables,
         "roofs": roofs(chosen.roofs, [part.letter for part in parts]),
         "sources": listing([line for part in parts for line in lines(part.trace, part.stats)], chosen.sources),

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from warplens.analyse.critical import critical_path
+from warplens.analyse.analysis import Answers
+from warplens.analyse.critical import CRITICAL_PATH
 from warplens.analyse.finding import Finding
-from warplens.analyse.findings import findings
+from warplens.analyse.findings import findings_from
 from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
-from warplens.analyse.overlap import overlap
+from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.statistics import Statistics
 from warplens.analyse.trust import clock_line, warnings_of
 from warplens.trace.model import Trace
@@ -160,11 +161,11 @@ def spark(made: Histogram, width: float = 120, height: float = 21) -> str:
     return f"M0,{height}{''.join(steps)}L{width},{height}Z"
 
 
-def finding_groups(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+def finding_groups(answers: Sequence[Answers]) -> list[dict[str, Any]]:
     """Each trace's findings: those to believe, and the withheld ones."""
     groups = []
-    for letter, trace in zip("AB", traces, strict=False):
-        found = findings(trace)
+    for letter, each in zip("AB", answers, strict=False):
+        found = findings_from(each)
         kept = [_finding(one) for one in found if not one.withheld]
         first = [one for one in kept if one["gain"] > 0][:_FIRST_FINDINGS] or kept[:_FIRST_FINDINGS]
         rest = [one for one in kept if one not in first]
@@ -226,10 +227,11 @@ def shaded(text: str, share: float) -> dict[str, str]:
     return {"text": text, "fill": fill, "ink": ink(fill)}
 
 
-def overlaps(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+def overlaps(answers: Sequence[Answers]) -> list[dict[str, Any]]:
+    """The overlap matrix of each kernel."""
     made = []
-    for letter, trace in zip(_letters(traces), traces, strict=True):
-        for kernel, one in overlap(trace).kernels.items():
+    for letter, each in zip(_letters(answers), answers, strict=True):
+        for kernel, one in each.of(OVERLAP).kernels.items():
             names = [region.region for region in one.regions]
             most = max((max(row) for row in one.together), default=0.0) or 1.0
             rows = [
@@ -248,13 +250,13 @@ def overlaps(traces: Sequence[Trace]) -> list[dict[str, Any]]:
 
 
 def paths(
-    traces: Sequence[Trace], places: dict[str, int], colours: Sequence[str]
+    answers: Sequence[Answers], places: dict[str, int], colours: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[list[Any]]]:
     """The tables, and for each trace the stretches [launch, block, warp, begin, end] that the timeline outlines."""
     tables, outlines = [], []
-    for letter, trace in zip(_letters(traces), traces, strict=True):
+    for letter, each in zip(_letters(answers), answers, strict=True):
         stretches: list[Any] = []
-        for kernel, one in critical_path(trace).kernels.items() if len(trace) else ():
+        for kernel, one in each.of(CRITICAL_PATH).kernels.items() if len(each.trace) else ():
             rows = [
                 {
                     "region": r.region,
@@ -287,5 +289,5 @@ def paths(
     return tables, outlines
 
 
-def _letters(traces: Sequence[Trace]) -> list[str]:
-    return ["A", "B"] if len(traces) > 1 else [""]
+def _letters(answers: Sequence[Answers]) -> list[str]:
+    return ["A", "B"] if len(answers) > 1 else [""]
