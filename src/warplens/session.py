@@ -291,7 +291,7 @@ def _rank() -> int:
 
 def _trace_path(path: str | os.PathLike[str]) -> Path:
     """Where a profile may write: a trace under the name of another format would be read as that."""
-    from warplens.export import FORMATS
+    from warplens.formats import FORMATS
 
     target = check_writable(path, force=True)
     if target.is_dir():

@@ -12,7 +12,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "src")]
 
 from chromium import Chromium, Page, find_chromium  # noqa: E402
 
-from warplens.trace.io import load  # noqa: E402
+from warplens.decode.trace_loader import load  # noqa: E402
 from warplens.view.html import Options, save  # noqa: E402
 
 

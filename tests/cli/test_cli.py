@@ -160,7 +160,7 @@ def test_doctor_reports_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None
         (["stats", "{c}", "--region", "lod"], 2, "did you mean 'load'"),
         (["stats", "nothing.warplens"], 1, "nothing.warplens: file: does not exist"),
         (["stats", "{c}p"], 1, "does not exist; check the path (did you mean '{c}'?)"),
-        (["stats", "{empty}"], 1, "is empty (0 bytes); copy or make it again"),
+        (["stats", "{empty}"], 1, "is empty (0 bytes); copy it again or profile again"),
         (["stats", "{c}", "--tree", "--depth", "some"], 2, "'some' is not a whole number"),
         (["info", "{py}"], 1, "not a readable Parquet file"),
         (["info", "{torch}"], 1, "name the .warplens file that it was exported from"),

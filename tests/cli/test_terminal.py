@@ -21,7 +21,7 @@ from warplens.commands import main
 from warplens.commands.doctor import Check, _table
 from warplens.commands.tables import print_findings
 from warplens.decode import decode
-from warplens.trace.io import load
+from warplens.decode.trace_loader import load
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -12,7 +12,7 @@ from builders import Span, make_trace
 from warplens.analyse.clock import clock
 from warplens.analyse.findings import findings, own_cost
 from warplens.analyse.modes import find_modes, modes
-from warplens.analyse.time_shift import ALONE_CYCLES, RECORD_CYCLES
+from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, Meta
 

@@ -13,8 +13,8 @@ from warplens.analyse.diagnose import Given, diagnose
 from warplens.analyse.issues import CLEAR, FOUND, NAMES, UNKNOWN, Checked
 from warplens.analyse.ncu import NcuKernel, parse_ncu
 from warplens.commands import main
+from warplens.decode.trace_loader import load
 from warplens.errors import UsageError, WarplensError
-from warplens.trace.io import load
 from warplens.trace.model import Trace
 
 MEMORY, OCCUPANCY, DURATION, NUMERICAL = NAMES

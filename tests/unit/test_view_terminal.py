@@ -16,10 +16,11 @@ import warplens
 from benchmarks.synthetic import make_capture
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
+from warplens.profiling.notebook_magic import load_ipython_extension
 from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 from warplens.view import terminal
-from warplens.view.notebook import load_ipython_extension, trace_html
+from warplens.view.notebook import trace_html
 from warplens.view.palette import BASE, colours
 from warplens.view.plot import plot
 

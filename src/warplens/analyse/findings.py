@@ -10,7 +10,7 @@ from warplens.analyse.clock import placement_error, too_small
 from warplens.analyse.finding import Finding
 from warplens.analyse.lives import Lives
 from warplens.analyse.registry import ANALYSES
-from warplens.analyse.time_shift import ALONE_CYCLES, MEASURED, RECORD_CYCLES, SLOWDOWN
+from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.trace.model import Trace
 
 _LEAST = 0.005
@@ -60,7 +60,7 @@ def own_cost(trace: Trace, kernel: str) -> float | None:
     """
     infos = [info for info in trace.meta.launches if info.kernel == kernel]
     costs = [*(info.cost for info in infos), trace.meta.cost]
-    keys = (MEASURED, SLOWDOWN)
+    keys = (SLOWDOWN_MEASURED, SLOWDOWN)
     measured = next((found for key in keys if (found := [float(cost[key]) for cost in costs if key in cost])), None)
     if measured:
         return max(1 - 1 / max(*measured, 1.0), 0.0)

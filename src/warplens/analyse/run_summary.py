@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from warplens.analyse.findings import own_cost
-from warplens.analyse.time_shift import MEASURED, SLOWDOWN
+from warplens.record.cost_keys import SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.trace.model import Trace
 
 _TOP = 3
@@ -70,7 +70,7 @@ def summarise(trace: Trace, seen: Mapping[str, int]) -> list[KernelSummary]:
                 covered_least=min((info.covered["least"] for info in infos if info.covered), default=None),
                 covered_median=_median([info.covered["median"] for info in infos if info.covered]),
                 cost=own_cost(trace, kernel),
-                measured=_median([info.cost[MEASURED] for info in infos if MEASURED in info.cost]),
+                measured=_median([info.cost[SLOWDOWN_MEASURED] for info in infos if SLOWDOWN_MEASURED in info.cost]),
                 estimated=_median([info.cost[SLOWDOWN] for info in infos if SLOWDOWN in info.cost]),
                 top=[(row.region, row.exclusive / lived) for row in sorted(own, key=lambda row: -row.exclusive)[:_TOP]],
             )

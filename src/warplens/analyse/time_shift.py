@@ -9,20 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.errors import WarplensError
+from warplens.record.cost_keys import BEHIND_CYCLES, BEHIND_VALUE_CYCLES, EMPTY_CYCLES, RECORD_CYCLES, REGION_CYCLES
 from warplens.trace.arrays import run_starts
 
 if TYPE_CHECKING:
     from warplens.trace.model import Trace
 
-REGION_CYCLES, RECORD_CYCLES, EMPTY_CYCLES = "region_cycles", "record_cycles", "empty_cycles"
-"""Keys of a launch's cost: what a region measures beyond the work in it, what each record inside adds to it, and what a
-region without work measures."""
-BEHIND_CYCLES, NOTED_CYCLES = "behind_cycles", "behind_value_cycles"
-"""More: the most that lies between a record and one right behind it, and between a value and a record behind that."""
-ALONE_CYCLES = "record_alone_cycles"
-"""Another: what a record takes where nothing hides it."""
-SLOWDOWN, MEASURED = "slowdown", "slowdown_measured"
-"""More: how much longer the kernel takes for its marks, estimated, and in this run with and without them."""
 SLACK = 1.05
 """How much more than in the calibration may lie between two records with nothing between them: about a cycle, for what
 compilers put between a clock read and its store. More would hide more work: none shows that is shorter."""
@@ -128,6 +120,6 @@ def _constants(trace: Trace) -> _Constants:
     for info in infos:
         cost = info.cost
         behind = max(cost.get(BEHIND_CYCLES, 0.0), cost.get(EMPTY_CYCLES, 0.0)) * SLACK
-        noted = max(cost.get(NOTED_CYCLES, 0.0) * SLACK, behind)
+        noted = max(cost.get(BEHIND_VALUE_CYCLES, 0.0) * SLACK, behind)
         constants[:, info.launch] = cost[REGION_CYCLES], cost[RECORD_CYCLES], behind, noted
     return _Constants(*constants)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from warplens.commands.plain import make_plain
-from warplens.trace.io import load
+from warplens.decode.trace_loader import load
 from warplens.trace.model import Trace
 from warplens.view.fitting import Fitting
 

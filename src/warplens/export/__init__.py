@@ -8,34 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.formats import FORMATS, Format, format_of
 
 if TYPE_CHECKING:
     from warplens.analyse.torch.alignment import Aligned
     from warplens.trace.model import Trace
 
-FORMATS = {
-    ".pftrace": "warplens.export.perfetto:write",
-    ".json": "warplens.export.chrome:write",
-    ".json.gz": "warplens.export.chrome:write",
-    ".hatchet": "warplens.export.hatchet:write",
-    ".csv": "warplens.export.table:write_csv",
-    ".parquet": "warplens.export.table:write_parquet",
-    ".html": "warplens.view.html:write",
-    ".png": "warplens.view.plot:write",
-    ".svg": "warplens.view.plot:write",
-}
-"""Suffix to `module:function(trace, path, *, force, annotate)`, imported when first used."""
-
 ANNOTATE_LIMIT = 200_000
 """Spans up to which every slice carries its cycles unless told otherwise: beyond, they double the file."""
 
 
-def suffix_of(path: str | os.PathLike[str]) -> str:
-    """The suffix of FORMATS that `path` ends with."""
-    name = Path(path).name.lower()
-    for suffix in sorted(FORMATS, key=len, reverse=True):
-        if name.endswith(suffix):
-            return suffix
+def chosen_format(path: str | os.PathLike[str]) -> Format:
+    """The format that the suffix of `path` names; an error lists the known ones."""
+    if found := format_of(Path(path).name):
+        return found
     given = Path(path).suffix
     allowed = ", ".join(FORMATS)
     if not given:
@@ -60,7 +46,7 @@ def export(
     if torch is not None:
         merge(trace, torch, path, force=force, annotate=annotate)
         return Path(path)
-    module, function = FORMATS[suffix_of(path)].split(":")
+    module, function = chosen_format(path).writer.split(":")
     _write(getattr(import_module(module), function), trace, path, force=force, annotate=annotate)
     return Path(path)
 
@@ -78,7 +64,7 @@ def merge(
     from warplens.analyse.torch.kineto import read_torch
     from warplens.export.merged import write_merged
 
-    suffix = suffix_of(path)
+    suffix = chosen_format(path).suffix
     if suffix != ".pftrace":
         raise UsageError(f"a torch trace merges into a .pftrace, not into {suffix}")
     aligned = align(trace, read_torch(torch))

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.time_shift import ALONE_CYCLES, SLOWDOWN
 from warplens.decode import decode
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.launch.calibration import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.record.capture import Capture, Launch
+from warplens.record.cost_keys import ALONE_CYCLES, SLOWDOWN
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.marks import mark_text
 from warplens.weave.weaver import Woven, weave

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.time_shift import SLOWDOWN
 from warplens.launch import cost
 from warplens.launch.memory import Buffer
 from warplens.record.capture import Device, Dim3, Launch
+from warplens.record.cost_keys import SLOWDOWN
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.weaving import Selection, capacity_of
 
