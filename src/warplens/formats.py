@@ -24,8 +24,8 @@ FORMATS = {
         Format(".csv", "warplens.export.table:write_csv", "table of spans as text"),
         Format(".parquet", "warplens.export.table:write_parquet", "table of spans"),
         Format(".html", "warplens.view.html:write", "report"),
-        Format(".png", "warplens.view.plot:write", "figure"),
-        Format(".svg", "warplens.view.plot:write", "figure"),
+        Format(".png", "warplens.view.figures:write", "figure"),
+        Format(".svg", "warplens.view.figures:write", "figure"),
     )
 }
 

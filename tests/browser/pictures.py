@@ -13,7 +13,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "src")]
 from chromium import Chromium, Page, find_chromium  # noqa: E402
 
 from warplens.decode.trace_loader import load  # noqa: E402
-from warplens.view.html import Options, save  # noqa: E402
+from warplens.view.html import ReportOptions, save  # noqa: E402
 
 
 def main(folder: Path, trace_path: str | None) -> None:
@@ -27,7 +27,7 @@ def main(folder: Path, trace_path: str | None) -> None:
     else:
         trace, label = load(trace_path), Path(trace_path).name
     with tempfile.TemporaryDirectory() as scratch, Chromium(executable) as browser:
-        report = save([trace], Path(scratch) / "report.html", Options(labels=[label]))
+        report = save([trace], Path(scratch) / "report.html", ReportOptions(labels=[label]))
         page = browser.open(report.as_uri(), width=1360, height=860)
         page.wait_for("document.documentElement && document.documentElement.dataset.ready")
         settle(page)

@@ -15,7 +15,7 @@ from builders import Span, make_trace
 from scene import gemm
 
 from warplens import samples
-from warplens.analyse.critical import critical_path
+from warplens.analyse.critical_path import critical_path
 from warplens.analyse.heatmap import over_time
 from warplens.analyse.timeline import strips
 from warplens.decode import decode

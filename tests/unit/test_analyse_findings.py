@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from builders import Span, make_trace
 
-from warplens.analyse.clock import clock
+from warplens.analyse.duration_shapes import duration_shapes, find_modes
 from warplens.analyse.findings import findings, own_cost
-from warplens.analyse.modes import find_modes, modes
+from warplens.analyse.sm_clock import sm_clock
 from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, Meta
@@ -35,7 +35,7 @@ def test_two_speeds_are_found_with_their_centres() -> None:
     durations = np.concatenate([hits, misses])
     rng.shuffle(durations)
     trace = chain(durations.tolist())
-    two = modes(trace)["kernel"]["load"].modes
+    two = duration_shapes(trace)["kernel"]["load"].modes
     assert two is not None
     assert (two.fast, two.slow) == (pytest.approx(600, rel=0.02), pytest.approx(1800, rel=0.02))  # cycles, 2 per ns
     assert two.slow_share == pytest.approx(0.3, abs=0.01)
@@ -59,18 +59,18 @@ def test_one_heap_is_not_two(kind: str) -> None:
 
 
 def test_slow_first_instances_and_drift() -> None:
-    slow_start = modes(chain([5000] + [1000] * 99, warps=4))["kernel"]["load"]
+    slow_start = duration_shapes(chain([5000] + [1000] * 99, warps=4))["kernel"]["load"]
     assert (slow_start.first, slow_start.later) == (10_000, 2000)
     assert slow_start.first_share == pytest.approx(4 / 104)
-    growing = modes(chain([1000 + 2 * i for i in range(500)]))["kernel"]["load"]
+    growing = duration_shapes(chain([1000 + 2 * i for i in range(500)]))["kernel"]["load"]
     assert growing.drift > 0.3
-    steady = modes(chain([1000 + (i * 7919) % 100 for i in range(500)]))["kernel"]["load"]
+    steady = duration_shapes(chain([1000 + (i * 7919) % 100 for i in range(500)]))["kernel"]["load"]
     assert steady.drift == 0.0
     assert not [one for one in findings(chain([1000] * 200)) if one.kind in ("drift", "modes", "outliers")]
 
 
 def test_outliers_are_counted() -> None:
-    shape = modes(chain([1000 + i % 50 for i in range(300)] + [90_000] * 2))["kernel"]["load"]
+    shape = duration_shapes(chain([1000 + i % 50 for i in range(300)] + [90_000] * 2))["kernel"]["load"]
     assert shape.outliers == 2
     assert shape.worst == 180_000
 
@@ -83,7 +83,7 @@ def test_a_falling_clock_is_seen() -> None:
         spans.append(Span("work", at, lasts, cycles=19_000))
         at += lasts
     trace = make_trace(spans)
-    answer = clock(trace)["kernel"]
+    answer = sm_clock(trace)["kernel"]
     assert answer.mhz_min == pytest.approx(1500, rel=0.01)
     assert answer.mhz[0] == pytest.approx(1900, rel=0.01)
     found = next(one for one in findings(trace) if one.kind == "clock")
@@ -150,5 +150,5 @@ def test_an_empty_trace_has_no_findings() -> None:
 
 def test_open_spans_and_instants_do_not_disturb() -> None:
     spans = [Span("work", 0, 1000), Span("tick", 10, kind="instant"), Span("hung", 1000, 10, open=True)]
-    assert {shape.region for shape in modes(make_trace(spans))["kernel"].regions} == {"work"}
+    assert {shape.region for shape in duration_shapes(make_trace(spans))["kernel"].regions} == {"work"}
     findings(make_trace(spans))

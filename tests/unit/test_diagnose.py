@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import Span, make_trace
 from warplens.analyse.diagnose import Given, diagnose
-from warplens.analyse.issues import CLEAR, FOUND, NAMES, UNKNOWN, Checked
+from warplens.analyse.kernel_issues import CLEAR, FOUND, NAMES, UNKNOWN, ResultCheck
 from warplens.analyse.ncu import NcuKernel, parse_ncu
 from warplens.commands import main
 from warplens.decode.trace_loader import load
@@ -41,7 +41,7 @@ def verdicts(made: Trace, **given: object) -> dict[str, str]:
 
 def test_a_healthy_kernel_is_clear_of_everything_that_can_be_known() -> None:
     # 100 µs: 384 MB are 80 % of what an H200 can move in them.
-    given = {"bytes": 384e6, "flops": 384e6, "checked": Checked(error=1e-3, tolerance=4e-3)}
+    given = {"bytes": 384e6, "flops": 384e6, "checked": ResultCheck(error=1e-3, tolerance=4e-3)}
     assert set(verdicts(trace(busy()), **given).values()) == {CLEAR}
     one = diagnose(trace(busy()), given=Given(**given))
     assert one.bound == "memory"
@@ -123,7 +123,7 @@ def test_numbers_that_are_none_are_found_in_values_and_in_results() -> None:
     assert "1 of 9 recorded values are NaN or Inf, first `row sum` in block 7, warp 0" in issue.what
     fine = [replace(value, value=1.0) for value in values]
     assert verdicts(trace([*busy(), *fine]))[NUMERICAL] == CLEAR
-    wrong = Checked("3 of 9 values are NaN")
+    wrong = ResultCheck("3 of 9 values are NaN")
     assert verdicts(trace(busy()), checked=wrong)[NUMERICAL] == FOUND
 
 

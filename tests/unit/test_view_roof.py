@@ -10,7 +10,7 @@ from benchmarks.synthetic import make_capture
 from warplens.analyse.roofline import ceilings, place
 from warplens.commands import main
 from warplens.record.capture import Capture, Device, write_capture
-from warplens.view.roof import HEIGHT, MARGIN, WIDTH, roofs
+from warplens.view.roofline_chart import HEIGHT, MARGIN, WIDTH, roofs
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from warplens.profiling.notebook_magic import load_ipython_extension
 from warplens.session import Profile
 from warplens.trace.model import Trace, empty_table
 from warplens.view import terminal
+from warplens.view.figures import plot
 from warplens.view.notebook import trace_html
 from warplens.view.palette import BASE, colours
-from warplens.view.plot import plot
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

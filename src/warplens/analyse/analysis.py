@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from warplens.analyse.finding import Finding
-from warplens.analyse.lives import Lives
-from warplens.analyse.names import purposes
+from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
-from warplens.analyse.result import PerKernel
+from warplens.analyse.region_purpose import purposes
 from warplens.trace.model import Trace
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Answers:
     @cached_property
     def matches(self) -> Matches:
         """Each wait with the span that ended it."""
-        lives = Lives.of(self.trace)
+        lives = Lifetimes.of(self.trace)
         return match_waits(lives, purposes(lives.regions, self.waits))
 
 

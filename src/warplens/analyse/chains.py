@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from warplens.analyse.lives import Array, Float, Int, Lives, reduce_by
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, reduce_by
 from warplens.analyse.producers import Matches
 
 NONE = -1
@@ -16,7 +16,7 @@ NONE = -1
 class Chains:
     """Blocks in sequence: each block's predecessor is the one of its launch and SM that ended last before it began."""
 
-    def __init__(self, lives: Lives) -> None:
+    def __init__(self, lives: Lifetimes) -> None:
         self.lives = lives
         blocks = lives.blocks
         place = blocks.launch * (int(blocks.sm.max(initial=0)) + 1) + blocks.sm
@@ -79,7 +79,7 @@ class Pieces:
 class BlockPaths:
     """The path inside every block: backwards from its last record, through each wait that blocked to its producer."""
 
-    def __init__(self, lives: Lives, matches: Matches) -> None:
+    def __init__(self, lives: Lifetimes, matches: Matches) -> None:
         self.lives = lives
         real = matches.producer >= 0
         wait, producer = matches.wait[real], matches.producer[real]

@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from warplens.analyse.devices import find_peak
-from warplens.analyse.issues import (
+from warplens.analyse.kernel_issues import (
     FOUND,
-    Checked,
     Issue,
+    ResultCheck,
     duration_issue,
     memory_issue,
     numerical_issue,
     occupancy_issue,
     parallel,
 )
-from warplens.analyse.lives import Lives
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.ncu import NcuKernel
 from warplens.analyse.occupancy import Achieved, achieved
 from warplens.analyse.roofline import Roofline, device_of, kernel_of, roofline
@@ -38,7 +38,7 @@ class Given:
     dtype: str = "fp16"
     time_ns: float | None = None
     expected_ns: float | None = None
-    checked: Checked | None = None
+    checked: ResultCheck | None = None
     measured: Mapping[str, float] | None = None
     ncu: NcuKernel | None = None
     waits_like: str | None = None
@@ -95,7 +95,7 @@ def diagnose(trace: Trace, *, kernel: str | None = None, given: Given | None = N
     extra = given or Given()
     if not trace.of_kind("span").any():
         raise WarplensError("the trace holds no spans: there is nothing to diagnose")
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     name = kernel_of(lives, kernel)
     device = device_of(trace)
     time = extra.time_ns or lives.kernel_ns(name)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from warplens.analyse.lives import Float, Lives
-from warplens.analyse.names import Purpose, purpose_of
+from warplens.analyse.lifetimes import Float, Lifetimes
+from warplens.analyse.region_purpose import Purpose, purpose_of
 from warplens.analyse.resample import METRICS, TRIMMED, Interval, Sample, clusters_of, compare, interval_of_means
-from warplens.analyse.statistics import Row, statistics
+from warplens.analyse.statistics import RegionStatistics, statistics
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.trace.model import Trace
 
@@ -24,7 +24,7 @@ _OWN_UNIT = {Purpose.WORK: ("cycles",), Purpose.MEMORY: ("ns",)}
 """What a region's time is made of stays the same in this unit when only the clock changes."""
 
 
-class Verdict(Enum):
+class ChangeVerdict(Enum):
     """FASTER and SLOWER are beyond the margin for certain, in cycles and in ns; SAME is within it; NEW and GONE are
     regions of one trace only; UNSURE is everything that the noise does not let one say."""
 
@@ -44,9 +44,9 @@ class RegionChange:
 
     region: str
     kernel: str
-    verdict: Verdict
-    before: Row | None
-    after: Row | None
+    verdict: ChangeVerdict
+    before: RegionStatistics | None
+    after: RegionStatistics | None
     changes: Mapping[str, Interval]
     count_change: float
     explains: float | None
@@ -61,7 +61,7 @@ class KernelChange:
     before_ns: float
     after_ns: float
     interval: Interval
-    verdict: Verdict
+    verdict: ChangeVerdict
     launches: tuple[int, int]
     mhz: tuple[float, float]
 
@@ -85,12 +85,18 @@ class Difference:
         raise UsageError(f"no region named {region!r}{did_you_mean(region, (one.region for one in self.regions))}")
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ChangeVerdict:
         seen = {one.verdict for one in self.kernels} | {one.verdict for one in self.regions}
-        for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.UNSURE, Verdict.NEW, Verdict.GONE):
+        for verdict in (
+            ChangeVerdict.SLOWER,
+            ChangeVerdict.FASTER,
+            ChangeVerdict.UNSURE,
+            ChangeVerdict.NEW,
+            ChangeVerdict.GONE,
+        ):
             if verdict in seen:
                 return verdict
-        return Verdict.SAME
+        return ChangeVerdict.SAME
 
     def to_json(self) -> dict[str, Any]:
         return {"verdict": self.verdict.value, **_plain(asdict(self))}
@@ -119,7 +125,7 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
 
 def _pairs(before: Trace, after: Trace) -> list[tuple[str, str]]:
     """Kernels of the same name; two traces of one kernel each are compared whatever their names."""
-    old, new = list(Lives.of(before).kernels), list(Lives.of(after).kernels)
+    old, new = list(Lifetimes.of(before).kernels), list(Lifetimes.of(after).kernels)
     if not old or not new:
         raise WarplensError(f"{'BEFORE' if not old else 'AFTER'} holds no spans: there is nothing to compare")
     if len(old) == len(new) == 1:
@@ -133,13 +139,15 @@ def _pairs(before: Trace, after: Trace) -> list[tuple[str, str]]:
 def _kernel(
     before: Trace, after: Trace, old: str, new: str, margin: float, confidence: float, inside: list[RegionChange]
 ) -> KernelChange:
-    ns, cycles = zip(*(_durations(Lives.of(trace), name) for trace, name in ((before, old), (after, new))), strict=True)
+    ns, cycles = zip(
+        *(_durations(Lifetimes.of(trace), name) for trace, name in ((before, old), (after, new))), strict=True
+    )
     interval = interval_of_means(ns[0], ns[1], confidence)
     in_cycles = interval_of_means(cycles[0], cycles[1], confidence)
     verdict = _verdict([in_cycles, interval], margin)
-    unchanged = all(one.verdict is Verdict.SAME and abs(one.count_change) < 1e-9 for one in inside)
-    if verdict is Verdict.UNSURE and unchanged and in_cycles.low <= 0 <= in_cycles.high:
-        verdict = Verdict.SAME  # nothing in it changed, and its own time differs by no more than its noise
+    unchanged = all(one.verdict is ChangeVerdict.SAME and abs(one.count_change) < 1e-9 for one in inside)
+    if verdict is ChangeVerdict.UNSURE and unchanged and in_cycles.low <= 0 <= in_cycles.high:
+        verdict = ChangeVerdict.SAME  # nothing in it changed, and its own time differs by no more than its noise
     return KernelChange(
         kernel=new if old == new else f"{old} -> {new}",
         before_ns=float(ns[0].mean()),
@@ -151,7 +159,7 @@ def _kernel(
     )
 
 
-def _durations(lives: Lives, kernel: str) -> tuple[Float, Float]:
+def _durations(lives: Lifetimes, kernel: str) -> tuple[Float, Float]:
     """Each launch's time in ns and, by the clock its warps saw, in cycles."""
     at = lives.kernels[kernel]
     ns = np.array([lives.launches[number].duration_ns for number in at], np.float64)
@@ -174,7 +182,7 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
     for name in names:
         first, second = rows[0].get(name), rows[1].get(name)
         if first is None or second is None or name not in shared:
-            verdict = Verdict.NEW if second is not None and second.count else Verdict.GONE
+            verdict = ChangeVerdict.NEW if second is not None and second.count else ChangeVerdict.GONE
             out.append(RegionChange(name, new, verdict, first, second, {}, 0.0, explained.get(name)))
             continue
         found = compare(samples[0][name], samples[1][name], each)
@@ -182,11 +190,11 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
         own = _OWN_UNIT.get(purpose_of(name), units) if all(real) else units
         verdict = _judge(found, units, own, margin)
         note = ""
-        if verdict in (Verdict.FASTER, Verdict.SLOWER) and abs(second.mean - first.mean) <= _FEWEST_CYCLES:
-            verdict, note = Verdict.SAME, f"the change is at most {_FEWEST_CYCLES:.0f} cycles"
-        if verdict is Verdict.UNSURE and first == second:
-            verdict = Verdict.SAME  # every statistic is equal: the same run, or one that noise did not touch
-        if verdict is Verdict.UNSURE:
+        if verdict in (ChangeVerdict.FASTER, ChangeVerdict.SLOWER) and abs(second.mean - first.mean) <= _FEWEST_CYCLES:
+            verdict, note = ChangeVerdict.SAME, f"the change is at most {_FEWEST_CYCLES:.0f} cycles"
+        if verdict is ChangeVerdict.UNSURE and first == second:
+            verdict = ChangeVerdict.SAME  # every statistic is equal: the same run, or one that noise did not touch
+        if verdict is ChangeVerdict.UNSURE:
             note = _why(found, margin)
         per_launch = [row.count / launches for row, (_, launches) in zip((first, second), parts, strict=True)]
         changes = {metric: found[metric, "cycles"] for metric in METRICS}
@@ -197,13 +205,13 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
 
 
 def _part(trace: Trace, kernel: str) -> tuple[Trace, int]:
-    launches = len(Lives.of(trace).kernels[kernel])
+    launches = len(Lifetimes.of(trace).kernels[kernel])
     return (trace if len(trace.kernels) == 1 else trace.select(kernel=kernel)), launches
 
 
-def _samples(trace: Trace, kernel: str, known: Mapping[str, Row]) -> dict[str, Sample]:
+def _samples(trace: Trace, kernel: str, known: Mapping[str, RegionStatistics]) -> dict[str, Sample]:
     """Each region's measured spans with their clusters."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     cluster, clusters = clusters_of(lives, kernel)
     rows = lives.spans_of(kernel, measured=True)
     region = lives.region[rows]
@@ -222,28 +230,28 @@ def _samples(trace: Trace, kernel: str, known: Mapping[str, Row]) -> dict[str, S
 
 def _judge(
     found: Mapping[tuple[str, str], Interval], units: tuple[str, ...], own: tuple[str, ...], margin: float
-) -> Verdict:
+) -> ChangeVerdict:
     """By the mean and by the trimmed mean: either may show a change, and neither may contradict that it is the same."""
     plain, trimmed = (
         _verdict([found[metric, unit] for unit in units], margin, [found[metric, unit] for unit in own])
         for metric in ("mean", TRIMMED)
     )
-    certain = [verdict for verdict in (trimmed, plain) if verdict in (Verdict.FASTER, Verdict.SLOWER)]
+    certain = [verdict for verdict in (trimmed, plain) if verdict in (ChangeVerdict.FASTER, ChangeVerdict.SLOWER)]
     if certain:
-        return certain[0] if len(set(certain)) == 1 else Verdict.UNSURE
+        return certain[0] if len(set(certain)) == 1 else ChangeVerdict.UNSURE
     doubt = all(found["mean", unit].low > 0 or found["mean", unit].high < 0 for unit in own)
-    if trimmed is Verdict.SAME and (plain is Verdict.SAME or not doubt):
-        return Verdict.SAME
+    if trimmed is ChangeVerdict.SAME and (plain is ChangeVerdict.SAME or not doubt):
+        return ChangeVerdict.SAME
     return plain
 
 
-def _verdict(intervals: list[Interval], margin: float, own: list[Interval] | None = None) -> Verdict:
+def _verdict(intervals: list[Interval], margin: float, own: list[Interval] | None = None) -> ChangeVerdict:
     """A change must show in every unit; to be the same, one of the units that are the region's own is enough."""
     if all(one.low > margin for one in intervals):
-        return Verdict.SLOWER
+        return ChangeVerdict.SLOWER
     if all(one.high < -margin for one in intervals):
-        return Verdict.FASTER
-    return Verdict.SAME if any(_within(one, margin) for one in own or intervals) else Verdict.UNSURE
+        return ChangeVerdict.FASTER
+    return ChangeVerdict.SAME if any(_within(one, margin) for one in own or intervals) else ChangeVerdict.UNSURE
 
 
 def _within(one: Interval, margin: float) -> bool:
@@ -261,7 +269,7 @@ def _why(found: Mapping[tuple[str, str], Interval], margin: float) -> str:
     return "the noise is as large as the change: profile more launches"
 
 
-def _explained(rows: list[dict[str, Row]], launches: list[int]) -> dict[str, float | None]:
+def _explained(rows: list[dict[str, RegionStatistics]], launches: list[int]) -> dict[str, float | None]:
     """Each region's own time per launch, after less before, as a share of the whole change."""
     own = [{name: row.exclusive_ns / launches[side] for name, row in rows[side].items()} for side in (0, 1)]
     names = {*own[0], *own[1]}

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from warplens.analyse.analysis import Answers
-from warplens.analyse.clock import placement_error, too_small
 from warplens.analyse.finding import Finding
-from warplens.analyse.lives import Lives
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.registry import ANALYSES
+from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.trace.model import Trace
 
@@ -35,7 +35,7 @@ def findings_from(answers: Answers, extra: Iterable[Finding] = ()) -> tuple[Find
 
 def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
     """Findings with their gain in ns, what is too small to be believed marked as withheld, in order."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     total = sum(launch.duration_ns for launch in lives.launches) or 1
     error = placement_error(trace)
     cost = {kernel: own_cost(trace, kernel) for kernel in lives.kernels}
@@ -68,7 +68,7 @@ def own_cost(trace: Trace, kernel: str) -> float | None:
     lived = sum(info.busy_cycles for info in known)
     if not lived or len(known) < len(infos):
         return None
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     records = 2 * int(lives.is_span[lives.spread(lives.tracks_of(kernel))].sum())
     cost = known[0].cost
     return min(records * float(cost.get(ALONE_CYCLES, cost[RECORD_CYCLES])) / lived, 1.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.timeline import Rows, Segments, innermost, rows_of, strips
+from warplens.analyse.timeline import Segments, TimelineRows, innermost, rows_of, strips
 from warplens.trace.model import Trace
 
 Float = npt.NDArray[np.float64]
@@ -19,7 +19,7 @@ OTHER = "other regions"
 class OverTime:
     """What each row did when. `warps` is [region, row, bin]: the mean number of warps with that region innermost."""
 
-    rows: Rows
+    rows: TimelineRows
     regions: Sequence[str]
     begin: int
     end: int
@@ -30,7 +30,7 @@ class OverTime:
 class ByRegion:
     """What each row spent where. Both are [row, region], in cycles: the mean of a span, and the sum of all."""
 
-    rows: Rows
+    rows: TimelineRows
     regions: Sequence[str]
     mean: Float
     total: Float

@@ -8,9 +8,9 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.finding import Finding
-from warplens.analyse.lives import Array, Float, Int, Lives, Mask, reduce_by
-from warplens.analyse.names import Purpose, purposes
-from warplens.analyse.result import PerKernel
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask, reduce_by
+from warplens.analyse.per_kernel import PerKernel
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.roles import WarpRole, warp_roles
 from warplens.analyse.waves import WAVES
 from warplens.trace.model import Trace
@@ -56,7 +56,7 @@ class Imbalance:
 
 def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]:
     """Balance of every kernel; `waits` is an expression for regions that only wait."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     waiting = np.array([purpose is Purpose.WAIT for purpose in purposes(lives.regions, waits)], bool)
     at_work = lives.own * ~waiting[lives.region] if waiting.any() else lives.own
     work = lives.sum_per_track(at_work)
@@ -65,7 +65,7 @@ def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]
 
 
 def _of_kernel(
-    lives: Lives, kernel: str, work: Int, at_work: Float, roles: tuple[WarpRole, ...], role: Int
+    lives: Lifetimes, kernel: str, work: Int, at_work: Float, roles: tuple[WarpRole, ...], role: Int
 ) -> Imbalance:
     mine = np.isin(lives.blocks.launch, lives.kernels[kernel])
     lasted = lives.blocks.end_ns - lives.blocks.begin_ns
@@ -95,7 +95,7 @@ def _of_kernel(
     )
 
 
-def _balance(lives: Lives, work: Int, at_work: Float, role: WarpRole, member: Mask) -> RoleBalance:
+def _balance(lives: Lifetimes, work: Int, at_work: Float, role: WarpRole, member: Mask) -> RoleBalance:
     """Each block's busiest warp against the mean of its role."""
     tracks = np.flatnonzero(member)
     blocks, group = np.unique(lives.block[tracks], return_inverse=True)
@@ -116,13 +116,13 @@ def _balance(lives: Lives, work: Int, at_work: Float, role: WarpRole, member: Ma
     )
 
 
-def _uneven_region(lives: Lives, at_work: Float, tracks: Int, group: Int, most: Array, work: Int) -> str:
+def _uneven_region(lives: Lifetimes, at_work: Float, tracks: Int, group: Int, most: Array, work: Int) -> str:
     """The region that the busiest warps spend more on than the others of their role."""
     busiest = tracks[work[tracks] == most[group]]
     return _difference(lives, at_work, busiest, np.setdiff1d(tracks, busiest))
 
 
-def _difference(lives: Lives, weight: Float, some: Int, others: Int) -> str:
+def _difference(lives: Lifetimes, weight: Float, some: Int, others: Int) -> str:
     if not len(some) or not len(others):
         return ""
     kind = np.zeros(len(lives), np.int64)
@@ -144,7 +144,7 @@ def _late(lasted: Int, launches: list[slice]) -> Mask:
     return late
 
 
-def _late_region(lives: Lives, late: Mask, mine: Mask) -> str:
+def _late_region(lives: Lifetimes, late: Mask, mine: Mask) -> str:
     if not late.any():
         return ""
     return _difference(
@@ -152,7 +152,7 @@ def _late_region(lives: Lives, late: Mask, mine: Mask) -> str:
     )
 
 
-def _slow_sms(lives: Lives, lasted: Int, mine: Mask) -> tuple[tuple[int, ...], float]:
+def _slow_sms(lives: Lifetimes, lasted: Int, mine: Mask) -> tuple[tuple[int, ...], float]:
     """SMs whose blocks all take longer: at least two blocks each, and far beyond the other SMs."""
     sm = lives.blocks.sm[mine]
     count = np.bincount(sm)
@@ -166,7 +166,7 @@ def _slow_sms(lives: Lives, lasted: Int, mine: Mask) -> tuple[tuple[int, ...], f
     return tuple(slow.tolist()[:_MOST_NAMED]), float(mean.max() / max(middle, 1))
 
 
-def _sm_loss(lives: Lives, at: int) -> float:
+def _sm_loss(lives: Lifetimes, at: int) -> float:
     """The mean over SMs that ran anything of the time from their last block's end to the kernel's."""
     of = lives.blocks_of(at)
     sms, index = np.unique(lives.blocks.sm[of], return_inverse=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warplens.analyse.lives import Float, Int
+from warplens.analyse.lifetimes import Float, Int
 
 TAG_BITS = 4
 MOST_SETS = 1 << TAG_BITS
@@ -48,7 +48,7 @@ def concurrency(sets: list[tuple[Int, Int]]) -> Float:
     return np.bincount(mask, weights=lasted, minlength=1 << len(sets)).astype(np.float64)
 
 
-def deepest(starts: Int, ends: Int, place: Int, places: int) -> Int:
+def most_concurrent(starts: Int, ends: Int, place: Int, places: int) -> Int:
     """The most intervals of a place that hold at once."""
     if not len(starts):
         return np.zeros(places, np.int64)

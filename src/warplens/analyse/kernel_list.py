@@ -17,7 +17,7 @@ _TORCH = re.compile(r"\bat(_cuda)?::|\bc10::|torch")
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedKernel:
     """One kernel; times are None where nobody measured them, `reason` says why it cannot be marked."""
 
     kernel: str
@@ -34,7 +34,7 @@ class Listed:
 
 def list_kernels(
     times: Mapping[str, Sequence[int]], seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]
-) -> list[Listed]:
+) -> list[ListedKernel]:
     """Every kernel, the one with the most time first; `seen` are those whose code passed through a front end, and what
     one has to say of a kernel while nothing is woven is why it could not be."""
     rows = []
@@ -46,11 +46,11 @@ def list_kernels(
         reason = said or ("" if known else _reason(name))
         total = sum(durations)
         mean, p50 = total / len(durations), statistics.median(durations)
-        rows.append(Listed(known or name, len(durations), total, mean, p50, not reason, reason))
+        rows.append(ListedKernel(known or name, len(durations), total, mean, p50, not reason, reason))
     for name, count in seen.items():
         if name not in met:
             reason = "; ".join(notes.get(name, ()))
-            rows.append(Listed(name, count, None, None, None, not reason, reason))
+            rows.append(ListedKernel(name, count, None, None, None, not reason, reason))
     return sorted(rows, key=lambda row: (-(row.total_ns or 0), -row.launches))
 
 

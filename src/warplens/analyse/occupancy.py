@@ -10,8 +10,8 @@ import numpy as np
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.devices import LIMITS, Limits, limits_of
 from warplens.analyse.finding import Finding
-from warplens.analyse.lives import Lives
-from warplens.analyse.result import PerKernel
+from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.per_kernel import PerKernel
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
 from warplens.wording import percent
@@ -105,7 +105,7 @@ def _lift(limit: Limits, blocks: int, warps: int, registers: int, limiters: tupl
 
 def achieved(trace: Trace) -> PerKernel[Achieved]:
     """Warps alive over time on the SMs that each kernel used."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     answers = {}
     for kernel, launches in lives.kernels.items():
         curves = [_curve(lives, int(at)) for at in launches]
@@ -120,7 +120,7 @@ def achieved(trace: Trace) -> PerKernel[Achieved]:
     return PerKernel(answers)
 
 
-def _curve(lives: Lives, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _curve(lives: Lifetimes, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Mean warps per used SM in equal steps of a launch; a warp with several recorded lanes counts once."""
     launch = lives.launches[at]
     mine = np.flatnonzero((lives.launch == at) & (lives.per_track("lane") == lives.per_track("lane").min()))
@@ -137,7 +137,7 @@ def _curve(lives: Lives, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]
     return np.asarray(np.diff(until(lives.begin_ns[mine]) - until(lives.finish_ns[mine])) / step / used)
 
 
-def _known(lives: Lives, at: int) -> tuple[int, Occupancy | None]:
+def _known(lives: Lifetimes, at: int) -> tuple[int, Occupancy | None]:
     """The warps that an SM of the device holds, and the theoretical occupancy where the launch says what it needs."""
     info = lives.launches[at].info
     device = lives.trace.meta.devices.get(str(info.device if info else 0), {})

@@ -9,10 +9,10 @@ import numpy as np
 from warplens.analyse.analysis import Analysis, AnswerTable
 from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import MOST_SETS, TAG_BITS, concurrency, union
-from warplens.analyse.lives import Float, Int, Lives
-from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.pipeline import Pipeline, pipeline_depth
-from warplens.analyse.result import PerKernel
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.trace.model import Trace
 from warplens.wording import percent
 
@@ -57,7 +57,7 @@ class Overlap:
 
 def overlap(trace: Trace, *, waits: str | None = None) -> PerKernel[Overlap]:
     """Overlap of the regions of every kernel, exact to the cycle: the warps of an SM share its clock."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     kinds = purposes(lives.regions, waits)
     axis = _Axis(lives)
     return PerKernel({kernel: _of_kernel(lives, kernel, kinds, axis) for kernel in lives.kernels})
@@ -66,7 +66,7 @@ def overlap(trace: Trace, *, waits: str | None = None) -> PerKernel[Overlap]:
 class _Axis:
     """Rows' edges on one axis on which the (launch, SM) places follow one another."""
 
-    def __init__(self, lives: Lives) -> None:
+    def __init__(self, lives: Lifetimes) -> None:
         places = int(lives.place.max(initial=-1)) + 1
         begin = np.full(places, np.iinfo(np.int64).max)
         end = np.zeros(places, np.int64)
@@ -80,7 +80,7 @@ class _Axis:
         self.end = self.start + lives.duration.astype(self.start.dtype)
 
 
-def _of_kernel(lives: Lives, kernel: str, kinds: list[Purpose], axis: _Axis) -> Overlap:
+def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose], axis: _Axis) -> Overlap:
     alone_in_trace = len(lives.kernels) == 1
     rows = lives.spans_of(kernel)
     inner = lives.inner if alone_in_trace else lives.inner[lives.tracks_of(kernel)[lives.of_row[lives.inner]]]
@@ -118,7 +118,7 @@ def _parts(group: Int, groups: int, rows: Int | slice) -> list[Int]:
     return [chosen[bounds[number] : bounds[number + 1]] for number in range(groups)]
 
 
-def _sm_cycles(lives: Lives, kernel: str) -> float:
+def _sm_cycles(lives: Lifetimes, kernel: str) -> float:
     """SM time of a kernel in cycles: its launches' durations, once for each SM that ran blocks of it."""
     places = np.bincount(lives.place_launch, minlength=len(lives.launches))
     ns = sum(float(places[at]) * lives.launches[at].duration_ns for at in lives.kernels[kernel].tolist())

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.lives import Float, Int, Lives
-from warplens.analyse.names import Purpose
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.region_purpose import Purpose
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Pipeline:
     most: float
 
 
-def pipeline_depth(lives: Lives, kernel: str, kinds: list[Purpose]) -> Pipeline | None:
+def pipeline_depth(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Pipeline | None:
     """None unless the kernel has a memory and a work region that repeat equally often in its blocks."""
     rows = lives.spans_of(kernel)
     region = lives.region[rows]
@@ -63,7 +63,7 @@ def _most(count: Int, chosen: list[bool]) -> int | None:
     return at if counted[at] > 0 else None
 
 
-def _sharers(lives: Lives, rows: Int) -> tuple[Int, Float]:
+def _sharers(lives: Lifetimes, rows: Int) -> tuple[Int, Float]:
     """How many warps of each block run the region, and how often each does."""
     times = np.bincount(lives.of_row[rows], minlength=len(lives))
     blocks = len(lives.blocks)

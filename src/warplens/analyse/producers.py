@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.lives import Int, Lives, Mask
-from warplens.analyse.names import Purpose
+from warplens.analyse.lifetimes import Int, Lifetimes, Mask
+from warplens.analyse.region_purpose import Purpose
 from warplens.trace.arrays import run_starts
 
 NOBODY = -1
@@ -24,7 +24,7 @@ class Matches:
     by_key: Mask
 
 
-def match_waits(lives: Lives, kinds: list[Purpose]) -> Matches:
+def match_waits(lives: Lifetimes, kinds: list[Purpose]) -> Matches:
     """Match every wait to its producer.
 
     Where a wait carries values (marks inside it, such as stage and phase), the producer is the last span of another
@@ -50,14 +50,14 @@ def match_waits(lives: Lives, kinds: list[Purpose]) -> Matches:
     return Matches(wait, producer, by_key)
 
 
-def _leaves(lives: Lives) -> Mask:
+def _leaves(lives: Lifetimes) -> Mask:
     """Spans with no span inside, and asynchronous ones."""
     leaf = lives.is_span.copy()
     leaf[lives.parent[lives.inner]] = False
     return np.asarray(leaf | lives.detached)
 
 
-def _keys(lives: Lives) -> Int | None:
+def _keys(lives: Lifetimes) -> Int | None:
     """A hash of the values marked directly inside each span, 0 where there are none."""
     rows = np.flatnonzero(lives.trace.of_kind("value") & (lives.parent >= 0))
     if not len(rows):
@@ -75,7 +75,7 @@ def _keys(lives: Lives) -> Int | None:
     return key
 
 
-def _latest(lives: Lives, wait: Int, source: Int, key: Int | None) -> Int:
+def _latest(lives: Lifetimes, wait: Int, source: Int, key: Int | None) -> Int:
     """Among the source spans of a wait's block (and key), the one that ended last at or before the wait's end.
 
     Without keys it must also have ended after the wait began. A span of the waiting warp itself counts only when it
@@ -117,7 +117,7 @@ def _latest(lives: Lives, wait: Int, source: Int, key: Int | None) -> Int:
     return found
 
 
-def _groups(lives: Lives, wait: Int, source: Int, key: Int | None) -> tuple[int, Int, Int]:
+def _groups(lives: Lifetimes, wait: Int, source: Int, key: Int | None) -> tuple[int, Int, Int]:
     of_wait, of_source = lives.block[lives.of_row[wait]], lives.block[lives.of_row[source]]
     if key is None:
         return len(lives.blocks), of_wait, of_source

@@ -9,9 +9,9 @@ import numpy as np
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import length, union
-from warplens.analyse.lives import Int, Lives, reduce_by, unique_rows
-from warplens.analyse.names import Purpose, purposes
-from warplens.analyse.result import PerKernel
+from warplens.analyse.lifetimes import Int, Lifetimes, reduce_by, unique_rows
+from warplens.analyse.per_kernel import PerKernel
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.wording import duration, percent
@@ -42,7 +42,7 @@ class Ramp:
 
 def ramp(trace: Trace, *, waits: str | None = None) -> PerKernel[Ramp]:
     """Ramp-up of every kernel."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     kinds = purposes(lives.regions, waits)
     start, stop = trace.numpy("start_ns"), trace.numpy("start_ns") + trace.numpy("dur_ns")
     answers = {}
@@ -58,7 +58,7 @@ def ramp(trace: Trace, *, waits: str | None = None) -> PerKernel[Ramp]:
     return PerKernel(answers)
 
 
-def _useful(lives: Lives, kinds: list[Purpose], mine: Int | slice) -> list[int]:
+def _useful(lives: Lifetimes, kinds: list[Purpose], mine: Int | slice) -> list[int]:
     used = np.flatnonzero(np.bincount(lives.region[mine], minlength=len(lives.regions))).tolist()
     for wanted in ({Purpose.WORK}, {Purpose.OTHER, Purpose.MEMORY}, {Purpose.WAIT}):
         found = [code for code in used if kinds[code] in wanted]
@@ -67,7 +67,7 @@ def _useful(lives: Lives, kinds: list[Purpose], mine: Int | slice) -> list[int]:
     return []
 
 
-def _of_kernel(lives: Lives, kernel: str, useful: list[int], rows: Int, start: Int, stop: Int) -> Ramp:
+def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int], rows: Int, start: Int, stop: Int) -> Ramp:
     blocks = lives.blocks
     block = lives.block[lives.of_row[rows]]
     first = np.full(len(blocks), _NEVER)
@@ -106,7 +106,7 @@ def _of_kernel(lives: Lives, kernel: str, useful: list[int], rows: Int, start: I
     )
 
 
-def _unmarked(lives: Lives, kernel: str) -> float:
+def _unmarked(lives: Lifetimes, kernel: str) -> float:
     """The part of the warps' lifetimes outside their first to last record, where the trace knows the lifetimes."""
     infos = [lives.launches[at].info for at in lives.kernels[kernel].tolist()]
     alive = sum(info.busy_ns for info in infos if info)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from warplens.analyse.analysis import Analysis
-from warplens.analyse.clock import CLOCK
-from warplens.analyse.critical import CRITICAL_PATH
+from warplens.analyse.critical_path import CRITICAL_PATH
+from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.imbalance import IMBALANCE
-from warplens.analyse.modes import MODES
 from warplens.analyse.occupancy import OCCUPANCY
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.ramp import RAMP
+from warplens.analyse.sm_clock import SM_CLOCK
 from warplens.analyse.waits import WAITS
 from warplens.analyse.waves import WAVES
 
@@ -25,7 +25,7 @@ ANALYSES: dict[str, Analysis[Any]] = {
         CRITICAL_PATH,
         RAMP,
         MODES,
-        CLOCK,
+        SM_CLOCK,
         OCCUPANCY,
     )
 }

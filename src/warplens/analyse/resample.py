@@ -7,8 +7,8 @@ from math import pi, sqrt, tan
 
 import numpy as np
 
-from warplens.analyse.lives import Array, Float, Int, Lives
-from warplens.analyse.statistics import Row
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes
+from warplens.analyse.statistics import RegionStatistics
 
 MOST_CLUSTERS = 256
 FEW_LAUNCHES = 5
@@ -33,7 +33,7 @@ class Interval:
 class Sample:
     """The spans of one region, by cluster: launches where there are several, blocks otherwise."""
 
-    def __init__(self, row: Row, cycles: Int, ns: Int, cluster: Int, clusters: int) -> None:
+    def __init__(self, row: RegionStatistics, cycles: Int, ns: Int, cluster: Int, clusters: int) -> None:
         self.row = row
         self.values: dict[str, Array] = {"cycles": cycles, "ns": ns}
         self.cluster, self.clusters = cluster, clusters
@@ -52,7 +52,7 @@ class Sample:
         return float(self.row[metric if unit == "cycles" else f"{metric}_ns"])
 
 
-def clusters_of(lives: Lives, kernel: str) -> tuple[Int, int]:
+def clusters_of(lives: Lifetimes, kernel: str) -> tuple[Int, int]:
     """The cluster of each track of a kernel (-1 for other tracks) and how many there are.
 
     Whole launches are the honest unit, since noise is shared within one; with fewer than five there are too few of

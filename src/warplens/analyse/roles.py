@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.lives import Int, Lives
+from warplens.analyse.lifetimes import Int, Lifetimes
 from warplens.wording import number_ranges
 
 
@@ -23,7 +23,7 @@ class WarpRole:
         return f"warp{'' if len(self.warps) == 1 else 's'} {number_ranges(self.warps)}"
 
 
-def warp_roles(lives: Lives) -> tuple[tuple[WarpRole, ...], Int]:
+def warp_roles(lives: Lifetimes) -> tuple[tuple[WarpRole, ...], Int]:
     """All roles and each track's. A warp number has one role per kernel: whatever it runs in any block counts.
 
     A block that skips a region for its data does not thereby get a role of its own, or imbalance would hide in it.

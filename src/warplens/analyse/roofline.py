@@ -11,7 +11,7 @@ import numpy as np
 
 from warplens.analyse.devices import DTYPES, find_peak, peak_of
 from warplens.analyse.intervals import length, union
-from warplens.analyse.lives import Lives
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.trace.model import Trace
 from warplens.wording import digits, percent
@@ -100,7 +100,7 @@ def roofline(
         raise UsageError(f"flops={flops}, bytes={bytes}: must not be negative")
     what, count = region or kernel or "kernel", 1.0
     if trace is not None:
-        lives = Lives.of(trace)
+        lives = Lifetimes.of(trace)
         kernel = kernel_of(lives, kernel)
         device = device or device_of(trace)
         what = f"{kernel}: {region}" if region else kernel
@@ -164,7 +164,7 @@ def _times(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
 
-def kernel_of(lives: Lives, kernel: str | None) -> str:
+def kernel_of(lives: Lifetimes, kernel: str | None) -> str:
     """The kernel of that name, or the only one there is."""
     names = list(lives.kernels)
     if kernel is None and len(names) == 1:
@@ -183,7 +183,7 @@ def device_of(trace: Trace) -> str:
     return next((name for name in names if find_peak(name)), names[0] if names else "")
 
 
-def _region_time(lives: Lives, kernel: str, region: str) -> tuple[float, float]:
+def _region_time(lives: Lifetimes, kernel: str, region: str) -> tuple[float, float]:
     """ns per launch during which a region was active, averaged over the device's SMs, and its instances per launch."""
     if region not in lives.regions:
         raise UsageError(f"no region named {region!r}{did_you_mean(region, lives.regions)}")

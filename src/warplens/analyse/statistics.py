@@ -30,7 +30,7 @@ Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Row:
+class RegionStatistics:
     """Durations of one region (within one group). Plain names are cycles; `_ns` ones nanoseconds.
 
     `share` is of the time that warps were alive. Open spans, whose end nobody saw, are counted but not measured.
@@ -72,12 +72,12 @@ class Row:
         return getattr(self, name)
 
 
-METRICS = tuple(field.name for field in fields(Row))
+METRICS = tuple(field.name for field in fields(RegionStatistics))
 NAMES = ("group", "region")
 """Those of them that are words."""
 
 
-def _by_group(row: Row) -> tuple[int, str, int]:
+def _by_group(row: RegionStatistics) -> tuple[int, str, int]:
     """Groups that are numbers in the order of these."""
     return int(row.group) if row.group.isdigit() else 0, row.group, -row.total
 
@@ -87,11 +87,11 @@ class Statistics:
     """The rows, largest total first, and what the shares are of. Printed, it is a table of cycles."""
 
     by: str
-    rows: Sequence[Row]
+    rows: Sequence[RegionStatistics]
     busy_cycles: int
     busy_ns: int
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[RegionStatistics]:
         return iter(self.rows)
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class Statistics:
             columns.append([cell.ljust(wide) if at < 1 + grouped else cell.rjust(wide) for cell in cells])
         return "\n".join("  ".join(line) for line in zip(*columns, strict=True))
 
-    def __getitem__(self, region: str) -> Row:
+    def __getitem__(self, region: str) -> RegionStatistics:
         """The row of a region (the first group's, when grouped)."""
         for row in self.rows:
             if row.region == region:
@@ -165,13 +165,13 @@ def statistics(trace: Trace, by: str = "region") -> Statistics:
             "region": regions[value % len(regions)],
         }
 
-    def row(number: int) -> Row:
+    def row(number: int) -> RegionStatistics:
         value, part = int(keys[number]), order[bounds[number] : bounds[number + 1]]
         rows_of = at[part]
         durations = cycles[rows_of]
         in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
         exclusive = int(own_cycles[rows_of].sum())
-        return Row(
+        return RegionStatistics(
             **name(value),
             count=len(part),
             open=int(unended[value]) if value < len(unended) else 0,
@@ -252,6 +252,6 @@ def _spread(durations: Int, member: Int) -> float:
     return float((means.max() - means.min()) / middle) if middle else 0.0
 
 
-def _never_ended(group: str, region: str, unended: int) -> Row:
+def _never_ended(group: str, region: str, unended: int) -> RegionStatistics:
     zeros = {name: 0 for name in METRICS if name not in ("group", "region", "open")}
-    return Row(group=group, region=region, open=unended, **zeros)
+    return RegionStatistics(group=group, region=region, open=unended, **zeros)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.lives import Lives, unique_rows
+from warplens.analyse.lifetimes import Lifetimes, unique_rows
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 
@@ -36,7 +36,7 @@ class Segments:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TimelineRows:
     """The rows of a timeline: one label each, and the row of every span."""
 
     by: str
@@ -49,7 +49,7 @@ class Rows:
 class Strips:
     """Rows by bins of time. `time` is [row, region, bin]: ns that warps of the row spent with that region innermost."""
 
-    rows: Rows
+    rows: TimelineRows
     regions: Sequence[str]
     begin: int
     end: int
@@ -152,7 +152,7 @@ def _swept_segments(rows: Int, begin: Int, end: Int) -> Segments:
     return Segments(made[:, 0], made[:, 1], made[:, 2])
 
 
-def rows_of(trace: Trace, by: str = "sm") -> Rows:
+def rows_of(trace: Trace, by: str = "sm") -> TimelineRows:
     """The rows of a timeline by sm, block, warp or warp_index, in order."""
     if by not in ROWS:
         raise UsageError(f"cannot lay rows out by {by!r}{did_you_mean(by, ROWS)}")
@@ -162,7 +162,7 @@ def rows_of(trace: Trace, by: str = "sm") -> Rows:
         code = code * (int(column.max(initial=0)) + 1) + column
     _, first, of_span = np.unique(code, return_index=True, return_inverse=True)
     keys = [tuple(int(column[at]) for column in columns) for at in first.tolist()]
-    return Rows(by, keys, _labels(by, keys), of_span.reshape(-1))
+    return TimelineRows(by, keys, _labels(by, keys), of_span.reshape(-1))
 
 
 def _labels(by: str, keys: list[tuple[int, ...]]) -> list[str]:
@@ -252,7 +252,7 @@ def thinned(trace: Trace, most: int) -> Thinned:
 
     Taking every n-th block of the grid instead would show only some SMs, since blocks go round the SMs in turn.
     """
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     rows = np.bincount(lives.block, weights=lives.counts, minlength=len(lives.blocks))
     if not most or len(trace) <= most:
         return Thinned(trace, len(rows), len(rows))

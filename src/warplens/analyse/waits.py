@@ -9,11 +9,11 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
 from warplens.analyse.finding import Finding
-from warplens.analyse.lives import Int, Lives, Mask
-from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.lifetimes import Int, Lifetimes, Mask
 from warplens.analyse.overlap import OVERLAP, Overlap
+from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
-from warplens.analyse.result import PerKernel
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.roles import WarpRole, warp_roles
 from warplens.trace.model import Trace
 from warplens.wording import percent
@@ -57,7 +57,7 @@ class Waits:
 
 def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = None) -> PerKernel[Waits]:
     """Waits of every kernel; `waits` is an expression for regions that only wait, besides those named so."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     kinds = purposes(lives.regions, waits)
     found = matches or match_waits(lives, kinds)
     roles, role = warp_roles(lives)
@@ -71,7 +71,7 @@ def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = N
 
 
 def _of_kernel(
-    lives: Lives,
+    lives: Lifetimes,
     kernel: str,
     mine: Mask,
     kinds: list[Purpose],
@@ -105,7 +105,7 @@ def _side(role: WarpRole, purpose: dict[str, Purpose]) -> str:
     return "consumer" if Purpose.WORK in does and Purpose.MEMORY not in does else "any"
 
 
-def _regions(lives: Lives, mine: Mask, found: Matches, whole: float) -> tuple[RegionWait, ...]:
+def _regions(lives: Lifetimes, mine: Mask, found: Matches, whole: float) -> tuple[RegionWait, ...]:
     here = mine[lives.of_row[found.wait]]
     wait, producer, by_key = found.wait[here], found.producer[here], found.by_key[here]
     many = len(lives.regions)

@@ -9,9 +9,9 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.finding import Finding
-from warplens.analyse.intervals import deepest, length, union
-from warplens.analyse.lives import Float, Int, Lives, reduce_by, unique_rows
-from warplens.analyse.result import PerKernel
+from warplens.analyse.intervals import length, most_concurrent, union
+from warplens.analyse.lifetimes import Float, Int, Lifetimes, reduce_by, unique_rows
+from warplens.analyse.per_kernel import PerKernel
 from warplens.trace.model import Trace
 from warplens.wording import percent
 
@@ -45,7 +45,7 @@ class Waves:
 
 def waves(trace: Trace) -> PerKernel[Waves]:
     """Waves and idle SMs of every kernel."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     answers = {}
     for kernel, launches in lives.kernels.items():
         parts = [_of_launch(lives, int(at)) for at in launches]
@@ -64,7 +64,7 @@ def waves(trace: Trace) -> PerKernel[Waves]:
 _SHARES = ("waves", "idle", "unused", "ramp", "gaps", "tail", "quantised")
 
 
-def _of_launch(lives: Lives, at: int) -> Waves:
+def _of_launch(lives: Lifetimes, at: int) -> Waves:
     launch = lives.launches[at]
     of = lives.blocks_of(at)
     begin, end = lives.blocks.begin_ns[of], lives.blocks.end_ns[of]
@@ -78,7 +78,7 @@ def _of_launch(lives: Lives, at: int) -> Waves:
     unused = (launch.sms - len(sms)) / launch.sms
     ramp = float((first - launch.begin_ns).sum() / whole)
     tail = float((launch.end_ns - last).sum() / whole)
-    slots = max(int(deepest(begin, end, place, len(sms)).max()), 1)
+    slots = max(int(most_concurrent(begin, end, place, len(sms)).max()), 1)
     return Waves(
         blocks=launch.blocks,
         sms=launch.sms,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warplens.analyse.result import plain
+from warplens.analyse.per_kernel import plain
 from warplens.bench.axes import Axis, pick
 from warplens.bench.case import Case
 from warplens.bench.results import Results, Sweep

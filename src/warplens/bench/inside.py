@@ -8,8 +8,8 @@ from typing import Any
 
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.diagnose import Diagnosis, Given, diagnose
-from warplens.analyse.issues import Checked
-from warplens.analyse.lives import Lives
+from warplens.analyse.kernel_issues import ResultCheck
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.bench.case import Case
 from warplens.bench.results import Row
 from warplens.errors import UsageError
@@ -34,7 +34,7 @@ def profile_case(
 
 def diagnose_row(trace: Trace, row: Row, kernel: str | None = None, **more: Any) -> Diagnosis:
     """The diagnosis of a benchmark's row: its declared work, its time without marks, and what its check said."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     longest = max(lives.kernels, key=lambda name: lives.kernel_ns(name) * len(lives.kernels[name]), default=None)
     compared = row.tolerance is not None or row.status == "wrong"
     # A call may be several kernels and the time between them; only the whole of it is compared with the work.
@@ -45,7 +45,7 @@ def diagnose_row(trace: Trace, row: Row, kernel: str | None = None, **more: Any)
         bytes=row.bytes,
         dtype=row.dtype if rated else "fp32",
         time_ns=row.median_ns if alone else None,
-        checked=Checked(row.note if row.status == "wrong" else "", row.error, row.tolerance) if compared else None,
+        checked=ResultCheck(row.note if row.status == "wrong" else "", row.error, row.tolerance) if compared else None,
         **more,
     )
     return diagnose(trace, kernel=kernel or longest, given=given)

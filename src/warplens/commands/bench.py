@@ -23,7 +23,7 @@ from warplens.commands.common import force_option, json_option, print_json, stde
 from warplens.commands.plain import make_plain
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable
-from warplens.view.fitting import Fitting
+from warplens.view.adaptive_table import AdaptiveTable
 from warplens.wording import change, duration
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _show(results: Results, given: dict[str, Any]) -> None:
         for (name, others), rows in results.groups().items():
             sweep = results.sweep(name)
             shown = [(title, render) for title, render in columns(sweep, rows) if title != "remarks"]
-            made = Fitting(title=escape(heading(sweep, others)), title_justify="left", spare=_SPARE)
+            made = AdaptiveTable(title=escape(heading(sweep, others)), title_justify="left", spare=_SPARE)
             for title, _ in shown:
                 text = title in (sweep.line, "bound")
                 made.add_column(escape(title), justify="left" if text else "right", no_wrap=True)

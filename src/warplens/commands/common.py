@@ -15,7 +15,7 @@ from rich.text import Text
 from warplens.commands.plain import make_plain
 from warplens.decode.trace_loader import load
 from warplens.trace.model import Trace
-from warplens.view.fitting import Fitting
+from warplens.view.adaptive_table import AdaptiveTable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
@@ -84,9 +84,9 @@ def table(
     columns: Sequence[tuple[str, Callable[[Any], str]]],
     rows: Sequence[Any],
     spare: Sequence[str] = (),
-) -> Fitting:
+) -> AdaptiveTable:
     """A rich table: the first column is text, the others are numbers; `spare` go first where there is no room."""
-    made = Fitting(title=title, title_justify="left", spare=spare)
+    made = AdaptiveTable(title=title, title_justify="left", spare=spare)
     for i, (name, _) in enumerate(columns):
         made.add_column(name, justify="left" if i == 0 or name == "region" else "right", no_wrap=True)
     for row in rows:

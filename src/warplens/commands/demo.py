@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from warplens import samples
-from warplens.analyse.trust import clock_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.commands import again
 from warplens.commands.common import force_option, json_option, print_json, stdout
 from warplens.commands.stats import statistics_table

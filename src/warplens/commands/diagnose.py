@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.diagnose import Diagnosis, Given, diagnose
-from warplens.analyse.issues import CLEAR, FOUND
+from warplens.analyse.kernel_issues import CLEAR, FOUND
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.commands.common import (
     force_option,

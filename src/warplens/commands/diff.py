@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 from rich.markup import escape
 
-from warplens.analyse.diff import CONFIDENCE, MARGIN, Difference, KernelChange, RegionChange, Verdict, diff
+from warplens.analyse.diff import CONFIDENCE, MARGIN, ChangeVerdict, Difference, KernelChange, RegionChange, diff
 from warplens.analyse.resample import Interval
 from warplens.analyse.thresholds import Crossing, Threshold, check
 from warplens.commands.common import json_option, print_json, read_trace, stdout, table, working
@@ -114,7 +114,7 @@ def _region_table(result: Difference) -> object:
     return table(title, columns, result.regions)
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: ChangeVerdict) -> str:
     return f"[{_COLOURS[verdict.value]}]{verdict.value}[/]"
 
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from warplens import __version__, native
 from warplens.commands.common import json_option, print_json, stdout
 from warplens.driver.libcuda import gpu_names
-from warplens.view.fitting import Fitting
+from warplens.view.adaptive_table import AdaptiveTable
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")
 _EXTRAS = {
@@ -65,9 +65,9 @@ def command(as_json: bool) -> int:
     return 1 if broken else 0
 
 
-def _table(checks: list[Check]) -> Fitting:
+def _table(checks: list[Check]) -> AdaptiveTable:
     """Remedies stay whole, to be pasted."""
-    table = Fitting(spare=("for", "found"))
+    table = AdaptiveTable(spare=("for", "found"))
     for name in ("", "what", "found", "for", "to get it"):
         table.add_column(name, no_wrap=True)
     marks = {"ok": "[green]ok[/]", "missing": "[yellow]--[/]", "broken": "[red]!![/]"}

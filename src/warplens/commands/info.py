@@ -8,7 +8,7 @@ from statistics import median
 import click
 from rich.markup import escape
 
-from warplens.analyse.trust import clock_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.commands.common import json_option, print_json, read_trace, stdout, table
 from warplens.errors import UsageError
 from warplens.record.c_header import INCLUDE

@@ -6,7 +6,7 @@ import re
 
 from rich.markup import escape
 
-from warplens.analyse.kernel_list import Listed, list_kernels
+from warplens.analyse.kernel_list import ListedKernel, list_kernels
 from warplens.commands.common import print_json, stderr, stdout, table
 from warplens.commands.run_report import short
 from warplens.errors import WarplensError
@@ -71,7 +71,7 @@ def _watched(program: Program, profile: Profile, activity: Activity) -> Outcome:
         activity.stop()
 
 
-def _print(rows: list[Listed], activity: Activity) -> None:
+def _print(rows: list[ListedKernel], activity: Activity) -> None:
     if not rows:
         return
     console = stdout()

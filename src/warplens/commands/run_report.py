@@ -11,7 +11,7 @@ from typing import Any
 from rich.markup import escape
 
 from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
-from warplens.analyse.trust import warnings_of
+from warplens.analyse.trace_quality import warnings_of
 from warplens.commands import again
 from warplens.commands.common import stderr, table
 from warplens.errors import WarplensError

@@ -8,10 +8,10 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.analysis import Answers
+from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.statistics import GROUPS, Statistics
-from warplens.analyse.tree import pruned, tree
-from warplens.analyse.trust import warnings_of
+from warplens.analyse.trace_quality import warnings_of
 from warplens.commands import tables
 from warplens.commands.common import json_option, print_json, read_trace, stderr, stdout, table, working
 from warplens.errors import UsageError, did_you_mean
@@ -74,7 +74,9 @@ def command(
     answers = Answers(part, waits)
     document: dict[str, Any] = {}
     if as_tree:
-        roots = pruned(tree(part), include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100)
+        roots = prune_tree(
+            region_tree(part), include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100
+        )
         document["tree"] = [root.to_json() for root in roots]
         if not as_json:
             console.print(tables.tree_view(roots))

@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from warplens.analyse.analysis import AnswerTable
 from warplens.analyse.finding import Finding
-from warplens.analyse.tree import Node
+from warplens.analyse.region_tree import RegionNode
 from warplens.commands.common import print_hanging, table
 from warplens.wording import duration, percent, plural
 
@@ -35,7 +35,7 @@ def print_findings(console: Console, found: Iterable[Finding]) -> None:
             print_hanging(console, "", f"[dim]withheld ({escape(one.kind)}): {escape(one.withheld)}[/]")
 
 
-def tree_view(roots: Iterable[Node]) -> Tree:
+def tree_view(roots: Iterable[RegionNode]) -> Tree:
     """Proton's tree: normalised cycles (per warp), cycles, share, count and name."""
     out = Tree("normalised cycles (per warp) · cycles · share of warp time · count · region", hide_root=False)
     for root in roots:
@@ -43,7 +43,7 @@ def tree_view(roots: Iterable[Node]) -> Tree:
     return out
 
 
-def _add(parent: Tree, node: Node, count: str) -> None:
+def _add(parent: Tree, node: RegionNode, count: str) -> None:
     text = Text.assemble(
         (f"{node.normalized:,.0f}", "bold"), f" · {node.cycles:,} · ", (percent(node.share), "green"), f" · {count} · "
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from warplens.analyse.torch.operators import Summary
+from warplens.analyse.torch.operators import TorchSummary
 from warplens.commands.common import table
 from warplens.wording import byte_size, duration
 
@@ -15,7 +15,7 @@ _MOST = 20
 _LONGEST = 60
 
 
-def torch_tables(summary: Summary) -> list[Any]:
+def torch_tables(summary: TorchSummary) -> list[Any]:
     """The operators, the kernels, and the most memory held."""
     tables = [_operators(summary), *([_kernels(summary)] if summary.kernels else [])]
     if summary.peak_bytes:
@@ -24,7 +24,7 @@ def torch_tables(summary: Summary) -> list[Any]:
     return tables
 
 
-def _operators(summary: Summary) -> Any:
+def _operators(summary: TorchSummary) -> Any:
     columns = [
         ("operator", lambda one: escape(_short(one.name))),
         ("calls", lambda one: f"{one.calls:,}"),
@@ -38,7 +38,7 @@ def _operators(summary: Summary) -> Any:
     return table(_title("PyTorch operators", summary.operators), columns, summary.operators[:_MOST])
 
 
-def _kernels(summary: Summary) -> Any:
+def _kernels(summary: TorchSummary) -> Any:
     columns = [
         ("kernel", lambda one: escape(_short(one.name))),
         ("launches", lambda one: f"{one.calls:,}"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from warplens.analyse.trust import warnings_of
+from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.common import read_trace, stderr, stdout, working
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace

@@ -14,8 +14,8 @@ import pyarrow as pa
 from warplens.decode.clock import fit
 from warplens.decode.coverage import coverage
 from warplens.decode.fallback import NumpyDecoder
+from warplens.decode.loss_report import collect_losses, describe
 from warplens.decode.native import NativeDecoder
-from warplens.decode.report import collect_losses, describe
 from warplens.decode.rows import Counter, Detail, Plan, RegionTable, Rows
 from warplens.decode.windows import Windows, windows
 from warplens.errors import WarplensError

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from warplens.export.describe import describe_launch, launch_facts
+from warplens.export.descriptions import describe_launch, launch_facts
 from warplens.export.events import encoder
-from warplens.export.tracks import INSTANT, SPAN, VALUE, Tracks, stack_in_lanes
+from warplens.export.track_table import INSTANT, SPAN, VALUE, TrackTable, stack_in_lanes
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 
@@ -31,7 +31,7 @@ _GZIP_LEVEL = 4
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
     """Write a `.json` or `.json.gz`; the cycles are always there."""
-    writer = ChromeWriter(trace, Tracks(trace))
+    writer = ChromeWriter(trace, TrackTable(trace))
     with atomic_write(path, force=force) as out:
         if path.name.lower().endswith(".gz"):
             with (
@@ -46,7 +46,7 @@ def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None
 class ChromeWriter:
     """One export: names first, then launches, then the warps chunk by chunk."""
 
-    def __init__(self, trace: Trace, tracks: Tracks) -> None:
+    def __init__(self, trace: Trace, tracks: TrackTable) -> None:
         self._trace, self._tracks = trace, tracks
         self._next_tid = int(tracks.tid.max(initial=0)) + 1
         self._cycles = tracks.column("dur_cycles")

@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from warplens.export import wire as w
 from warplens.export.packets import name_id, sequence_packet, track_id, track_packet
-from warplens.export.tracks import VALUE, Tracks
+from warplens.export.track_table import VALUE, TrackTable
 
 Array = npt.NDArray[Any]
 _WHOLE = float(1 << 53)
 
 
-def write_counters(tracks: Tracks, ids: Array, out: BinaryIO, sequence: int) -> int:
+def write_counters(tracks: TrackTable, ids: Array, out: BinaryIO, sequence: int) -> int:
     """Write all counters, the first on `sequence`, and give the next free sequence."""
     values = tracks.column("value")
     for begin, end in tracks.chunks():
@@ -48,7 +48,7 @@ def _pack(sequence: Array, time: Array, head: npt.NDArray[np.bool_], value: Arra
     whole[whole] = value[whole] == np.floor(value[whole])
     number = np.where(whole, value, 0).astype(np.int64).view(np.uint64)
     event_bytes = 4 + np.where(whole, w.sizes(number), 8)
-    packer = w.Packer(len(value))
+    packer = w.MessagePacker(len(value))
     packer.constant(b"\x0a")
     packer.byte(4 + w.sizes(sequence) + w.sizes(delta) + event_bytes)
     packer.constant(b"\x50")

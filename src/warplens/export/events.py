@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from warplens import native
 from warplens.export.lanes import BEGIN, END, MAX_DEPTH, Events, events_of
-from warplens.export.tracks import SPAN, Rows
-from warplens.export.wire import Packer, sizes
+from warplens.export.track_table import SPAN, TrackRows
+from warplens.export.wire import MessagePacker, sizes
 
 Array = npt.NDArray[Any]
 
@@ -30,7 +30,7 @@ class Encoder(Protocol):
         """The packets, each track's lane 0 on its `sequence` and the lanes beside it on the ones after."""
 
 
-def encoder(rows: Rows, cycles: Array | None, is_open: Array | None) -> Encoder:
+def encoder(rows: TrackRows, cycles: Array | None, is_open: Array | None) -> Encoder:
     """The fastest encoder there is. With `cycles`, every slice says how many it took and whether it was left open."""
     library = native.load()
     if library is None:
@@ -47,7 +47,7 @@ class _Columns(ctypes.Structure):
 class NativeEncoder:
     """`wl_tracks` of native/perfetto.c."""
 
-    def __init__(self, library: ctypes.CDLL, rows: Rows, cycles: Array | None, is_open: Array | None) -> None:
+    def __init__(self, library: ctypes.CDLL, rows: TrackRows, cycles: Array | None, is_open: Array | None) -> None:
         self._call = library.wl_tracks
         self._call.restype = ctypes.c_int
         arrays = [rows.kind, rows.region, rows.parent, rows.depth, rows.start, rows.duration, cycles, is_open]
@@ -91,7 +91,7 @@ class NativeEncoder:
 class NumpyEncoder:
     """The same with numpy, and row by row where a track's spans do not nest."""
 
-    def __init__(self, rows: Rows, cycles: Array | None, is_open: Array | None) -> None:
+    def __init__(self, rows: TrackRows, cycles: Array | None, is_open: Array | None) -> None:
         self._rows = rows
         self._cycles = cycles
         self._open = is_open
@@ -123,7 +123,7 @@ class NumpyEncoder:
             cycles = self._cycles[row].astype(np.uint64)
             event_bytes += annotated * (5 + sizes(cycles)) + is_open * 6
         unsigned = sequence.astype(np.uint64)
-        packer = Packer(len(row))
+        packer = MessagePacker(len(row))
         packer.constant(b"\x0a")
         packer.byte(4 + sizes(unsigned) + sizes(delta) + event_bytes)
         packer.constant(b"\x50")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.export.tracks import SPAN, VALUE, Rows
+from warplens.export.track_table import SPAN, VALUE, TrackRows
 
 BEGIN, END, POINT = 1, 2, 3
 """The numbers of TrackEvent.Type."""
@@ -42,7 +42,7 @@ class Events:
     track: npt.NDArray[np.int64]
 
 
-def events_of(rows: Rows, row_start: Array, most: int = MAX_DEPTH) -> tuple[Events, Array, Array]:
+def events_of(rows: TrackRows, row_start: Array, most: int = MAX_DEPTH) -> tuple[Events, Array, Array]:
     """The events of consecutive tracks, the lane of each row and the number of lanes of each track."""
     base = int(row_start[0])
     track_of = np.repeat(np.arange(len(row_start) - 1), np.diff(row_start))
@@ -63,7 +63,7 @@ def events_of(rows: Rows, row_start: Array, most: int = MAX_DEPTH) -> tuple[Even
     return Events(*(values[order] for values in joined)), lane_of, lanes
 
 
-def _plain_tracks(rows: Rows, row: Array, track: Array, tracks: int, most: int) -> npt.NDArray[np.bool_]:
+def _plain_tracks(rows: TrackRows, row: Array, track: Array, tracks: int, most: int) -> npt.NDArray[np.bool_]:
     """Tracks whose depth, parent and times all tell the same story, so that lane 0 holds every row."""
     plain = np.ones(tracks, bool)
     if not len(row):
@@ -87,7 +87,7 @@ def _plain_tracks(rows: Rows, row: Array, track: Array, tracks: int, most: int) 
     return plain
 
 
-def _plain_events(rows: Rows, row: Array, track: Array) -> Events:
+def _plain_events(rows: TrackRows, row: Array, track: Array) -> Events:
     """Of n rows that nest, row i at depth d begins after i begins and i - d ends; it ends after all its inner rows."""
     count = len(row)
     depth, start = rows.depth[row].astype(np.int64), rows.start[row]
@@ -111,7 +111,7 @@ def _plain_events(rows: Rows, row: Array, track: Array) -> Events:
     return Events(order_row, order_what, np.zeros(total, np.int64), order_track)
 
 
-def walk(rows: Rows, first: int, last: int, most: int) -> Array:
+def walk(rows: TrackRows, first: int, last: int, most: int) -> Array:
     """The events of one track as (row, what, lane), row by row; the reference for everything faster."""
     kind, parents, depth = (values[first:last].tolist() for values in (rows.kind, rows.parent, rows.depth))
     start = rows.start[first:last].tolist()

@@ -13,7 +13,7 @@ from warplens.export import wire as w
 from warplens.export.packets import HEAD_SEQUENCE
 from warplens.export.perfetto import PerfettoWriter
 from warplens.export.torch_tracks import TO_SM, TorchWriter
-from warplens.export.tracks import LaunchOnSm, Tracks
+from warplens.export.track_table import LaunchOnSm, TrackTable
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 
@@ -31,18 +31,20 @@ def write_merged(aligned: Aligned, path: Path, *, force: bool = True, annotate: 
         # Nothing is clamped: where a launch sticks out of the very first slice, the file begins with it.
         early = min(int(trace.numpy("start_ns").min()), 0)
         origin, trace = (origin + early, aligned.trace(origin + early)) if early else (origin, trace)
-    tracks = Tracks(trace)
+    tracks = TrackTable(trace)
     beside = TorchWriter(aligned, origin, _TORCH_SEQUENCE, set(tracks.pid.tolist()), set(tracks.tid.tolist()))
-    regions = _Regions(aligned, trace, tracks, annotate, beside.processes)
+    regions = _MergedWriter(aligned, trace, tracks, annotate, beside.processes)
     with atomic_write(path, force=force) as out:
         regions.write(out)
         beside.write(out, regions.flows)
 
 
-class _Regions(PerfettoWriter):
+class _MergedWriter(PerfettoWriter):
     """The SMs' part: each launch's slice on an SM is tied to its kernel."""
 
-    def __init__(self, aligned: Aligned, trace: Trace, tracks: Tracks, annotate: bool | None, processes: int) -> None:
+    def __init__(
+        self, aligned: Aligned, trace: Trace, tracks: TrackTable, annotate: bool | None, processes: int
+    ) -> None:
         super().__init__(trace, tracks, annotate, first_rank=processes, sequence=_TORCH_SEQUENCE + 1)
         self._kernels = aligned.kernels
         self.flows: dict[int, list[int]] = {}

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from warplens.export import ANNOTATE_LIMIT
 from warplens.export import wire as w
 from warplens.export.counters import write_counters
-from warplens.export.describe import describe_launch, describe_track, launch_facts
+from warplens.export.descriptions import describe_launch, describe_track, launch_facts
 from warplens.export.events import CYCLES_NAME, OPEN_NAME, encoder
 from warplens.export.packets import (
     BEGIN,
@@ -31,7 +31,7 @@ from warplens.export.packets import (
     track_id,
     track_packet,
 )
-from warplens.export.tracks import SPAN, VALUE, LaunchOnSm, Tracks, stack_in_lanes
+from warplens.export.track_table import SPAN, VALUE, LaunchOnSm, TrackTable, stack_in_lanes
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 
@@ -40,7 +40,7 @@ Array = npt.NDArray[Any]
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
     """Write a `.pftrace`."""
-    writer = PerfettoWriter(trace, Tracks(trace), annotate)
+    writer = PerfettoWriter(trace, TrackTable(trace), annotate)
     with atomic_write(path, force=force) as out:
         writer.write(out)
 
@@ -54,7 +54,7 @@ class PerfettoWriter:
     def __init__(
         self,
         trace: Trace,
-        tracks: Tracks,
+        tracks: TrackTable,
         annotate: bool | None,
         *,
         first_rank: int = 0,

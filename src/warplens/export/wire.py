@@ -60,7 +60,7 @@ def sizes(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return size
 
 
-class Packer:
+class MessagePacker:
     """Many short messages at once: a matrix with one message per row, whose unused bytes are left out at the end."""
 
     def __init__(self, rows: int) -> None:

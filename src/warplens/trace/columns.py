@@ -88,7 +88,9 @@ class ParquetColumns:
             found = {name: combined(table.column(name).cast(COLUMNS[name])) for name in stored}
         except (pa.ArrowException, OSError) as error:
             problem = f"cannot be read ({str(error).splitlines()[0][:120]})"
-            raise CaptureError(self._path, f"columns {', '.join(stored)}", problem, "copy it again or profile again") from None
+            raise CaptureError(
+                self._path, f"columns {', '.join(stored)}", problem, "copy it again or profile again"
+            ) from None
         for name in set(names) - set(stored):
             found[name] = to_arrow(np.full(self.rows, self._fixed[name], numpy_dtype(COLUMNS[name])))
         return found

@@ -123,7 +123,7 @@ class Trace:
 
     def plot(self, kind: str = "both", **options: Any) -> Figure:
         """A matplotlib figure of the timeline, the regions' durations (`stats`) or both."""
-        from warplens.view.plot import plot
+        from warplens.view.figures import plot
 
         return plot(self, kind, **options)
 

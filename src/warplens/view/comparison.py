@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from warplens.analyse.diff import Difference, KernelChange, Verdict, diff
+from warplens.analyse.diff import ChangeVerdict, Difference, KernelChange, diff
 from warplens.analyse.resample import Interval
-from warplens.analyse.statistics import Row, Statistics
+from warplens.analyse.statistics import RegionStatistics, Statistics
 from warplens.errors import WarplensError
 from warplens.trace.model import Trace
 from warplens.wording import change, duration, integer, plural
 
-_TONES = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower"}
+_TONES = {ChangeVerdict.FASTER: "faster", ChangeVerdict.SLOWER: "slower"}
 _METRICS = ("mean", "p50", "p95", "total", "count")
 
 
@@ -84,5 +84,5 @@ def _change(interval: Interval | None) -> dict[str, Any]:
     return {"change": interval.change, "change_text": change(interval.change, interval.low, interval.high)}
 
 
-def _side(letter: str, row: Row | None) -> dict[str, Any]:
+def _side(letter: str, row: RegionStatistics | None) -> dict[str, Any]:
     return {f"{letter}_{name}": row[name] if row else None for name in _METRICS}

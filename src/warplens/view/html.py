@@ -15,8 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 import warplens
 from warplens.analyse.analysis import Answers
 from warplens.analyse.histogram import histograms
-from warplens.analyse.lines import lines
-from warplens.analyse.lives import Lives
+from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.line_times import line_times
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.roofline import Roofline
 from warplens.analyse.statistics import Statistics
@@ -25,12 +25,12 @@ from warplens.errors import UsageError
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
-from warplens.view import bundle, maps, sections
+from warplens.view import bundle, heat_maps, sections
 from warplens.view.comparison import comparison
 from warplens.view.palette import colours, ink, union
-from warplens.view.payload import Packer, pack_spans
-from warplens.view.roof import roofs
-from warplens.view.source import listing
+from warplens.view.payload import ColumnPacker, pack_spans
+from warplens.view.roofline_chart import roofs
+from warplens.view.source_listing import listing
 from warplens.wording import duration, integer, percent
 
 LIMIT = 2_000_000
@@ -38,7 +38,7 @@ LIMIT = 2_000_000
 
 
 @dataclass(frozen=True)
-class Options:
+class ReportOptions:
     """How a report is made. `limit` 0 keeps every span; `sources` are the folders that source files are read from;
     `roofs` are the kernels placed under their roof, one for each trace, where FLOPs or bytes are known."""
 
@@ -58,14 +58,14 @@ class _Part:
     letter: str
     label: str
     stats: Statistics
-    packer: Packer = field(default_factory=Packer)
+    packer: ColumnPacker = field(default_factory=ColumnPacker)
 
 
-def report(traces: Sequence[Trace], options: Options | None = None) -> str:
+def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str:
     """The report of one trace, or of two side by side, as the text of an HTML file."""
     if not 1 <= len(traces) <= 2:
         raise UsageError(f"a report shows one trace or compares two; {len(traces)} were given")
-    chosen = options or Options()
+    chosen = options or ReportOptions()
     names = union(*(trace.regions for trace in traces))
     places = {name: at for at, name in enumerate(names)}
     palette = colours(len(names))
@@ -114,11 +114,11 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
                 for at, part in enumerate(parts)
             ],
         },
-        "heat_note": maps.note(parts[0].trace),
+        "heat_note": heat_maps.note(parts[0].trace),
         "overlaps": sections.overlaps(answers),
         "paths": tables,
         "roofs": roofs(chosen.roofs, [part.letter for part in parts]),
-        "sources": listing([line for part in parts for line in lines(part.trace, part.stats)], chosen.sources),
+        "sources": listing([line for part in parts for line in line_times(part.trace, part.stats)], chosen.sources),
         "traces": [
             {
                 "letter": part.letter,
@@ -126,7 +126,7 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
                 "shown": info["shown"],
                 "payload": info["payload"],
                 "text": part.packer.text,
-                "matrix": sections.warp_matrix(maps.focus(part.trace)[0]),
+                "matrix": sections.warp_matrix(heat_maps.focus(part.trace)[0]),
             }
             for part, info in zip(parts, infos, strict=True)
         ],
@@ -136,14 +136,14 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
 
 
 def write(
-    trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None, options: Options | None = None
+    trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None, options: ReportOptions | None = None
 ) -> None:
     """The exporter of `.html`. Unless told otherwise it reads source from where the user stands and beside the file."""
-    save([trace], path, options or Options(sources=[Path.cwd(), path.resolve().parent]), force=force)
+    save([trace], path, options or ReportOptions(sources=[Path.cwd(), path.resolve().parent]), force=force)
 
 
 def save(
-    traces: Sequence[Trace], path: str | os.PathLike[str], options: Options | None = None, *, force: bool = True
+    traces: Sequence[Trace], path: str | os.PathLike[str], options: ReportOptions | None = None, *, force: bool = True
 ) -> Path:
     """Write the report so that it appears whole or not at all."""
     text = report(traces, options)
@@ -170,7 +170,7 @@ def _render(context: dict[str, Any]) -> str:
     )
 
 
-def _part(trace: Trace, at: int, options: Options) -> _Part:
+def _part(trace: Trace, at: int, options: ReportOptions) -> _Part:
     shown = thinned(trace, options.limit)
     label = options.labels[at] if at < len(options.labels) else "AB"[at]
     return _Part(trace, shown, "AB"[at], label, trace.stats())
@@ -181,7 +181,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
     trace, packer = part.shown.trace, part.packer
     codes = np.array([places[name] for name in trace.regions], np.int64)
     pack_spans(trace, packer, codes)
-    roles = warp_roles(Lives.of(trace))[0]
+    roles = warp_roles(Lifetimes.of(trace))[0]
     used = [places[row.region] for row in part.stats]
     used += [places[name] for name in part.trace.regions if places[name] not in used]
     info: dict[str, Any] = {
@@ -198,7 +198,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
         ],
         "regions": used,
         "critical": outline,
-        **maps.pack_maps(part.trace, packer, places),
+        **heat_maps.pack_maps(part.trace, packer, places),
     }
     return info | {"columns": packer.manifest}
 
@@ -228,4 +228,4 @@ def _json(document: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-__all__ = ["LIMIT", "Options", "report", "save", "write"]
+__all__ = ["LIMIT", "ReportOptions", "report", "save", "write"]

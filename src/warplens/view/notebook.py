@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import escape
 
-from warplens.analyse.trust import clock_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.trace.model import Trace
 from warplens.view import svg
 from warplens.view.palette import colours

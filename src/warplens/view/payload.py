@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.lives import Lives
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.timeline import lanes
 from warplens.trace.model import Trace
@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 _LEVEL = 6
 
 
-class Packer:
+class ColumnPacker:
     """Collects columns; `text` is all of them as base64 of one raw deflate stream, `manifest` where each begins."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Packer:
         return base64.b64encode(packed).decode("ascii")
 
 
-def pack_spans(trace: Trace, packer: Packer, region_place: Array) -> None:
+def pack_spans(trace: Trace, packer: ColumnPacker, region_place: Array) -> None:
     """Every column that the timeline shows. `region_place` maps the trace's region codes to the report's."""
     track, cycle, ns = trace.numpy("track"), trace.numpy("start_cycle"), trace.numpy("start_ns")
     head = np.append(True, track[1:] != track[:-1]) if len(track) else np.empty(0, bool)
@@ -90,12 +90,12 @@ def pack_spans(trace: Trace, packer: Packer, region_place: Array) -> None:
     packer.ints("open_rows", np.diff(np.flatnonzero(trace.numpy("open")), prepend=0))
 
 
-def _pack_tracks(trace: Trace, packer: Packer, first: Array, rate: Array) -> None:
+def _pack_tracks(trace: Trace, packer: ColumnPacker, first: Array, rate: Array) -> None:
     packer.ints("track.count", np.diff(np.append(first, len(trace))))
     for name in ("rank", "device", "launch", "sm", "block", "warp", "lane"):
         packer.ints(f"track.{name}", trace.numpy(name)[first])
     packer.ints("track.kernel", trace.codes("kernel")[0][first])
-    packer.ints("track.role", warp_roles(Lives.of(trace))[1])
+    packer.ints("track.role", warp_roles(Lifetimes.of(trace))[1])
     packer.ints("track.cycle", trace.numpy("start_cycle")[first])
     packer.ints("track.ns", trace.numpy("start_ns")[first])
     packer.floats("track.rate", rate)

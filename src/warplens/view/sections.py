@@ -11,14 +11,14 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from warplens.analyse.analysis import Answers
-from warplens.analyse.critical import CRITICAL_PATH
+from warplens.analyse.critical_path import CRITICAL_PATH
 from warplens.analyse.finding import Finding
 from warplens.analyse.findings import findings_from
 from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.statistics import Statistics
-from warplens.analyse.trust import clock_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.view.palette import ink, rgb

@@ -11,7 +11,7 @@ from rich.text import Text
 from warplens.analyse.histogram import Histogram, histograms
 from warplens.analyse.timeline import Strips, rows_of, strips
 from warplens.trace.model import Trace
-from warplens.view.fitting import Fitting
+from warplens.view.adaptive_table import AdaptiveTable
 from warplens.view.palette import colours, ink
 from warplens.wording import duration
 
@@ -78,7 +78,7 @@ def spreads(trace: Trace) -> RenderableType:
     """Each region's durations as a small histogram, with its percentiles."""
     made = {name: found[0] for name, found in histograms(trace, bins=_HISTOGRAM).items()}
     palette = colours(len(trace.regions))
-    table = Fitting(spare=("p99", "max", "min"))
+    table = AdaptiveTable(spare=("p99", "max", "min"))
     table.add_column("region", no_wrap=True)
     for name in ("count", "min"):
         table.add_column(name, justify="right")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.torch.interval_fit import Line, fit_intervals
+from warplens.analyse.torch.interval_fit import ClockLine, fit_intervals
 from warplens.analyse.torch.kineto import Slice, TorchTrace
 from warplens.analyse.torch.matching import Execution, match
 from warplens.errors import UsageError, WarplensError
@@ -34,7 +34,7 @@ class Alignment:
     """
 
     device: int
-    line: Line
+    line: ClockLine
     error_ns: float
     sticks_out_ns: float
     kernels: Mapping[int, Slice]

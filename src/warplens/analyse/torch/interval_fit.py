@@ -23,7 +23,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
-class Line:
+class ClockLine:
     """What to add to a device's time: `offset_ns` at `reference_ns`, and `drift` more for every ns since."""
 
     reference_ns: int
@@ -37,13 +37,13 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Fit:
+class IntervalFit:
     """The line in the middle of all that fit, and those: (height, slope) of the corners, from the line's own.
 
     `widened_ns` is what every interval had to give on each side for a line to fit at all.
     """
 
-    line: Line
+    line: ClockLine
     corners: Float64
     widened_ns: float
 
@@ -55,7 +55,7 @@ class Fit:
         return worst
 
 
-def fit_intervals(time: Int64, low: Int64, high: Int64) -> Fit:
+def fit_intervals(time: Int64, low: Int64, high: Int64) -> IntervalFit:
     """The line whose height at `time` lies within [low, high] of every interval, or misses them least."""
     reference, offset = int(time[len(time) // 2]), int(low[len(low) // 2])
     scale = float(max(np.abs(time - reference).max(), 1))
@@ -65,8 +65,8 @@ def fit_intervals(time: Int64, low: Int64, high: Int64) -> Fit:
     slack = widened + _ROUNDING_NS
     corners = _polygon(u, lows - slack, highs + slack, steepest)
     centre = _centre(corners)
-    line = Line(reference, offset + round(float(centre[0])), float(centre[1]) / scale)
-    return Fit(line, (corners - centre) / (1.0, scale), widened)
+    line = ClockLine(reference, offset + round(float(centre[0])), float(centre[1]) / scale)
+    return IntervalFit(line, (corners - centre) / (1.0, scale), widened)
 
 
 def _least_widening(u: Float64, low: Float64, high: Float64, steepest: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.torch.interval_fit import MAX_DRIFT, Fit, Line, fit_intervals
+from warplens.analyse.torch.interval_fit import MAX_DRIFT, ClockLine, IntervalFit, fit_intervals
 from warplens.errors import WarplensError
 
 Int64 = npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ def match(launches: Sequence[Execution], kernels: Sequence[Execution]) -> Pairs:
 class _Guess:
     """A line that puts one launch in the middle of one kernel, give or take `slack`."""
 
-    line: Line
+    line: ClockLine
     slack: float
 
 
@@ -139,9 +139,9 @@ class _Matcher:
 
     def _guess(self, launch: int, kernel: int) -> _Guess:
         low, high = self.start[kernel] - self.begin[launch], self.stop[kernel] - self.end[launch]
-        return _Guess(Line(int(self.begin[launch]), int(low + high) // 2, 0.0), float(high - low) / 2)
+        return _Guess(ClockLine(int(self.begin[launch]), int(low + high) // 2, 0.0), float(high - low) / 2)
 
-    def _nearest(self, line: Line) -> list[int]:
+    def _nearest(self, line: ClockLine) -> list[int]:
         """The launches by their distance from where the line was made."""
         return [int(at) for at in np.argsort(np.abs(self.begin - line.reference_ns), kind="stable")]
 
@@ -161,7 +161,7 @@ class _Matcher:
             count *= 2
         return self.settle(line, guess.slack)
 
-    def _best(self, at: int, line: Line, tolerance: float) -> tuple[float, int] | None:
+    def _best(self, at: int, line: ClockLine, tolerance: float) -> tuple[float, int] | None:
         """The kernel that a launch sticks out of least; the one its call names, if it is near enough."""
         places = self.of_key[self.launches[at].key]
         begin, end = (int(time) for time in line(np.array([self.begin[at], self.end[at]])))
@@ -179,13 +179,13 @@ class _Matcher:
         best = int(np.lexsort((apart, out))[0])
         return (float(out[best]), int(near[best])) if out[best] <= tolerance else None
 
-    def settle(self, line: Line, slack: float) -> tuple[Int64, Int64]:
+    def settle(self, line: ClockLine, slack: float) -> tuple[Int64, Int64]:
         """All pairs near a line, then those that lie well inside once the line goes through all it can."""
         everyone = range(len(self.launches))
         pairs = self.under(line, TOLERANCE_NS + max(slack, 0), everyone)
         return self.under(self.line(*pairs), _AGREES_NS + max(slack, 0), everyone) if len(pairs[0]) else pairs
 
-    def under(self, line: Line, tolerance: float, launches: Iterable[int]) -> tuple[Int64, Int64]:
+    def under(self, line: ClockLine, tolerance: float, launches: Iterable[int]) -> tuple[Int64, Int64]:
         """The pairs under a line; where two launches want one kernel, the one that sticks out less has it."""
         wanted = [(*best, at) for at in launches if (best := self._best(at, line, tolerance))]
         taken: dict[int, int] = {}
@@ -197,10 +197,10 @@ class _Matcher:
         """What each pair allows to be added to the device's clock."""
         return self.start[kernel] - self.begin[launch], self.stop[kernel] - self.end[launch]
 
-    def fit(self, launch: Int64, kernel: Int64) -> Fit:
+    def fit(self, launch: Int64, kernel: Int64) -> IntervalFit:
         return fit_intervals(self.begin[launch], *self.bounds(launch, kernel))
 
-    def line(self, launch: Int64, kernel: Int64) -> Line:
+    def line(self, launch: Int64, kernel: Int64) -> ClockLine:
         """The line that most pairs agree with, among those through two of the pairs that bound it best.
 
         Pairs that are wrong agree with none, so that they cannot bend it.
@@ -220,7 +220,7 @@ class _Matcher:
         # Where as many agree as well with several lines, clocks that part more slowly are likelier.
         missed = np.minimum(miss, _AGREES_NS).sum(axis=1) // _FITS_NS
         best = int(np.lexsort((np.abs(drift), missed, -(miss <= _AGREES_NS).sum(axis=1)))[0])
-        return Line(int(time[first[best]]), int(middle[first[best]]), float(drift[best]))
+        return ClockLine(int(time[first[best]]), int(middle[first[best]]), float(drift[best]))
 
 
 def _times(executions: Sequence[Execution]) -> tuple[Int64, Int64]:

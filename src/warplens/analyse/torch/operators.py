@@ -36,7 +36,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class TorchKernel:
     """All launches of one kernel, copy or fill; `recorded` of them were recorded inside by warplens."""
 
     name: str
@@ -47,14 +47,14 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Summary:
+class TorchSummary:
     """The operator table, the kernels below it, and the most memory held, by device (-1: the CPU).
 
     What warplens itself did is one row, and its buffers are not in the memory held.
     """
 
     operators: Sequence[Operator]
-    kernels: Sequence[Kernel]
+    kernels: Sequence[TorchKernel]
     peak_bytes: Mapping[int, int]
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class _Call:
         return self.slice.end - self.slice.start
 
 
-def summarise(torch: TorchTrace, recorded: Sequence[Slice] = ()) -> Summary:
+def summarise(torch: TorchTrace, recorded: Sequence[Slice] = ()) -> TorchSummary:
     """Sum up a torch trace, the most expensive first; `recorded` are the kernels that warplens recorded inside."""
     own_memory: set[int] = set()
     calls = list(_calls(torch, own_memory))
@@ -86,7 +86,7 @@ def summarise(torch: TorchTrace, recorded: Sequence[Slice] = ()) -> Summary:
             _owner(launcher).cuda_ns += one.end - one.start
             if launcher.own is not None:
                 own_kernels.add(id(one))
-    return Summary(_operators(calls), _kernels(torch, recorded, own_kernels), _peaks(torch.memory, own_memory))
+    return TorchSummary(_operators(calls), _kernels(torch, recorded, own_kernels), _peaks(torch.memory, own_memory))
 
 
 def _calls(torch: TorchTrace, own: set[int]) -> Iterator[_Call]:
@@ -171,7 +171,7 @@ def _key(call: _Call) -> tuple[str, str]:
     return counted.name, _KINDS[counted.category]
 
 
-def _kernels(torch: TorchTrace, recorded: Sequence[Slice], own: set[int]) -> list[Kernel]:
+def _kernels(torch: TorchTrace, recorded: Sequence[Slice], own: set[int]) -> list[TorchKernel]:
     inside: dict[str, int] = {}
     for one in recorded:
         inside[one.name] = inside.get(one.name, 0) + 1
@@ -179,7 +179,7 @@ def _kernels(torch: TorchTrace, recorded: Sequence[Slice], own: set[int]) -> lis
     for one in torch.slices:
         if one.on_gpu and one.category != "gpu_user_annotation":
             times.setdefault(OWN_WORK if id(one) in own else one.name, []).append(one.end - one.start)
-    rows = [Kernel(name, len(ns), sum(ns), sum(ns) / len(ns), inside.get(name, 0)) for name, ns in times.items()]
+    rows = [TorchKernel(name, len(ns), sum(ns), sum(ns) / len(ns), inside.get(name, 0)) for name, ns in times.items()]
     return sorted(rows, key=lambda row: (-row.cuda_ns, row.name))
 
 

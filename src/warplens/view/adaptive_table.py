@@ -15,7 +15,7 @@ _SHORTEST = 12
 """To which the names in the first column may be shortened before a column of numbers goes."""
 
 
-class Fitting(Table):
+class AdaptiveTable(Table):
     """`spare` names the columns to leave out, the least first; then they go from the right. The first two stay."""
 
     def __init__(self, *args: Any, spare: Sequence[str] = (), **options: Any) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from warplens.analyse.finding import Number
-from warplens.analyse.lives import Lives
-from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.ncu import NcuKernel
 from warplens.analyse.occupancy import Achieved
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.roofline import Roofline
 from warplens.analyse.waves import Waves
 from warplens.trace.model import Trace
@@ -50,7 +50,7 @@ class Issue:
 
 
 @dataclass(frozen=True)
-class Checked:
+class ResultCheck:
     """What a comparison with a reference said: `trouble` is empty when all was right."""
 
     trouble: str = ""
@@ -143,7 +143,7 @@ class Parallel:
 
 def parallel(trace: Trace, kernel: str, waits_like: str | None = None) -> Parallel:
     """How many warps were there at a time, and how many of them did something."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     mine = lives.tracks_of(kernel)
     waiting = np.array([kind is Purpose.WAIT for kind in purposes(lives.regions, waits_like)], bool)
     lived = (lives.finish - lives.begin).astype(np.float64)
@@ -201,7 +201,7 @@ def duration_issue(
     return Issue(name, CLEAR, f"{took}; {busy}, on {percent(1 - grid.unused)} of the SMs.{unasked}", evidence=evidence)
 
 
-def numerical_issue(trace: Trace, kernel: str, checked: Checked | None) -> Issue:
+def numerical_issue(trace: Trace, kernel: str, checked: ResultCheck | None) -> Issue:
     """NaN or Inf in the result or in a recorded value, or too far from the reference."""
     name = NAMES[3]
     rows = trace.of_kind("value") & (np.asarray(trace.column("kernel").to_numpy(zero_copy_only=False)) == kernel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warplens.export.tracks import LaunchOnSm, Tracks
+from warplens.export.track_table import LaunchOnSm, TrackTable
 from warplens.trace.schema import ClockFit, Meta
 
 
@@ -29,7 +29,7 @@ def launch_facts(entry: LaunchOnSm, meta: Meta) -> dict[str, Any]:
     return facts
 
 
-def describe_track(tracks: Tracks, track: int, clock: ClockFit) -> str:
+def describe_track(tracks: TrackTable, track: int, clock: ClockFit) -> str:
     """One line: where the warp is in the grid, and how far off its times may be."""
     info = tracks.infos[track]
     block = int(tracks.identity["block"][track])

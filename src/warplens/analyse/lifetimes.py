@@ -19,11 +19,11 @@ Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-_known: WeakKeyDictionary[Trace, Lives] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Trace, Lifetimes] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchLifetime:
     """One launch as the trace saw it. `blocks` of `grid_blocks` left records; `sms` is how many the device has."""
 
     number: int
@@ -62,7 +62,7 @@ class Blocks:
         return len(self.launch)
 
 
-class Lives:
+class Lifetimes:
     """The tracks of a trace. Times are cycles unless their name ends in `_ns`: cycles of one SM compare exactly."""
 
     def __init__(self, trace: Trace) -> None:
@@ -76,7 +76,7 @@ class Lives:
         self.parent = trace.numpy("parent")
 
     @classmethod
-    def of(cls, trace: Trace) -> Lives:
+    def of(cls, trace: Trace) -> Lifetimes:
         """The view of a trace, made on first use and kept as long as the trace."""
         if trace not in _known:
             _known[trace] = cls(trace)
@@ -182,7 +182,7 @@ class Lives:
         return _reduce(np.maximum, self.trace.numpy("start_ns") + self.trace.numpy("dur_ns"), self.first)
 
     @cached_property
-    def launches(self) -> tuple[Launched, ...]:
+    def launches(self) -> tuple[LaunchLifetime, ...]:
         """Every launch, in the order of rank and number."""
         return self._launches[0]
 
@@ -195,7 +195,7 @@ class Lives:
         return {name: np.array(at) for name, at in out.items()}
 
     @cached_property
-    def _launches(self) -> tuple[tuple[Launched, ...], Int]:
+    def _launches(self) -> tuple[tuple[LaunchLifetime, ...], Int]:
         rank, number, device = self.per_track("rank"), self.per_track("launch"), self.per_track("device")
         keys, at, index = unique_rows(rank, device, number)
         infos = {(info.rank, info.launch): info for info in self.trace.meta.launches}
@@ -211,7 +211,7 @@ class Lives:
             known = bool(info and last > first)
             listed = self.trace.meta.devices.get(str(int(keys[1][i])), {})
             out.append(
-                Launched(
+                LaunchLifetime(
                     number=int(keys[2][i]),
                     rank=int(keys[0][i]),
                     kernel=names[codes[at[i]]],

@@ -15,10 +15,10 @@ import numpy as np
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
 from warplens.analyse.chains import BlockPaths, Chains
 from warplens.analyse.finding import Finding
-from warplens.analyse.lives import Array, Float, Int, Lives, Mask
-from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask
+from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
-from warplens.analyse.result import PerKernel
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 from warplens.wording import duration, percent
@@ -51,7 +51,7 @@ class PathRegion:
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """A stretch of the path on one warp."""
 
     sm: int
@@ -77,7 +77,7 @@ class CriticalPath:
     launch_ns: float
     launch: int
     blocks: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     assumptions: str = ASSUMPTIONS
 
     def __getitem__(self, region: str) -> PathRegion:
@@ -89,7 +89,7 @@ class CriticalPath:
 
 def critical_path(trace: Trace, *, waits: str | None = None, matches: Matches | None = None) -> PerKernel[CriticalPath]:
     """The critical path of every kernel; `waits` is an expression for regions that only wait."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     kinds = purposes(lives.regions, waits)
     paths = BlockPaths(lives, matches or match_waits(lives, kinds))
     chains = Chains(lives)
@@ -99,7 +99,7 @@ def critical_path(trace: Trace, *, waits: str | None = None, matches: Matches | 
 class _Kernel:
     """One kernel's blocks, and the matrices of block × region and track × region in ns that the answers come from."""
 
-    def __init__(self, lives: Lives, kernel: str, kinds: list[Purpose], paths: BlockPaths, chains: Chains) -> None:
+    def __init__(self, lives: Lifetimes, kernel: str, kinds: list[Purpose], paths: BlockPaths, chains: Chains) -> None:
         self.lives, self.kernel, self.kinds, self.paths, self.chains = lives, kernel, kinds, paths, chains
         self.launches = [int(at) for at in lives.kernels[kernel]]
         self.mine = np.isin(lives.blocks.launch, self.launches)
@@ -220,7 +220,7 @@ class _Kernel:
         slack = np.where(usable, room, np.inf).min(axis=0, initial=np.inf)
         return np.where(np.isfinite(slack), slack, 0.0)
 
-    def _steps(self, chain: list[int]) -> tuple[Step, ...]:
+    def _steps(self, chain: list[int]) -> tuple[PathStep, ...]:
         """The path's stretches in time order; when there are too many, the longest."""
         lives, pieces = self.lives, self.paths.pieces
         mine = np.flatnonzero(np.isin(lives.block[pieces.track], chain) & (pieces.end > pieces.begin))
@@ -232,7 +232,9 @@ class _Kernel:
         start = lives.blocks.begin_ns[block] + (pieces.begin[mine] - origin) * rate
         end = lives.blocks.begin_ns[block] + (pieces.end[mine] - origin) * rate
         rows = zip(lives.sm[track], lives.blocks.number[block], lives.warp[track], start, end, strict=True)
-        return tuple(sorted((Step(*(round(float(x)) for x in row)) for row in rows), key=lambda step: step.start_ns))
+        return tuple(
+            sorted((PathStep(*(round(float(x)) for x in row)) for row in rows), key=lambda step: step.start_ns)
+        )
 
 
 def speedup(paths: PerKernel[CriticalPath], kernel: str, region: str, faster: float) -> float:

@@ -8,8 +8,8 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.finding import Finding
-from warplens.analyse.lives import Lives
-from warplens.analyse.result import PerKernel
+from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.per_kernel import PerKernel
 from warplens.trace.model import Trace
 from warplens.wording import duration, percent
 
@@ -19,7 +19,7 @@ _SHORT = 64
 
 
 @dataclass(frozen=True)
-class Clock:
+class SmClock:
     """The SM clock during a kernel, in MHz over equal steps of its launches, and the error of times in ns.
 
     `lost` is what the kernel would save at the highest clock seen, if all its time scaled with the clock. `blurred`
@@ -37,9 +37,9 @@ class Clock:
     measured: bool
 
 
-def clock(trace: Trace) -> PerKernel[Clock]:
+def sm_clock(trace: Trace) -> PerKernel[SmClock]:
     """The clock of every kernel."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     fit = trace.meta.clock
     error = placement_error(trace)
     ns = trace.numpy("dur_ns")
@@ -63,7 +63,7 @@ def clock(trace: Trace) -> PerKernel[Clock]:
         low, high = (float(mhz.min()), float(mhz.max())) if seen.any() else (fit.mhz_min, fit.mhz_max)
         mean = float(1000 * cycles[at].sum() / time[at].sum()) if seen.any() else fit.mhz_mean
         best = max(high, fit.mhz_max)
-        answers[kernel] = Clock(
+        answers[kernel] = SmClock(
             mhz=tuple(mhz.tolist()),
             mhz_min=low,
             mhz_mean=mean,
@@ -82,7 +82,7 @@ def placement_error(trace: Trace) -> float:
     return float(trace.meta.clock.residual_p99_ns)
 
 
-def _medians(lives: Lives, trace: Trace) -> dict[str, dict[str, float]]:
+def _medians(lives: Lifetimes, trace: Trace) -> dict[str, dict[str, float]]:
     """The median duration in ns of each region of each kernel, from a sample."""
     rows = np.flatnonzero(lives.measured)
     rows = rows[:: max(len(rows) // 500_000, 1)]
@@ -97,7 +97,7 @@ def _medians(lives: Lives, trace: Trace) -> dict[str, dict[str, float]]:
     return out
 
 
-def clock_findings(answer: PerKernel[Clock]) -> list[Finding]:
+def clock_findings(answer: PerKernel[SmClock]) -> list[Finding]:
     """A clock that fell, and times that are too uncertain to be compared."""
     out = []
     for kernel, one in answer.kernels.items():
@@ -146,7 +146,7 @@ def too_small(gain: float, kernel_ns: float, error_ns: float, own_cost: float | 
     return ""
 
 
-def clock_table(kernel: str, one: Clock) -> AnswerTable:
+def clock_table(kernel: str, one: SmClock) -> AnswerTable:
     """The range of the SM clock, and the error of times."""
     return fact_table(
         f"{kernel}: clock",
@@ -158,9 +158,9 @@ def clock_table(kernel: str, one: Clock) -> AnswerTable:
     )
 
 
-CLOCK = Analysis(
+SM_CLOCK = Analysis(
     "clock",
-    run=lambda ask: clock(ask.trace),
+    run=lambda ask: sm_clock(ask.trace),
     findings=lambda answer, _: clock_findings(answer),
     table=clock_table,
 )

@@ -13,7 +13,7 @@ _LOCATION = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?::\d+)?$")
 
 
 @dataclass(frozen=True)
-class Line:
+class LineTime:
     """One line of one file. `share` is of the time that warps were alive."""
 
     file: str
@@ -23,7 +23,7 @@ class Line:
     share: float
 
 
-def lines(trace: Trace, stats: Statistics | None = None) -> list[Line]:
+def line_times(trace: Trace, stats: Statistics | None = None) -> list[LineTime]:
     """Every line that a region of the trace is known to begin on, by file, then by line."""
     found: dict[tuple[str, int], tuple[list[str], int, float]] = {}
     for row in stats or trace.stats():
@@ -33,7 +33,8 @@ def lines(trace: Trace, stats: Statistics | None = None) -> list[Line]:
         names, cycles, share = found.get(place, ([], 0, 0.0))
         found[place] = ([*names, row.region], cycles + row.exclusive, share + row.exclusive_share)
     return [
-        Line(file, line, tuple(names), cycles, share) for (file, line), (names, cycles, share) in sorted(found.items())
+        LineTime(file, line, tuple(names), cycles, share)
+        for (file, line), (names, cycles, share) in sorted(found.items())
     ]
 
 

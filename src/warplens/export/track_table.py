@@ -19,11 +19,11 @@ Array = npt.NDArray[Any]
 
 CHUNK_ROWS = 1 << 17
 SPAN, INSTANT, VALUE = range(3)
-"""Codes of `Rows.kind`: those of schema.KINDS, whatever the order of the file's own dictionary."""
+"""Codes of `TrackRows.kind`: those of schema.KINDS, whatever the order of the file's own dictionary."""
 
 
 @dataclass(frozen=True)
-class Rows:
+class TrackRows:
     """The columns that place a span, ordered by track, then by start."""
 
     kind: npt.NDArray[np.int8]
@@ -47,7 +47,7 @@ class LaunchOnSm:
     info: LaunchInfo | None
 
 
-class Tracks:
+class TrackTable:
     """The tracks of a trace: their rows, and the SM (process) and warp (thread) that each is.
 
     `pid` is 10,000 times the device's place among the trace's devices, from 1, plus the SM; `tid` counts the tracks by
@@ -62,7 +62,7 @@ class Tracks:
         self.row_start = np.append(run_starts(track), len(track))
         self.count = len(self.row_start) - 1
         self.regions = trace.codes("region")[1]
-        self.rows = Rows(
+        self.rows = TrackRows(
             kind=self._kinds(),
             region=_contiguous(self._in_order(trace.codes("region")[0]), np.int32),
             parent=self._parents(),

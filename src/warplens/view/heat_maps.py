@@ -10,7 +10,7 @@ from warplens.analyse.heatmap import by_block, over_time
 from warplens.analyse.timeline import Segments, innermost
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
-from warplens.view.payload import Packer
+from warplens.view.payload import ColumnPacker
 
 _MINIMAP_BINS = 600
 _HEAT_BINS = 240
@@ -20,7 +20,7 @@ _TITLES = {"sm": "SM by time", "warp_index": "Warp of a block by time"}
 Info = dict[str, Any]
 
 
-def pack_maps(trace: Trace, packer: Packer, places: dict[str, int]) -> Info:
+def pack_maps(trace: Trace, packer: ColumnPacker, places: dict[str, int]) -> Info:
     """Everything below, with the segments that all of them are made from computed once."""
     chosen, launch = focus(trace)
     whole = innermost(trace)
@@ -48,7 +48,7 @@ def note(trace: Trace) -> str:
     return f"of the longest launch, {launch.kernel} #{launch.launch}; strength is the mean number of warps at work"
 
 
-def _minimap(trace: Trace, packer: Packer, places: dict[str, int], segments: Segments) -> Info:
+def _minimap(trace: Trace, packer: ColumnPacker, places: dict[str, int], segments: Segments) -> Info:
     found = over_time(trace, "warp_index", _MINIMAP_BINS, segments=segments)
     warps = found.warps.sum(axis=1)
     most = warps.sum(axis=0).max(initial=0.0) or 1.0
@@ -56,7 +56,7 @@ def _minimap(trace: Trace, packer: Packer, places: dict[str, int], segments: Seg
     return {"bins": _MINIMAP_BINS, "regions": [places.get(name, -1) for name in found.regions]}
 
 
-def _over_time(trace: Trace, by: str, packer: Packer, places: dict[str, int], segments: Segments) -> Info | None:
+def _over_time(trace: Trace, by: str, packer: ColumnPacker, places: dict[str, int], segments: Segments) -> Info | None:
     if not len(trace):
         return None
     found = over_time(trace, by, _HEAT_BINS, segments=segments)
@@ -77,7 +77,7 @@ def _over_time(trace: Trace, by: str, packer: Packer, places: dict[str, int], se
     }
 
 
-def _blocks(trace: Trace, launch: LaunchInfo | None, packer: Packer, places: dict[str, int]) -> Info | None:
+def _blocks(trace: Trace, launch: LaunchInfo | None, packer: ColumnPacker, places: dict[str, int]) -> Info | None:
     found = by_block(trace)
     entered = np.flatnonzero(~np.isnan(found.mean).all(axis=0)) if found.blocks > 1 else np.empty(0, np.int64)
     if not len(entered):

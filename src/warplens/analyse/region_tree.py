@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from warplens.analyse.lives import Int, Lives
+from warplens.analyse.lifetimes import Int, Lifetimes
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
 
 
 @dataclass(frozen=True)
-class Node:
+class RegionNode:
     """A region within its parents. `cycles` and `exclusive` are sums over all warps, `normalized` the cycles over the
     number of warps that the kernel ran; `share` is of all the kernel's warp time."""
 
@@ -25,9 +25,9 @@ class Node:
     exclusive: int
     normalized: float
     share: float
-    children: tuple[Node, ...] = ()
+    children: tuple[RegionNode, ...] = ()
 
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, Node]]:
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, RegionNode]]:
         """This node and all below it with their depth, parents first."""
         yield depth, self
         for child in self.children:
@@ -38,9 +38,9 @@ class Node:
         return fields | {"children": [child.to_json() for child in self.children]}
 
 
-def tree(trace: Trace) -> tuple[Node, ...]:
+def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
     """One root per kernel; children by cycles, most first. Spans whose end nobody saw are counted but have no time."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     if not len(lives):
         return ()
     path, parents, names = _paths(lives)
@@ -57,9 +57,9 @@ def tree(trace: Trace) -> tuple[Node, ...]:
     for number, parent in enumerate(parents):
         below.setdefault(parent, []).append(number)
 
-    def node(number: int, kernel: int) -> Node:
+    def node(number: int, kernel: int) -> RegionNode:
         inner = [node(child, kernel) for child in below.get(number, []) if count[child]]
-        return Node(
+        return RegionNode(
             names[number],
             count=int(count[number]),
             cycles=int(cycles[number]),
@@ -78,11 +78,11 @@ def tree(trace: Trace) -> tuple[Node, ...]:
         whole = int(alive[kernel])
         inside = sum(each.cycles for each in top)
         launches = len(lives.kernels.get(name, ()))
-        roots.append(Node(name, launches, whole, max(whole - inside, 0), whole / warps[kernel], 1.0, top))
+        roots.append(RegionNode(name, launches, whole, max(whole - inside, 0), whole / warps[kernel], 1.0, top))
     return tuple(sorted(roots, key=lambda each: -each.cycles))
 
 
-def _paths(lives: Lives) -> tuple[Int, list[int], list[str]]:
+def _paths(lives: Lifetimes) -> tuple[Int, list[int], list[str]]:
     """Each row's path; each path's parent path (for a top-level one, -1 less the kernel's code); its region's name."""
     path = np.full(len(lives.start), -1, np.int64)
     parents: list[int] = []
@@ -103,14 +103,14 @@ def _paths(lives: Lives) -> tuple[Int, list[int], list[str]]:
     return path, parents, names
 
 
-def pruned(
-    roots: tuple[Node, ...],
+def prune_tree(
+    roots: tuple[RegionNode, ...],
     *,
     include: str | None = None,
     exclude: str | None = None,
     depth: int | None = None,
     threshold: float = 0.0,
-) -> tuple[Node, ...]:
+) -> tuple[RegionNode, ...]:
     """The part of a tree that a reader asked for.
 
     `include` keeps nodes whose name matches, with their parents and all below them; `exclude` drops those that match,
@@ -122,7 +122,7 @@ def pruned(
     if not 0 <= threshold <= 1:
         raise UsageError(f"threshold={threshold}: must be a share between 0 and 1")
 
-    def cut(node: Node, level: int, wanted: bool) -> Node | None:
+    def cut(node: RegionNode, level: int, wanted: bool) -> RegionNode | None:
         if level and ((drop and drop.search(node.name)) or node.share < threshold):
             return None
         wanted = wanted or bool(level and keep and keep.search(node.name))

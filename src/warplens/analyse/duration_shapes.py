@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
-from warplens.analyse.critical import CRITICAL_PATH, speedup
+from warplens.analyse.critical_path import CRITICAL_PATH, speedup
 from warplens.analyse.finding import Finding
-from warplens.analyse.lives import Float, Int, Lives
-from warplens.analyse.names import Purpose, purpose_of
-from warplens.analyse.result import PerKernel
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.per_kernel import PerKernel
+from warplens.analyse.region_purpose import Purpose, purpose_of
 from warplens.trace.model import Trace
 from warplens.wording import integer, percent
 
@@ -25,7 +25,7 @@ _CAUSES = {Purpose.MEMORY: "as a cache hit and a miss do", Purpose.WAIT: "as whe
 
 
 @dataclass(frozen=True)
-class Modes:
+class TwoModes:
     """Two clusters of durations in cycles: the centres, the share of instances in the slow one, and how well a
     threshold explains the variance (1 is two points; one bell curve gives 0.64)."""
 
@@ -46,7 +46,7 @@ class RegionShape:
     count: int
     p50: float
     p95: float
-    modes: Modes | None
+    modes: TwoModes | None
     first: float
     later: float
     first_share: float
@@ -66,9 +66,9 @@ class Shapes:
         return next(one for one in self.regions if one.region == region)
 
 
-def modes(trace: Trace) -> PerKernel[Shapes]:
+def duration_shapes(trace: Trace) -> PerKernel[Shapes]:
     """The shapes of all regions of every kernel."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     first = _first_instances(lives)
     answers = {}
     for kernel in lives.kernels:
@@ -88,7 +88,7 @@ def modes(trace: Trace) -> PerKernel[Shapes]:
     return PerKernel(answers)
 
 
-def _first_instances(lives: Lives) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _first_instances(lives: Lifetimes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """The first instance of each region on each track."""
     rows = np.flatnonzero(lives.measured)
     key = lives.of_row[rows].astype(np.int64) * len(lives.regions) + lives.region[rows]
@@ -99,7 +99,7 @@ def _first_instances(lives: Lives) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
     return first
 
 
-def _shape(lives: Lives, region: str, rows: Int, first: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RegionShape:
+def _shape(lives: Lifetimes, region: str, rows: Int, first: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RegionShape:
     durations = lives.duration[rows]
     p50, p95 = (float(x) for x in np.percentile(durations, (50, 95)))
     far = durations > p50 + 10 * max(p95 - p50, 1.0)
@@ -124,7 +124,7 @@ def _shape(lives: Lives, region: str, rows: Int, first: np.ndarray[tuple[int], n
     )
 
 
-def find_modes(durations: Int) -> Modes | None:
+def find_modes(durations: Int) -> TwoModes | None:
     """Two modes where the best threshold splits the durations well and a valley lies between the two heaps."""
     values = durations[durations > 0].astype(np.float64)
     if len(values) < _FEWEST:
@@ -151,7 +151,7 @@ def find_modes(durations: Int) -> Modes | None:
     middles = float(np.exp(np.median(fast))), float(np.exp(np.median(slow)))
     if middles[1] < 1.3 * middles[0] or not _valley(count, cut):
         return None
-    return Modes(*middles, slow_share=len(slow) / len(log), separation=min(separation, 1.0))
+    return TwoModes(*middles, slow_share=len(slow) / len(log), separation=min(separation, 1.0))
 
 
 def _valley(count: Int, cut: int) -> bool:
@@ -161,7 +161,7 @@ def _valley(count: Int, cut: int) -> bool:
     return bool(smooth[left : right + 1].min() < 0.35 * min(smooth[left], smooth[right]))
 
 
-def _drift(lives: Lives, rows: Int, durations: Int) -> float:
+def _drift(lives: Lifetimes, rows: Int, durations: Int) -> float:
     """From the first to the last tenth of the launches, when the trend stands well above the scatter."""
     launch = lives.launch[lives.of_row[rows]]
     begin = np.array([each.begin_ns for each in lives.launches])[launch]
@@ -286,7 +286,7 @@ def _two_speeds(row: RegionShape) -> str:
 
 MODES = Analysis(
     "modes",
-    run=lambda ask: modes(ask.trace),
+    run=lambda ask: duration_shapes(ask.trace),
     findings=lambda answer, ask: mode_findings(answer, partial(speedup, ask.of(CRITICAL_PATH))),
     table=modes_table,
 )

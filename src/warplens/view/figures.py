@@ -28,7 +28,7 @@ def plot(
     """A matplotlib figure: `timeline` (bars by sm, block or warp), `stats` (durations per region) or `both`."""
     if kind not in KINDS:
         raise UsageError(f"no plot named {kind!r}{did_you_mean(kind, KINDS)}")
-    figure = blank()
+    figure = new_figure()
     spans = len(trace.regions)
     chosen = by or ("warp" if int(trace.numpy("track").max(initial=0)) < _MOST_ROWS else "sm")
     lines = min(len(rows_of(trace, chosen).labels), rows)
@@ -153,7 +153,7 @@ def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None
         figure.savefig(out, format=path.suffix.lower().lstrip("."), dpi=160)
 
 
-def blank() -> Figure:
+def new_figure() -> Figure:
     """An empty figure, or an error with the line that installs matplotlib."""
     try:
         from matplotlib.figure import Figure as Made
