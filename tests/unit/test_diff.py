@@ -100,7 +100,7 @@ def test_one_block_says_it_cannot_know_the_noise() -> None:
     one, other = (make_trace([Span("x", i * 9000, n) for i in range(20)]) for n in (1000, 1500))
     change = diff(one, other)["x"]
     assert change.verdict is ChangeVerdict.UNSURE
-    assert "one block only" in change.note
+    assert "only one block" in change.note
     assert diff(one, one)["x"].verdict is ChangeVerdict.SAME
 
 
@@ -111,7 +111,7 @@ def test_kernels_are_matched_by_name() -> None:
 
     assert [one.kernel for one in diff(trace("a"), trace("b")).kernels] == ["a -> b"]
     assert [one.kernel for one in diff(trace("a", "b"), trace("b", "c")).kernels] == ["b"]
-    with pytest.raises(WarplensError, match="no kernel is in both"):
+    with pytest.raises(WarplensError, match="no kernel in common"):
         diff(trace("a", "b"), trace("c", "d"))
     with pytest.raises(WarplensError, match="AFTER holds no spans"):
         diff(trace("a"), make_trace([]))

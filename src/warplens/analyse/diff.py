@@ -1,4 +1,4 @@
-"""What changed between two traces: region by region, with how sure one can be."""
+"""What changed between two traces, region by region, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from warplens.trace.model import Trace
 
 MARGIN = 0.02
 CONFIDENCE = 0.99
-_FEWEST_CYCLES = 2.0
+_MIN_CHANGE_CYCLES = 2.0
 _RESOLVED = 2.5
 _OWN_UNIT = {Purpose.WORK: ("cycles",), Purpose.MEMORY: ("ns",)}
-"""What a region's time is made of stays the same in this unit when only the clock changes."""
+"""The unit in which a region's duration stays the same when only the clock rate changes."""
 
 
 class ChangeVerdict(Enum):
-    """FASTER and SLOWER are beyond the margin for certain, in cycles and in ns; SAME is within it; NEW and GONE are
-    regions of one trace only; UNSURE is everything that the noise does not let one say."""
+    """FASTER and SLOWER are beyond the margin with confidence, in cycles and in ns; SAME is within it; NEW and GONE are
+    regions of one trace only; UNSURE is everything that the noise leaves open."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -68,7 +68,7 @@ class KernelChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """All kernels and regions that either trace has. The overall verdict is the worst one of any kernel or region."""
+    """All kernels and regions of either trace. The overall verdict is the worst of any kernel or region."""
 
     kernels: tuple[KernelChange, ...]
     regions: tuple[RegionChange, ...]
@@ -106,12 +106,14 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
     """Compare two traces.
 
     A region is SLOWER or FASTER when its mean duration (or its mean without the longest outliers) changed by more than
-    `margin` in cycles and in ns, with `confidence` shared among all regions, and by more than two cycles. Both units,
-    because a different clock alone changes the ns of what computes and the cycles of what waits for memory, and
-    neither is the code's doing.
+    `margin` in cycles and in ns, with `confidence` shared among all regions, and by more than two cycles. Both units
+    are needed: a different clock rate alone changes the ns of computation and the cycles of memory waits, and neither
+    is caused by the code.
     """
     if not 0 < confidence < 1 or margin < 0:
-        raise UsageError(f"margin={margin}, confidence={confidence}: expected a share of at least 0 and one below 1")
+        raise UsageError(
+            f"margin={margin}, confidence={confidence}: margin must be at least 0, and confidence between 0 and 1"
+        )
     pairs = _pairs(before, after)
     changes: list[RegionChange] = []
     kernels = []
@@ -124,15 +126,17 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
 
 
 def _pairs(before: Trace, after: Trace) -> list[tuple[str, str]]:
-    """Kernels of the same name; two traces of one kernel each are compared whatever their names."""
+    """Kernels of the same name; if both traces hold one kernel, the two are compared whatever their names."""
     old, new = list(Lifetimes.of(before).kernels), list(Lifetimes.of(after).kernels)
     if not old or not new:
-        raise WarplensError(f"{'BEFORE' if not old else 'AFTER'} holds no spans: there is nothing to compare")
+        raise WarplensError(f"{'BEFORE' if not old else 'AFTER'} holds no spans, so there is nothing to compare")
     if len(old) == len(new) == 1:
         return [(old[0], new[0])]
     common = [(name, name) for name in old if name in new]
     if not common:
-        raise WarplensError(f"no kernel is in both: A has {', '.join(old[:5])}, B has {', '.join(new[:5])}")
+        raise WarplensError(
+            f"the two traces have no kernel in common: A has {', '.join(old[:5])}, B has {', '.join(new[:5])}"
+        )
     return common
 
 
@@ -147,7 +151,7 @@ def _kernel(
     verdict = _verdict([in_cycles, interval], margin)
     unchanged = all(one.verdict is ChangeVerdict.SAME and abs(one.count_change) < 1e-9 for one in inside)
     if verdict is ChangeVerdict.UNSURE and unchanged and in_cycles.low <= 0 <= in_cycles.high:
-        verdict = ChangeVerdict.SAME  # nothing in it changed, and its own time differs by no more than its noise
+        verdict = ChangeVerdict.SAME  # no region changed, and the kernel's time differs by no more than its noise
     return KernelChange(
         kernel=new if old == new else f"{old} -> {new}",
         before_ns=float(ns[0].mean()),
@@ -160,7 +164,7 @@ def _kernel(
 
 
 def _durations(lives: Lifetimes, kernel: str) -> tuple[Float, Float]:
-    """Each launch's time in ns and, by the clock its warps saw, in cycles."""
+    """Each launch's duration in ns, and in cycles of the clock that its warps saw."""
     at = lives.kernels[kernel]
     ns = np.array([lives.launches[number].duration_ns for number in at], np.float64)
     lived = np.bincount(lives.launch, weights=lives.finish - lives.begin, minlength=len(lives.launches))[at]
@@ -174,7 +178,7 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
     samples = [_samples(*given) for given in ((before, old, rows[0]), (after, new, rows[1]))]
     names = list(dict.fromkeys([*rows[0], *rows[1]]))
     shared = [name for name in names if name in samples[0] and name in samples[1]]
-    # Each of many regions, by either mean, gets its part of the error allowed in all, or some would always differ.
+    # Bonferroni: each of many regions, tested by two means, gets its part of the allowed error.
     each = 1 - (1 - confidence) / max(2 * len(shared), 1)
     explained = _explained(rows, [launches for _, launches in parts])
     real = [all(info.clock == "gpu" for info in trace.meta.launches) for trace in (before, after)]
@@ -190,10 +194,13 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
         own = _OWN_UNIT.get(purpose_of(name), units) if all(real) else units
         verdict = _judge(found, units, own, margin)
         note = ""
-        if verdict in (ChangeVerdict.FASTER, ChangeVerdict.SLOWER) and abs(second.mean - first.mean) <= _FEWEST_CYCLES:
-            verdict, note = ChangeVerdict.SAME, f"the change is at most {_FEWEST_CYCLES:.0f} cycles"
+        if (
+            verdict in (ChangeVerdict.FASTER, ChangeVerdict.SLOWER)
+            and abs(second.mean - first.mean) <= _MIN_CHANGE_CYCLES
+        ):
+            verdict, note = ChangeVerdict.SAME, f"the change is at most {_MIN_CHANGE_CYCLES:.0f} cycles"
         if verdict is ChangeVerdict.UNSURE and first == second:
-            verdict = ChangeVerdict.SAME  # every statistic is equal: the same run, or one that noise did not touch
+            verdict = ChangeVerdict.SAME  # every statistic is equal
         if verdict is ChangeVerdict.UNSURE:
             note = _why(found, margin)
         per_launch = [row.count / launches for row, (_, launches) in zip((first, second), parts, strict=True)]
@@ -231,7 +238,7 @@ def _samples(trace: Trace, kernel: str, known: Mapping[str, RegionStatistics]) -
 def _judge(
     found: Mapping[tuple[str, str], Interval], units: tuple[str, ...], own: tuple[str, ...], margin: float
 ) -> ChangeVerdict:
-    """By the mean and by the trimmed mean: either may show a change, and neither may contradict that it is the same."""
+    """Judge by the mean and by the trimmed mean: either may show a change, and both must agree on SAME."""
     plain, trimmed = (
         _verdict([found[metric, unit] for unit in units], margin, [found[metric, unit] for unit in own])
         for metric in ("mean", TRIMMED)
@@ -246,7 +253,7 @@ def _judge(
 
 
 def _verdict(intervals: list[Interval], margin: float, own: list[Interval] | None = None) -> ChangeVerdict:
-    """A change must show in every unit; to be the same, one of the units that are the region's own is enough."""
+    """A change must show in every unit; for SAME, one of the region's own units is enough."""
     if all(one.low > margin for one in intervals):
         return ChangeVerdict.SLOWER
     if all(one.high < -margin for one in intervals):
@@ -255,7 +262,7 @@ def _verdict(intervals: list[Interval], margin: float, own: list[Interval] | Non
 
 
 def _within(one: Interval, margin: float) -> bool:
-    """Within the margin, and known well enough to say so; where nothing was repeated, the value has to do."""
+    """Whether the change is within the margin with confidence; without repetitions, the value alone decides."""
     wide = _RESOLVED * max(margin, 1e-3)
     return abs(one.change) <= margin and (not np.isfinite(one.low) or (one.low >= -wide and one.high <= wide))
 
@@ -263,14 +270,14 @@ def _within(one: Interval, margin: float) -> bool:
 def _why(found: Mapping[tuple[str, str], Interval], margin: float) -> str:
     cycles, ns = found["mean", "cycles"], found["mean", "ns"]
     if not np.isfinite(cycles.low):
-        return "one block only: profile several launches or blocks to know the noise"
+        return "only one block: profile several launches or blocks to measure the noise"
     if (cycles.low > margin) != (ns.low > margin) or (cycles.high < -margin) != (ns.high < -margin):
-        return "cycles and ns disagree: the clock changed between the two"
+        return "cycles and ns disagree: the clock rate changed between the two"
     return "the noise is as large as the change: profile more launches"
 
 
 def _explained(rows: list[dict[str, RegionStatistics]], launches: list[int]) -> dict[str, float | None]:
-    """Each region's own time per launch, after less before, as a share of the whole change."""
+    """The change of each region's exclusive time per launch, as a share of the whole change."""
     own = [{name: row.exclusive_ns / launches[side] for name, row in rows[side].items()} for side in (0, 1)]
     names = {*own[0], *own[1]}
     change = {name: own[1].get(name, 0.0) - own[0].get(name, 0.0) for name in names}
@@ -281,7 +288,7 @@ def _explained(rows: list[dict[str, RegionStatistics]], launches: list[int]) -> 
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinity and no enums."""
+    """Convert to JSON types: infinity becomes None and enums become their values."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

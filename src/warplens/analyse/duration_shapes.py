@@ -1,4 +1,4 @@
-"""Do all instances of a region take the same time? Two modes, slow first instances, drift, and far outliers."""
+"""How the durations of a region's instances vary: two modes, slow first instances, drift, and outliers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from warplens.wording import integer, percent
 
 _SAMPLE = 200_000
 _BINS = 128
-_FEWEST = 40
+_MIN_INSTANCES = 40
 _STEPS = 10
-_CAUSES = {Purpose.MEMORY: "as a cache hit and a miss do", Purpose.WAIT: "as when what it waits for is ready or not"}
+_CAUSES = {Purpose.MEMORY: "as with cache hits and misses", Purpose.WAIT: "as when the awaited data is sometimes ready"}
 
 
 @dataclass(frozen=True)
 class TwoModes:
-    """Two clusters of durations in cycles: the centres, the share of instances in the slow one, and how well a
-    threshold explains the variance (1 is two points; one bell curve gives 0.64)."""
+    """Two clusters of durations in cycles: their centres, the share of instances in the slow one, and how much of the
+    variance the split explains (1 for two points; 0.64 for one normal distribution)."""
 
     fast: float
     slow: float
@@ -37,10 +37,13 @@ class TwoModes:
 
 @dataclass(frozen=True)
 class RegionShape:
-    """One region of a kernel; durations in cycles. `first` is the median of each warp's first instance, `later` of
-    the others, `first_share` what the first ones take beyond that, of all its time; `drift` the relative change from
-    the first to the last tenth of the launch, 0 where it may be chance; `outliers` counts instances beyond
-    p50 + 10 (p95 - p50), `outlier_share` their excess over the median."""
+    """One region of a kernel; durations in cycles.
+
+    `first` is the median of each warp's first instance, `later` of the others, and `first_share` the excess of the
+    first ones as a share of the region's time. `drift` is the relative change from the first to the last tenth of the
+    launch, 0 where it may be chance. `outliers` counts instances beyond p50 + 10 (p95 - p50), and `outlier_share` is
+    their excess over the median.
+    """
 
     region: str
     count: int
@@ -67,7 +70,7 @@ class Shapes:
 
 
 def duration_shapes(trace: Trace) -> PerKernel[Shapes]:
-    """The shapes of all regions of every kernel."""
+    """Describe the durations of all regions of every kernel."""
     lives = Lifetimes.of(trace)
     first = _first_instances(lives)
     answers = {}
@@ -125,9 +128,9 @@ def _shape(lives: Lifetimes, region: str, rows: Int, first: np.ndarray[tuple[int
 
 
 def find_modes(durations: Int) -> TwoModes | None:
-    """Two modes where the best threshold splits the durations well and a valley lies between the two heaps."""
+    """Find two modes: the best threshold separates the durations well, with a valley between the two peaks."""
     values = durations[durations > 0].astype(np.float64)
-    if len(values) < _FEWEST:
+    if len(values) < _MIN_INSTANCES:
         return None
     low, high = np.percentile(values, (0.1, 99.9))
     if high < 1.3 * low:
@@ -141,7 +144,7 @@ def find_modes(durations: Int) -> TwoModes | None:
     mean_below = weighted[:-1] / np.maximum(below, 1)
     mean_above = (weighted[-1] - weighted[:-1]) / np.maximum(above, 1)
     between = below * above * (mean_above - mean_below) ** 2 / len(log) ** 2
-    # Every threshold inside an empty valley is as good; the middle one is the fairest.
+    # Every threshold inside an empty valley is equally good; take the middle one.
     best = np.flatnonzero(between >= between.max() * (1 - 1e-9))
     cut = int(best[len(best) // 2])
     separation = float(between[cut] / max(float(log.var()), 1e-12))
@@ -155,14 +158,14 @@ def find_modes(durations: Int) -> TwoModes | None:
 
 
 def _valley(count: Int, cut: int) -> bool:
-    """Whether the bins between the two highest heaps fall well below the lower of them."""
+    """Whether the bins between the two highest peaks fall well below the lower peak."""
     smooth = np.convolve(count, np.ones(5) / 5, "same")
     left, right = int(smooth[: cut + 1].argmax()), cut + 1 + int(smooth[cut + 1 :].argmax())
     return bool(smooth[left : right + 1].min() < 0.35 * min(smooth[left], smooth[right]))
 
 
 def _drift(lives: Lifetimes, rows: Int, durations: Int) -> float:
-    """From the first to the last tenth of the launches, when the trend stands well above the scatter."""
+    """The relative change from the first to the last tenth of the launches; 0 where the trend is within the scatter."""
     launch = lives.launch[lives.of_row[rows]]
     begin = np.array([each.begin_ns for each in lives.launches])[launch]
     whole = np.array([each.duration_ns for each in lives.launches])[launch]
@@ -180,8 +183,8 @@ def _drift(lives: Lifetimes, rows: Int, durations: Int) -> float:
 
 
 def mode_findings(answer: PerKernel[Shapes], speedup: Callable[[str, str, float], float]) -> list[Finding]:
-    """Regions whose instances differ. `speedup(kernel, region, share)` is what the kernel gains when a region gets
-    faster by a share: the gain of bringing the slow instances to the speed of the others."""
+    """Regions whose instances differ. `speedup(kernel, region, share)` is the kernel's gain when a region gets faster
+    by a share; it gives the gain from making the slow instances as fast as the others."""
     out = []
     for kernel, shapes in answer.kernels.items():
         for shape in shapes.regions:
@@ -197,7 +200,7 @@ def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, flo
         two = shape.modes
         mean = two.slow * two.slow_share + two.fast * (1 - two.slow_share)
         excess = (two.slow - two.fast) * two.slow_share / mean
-        cause = _CAUSES.get(purpose, "as two code paths or contended units do")
+        cause = _CAUSES.get(purpose, "as with two code paths or contended units")
         out.append(
             Finding(
                 kind="modes",
@@ -223,7 +226,7 @@ def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, flo
                 kind="first instance",
                 what=f"The first `{shape.region}` of each warp takes {shape.first:,.0f} cycles, later ones "
                 f"{shape.later:,.0f}.",
-                advice="Prefetch before it (instructions, descriptors, the first tile), or do more of them per warp.",
+                advice="Prefetch before it (instructions, descriptors, the first tile), or run it more often per warp.",
                 gain=speedup(kernel, shape.region, shape.first_share),
                 kernel=kernel,
                 region=shape.region,
@@ -248,8 +251,8 @@ def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, flo
         out.append(
             Finding(
                 kind="outliers",
-                what=f"{shape.outliers:,} of {shape.count:,} instances of `{shape.region}` are far beyond the rest (up "
-                f"to {shape.worst:,.0f} cycles, median {shape.p50:,.0f}).",
+                what=f"{shape.outliers:,} of {shape.count:,} instances of `{shape.region}` are outliers (up to "
+                f" {shape.worst:,.0f} cycles, median {shape.p50:,.0f}).",
                 advice="Find them in the timeline; page faults, TLB misses and contended atomics look like this.",
                 gain=speedup(kernel, shape.region, shape.outlier_share),
                 kernel=kernel,
@@ -267,7 +270,7 @@ def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, flo
 def modes_table(kernel: str, one: Shapes) -> AnswerTable:
     """The distribution of each region's durations."""
     return region_table(
-        f"{kernel}: shapes, in cycles",
+        f"{kernel}: durations, in cycles",
         one.regions,
         ("count", lambda row: f"{row.count:,}"),
         ("p50", lambda row: integer(row.p50)),

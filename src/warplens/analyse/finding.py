@@ -1,4 +1,4 @@
-"""One statement an analysis makes: what, evidence, size, what to do."""
+"""A finding: one statement of an analysis with its evidence, its size and what to do."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Number = float | int | str
 class Finding:
     """`gain` is the estimated share of the kernel's time that acting on it would save, `gain_ns` the same per launch.
 
-    `withheld` says why the statement should not be believed: it is smaller than the clock's error or the profiler's
-    own cost, or the trace does not hold what it needs. Gains of different findings overlap; they do not add up.
+    `withheld` says why the finding is not reliable: it is smaller than the clock's error or the profiling overhead, or
+    the trace lacks data for it. Gains of different findings overlap; they do not add up.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Finding:
 
     @property
     def rank(self) -> float:
-        """What findings are ordered by: the gain in terms of everything the trace saw."""
+        """The gain as a share of the whole trace, by which findings are ordered."""
         return self.gain * self.kernel_share
 
     def to_json(self) -> dict[str, Any]:
@@ -43,6 +43,6 @@ class Finding:
 
 
 def _plain(value: Any) -> Number:
-    """Numpy's numbers as Python's own, so that they are JSON."""
+    """Convert numpy numbers to Python numbers for JSON."""
     plain: Number = value.item() if hasattr(value, "item") else value
     return plain

@@ -1,4 +1,4 @@
-"""All analyses of a trace as one ranked list of statements."""
+"""The findings of all analyses as one ranked list."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.trace.model import Trace
 
-_LEAST = 0.005
+_MIN_GAIN = 0.005
 
 
 def findings(trace: Trace, *, waits_like: str | None = None, extra: Iterable[Finding] = ()) -> tuple[Finding, ...]:
-    """Ranked statements about every kernel, the largest gain first; the withheld ones last, with the reason.
+    """Rank the findings about every kernel by gain, largest first; withheld ones come last, with the reason.
 
     `waits_like` is a regular expression for regions that only wait, in addition to those whose name says so. `extra`
     are findings from elsewhere, such as Nsight Compute, to rank with the others.
@@ -34,11 +34,11 @@ def findings_from(answers: Answers, extra: Iterable[Finding] = ()) -> tuple[Find
 
 
 def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings with their gain in ns, what is too small to be believed marked as withheld, in order."""
+    """Sort findings, fill in their gain in ns, and mark those that are too small to be reliable as withheld."""
     lives = Lifetimes.of(trace)
     total = sum(launch.duration_ns for launch in lives.launches) or 1
     error = placement_error(trace)
-    cost = {kernel: own_cost(trace, kernel) for kernel in lives.kernels}
+    cost = {kernel: profiling_cost(trace, kernel) for kernel in lives.kernels}
     out = []
     for finding in found:
         ns = lives.kernel_ns(finding.kernel) if finding.kernel in lives.kernels else 0.0
@@ -47,16 +47,16 @@ def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
         if not reason and finding.gain > 0 and ns:
             reason = too_small(finding.gain, ns, error, cost.get(finding.kernel))
         out.append(replace(finding, gain_ns=finding.gain * ns, kernel_share=share or 1.0, withheld=reason))
-    kept = [finding for finding in out if finding.gain >= _LEAST or finding.gain == 0]
+    kept = [finding for finding in out if finding.gain >= _MIN_GAIN or finding.gain == 0]
     return tuple(sorted(kept, key=lambda finding: (bool(finding.withheld), -finding.rank)))
 
 
-def own_cost(trace: Trace, kernel: str) -> float | None:
-    """The share of the kernel's time that profiling took, or None where nobody measured it.
+def profiling_cost(trace: Trace, kernel: str) -> float | None:
+    """The share of the kernel's time that profiling took, or None where it was not measured.
 
-    Either the whole kernel was timed with and without marks (`slowdown_measured` of its launches, `slowdown` in the
-    trace's cost), or its slowdown was estimated (`slowdown` of its launches), or a calibration knows what a record
-    costs where nothing hides it, and every span has two.
+    It comes from the kernel's time with and without marks (`slowdown_measured` of its launches, `slowdown` in the
+    trace's cost), from an estimate (`slowdown` of its launches), or from the calibrated cost of a record, counting two
+    records per span.
     """
     infos = [info for info in trace.meta.launches if info.kernel == kernel]
     costs = [*(info.cost for info in infos), trace.meta.cost]

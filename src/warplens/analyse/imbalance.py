@@ -1,4 +1,4 @@
-"""Is the work even? Across the warps of a role, across blocks, across SMs; whoever is late is named."""
+"""Imbalance of work between the warps of a role, between blocks and between SMs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warplens.analyse.waves import WAVES
 from warplens.trace.model import Trace
 from warplens.wording import duration, number_ranges, percent
 
-_MOST_NAMED = 64
+_MAX_NAMED = 64
 _LATE = 1.2
 _FAR = 5.0
 
@@ -25,8 +25,8 @@ _FAR = 5.0
 class RoleBalance:
     """Work (time outside waits) of the warps of one role, block by block.
 
-    `factor` is the busiest warp's work over the mean, averaged over blocks; `loss` the share of the blocks' time
-    between the mean and the busiest; `busiest` the warp numbers by how much above the mean they are.
+    `factor` is the busiest warp's work over the mean, averaged over blocks. `loss` is the share of the blocks' time
+    between the mean and the busiest. `busiest` lists warp numbers, furthest above the mean first.
     """
 
     role: WarpRole
@@ -38,8 +38,9 @@ class RoleBalance:
 
 @dataclass(frozen=True)
 class Imbalance:
-    """`block_factor` is the longest block over the mean (per launch, averaged); `sm_loss` the share of SM time
-    between an SM's last block and the kernel's end. Late blocks last 1.2 times the median and five spreads more."""
+    """`block_factor` is the longest block over the mean, averaged over launches. `sm_loss` is the share of SM time
+    between an SM's last block and the kernel's end. Late blocks last at least 1.2 times the median, and exceed it by
+    five robust standard deviations."""
 
     roles: tuple[RoleBalance, ...]
     block_median_ns: float
@@ -55,7 +56,7 @@ class Imbalance:
 
 
 def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]:
-    """Balance of every kernel; `waits` is an expression for regions that only wait."""
+    """Measure the imbalance of every kernel; `waits` is a regular expression for regions that only wait."""
     lives = Lifetimes.of(trace)
     waiting = np.array([purpose is Purpose.WAIT for purpose in purposes(lives.regions, waits)], bool)
     at_work = lives.own * ~waiting[lives.region] if waiting.any() else lives.own
@@ -84,7 +85,7 @@ def _of_kernel(
         ),
         block_median_ns=float(np.median(medians)),
         block_factor=float(np.mean(factors)),
-        late_blocks=tuple(dict.fromkeys(lives.blocks.number[named].tolist()))[:_MOST_NAMED],
+        late_blocks=tuple(dict.fromkeys(lives.blocks.number[named].tolist()))[:_MAX_NAMED],
         late_share=float(late.sum() / max(mine.sum(), 1)),
         late_region=_late_region(lives, late, mine),
         late_median_ns=float(np.median(lasted[late])) if late.any() else 0.0,
@@ -96,7 +97,7 @@ def _of_kernel(
 
 
 def _balance(lives: Lifetimes, work: Int, at_work: Float, role: WarpRole, member: Mask) -> RoleBalance:
-    """Each block's busiest warp against the mean of its role."""
+    """Compare each block's busiest warp with the mean of its role."""
     tracks = np.flatnonzero(member)
     blocks, group = np.unique(lives.block[tracks], return_inverse=True)
     group = group.reshape(-1)
@@ -111,13 +112,13 @@ def _balance(lives: Lifetimes, work: Int, at_work: Float, role: WarpRole, member
         role=role,
         factor=float(np.mean(most / np.maximum(mean, 1))),
         loss=float((most - mean).sum() / max(whole.sum(), 1)),
-        busiest=tuple(busiest[:_MOST_NAMED]),
+        busiest=tuple(busiest[:_MAX_NAMED]),
         region=_uneven_region(lives, at_work, tracks, group, most, work),
     )
 
 
 def _uneven_region(lives: Lifetimes, at_work: Float, tracks: Int, group: Int, most: Array, work: Int) -> str:
-    """The region that the busiest warps spend more on than the others of their role."""
+    """The region in which the busiest warps spend most more than the others of their role."""
     busiest = tracks[work[tracks] == most[group]]
     return _difference(lives, at_work, busiest, np.setdiff1d(tracks, busiest))
 
@@ -135,7 +136,7 @@ def _difference(lives: Lifetimes, weight: Float, some: Int, others: Int) -> str:
 
 
 def _late(lasted: Int, launches: list[slice]) -> Mask:
-    """Blocks far beyond the middle of their launch."""
+    """Blocks that last far longer than the median of their launch."""
     late = np.zeros(len(lasted), bool)
     for part in launches:
         middle = float(np.median(lasted[part]))
@@ -153,7 +154,7 @@ def _late_region(lives: Lifetimes, late: Mask, mine: Mask) -> str:
 
 
 def _slow_sms(lives: Lifetimes, lasted: Int, mine: Mask) -> tuple[tuple[int, ...], float]:
-    """SMs whose blocks all take longer: at least two blocks each, and far beyond the other SMs."""
+    """SMs, of those with at least two blocks, whose blocks take far longer than on the other SMs."""
     sm = lives.blocks.sm[mine]
     count = np.bincount(sm)
     seen = np.flatnonzero(count >= 2)
@@ -163,11 +164,11 @@ def _slow_sms(lives: Lifetimes, lasted: Int, mine: Mask) -> tuple[tuple[int, ...
     middle = float(np.median(mean))
     spread = 1.4826 * float(np.median(np.abs(mean - middle)))
     slow = seen[(mean > 1.1 * middle) & (mean > middle + _FAR * spread)]
-    return tuple(slow.tolist()[:_MOST_NAMED]), float(mean.max() / max(middle, 1))
+    return tuple(slow.tolist()[:_MAX_NAMED]), float(mean.max() / max(middle, 1))
 
 
 def _sm_loss(lives: Lifetimes, at: int) -> float:
-    """The mean over SMs that ran anything of the time from their last block's end to the kernel's."""
+    """The time from an SM's last block to the kernel's end, averaged over the SMs that ran blocks."""
     of = lives.blocks_of(at)
     sms, index = np.unique(lives.blocks.sm[of], return_inverse=True)
     last = reduce_by(np.maximum, lives.blocks.end_ns[of], index.reshape(-1), len(sms))
@@ -175,7 +176,7 @@ def _sm_loss(lives: Lifetimes, at: int) -> float:
 
 
 def imbalance_findings(answer: PerKernel[Imbalance], *, quantised: dict[str, float] | None = None) -> list[Finding]:
-    """What is uneven. `quantised` is the share per kernel that a part-filled last wave already explains."""
+    """Uneven warps and blocks. `quantised` is the share per kernel that a partial last wave already explains."""
     out = []
     for kernel, one in answer.kernels.items():
         for balance in one.roles:
@@ -188,12 +189,12 @@ def imbalance_findings(answer: PerKernel[Imbalance], *, quantised: dict[str, flo
 
 
 def _uneven_warps(kernel: str, balance: RoleBalance) -> Finding:
-    who = f"warp {number_ranges(balance.busiest[:4])}" if balance.busiest else "another warp in each block"
+    who = f"warp {number_ranges(balance.busiest[:4])}" if balance.busiest else "a different warp in each block"
     where = f", mostly in `{balance.region}`" if balance.region else ""
     return Finding(
         kind="imbalance",
-        what=f"The {balance.role.name} do the same job unevenly: the busiest has {percent(balance.factor - 1)} more "
-        f"work than the mean of its block ({who}{where}).",
+        what=f"Work is uneven between {balance.role.name}: the busiest has {percent(balance.factor - 1)} more work "
+        f"than the mean of its block ({who}{where}).",
         advice="Give each warp of the role the same number of tiles or rows, or let them take work from a counter.",
         gain=balance.loss,
         kernel=kernel,

@@ -1,4 +1,4 @@
-"""Time per source line: what the regions that begin on a line took, their inner regions left out."""
+"""Time per source line: the exclusive time of the regions that begin on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOCATION = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?::\d+)?$")
 
 @dataclass(frozen=True)
 class LineTime:
-    """One line of one file. `share` is of the time that warps were alive."""
+    """One line of one file. `share` is a share of the warps' lifetime."""
 
     file: str
     line: int
@@ -24,7 +24,7 @@ class LineTime:
 
 
 def line_times(trace: Trace, stats: Statistics | None = None) -> list[LineTime]:
-    """Every line that a region of the trace is known to begin on, by file, then by line."""
+    """Every line on which a region of the trace begins, by file, then by line."""
     found: dict[tuple[str, int], tuple[list[str], int, float]] = {}
     for row in stats or trace.stats():
         place = parse(trace.meta.locations.get(row.region, ""))

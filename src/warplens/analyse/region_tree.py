@@ -1,4 +1,4 @@
-"""The tree of regions: each path of nested regions with its time, per kernel."""
+"""The tree of nested regions of each kernel, with times."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from warplens.trace.model import Trace
 
 @dataclass(frozen=True)
 class RegionNode:
-    """A region within its parents. `cycles` and `exclusive` are sums over all warps, `normalized` the cycles over the
-    number of warps that the kernel ran; `share` is of all the kernel's warp time."""
+    """A region within its parents. `cycles` and `exclusive` are sums over all warps, `normalized` is the cycles per
+    warp of the kernel, and `share` is a share of the kernel's warp time."""
 
     name: str
     count: int
@@ -39,7 +39,7 @@ class RegionNode:
 
 
 def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
-    """One root per kernel; children by cycles, most first. Spans whose end nobody saw are counted but have no time."""
+    """Build one tree per kernel, children with the most cycles first. Open spans are counted but have no time."""
     lives = Lifetimes.of(trace)
     if not len(lives):
         return ()
@@ -83,7 +83,7 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
 
 
 def _paths(lives: Lifetimes) -> tuple[Int, list[int], list[str]]:
-    """Each row's path; each path's parent path (for a top-level one, -1 less the kernel's code); its region's name."""
+    """Each row's path, and each path's parent path (-1 - kernel code at the top level) and region name."""
     path = np.full(len(lives.start), -1, np.int64)
     parents: list[int] = []
     names: list[str] = []
@@ -111,10 +111,10 @@ def prune_tree(
     depth: int | None = None,
     threshold: float = 0.0,
 ) -> tuple[RegionNode, ...]:
-    """The part of a tree that a reader asked for.
+    """Prune a tree.
 
-    `include` keeps nodes whose name matches, with their parents and all below them; `exclude` drops those that match,
-    with all below; `depth` levels of regions below the kernel; `threshold` drops what is below that share.
+    `include` keeps nodes whose name matches, with their parents and everything below them. `exclude` drops nodes whose
+    name matches, with everything below. `depth` limits the levels of regions. `threshold` drops nodes below that share.
     """
     keep, drop = _pattern(include, "include"), _pattern(exclude, "exclude")
     if depth is not None and depth < 0:

@@ -1,4 +1,4 @@
-"""Which warps of a block do the same job: those that run the same set of regions."""
+"""Roles of warps: the warps of a kernel that run the same set of regions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warplens.wording import number_ranges
 
 @dataclass(frozen=True)
 class WarpRole:
-    """Warps of a kernel's blocks, by number, and the regions that they run."""
+    """The warps of one role, by their number in the block, and the regions that they run."""
 
     kernel: str
     warps: tuple[int, ...]
@@ -24,9 +24,10 @@ class WarpRole:
 
 
 def warp_roles(lives: Lifetimes) -> tuple[tuple[WarpRole, ...], Int]:
-    """All roles and each track's. A warp number has one role per kernel: whatever it runs in any block counts.
+    """All roles, and the role of each track.
 
-    A block that skips a region for its data does not thereby get a role of its own, or imbalance would hide in it.
+    A warp number has one role per kernel, with the regions that it runs in any block. If a block that skips a region
+    had another role, its imbalance would go unnoticed.
     """
     if not len(lives):
         return (), np.empty(0, np.int64)

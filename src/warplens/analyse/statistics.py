@@ -1,4 +1,4 @@
-"""How long regions take: counts, durations, shares and spreads, per region or any finer group."""
+"""Statistics of regions: counts, durations, shares and spreads, per region or in finer groups."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Float = npt.NDArray[np.float64]
 class RegionStatistics:
     """Durations of one region (within one group). Plain names are cycles; `_ns` ones nanoseconds.
 
-    `share` is of the time that warps were alive. Open spans, whose end nobody saw, are counted but not measured.
-    The spreads are (largest - smallest) / mean of the mean duration over warps and over SMs.
+    `share` is a share of the warps' lifetime. Open spans, whose end was not recorded, are counted but not measured.
+    The spreads are (largest - smallest) / mean of the mean duration per warp and per SM.
     """
 
     group: str
@@ -74,17 +74,17 @@ class RegionStatistics:
 
 METRICS = tuple(field.name for field in fields(RegionStatistics))
 NAMES = ("group", "region")
-"""Those of them that are words."""
+"""The metrics that are names, not numbers."""
 
 
 def _by_group(row: RegionStatistics) -> tuple[int, str, int]:
-    """Groups that are numbers in the order of these."""
+    """Sort key that orders numeric groups by number."""
     return int(row.group) if row.group.isdigit() else 0, row.group, -row.total
 
 
 @dataclass(frozen=True, repr=False)
 class Statistics:
-    """The rows, largest total first, and what the shares are of. Printed, it is a table of cycles."""
+    """The rows, largest total first, and the total that shares refer to. Prints as a table of cycles."""
 
     by: str
     rows: Sequence[RegionStatistics]
@@ -117,7 +117,7 @@ class Statistics:
         raise UsageError(f"no region named {region!r}{did_you_mean(region, (row.region for row in self.rows))}")
 
     def sorted(self, metric: str, *, descending: bool | None = None) -> Statistics:
-        """The same rows in another order; unless told, numbers with the largest first and names from A to Z."""
+        """The same rows in another order; by default numbers descend and names ascend."""
         name = metric.removesuffix("_cycles")
         if name not in METRICS:
             raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
@@ -141,7 +141,7 @@ class Statistics:
 
 
 def statistics(trace: Trace, by: str = "region") -> Statistics:
-    """Statistics of every region, in each group of `by`: region (no finer), kernel, sm, warp, block, launch, rank."""
+    """Compute the statistics of every region in each group of `by`: kernel, sm, warp, block, launch or rank."""
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
     trace.prefetch("region", "kind", "open", "dur_cycles", "dur_ns", "parent", "warp", "sm")
@@ -205,7 +205,7 @@ def _groups(trace: Trace, by: str) -> tuple[Int, Sequence[Any]]:
 
 
 def _partition(key: Int) -> tuple[Int, Int, Int]:
-    """The distinct keys, an order that brings equal keys together, and where each begins in it."""
+    """The distinct keys, an order that groups equal keys, and where each group begins in it."""
     small = key.astype(np.uint16) if len(key) and key.max() < 1 << 16 else key
     order = np.argsort(small, kind="stable")
     in_order = key[order]
@@ -228,14 +228,14 @@ def _summary(durations: Int) -> dict[str, Any]:
 
 
 def _exclusive(durations: Int, parent: Int, measured: npt.NDArray[np.bool_]) -> Int:
-    """Each span's time less that of its direct children, never below zero (asynchronous children may outlive it)."""
+    """Each span's time less that of its direct children; never negative, since asynchronous children may outlive it."""
     child = measured & (parent >= 0)
     inner = np.bincount(parent[child], weights=durations[child], minlength=len(durations))
     return np.asarray(np.maximum(durations - inner.astype(np.int64), 0))
 
 
 def _extent(trace: Trace, start: str, durations: Int) -> int:
-    """The sum of the tracks' extents, for traces that do not know their warps' lifetimes."""
+    """The sum of the tracks' extents, for traces without the lifetimes of warps."""
     if not len(trace):
         return 0
     track, begin = trace.numpy("track"), trace.numpy(start)

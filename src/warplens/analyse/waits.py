@@ -1,4 +1,4 @@
-"""How much time only waits, who waits, and what for."""
+"""How much time warps wait, which warps wait, and for what."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ UNMARKED = "(nothing marked)"
 
 @dataclass(frozen=True)
 class RoleWait:
-    """One role: the share of its warps' time that it waits, and whether it feeds (`producer`: it moves memory and does
-    no marked work), works (`consumer`) or neither can be told (`any`)."""
+    """One role: the share of its warps' time spent waiting, and its side: `producer` (moves memory and does no marked
+    work), `consumer` (works and moves no memory) or `any`."""
 
     role: WarpRole
     side: str
@@ -33,9 +33,9 @@ class RoleWait:
 
 @dataclass(frozen=True)
 class RegionWait:
-    """One waiting region: its share of all warp time, and the share of it spent on each region that ended it.
+    """One waiting region: its share of all warp time, and how that divides among the regions waited for.
 
-    `by_key` is the share of its matches that rest on values rather than on time.
+    `by_key` is the share of its matches that were made by values rather than by time.
     """
 
     region: str
@@ -46,7 +46,7 @@ class RegionWait:
 
 @dataclass(frozen=True)
 class Waits:
-    """`share` is waited time over warp time; `producer` and `consumer` the same for the two sides of a pipeline."""
+    """`share` is the waiting share of warp time; `producer` and `consumer` the same for the two sides of a pipeline."""
 
     share: float
     producer: float
@@ -56,7 +56,7 @@ class Waits:
 
 
 def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = None) -> PerKernel[Waits]:
-    """Waits of every kernel; `waits` is an expression for regions that only wait, besides those named so."""
+    """Measure the waits of every kernel; `waits` is a regular expression for additional regions that only wait."""
     lives = Lifetimes.of(trace)
     kinds = purposes(lives.regions, waits)
     found = matches or match_waits(lives, kinds)
@@ -133,7 +133,7 @@ def _regions(lives: Lifetimes, mine: Mask, found: Matches, whole: float) -> tupl
 
 
 def wait_findings(answer: PerKernel[Waits], overlaps: PerKernel[Overlap]) -> list[Finding]:
-    """Waiting that nothing hides: the gain is the SM time in which every marked warp waits."""
+    """Waiting that nothing hides. The gain is the SM time in which every marked warp waits."""
     out = []
     for kernel, one in answer.kernels.items():
         bubble = overlaps[kernel].waiting
@@ -145,12 +145,13 @@ def wait_findings(answer: PerKernel[Waits], overlaps: PerKernel[Overlap]) -> lis
         if one.producer or one.consumer:
             sides = f" Producers wait {percent(one.producer)} of their time, consumers {percent(one.consumer)}."
         worst = max(one.roles, key=lambda each: each.share)
-        what_for = f"`{target}`" if target != UNMARKED else "something that no mark shows"
+        awaited = f"`{target}`" if target != UNMARKED else "code that is not marked"
+        portion = "all of it" if share > 0.9995 else f"{percent(share)} of it"
         out.append(
             Finding(
                 kind="waits",
-                what=f"For {percent(bubble)} of the SM time every marked warp waits; most of it in `{top.region}`, "
-                f"{percent(share)} of that for {what_for}.{sides}",
+                what=f"For {percent(bubble)} of the SM time every marked warp waits, mostly in `{top.region}`, "
+                f"{portion} for {awaited}.{sides}",
                 advice=_advice(target, one),
                 gain=bubble,
                 kernel=kernel,
@@ -172,11 +173,11 @@ def wait_findings(answer: PerKernel[Waits], overlaps: PerKernel[Overlap]) -> lis
 
 def _advice(target: str, one: Waits) -> str:
     if target == UNMARKED:
-        return "Mark what is waited for (the load, the arrive, the other kernel's part), or start it earlier."
+        return "Mark what the warps wait for (the load, the arrive, another kernel's part), or start it earlier."
     if one.consumer > one.producer:
         return f"The consumers starve: add pipeline stages or producer warps, or make `{target}` faster."
     if one.producer > one.consumer:
-        return f"The producers are held back: free stages earlier, or make `{target}` faster."
+        return f"The producers are blocked: free stages earlier, or make `{target}` faster."
     return f"Make `{target}` shorter or start it earlier, or put more independent work between it and the wait."
 
 

@@ -1,4 +1,4 @@
-"""How well the grid fills the device: waves of blocks, idle SMs, and the tail in which the last blocks run alone."""
+"""How well the grid fills the device: waves of blocks, idle SMs, and the tail in which the last blocks run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _EVEN = 1.25
 class Waves:
     """Means over a kernel's launches; shares are of SMs × kernel time.
 
-    `slots` is the most blocks seen on one SM at once, `waves` the blocks over all slots, `idle` the share of SM time
-    without a block: `unused` on SMs that never got one, `ramp` before an SM's first, `gaps` between, `tail` after its
-    last. `quantised` is the part of tail and unused that comes from the number of blocks; what remains comes from
-    uneven blocks. `resident` is the mean number of blocks per SM over the launch, in equal steps of time.
+    `slots` is the largest number of concurrent blocks on one SM, `waves` the number of blocks over all slots. `idle` is
+    the share of SM time without a block: `unused` on SMs that never got one, `ramp` before an SM's first, `gaps`
+    between two, `tail` after its last. `quantised` is the part of tail and unused due to the number of blocks; the
+    rest is due to uneven blocks. `resident` is the mean number of blocks per SM in equal steps of the launch.
     """
 
     blocks: int
@@ -44,7 +44,7 @@ class Waves:
 
 
 def waves(trace: Trace) -> PerKernel[Waves]:
-    """Waves and idle SMs of every kernel."""
+    """Measure the waves and idle SMs of every kernel."""
     lives = Lifetimes.of(trace)
     answers = {}
     for kernel, launches in lives.kernels.items():
@@ -96,7 +96,7 @@ def _of_launch(lives: Lifetimes, at: int) -> Waves:
 
 
 def _quantised(blocks: int, sms: int, tail: float, unused: float, lasted: Int) -> float:
-    """What equal blocks would lose because they do not divide evenly among the SMs, at most what was lost."""
+    """The loss of equal blocks that do not divide evenly among the SMs, at most the measured loss."""
     per_sm = blocks / sms
     model = 1 - per_sm / math.ceil(per_sm)
     even = float(np.percentile(lasted, 95)) <= _EVEN * max(float(np.median(lasted)), 1.0)
@@ -104,7 +104,7 @@ def _quantised(blocks: int, sms: int, tail: float, unused: float, lasted: Int) -
 
 
 def _resident(begin: Int, end: Int, whole: int, sms: int) -> tuple[float, ...]:
-    """Blocks per SM over time: exact integrals over equal steps."""
+    """The mean number of blocks per SM in equal steps of time."""
     step = whole / _BINS
     edges = np.arange(_BINS + 1) * step
 
@@ -118,11 +118,11 @@ def _resident(begin: Int, end: Int, whole: int, sms: int) -> tuple[float, ...]:
 
 
 def wave_findings(answer: PerKernel[Waves]) -> list[Finding]:
-    """Grids that leave SMs idle for the number of their blocks."""
+    """Grids whose number of blocks leaves SMs idle, and gaps between blocks."""
     out = []
     for kernel, one in answer.kernels.items():
         if one.quantised > 0:
-            out.append(_grid_too_small(kernel, one) if one.unused > 0 else _part_filled(kernel, one))
+            out.append(_grid_too_small(kernel, one) if one.unused > 0 else _partial_wave(kernel, one))
         if one.gaps > 0:
             out.append(_gaps(kernel, one))
     return out
@@ -142,7 +142,9 @@ def _evidence(one: Waves) -> dict[str, float | int | str]:
 
 def _withheld(one: Waves) -> str:
     return (
-        "" if one.complete else "not every block of the grid was recorded, so idle SMs cannot be told from unseen ones"
+        ""
+        if one.complete
+        else "some blocks were not recorded, so an idle SM may have run blocks that are not in the trace"
     )
 
 
@@ -151,7 +153,7 @@ def _grid_too_small(kernel: str, one: Waves) -> Finding:
     return Finding(
         kind="waves",
         what=f"The grid is too small for the device: its {one.blocks:,} blocks ran on {used} of {one.sms} SMs, and "
-        f"{percent(one.quantised)} of all SM time was idle for want of blocks.",
+        f"{percent(one.quantised)} of all SM time was idle because there were too few blocks.",
         advice="Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel).",
         gain=one.quantised,
         kernel=kernel,
@@ -160,10 +162,10 @@ def _grid_too_small(kernel: str, one: Waves) -> Finding:
     )
 
 
-def _part_filled(kernel: str, one: Waves) -> Finding:
+def _partial_wave(kernel: str, one: Waves) -> Finding:
     return Finding(
         kind="waves",
-        what=f"The last wave is part-filled: {one.blocks:,} blocks are {one.waves:.2f} waves of {one.slots} per SM on "
+        what=f"The last wave is partial: {one.blocks:,} blocks are {one.waves:.2f} waves of {one.slots} per SM on "
         f"{one.sms} SMs, and {percent(one.tail)} of all SM time was idle at the end.",
         advice=f"Choose a grid that is a multiple of {one.sms * one.slots} blocks, or make the kernel persistent so "
         f"that SMs share the last tiles (stream-K, split-K).",
@@ -177,8 +179,8 @@ def _part_filled(kernel: str, one: Waves) -> Finding:
 def _gaps(kernel: str, one: Waves) -> Finding:
     return Finding(
         kind="waves",
-        what=f"SMs had no block between blocks for {percent(one.gaps)} of the time: one ended and the next had not "
-        f"begun to record.",
+        what=f"SMs were idle between two blocks for {percent(one.gaps)} of the time: one had ended and the next had "
+        f"not started recording.",
         advice="Make the kernel persistent, or let two blocks fit on an SM so that one starts while the other ends.",
         gain=one.gaps,
         kernel=kernel,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from warplens.analyse.devices import DTYPES
-from warplens.analyse.diagnose import Diagnosis, Given, diagnose
+from warplens.analyse.diagnose import Diagnosis, KnownFacts, diagnose
 from warplens.analyse.kernel_issues import ResultCheck
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.bench.case import Case
@@ -40,7 +40,7 @@ def diagnose_row(trace: Trace, row: Row, kernel: str | None = None, **more: Any)
     # A call may be several kernels and the time between them; only the whole of it is compared with the work.
     alone = len(trace.meta.launches) == 1
     rated = row.dtype in DTYPES
-    given = Given(
+    given = KnownFacts(
         flops=row.flops if rated else None,
         bytes=row.bytes,
         dtype=row.dtype if rated else "fp32",

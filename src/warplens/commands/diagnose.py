@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES
-from warplens.analyse.diagnose import Diagnosis, Given, diagnose
+from warplens.analyse.diagnose import Diagnosis, KnownFacts, diagnose
 from warplens.analyse.kernel_issues import CLEAR, FOUND
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.commands.common import (
@@ -77,7 +77,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         known |= {"flops": amount(given["flops"], "--flops"), "bytes": amount(given["moved"], "--bytes")}
         known |= {"dtype": given["roof"] or "fp16", "ncu": _ncu(given["ncu"], given["kernel"], trace)}
         with working("diagnosing"):
-            found = [(arguments[0], diagnose(trace, kernel=given["kernel"], given=Given(**known)))]
+            found = [(arguments[0], diagnose(trace, kernel=given["kernel"], given=KnownFacts(**known)))]
     if given["as_json"]:
         print_json({"diagnoses": [{"of": label} | one.to_json() for label, one in found]})
     else:

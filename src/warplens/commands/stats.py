@@ -117,9 +117,9 @@ def _findings(answers: Answers, ncu: str | None) -> Any:
 
 
 def _say_what_is_unknown(trace: Trace) -> None:
-    from warplens.analyse.findings import own_cost
+    from warplens.analyse.findings import profiling_cost
 
-    if any(own_cost(trace, kernel) is None for kernel in trace.kernels):
+    if any(profiling_cost(trace, kernel) is None for kernel in trace.kernels):
         stderr().print("[dim]what profiling itself cost was not measured, so nothing was withheld for it[/]")
 
 

@@ -20,7 +20,7 @@ from warplens.analyse.line_times import line_times
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.roofline import Roofline
 from warplens.analyse.statistics import Statistics
-from warplens.analyse.timeline import Thinned, thinned
+from warplens.analyse.timeline import ThinnedTrace, thinned
 from warplens.errors import UsageError
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
@@ -54,7 +54,7 @@ class _Part:
     """One trace of a report: what is in its payload, and what the page is told about it."""
 
     trace: Trace
-    shown: Thinned
+    shown: ThinnedTrace
     letter: str
     label: str
     stats: Statistics
