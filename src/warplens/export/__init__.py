@@ -1,4 +1,4 @@
-"""Other formats of a trace, one file per format, picked by the suffix of the path."""
+"""Exporters, one file per format. The suffix of the path chooses the format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from warplens.trace.model import Trace
 
 ANNOTATE_LIMIT = 200_000
-"""Spans up to which every slice carries its cycles unless told otherwise: beyond, they double the file."""
+"""The number of spans up to which slices carry their cycles by default; they double the size of the file."""
 
 
 def chosen_format(path: str | os.PathLike[str]) -> Format:
@@ -25,7 +25,7 @@ def chosen_format(path: str | os.PathLike[str]) -> Format:
     given = Path(path).suffix
     allowed = ", ".join(FORMATS)
     if not given:
-        raise UsageError(f"{path}: the suffix picks the format and this name has none; use one of {allowed}")
+        raise UsageError(f"{path}: the suffix chooses the format, and this name has none; use one of {allowed}")
     hint = did_you_mean(given.lower(), FORMATS)
     raise UsageError(f"{path}: no exporter for {given!r}{hint if 'known' not in hint else ''}; use one of {allowed}")
 
@@ -40,8 +40,8 @@ def export(
 ) -> Path:
     """Write `trace` in the format that the suffix of `path` names.
 
-    `annotate` puts the cycles on each slice of a `.pftrace`: None does so up to ANNOTATE_LIMIT spans. `torch` names a
-    trace that torch.profiler exported of the same run: it goes into the same `.pftrace`, on one clock.
+    `annotate` adds the cycles to each slice of a `.pftrace`; None does so up to ANNOTATE_LIMIT spans. `torch` names a
+    trace of the same run that torch.profiler exported; both are written to one `.pftrace`, on one clock.
     """
     if torch is not None:
         merge(trace, torch, path, force=force, annotate=annotate)
@@ -59,14 +59,14 @@ def merge(
     force: bool = True,
     annotate: bool | None = None,
 ) -> Aligned:
-    """Write `trace` and a torch trace of the same run as one `.pftrace`; says how well their clocks were aligned."""
+    """Write `trace` and a torch trace of the same run as one `.pftrace`, and return how they were aligned."""
     from warplens.analyse.torch.alignment import align
     from warplens.analyse.torch.kineto import read_torch
     from warplens.export.merged import write_merged
 
     suffix = chosen_format(path).suffix
     if suffix != ".pftrace":
-        raise UsageError(f"a torch trace merges into a .pftrace, not into {suffix}")
+        raise UsageError(f"a torch trace can be merged into a .pftrace, not into {suffix}")
     aligned = align(trace, read_torch(torch))
     _write(write_merged, aligned, path, force=force, annotate=annotate)
     return aligned

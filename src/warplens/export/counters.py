@@ -1,4 +1,4 @@
-"""Values as Perfetto counter tracks: one for each region that has values in a warp, on a packet sequence of its own."""
+"""Values as Perfetto counter tracks: one per warp and region with values, each on its own packet sequence."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from warplens.export.packets import name_id, sequence_packet, track_id, track_pa
 from warplens.export.track_table import VALUE, TrackTable
 
 Array = npt.NDArray[Any]
-_WHOLE = float(1 << 53)
+_MAX_EXACT_INTEGER = float(1 << 53)
 
 
 def write_counters(tracks: TrackTable, ids: Array, out: BinaryIO, sequence: int) -> int:
-    """Write all counters, the first on `sequence`, and give the next free sequence."""
+    """Write all counters, the first on `sequence`, and return the next free sequence."""
     values = tracks.column("value")
     for begin, end in tracks.chunks():
         low, high = int(tracks.row_start[begin]), int(tracks.row_start[end])
@@ -44,7 +44,7 @@ def _pack(sequence: Array, time: Array, head: npt.NDArray[np.bool_], value: Arra
     delta = np.diff(time, prepend=0)
     delta[head] = time[head]
     delta, sequence = delta.astype(np.uint64), sequence.astype(np.uint64)
-    whole = np.abs(value) < _WHOLE
+    whole = np.abs(value) < _MAX_EXACT_INTEGER
     whole[whole] = value[whole] == np.floor(value[whole])
     number = np.where(whole, value, 0).astype(np.int64).view(np.uint64)
     event_bytes = 4 + np.where(whole, w.sizes(number), 8)

@@ -1,7 +1,7 @@
-"""One Perfetto file of a torch trace and what warplens recorded inside its kernels, on one clock.
+"""Write a torch trace and the regions that warplens recorded inside its kernels as one Perfetto file, on one clock.
 
-PyTorch's threads come first, then each GPU's streams, its memory and what is known of the alignment, then the SMs as in
-every other export. Arrows lead from a launch call to its kernel, and from a kernel to what each SM saw of it.
+PyTorch's threads come first, then each GPU's streams, memory and alignment, then the SMs as in every other export. Flow
+arrows lead from a launch call to its kernel, and from a kernel to its slices on the SMs.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _TORCH_SEQUENCE = HEAD_SEQUENCE + 1
 
 
 def write_merged(aligned: Aligned, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
-    """Write a `.pftrace`; with no launch recorded it holds the torch trace alone."""
+    """Write a `.pftrace`; without recorded launches it holds the torch trace alone."""
     torch = aligned.torch
     times = [one.start for one in torch.slices[:1]] + [one.time for one in torch.memory[:1]]
     times += [kernel.start for kernel in aligned.kernels.values()]
     origin = min(times, default=0)
     trace = aligned.trace(origin)
     if len(trace):
-        # Nothing is clamped: where a launch sticks out of the very first slice, the file begins with it.
+        # Times must not be negative: a launch that begins before the first slice moves the origin.
         early = min(int(trace.numpy("start_ns").min()), 0)
         origin, trace = (origin + early, aligned.trace(origin + early)) if early else (origin, trace)
     tracks = TrackTable(trace)
-    beside = TorchWriter(aligned, origin, _TORCH_SEQUENCE, set(tracks.pid.tolist()), set(tracks.tid.tolist()))
-    regions = _MergedWriter(aligned, trace, tracks, annotate, beside.processes)
+    torch_writer = TorchWriter(aligned, origin, _TORCH_SEQUENCE, set(tracks.pid.tolist()), set(tracks.tid.tolist()))
+    regions = _MergedWriter(aligned, trace, tracks, annotate, torch_writer.processes)
     with atomic_write(path, force=force) as out:
         regions.write(out)
-        beside.write(out, regions.flows)
+        torch_writer.write(out, regions.flows)
 
 
 class _MergedWriter(PerfettoWriter):
-    """The SMs' part: each launch's slice on an SM is tied to its kernel."""
+    """Writes the SMs' part, with a flow from each kernel to its launch slices on the SMs."""
 
     def __init__(
         self, aligned: Aligned, trace: Trace, tracks: TrackTable, annotate: bool | None, processes: int
@@ -48,7 +48,7 @@ class _MergedWriter(PerfettoWriter):
         super().__init__(trace, tracks, annotate, first_rank=processes, sequence=_TORCH_SEQUENCE + 1)
         self._kernels = aligned.kernels
         self.flows: dict[int, list[int]] = {}
-        """By the identity of a kernel's slice."""
+        """Flow ids, by the identity of the kernel's slice."""
 
     def links(self, entry: LaunchOnSm) -> bytes:
         kernel = self._kernels.get(entry.launch)

@@ -1,4 +1,4 @@
-"""Traces on disk: a Parquet file with one JSON document, or a Hive-partitioned folder of such files."""
+"""Read and write `.warplens`: a Parquet file with one JSON document, or a Hive-partitioned folder of such files."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _starts_as_parquet(path: Path) -> bool:
 
 
 def _read_folder(folder: Path) -> Trace:
-    """The ranks of one run, or the parts of one trace."""
+    """Read the ranks of one run, or the parts of one trace."""
     files = sorted(file for end in (".parquet", SUFFIX) for file in folder.rglob(f"*{end}") if file.is_file())
     if not files:
         remedy = f"expected the {SUFFIX} files of a run's ranks, or a trace written with partition_by"

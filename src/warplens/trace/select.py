@@ -1,4 +1,4 @@
-"""Part of a trace: the rows that meet every condition, as a trace of its own."""
+"""Select the rows of a trace that meet every condition, as a new trace."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NUMBERS = ("sm", "block", "warp", "rank", "launch", "device", "track", "lane", 
 
 
 def select(trace: Trace, *, time: tuple[float | None, float | None] | None = None, **conditions: Any) -> Trace:
-    """Rows by name (kernel, region, kind), number (sm, block, warp, rank, launch, device, track, lane, depth), time.
+    """Select by name (kernel, region, kind), number (sm, block, warp, rank, launch, device, track, lane, depth), time.
 
-    A condition is one value or a list of them; a number may also be a `range`. `time=(a, b)` keeps spans that touch
-    [a, b) in ns; None leaves a side open. Parents outside the selection become -1.
+    A condition is one value or a list of them; a number may also be a `range`. `time=(a, b)` keeps spans that overlap
+    [a, b) in ns; None leaves that side unbounded. Parents outside the selection become -1.
     """
     keep = np.ones(len(trace), bool)
     for name, wanted in conditions.items():
