@@ -150,7 +150,7 @@ def test_a_pipe_gets_every_column_and_whole_names(tmp_path: Path, capsys: pytest
     assert main(["stats", str(made)]) == 0
     out = capsys.readouterr().out
     assert name in out
-    assert "left out here" not in out
+    assert "columns not shown" not in out
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -80,7 +80,7 @@ def _in_terminal(
 
 def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
     from warplens.export import export
-    from warplens.view.serve import Server, tunnel_command
+    from warplens.view.serve import PerfettoServer, tunnel_command
 
     console = stderr()
     made = Path(trace).suffix != ".pftrace"
@@ -89,7 +89,7 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
     with tempfile.TemporaryDirectory(prefix="warplens-") as folder:
         file = Path(folder) / f"{Path(trace).stem}.pftrace" if made else Path(trace)
         try:
-            server = Server(file)
+            server = PerfettoServer(file)
         except WarplensError as error:
             raise WarplensError(str(error).replace("TRACE", trace)) from None
         with server:

@@ -1,4 +1,4 @@
-"""The comparison of two traces as rows of a table, with the verdicts of the diff where there can be any."""
+"""The comparison of two traces as rows of a table, with the verdicts of the diff where available."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _METRICS = ("mean", "p50", "p95", "total", "count")
 def comparison(
     traces: Sequence[Trace], stats: Sequence[Statistics], places: dict[str, int], colours: Sequence[str]
 ) -> dict[str, Any]:
-    """Both traces' regions side by side, those first that explain most of the kernel's change."""
+    """Compare the regions of two traces; those that explain most of the kernel's change come first."""
     try:
         found = diff(*traces)
     except WarplensError as error:
-        return {"kernels": [], "rows": _unjudged(stats, places, colours), "note": f"no verdict: {error}"}
+        return {"kernels": [], "rows": _rows_without_verdict(stats, places, colours), "note": f"no verdict: {error}"}
     several = len(found.kernels) > 1
     rows = [
         {
@@ -44,8 +44,9 @@ def comparison(
 
 
 def _note(found: Difference) -> str:
-    sure = f"{100 * found.confidence:g} % confidence for all regions together"
-    return f"cycles per span; change of the mean with its interval ({sure}); up to {100 * found.margin:g} % is the same"
+    confidence = f"{100 * found.confidence:g} % confidence for all regions together"
+    margin = f"changes of up to {100 * found.margin:g} % count as the same"
+    return f"cycles per span; change of the mean with its confidence interval ({confidence}); {margin}"
 
 
 def _kernel(one: KernelChange) -> dict[str, Any]:
@@ -60,7 +61,9 @@ def _kernel(one: KernelChange) -> dict[str, Any]:
     }
 
 
-def _unjudged(stats: Sequence[Statistics], places: dict[str, int], colours: Sequence[str]) -> list[dict[str, Any]]:
+def _rows_without_verdict(
+    stats: Sequence[Statistics], places: dict[str, int], colours: Sequence[str]
+) -> list[dict[str, Any]]:
     sides = [{row.region: row for row in each} for each in stats]
     return [
         {

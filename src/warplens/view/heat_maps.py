@@ -1,4 +1,4 @@
-"""The heat maps and the minimap of a report: bytes for its payload, and what its script needs to draw them."""
+"""The heat maps and the minimap of a report: their payload, and the data that the script needs to draw them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Info = dict[str, Any]
 
 
 def pack_maps(trace: Trace, packer: ColumnPacker, places: dict[str, int]) -> Info:
-    """Everything below, with the segments that all of them are made from computed once."""
+    """Pack the minimap and all heat maps, which share the same segments."""
     chosen, launch = focus(trace)
     whole = innermost(trace)
     part = whole if chosen is trace else innermost(chosen)
@@ -33,7 +33,7 @@ def pack_maps(trace: Trace, packer: ColumnPacker, places: dict[str, int]) -> Inf
 
 
 def focus(trace: Trace) -> tuple[Trace, LaunchInfo | None]:
-    """The longest launch: heat maps over several would mostly show the time between them."""
+    """The longest launch; heat maps over several launches would mostly show the time between them."""
     launches = trace.meta.launches
     if len(launches) < 2:
         return trace, launches[0] if launches else None
@@ -44,8 +44,8 @@ def focus(trace: Trace) -> tuple[Trace, LaunchInfo | None]:
 def note(trace: Trace) -> str:
     launch = focus(trace)[1]
     if launch is None or len(trace.meta.launches) < 2:
-        return "a cell's strength is the mean number of warps at work in it"
-    return f"of the longest launch, {launch.kernel} #{launch.launch}; strength is the mean number of warps at work"
+        return "intensity: mean number of active warps"
+    return f"longest launch: {launch.kernel} #{launch.launch}; intensity: mean number of active warps"
 
 
 def _minimap(trace: Trace, packer: ColumnPacker, places: dict[str, int], segments: Segments) -> Info:
@@ -87,7 +87,7 @@ def _blocks(trace: Trace, launch: LaunchInfo | None, packer: ColumnPacker, place
     flat = launch is None or found.each > 1 or launch.grid[1] * launch.grid[2] == 1
     across = int(np.ceil(np.sqrt(cells * 4))) if flat or launch is None else launch.grid[0]
     return {
-        "title": "Block by region: mean cycles" + (f", {found.each} blocks a cell" if found.each > 1 else ""),
+        "title": "Block by region: mean cycles" + (f", {found.each} blocks per cell" if found.each > 1 else ""),
         "column": "blocks",
         "cells": cells,
         "each": found.each,

@@ -1,4 +1,4 @@
-"""The HTML report: one file that holds everything it needs, loads nothing, and treats names as data."""
+"""The HTML report: one self-contained file that loads nothing and treats names as data."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from warplens.view.source_listing import listing
 from warplens.wording import duration, integer, percent
 
 LIMIT = 2_000_000
-"""Spans that a report's timeline holds unless told otherwise; statistics and heat maps always cover all of them."""
+"""The default limit of spans in a report's timeline; statistics and heat maps always cover all spans."""
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """How a report is made. `limit` 0 keeps every span; `sources` are the folders that source files are read from;
-    `roofs` are the kernels placed under their roof, one for each trace, where FLOPs or bytes are known."""
+    """Options of a report. `limit` 0 keeps every span. `sources` are the folders to read source files from. `roofs` has
+    one kernel per trace under its roofline, where FLOPs or bytes are known. `made` is the date to show."""
 
     limit: int = LIMIT
     roofs: Sequence[Roofline] = ()
@@ -51,7 +51,7 @@ class ReportOptions:
 
 @dataclass
 class _Part:
-    """One trace of a report: what is in its payload, and what the page is told about it."""
+    """One trace of a report, and its payload."""
 
     trace: Trace
     shown: ThinnedTrace
@@ -62,7 +62,7 @@ class _Part:
 
 
 def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str:
-    """The report of one trace, or of two side by side, as the text of an HTML file."""
+    """Render the report of one trace, or of two side by side, as HTML."""
     if not 1 <= len(traces) <= 2:
         raise UsageError(f"a report shows one trace or compares two; {len(traces)} were given")
     chosen = options or ReportOptions()
@@ -99,7 +99,7 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
         "findings": sections.finding_groups(answers),
         "comparison": comparison(traces, [part.stats for part in parts], places, palette) if len(parts) > 1 else None,
         "statistics": {
-            "note": f"of closed spans; shares of {duration(sum(part.stats.busy_ns for part in parts))} of warp time",
+            "note": f"closed spans; shares of {duration(sum(part.stats.busy_ns for part in parts))} of warp time",
             "tables": [
                 {
                     "letter": part.letter,
@@ -138,14 +138,14 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
 def write(
     trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None, options: ReportOptions | None = None
 ) -> None:
-    """The exporter of `.html`. Unless told otherwise it reads source from where the user stands and beside the file."""
+    """Write a `.html`; by default, source files are read from the working directory and the file's folder."""
     save([trace], path, options or ReportOptions(sources=[Path.cwd(), path.resolve().parent]), force=force)
 
 
 def save(
     traces: Sequence[Trace], path: str | os.PathLike[str], options: ReportOptions | None = None, *, force: bool = True
 ) -> Path:
-    """Write the report so that it appears whole or not at all."""
+    """Write the report atomically."""
     text = report(traces, options)
     with atomic_write(path, force=force) as out:
         out.write(text.encode())
@@ -177,7 +177,7 @@ def _part(trace: Trace, at: int, options: ReportOptions) -> _Part:
 
 
 def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> dict[str, Any]:
-    """What the page's script is told of one trace; fills the part's payload on the way."""
+    """The data of one trace for the page's script; also fills the payload."""
     trace, packer = part.shown.trace, part.packer
     codes = np.array([places[name] for name in trace.regions], np.int64)
     pack_spans(trace, packer, codes)
@@ -223,7 +223,7 @@ def _histograms(spread: dict[str, Any], parts: Sequence[_Part], places: dict[str
 
 
 def _json(document: Any) -> str:
-    """JSON that no name can break out of: inside a script element only `<` could, and escaped it is the same JSON."""
+    """JSON that is safe inside a script element: `<` is escaped, so that no name can end the element."""
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -14,14 +14,14 @@ _MOST_REGIONS = 8
 
 
 def trace_html(trace: Trace) -> str:
-    """Static HTML without a script: it also shows in notebooks that are not trusted, and on web sites."""
+    """Static HTML without a script, which also shows in untrusted notebooks and on web sites."""
     if not len(trace):
         return f"<p>{escape(repr(trace))}</p>"
     lengths = [info.end_ns - info.begin_ns for info in trace.meta.launches]
     head = f"<b>{escape(', '.join(trace.kernels[:3]))}</b> · {plural(len(trace), 'span')}"
     if lengths:
         head += f" · {plural(len(lengths), 'launch')}"
-        head += f" · {duration(max(lengths))}{' at most' if len(lengths) > 1 else ''}"
+        head += f" · {duration(max(lengths))}{' (longest)' if len(lengths) > 1 else ''}"
     notes = [*warnings_of(trace), clock_line(trace)]
     small = "".join(f'<div style="color:#808080;font-size:12px">{escape(note)}</div>' for note in notes)
     by = "warp" if len({*trace.numpy("track").tolist()[:100_000]}) <= 24 else "sm"

@@ -1,4 +1,4 @@
-"""The roofline of a report: one point under the roof, drawn as SVG on logarithmic axes."""
+"""The roofline chart of a report: one point under the roof, as SVG with logarithmic axes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ WIDTH, HEIGHT, MARGIN = 420.0, 240.0, 44.0
 
 
 def roofs(placed: Sequence[Roofline], letters: Sequence[str]) -> list[dict[str, Any]]:
-    """What the page shows of each kernel placed under its roof."""
+    """The template's data for each kernel under its roof."""
     several = len(placed) > 1
     return [_roof(one, letter if several else "") for one, letter in zip(placed, letters, strict=False)]
 
 
 def _roof(one: Roofline, letter: str) -> dict[str, Any]:
     facts = [
-        ("bound by", one.bound),
-        ("of the roof", percent(one.of_roof)),
+        ("bound", one.bound),
+        ("share of the roof", percent(one.of_roof)),
         (
             "compute",
             f"{digits(one.tflops)} of {digits(one.ceilings.tflops)} TFLOP/s ({one.ceilings.dtype})"
@@ -48,7 +48,7 @@ def _roof(one: Roofline, letter: str) -> dict[str, Any]:
 
 
 def _chart(one: Roofline, intensity: float, tflops: float) -> dict[str, Any]:
-    """The roof's bend, the point, and decades to label, in the coordinates of the picture."""
+    """The roof, the point and the labelled decades, in the coordinates of the picture."""
     roof = one.ceilings
     low = math.floor(math.log10(min(intensity, roof.ridge) / 4))
     high = math.ceil(math.log10(max(intensity, roof.ridge) * 4))

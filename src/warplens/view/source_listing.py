@@ -1,4 +1,4 @@
-"""Source lines to show beside their times. Only source files below given folders are read, whatever a trace names."""
+"""Source lines with their times. Only source files below the given folders are read, whatever paths a trace has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGEST = 4 << 20
 
 @dataclass(frozen=True)
 class SourceLine:
-    """`text` is None where the file was not found: then only the timed lines are listed."""
+    """`text` is None where the file was not found; then only timed lines are listed."""
 
     number: int
     text: str | None
@@ -31,7 +31,7 @@ class SourceFile:
 
 
 def listing(timed: Sequence[LineTime], folders: Sequence[Path]) -> list[SourceFile]:
-    """Each file with its timed lines and a few lines around them."""
+    """List each file's timed lines with a few lines around them."""
     by_file: dict[str, dict[int, LineTime]] = {}
     for line in timed:
         by_file.setdefault(line.file, {})[line.line] = line

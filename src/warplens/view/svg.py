@@ -1,4 +1,4 @@
-"""A small static timeline as inline SVG: no script, so that it shows wherever HTML is shown."""
+"""A small static timeline as inline SVG, without a script."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from warplens.wording import duration
 
 _TOP = 4
 _AXIS = 18
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 
 
-def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300, most: int = _MOST_ROWS) -> str:
-    """Rows against time; each cell shows the region that most of the row's warps were in."""
+def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300, most: int = _MAX_ROWS) -> str:
+    """Draw rows over time; each cell shows the region that most warps of the row were in."""
     found = strips(trace, by, bins)
     rows = min(len(found.rows.labels), most)
     height = 12 if rows <= 12 else 7 if rows <= 24 else 5
@@ -49,7 +49,7 @@ def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300,
 
 
 def _runs(codes: list[int]) -> list[tuple[int, int, int]]:
-    """Neighbouring cells of one region as (begin, end, region)."""
+    """Join adjacent cells of one region as (begin, end, region)."""
     runs: list[tuple[int, int, int]] = []
     for at, code in enumerate(codes):
         if code < 0:

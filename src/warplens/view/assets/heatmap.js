@@ -1,4 +1,4 @@
-// Heat maps: rows (SMs, warps) against time, and blocks as cells of their grid. Every number comes with the report.
+// Heat maps: SMs or warps over time, and blocks as cells of their grid. All numbers come from the report.
 
 import { element } from "./details.js";
 import { duration, integer, preciseTime } from "./format.js";
@@ -6,7 +6,7 @@ import { packColour, blend } from "./raster.js";
 
 const LEFT = 64;
 const BOTTOM = 22;
-// Cividis, which looks the same with any colour vision.
+// Cividis, which suits any colour vision.
 const RAMP = ["#00224E", "#213D6B", "#4C556C", "#6C6E72", "#8D8979", "#B0A473", "#D4C35F", "#FEE838"];
 
 export function ramp(share) {
@@ -15,7 +15,7 @@ export function ramp(share) {
   return blend(packColour(RAMP[low]), packColour(RAMP[low + 1]), at - low);
 }
 
-// The canvas at the screen's own resolution, blank, with coordinates in CSS pixels.
+// Clear the canvas at the screen's resolution, with coordinates in CSS pixels.
 function cleared(canvas, theme) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
@@ -31,7 +31,7 @@ function cleared(canvas, theme) {
 export class OverTimeMap {
   constructor(root, map, columns, regions, goTo) {
     Object.assign(this, { map, regions, goTo, cells: columns.raw(map.column), mode: "" });
-    const choices = [["what most warps did", ""], ...map.regions.map((code, at) => [this.name(code), String(at)])];
+    const choices = [["region of most warps", ""], ...map.regions.map((code, at) => [this.name(code), String(at)])];
     const select = element("select", { "aria-label": "What to show", onchange: () => ((this.mode = select.value), this.draw()) });
     for (const [text, value] of choices) select.append(element("option", { text, value }));
     this.canvas = element("canvas", { class: "heat", role: "img", "aria-label": `${map.title}: ${map.labels.length} rows over ${duration(map.end - map.begin)}` });
@@ -41,7 +41,7 @@ export class OverTimeMap {
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => (this.tip.textContent = " "));
     if (goTo) {
-      this.canvas.title = "Click: go there in the timeline";
+      this.canvas.title = "Click to go there in the timeline";
       this.canvas.addEventListener("click", (event) => this.jump(event));
     }
     new ResizeObserver(() => this.draw()).observe(this.canvas);
@@ -51,7 +51,7 @@ export class OverTimeMap {
     return code < 0 ? "other regions" : this.regions[code].name;
   }
 
-  // Mean warps of the at-th region in a cell.
+  // The mean number of warps in a region, in one cell.
   value(at, row, bin) {
     const { labels, bins, peak } = this.map;
     return (this.cells[(at * labels.length + row) * bins + bin] / 255) * peak;
@@ -115,7 +115,7 @@ export class OverTimeMap {
     const step = Math.max(1, Math.ceil(14 / each));
     for (let row = 0; row < labels.length; row += step) context.fillText(labels[row].slice(-10), 4, Math.max((row + 0.5) * each, 6));
     const wide = context.measureText(preciseTime(end, 2)).width + 12;
-    const parts = [4, 2].find((parts) => 1.5 * parts * wide <= width - LEFT) || 1; // the outer ones stand inside their ticks
+    const parts = [4, 2].find((parts) => 1.5 * parts * wide <= width - LEFT) || 1; // the outer labels lie inside their ticks
     for (let at = 0; at <= parts; at++) {
       const x = LEFT + ((width - LEFT) * at) / parts;
       context.textAlign = at === parts ? "right" : at ? "center" : "left";
@@ -152,7 +152,7 @@ export class OverTimeMap {
   }
 }
 
-// One cell per block (or per group of blocks when there are very many), laid out as the grid is.
+// One cell per block, or per group of blocks where there are very many, arranged like the grid.
 export class BlockMap {
   constructor(root, map, columns, regions) {
     Object.assign(this, { map, regions, values: columns.floats(map.column) });

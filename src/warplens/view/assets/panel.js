@@ -1,4 +1,4 @@
-// A timeline with everything around it: search, filters, legend, minimap, details, status line.
+// A timeline with its controls: search, filters, legend, minimap, details, status line.
 
 import { Columns, inflate } from "./codec.js";
 import { element, showDetails } from "./details.js";
@@ -15,7 +15,7 @@ const LEGEND_FIRST = 18;
 export async function openPanel(root, info, regions, help) {
   const payload = document.getElementById(info.payload);
   const columns = new Columns(await inflate(payload.textContent.trim()), info.columns);
-  payload.remove(); // megabytes of text that nobody reads again
+  payload.remove(); // free megabytes of text
   const trace = unpackTrace(columns);
   return new Panel(root, trace, columns, info, regions, help);
 }
@@ -109,7 +109,7 @@ class Panel {
     });
   }
 
-  // Launches far apart would be slivers in a void: then the longest is shown first.
+  // If launches are far apart, they would be too narrow to see: show the longest first.
   startWithOneLaunch() {
     const { launches } = this.info;
     const lengths = launches.map((each) => each.end_ns - each.begin_ns);
@@ -143,7 +143,7 @@ class Panel {
       const region = this.regions[code];
       const swatch = element("span", { class: "swatch" });
       swatch.style.background = region.colour;
-      const chip = element("button", { type: "button", class: "chip", "aria-pressed": "true", title: `${region.name}: click hides or shows it, double-click shows only it` }, swatch, element("span", { text: region.name }));
+      const chip = element("button", { type: "button", class: "chip", "aria-pressed": "true", title: `${region.name}: click to hide or show it, double-click to show only it` }, swatch, element("span", { text: region.name }));
       chip.addEventListener("click", () => this.toggleRegion(code));
       chip.addEventListener("dblclick", () => this.onlyRegion(code));
       if (at >= LEGEND_FIRST) chip.hidden = true;
@@ -192,7 +192,7 @@ class Panel {
     this.fitHeight();
   }
 
-  // As tall as its rows, within what a window can show.
+  // As tall as its rows, within the size of the window.
   fitHeight() {
     const wanted = this.timeline.layout.height + 30;
     this.canvasBox.style.height = `${Math.min(Math.max(wanted, 220), Math.max(window.innerHeight - 260, 320))}px`;
@@ -213,7 +213,7 @@ class Panel {
     this.timeline.changed("critical");
   }
 
-  // The report names warps by launch, block and number; a sampled timeline may not hold all of them.
+  // The report identifies warps by launch, block and number; a sampled timeline may lack some of them.
   criticalStretches() {
     const { tracks } = this.trace;
     const key = (launch, block, warp) => `${launch}/${block}/${warp}`;
@@ -285,7 +285,7 @@ class Panel {
     this.timeline.reveal(row);
   }
 
-  // From a heat map: this SM, around this time.
+  // Called by a heat map: show this SM around this time.
   goTo(sm, begin, end) {
     const node = this.timeline.tree.roots.find((root) => root.label === sm);
     if (node) {
@@ -318,7 +318,7 @@ class Panel {
       const length = trace.kind[row] ? (trace.value.has(row) ? ` = ${trace.value.get(row)}` : "") : ` · ${integer(trace.cycles[row])} cycles · ${duration(trace.dur[row])}`;
       text = `${this.regions[trace.region[row]].name}${length} · SM ${tracks.sm[track]} · block ${tracks.block[track]} · warp ${tracks.warp[track]}`;
     } else if (timeline.cursor) text = preciseTime(timeline.cursor.time);
-    const part = info.shown < info.spans ? ` (this report holds ${integer(info.shown)} of ${integer(info.spans)}: ${info.sampling})` : "";
+    const part = info.shown < info.spans ? ` (this report has ${integer(info.shown)} of ${integer(info.spans)}: ${info.sampling})` : "";
     this.status.replaceChildren(
       element("span", { text: text || "Ctrl-wheel zooms, drag pans, click selects" }),
       element("span", { class: "count", text: `${integer(this.counted)} of ${integer(info.shown)} spans shown${part}` }),
@@ -326,7 +326,7 @@ class Panel {
   }
 }
 
-// "0-3, 17" as a set; null for nothing written; undefined for nonsense.
+// Parse "0-3, 17" as a set; null if empty, undefined if invalid.
 export function parseNumbers(text) {
   const words = text.split(/[\s,]+/).filter(Boolean);
   if (!words.length) return null;

@@ -1,4 +1,4 @@
-// The table of regions: sorting, cycles or time, and a large histogram of the chosen region.
+// The table of regions: sorting, cycles or time, and a large histogram of the selected region.
 
 import { element } from "./details.js";
 import { integer } from "./format.js";
@@ -48,9 +48,9 @@ function compare(a, b) {
   return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
 }
 
-const ROUND = [...Array(15).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power)); // whole steps only
+const ROUND = [...Array(15).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power)); // integers only
 
-// Steps, not bars: bins of a long tail grow with the duration, and an area is still read right.
+// Drawn as steps, not bars, since the bins of a long tail grow with the duration.
 class HistogramChart {
   constructor(root, report, getTheme) {
     Object.assign(this, { root, report, getTheme });
@@ -64,7 +64,7 @@ class HistogramChart {
     this.chart?.destroy();
     this.root.replaceChildren();
     if (!made) {
-      this.root.append(element("p", { class: "hint", text: "No span of this region was closed." }));
+      this.root.append(element("p", { class: "hint", text: "This region has no closed span." }));
       return;
     }
     const theme = this.getTheme();
@@ -80,7 +80,7 @@ class HistogramChart {
       value: (_, value) => (value == null ? "–" : integer(value)),
     }));
     const axis = { incrs: ROUND, stroke: theme.muted, grid: { stroke: theme.grid, width: 1 }, ticks: { stroke: theme.grid, width: 1 }, font: "11px system-ui, sans-serif" };
-    this.root.append(element("h3", { text: `${region.name}: how long its spans take` }));
+    this.root.append(element("h3", { text: `${region.name}: distribution of durations` }));
     this.chart = new window.uPlot(
       {
         width: Math.max(this.root.clientWidth, 200),
