@@ -98,8 +98,8 @@ class BlockPaths:
     def blocked(self) -> Int:
         """Cycles that each track waited for marked producers."""
         lives = self.lives
-        held = np.minimum(self.freed, lives.end[self.wait]) - lives.start[self.wait]
-        return np.bincount(lives.of_row[self.wait], weights=held, minlength=len(lives)).astype(np.int64)
+        waited = np.minimum(self.freed, lives.end[self.wait]) - lives.start[self.wait]
+        return np.bincount(lives.of_row[self.wait], weights=waited, minlength=len(lives)).astype(np.int64)
 
     def _latest_wait(self, track: Int, cycle: Int) -> Int:
         """The last blocking wait of a track that ended at or before a cycle."""
@@ -163,10 +163,12 @@ class BlockPaths:
             return np.where(at >= 0, before[np.maximum(at, 0)] + inside, 0)
 
         offset = lives.spread(self.offset)
-        whole = covered(offset + lives.end) - covered(offset + lives.start)
-        whole[~lives.is_span | lives.detached] = 0
+        inclusive = covered(offset + lives.end) - covered(offset + lives.start)
+        inclusive[~lives.is_span | lives.detached] = 0
         inner = lives.inner
-        return np.asarray(whole - np.bincount(lives.parent[inner], weights=whole[inner], minlength=len(whole)))
+        return np.asarray(
+            inclusive - np.bincount(lives.parent[inner], weights=inclusive[inner], minlength=len(inclusive))
+        )
 
     @cached_property
     def floor(self) -> Int:

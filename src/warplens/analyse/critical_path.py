@@ -142,16 +142,16 @@ class _KernelPath:
         inside = np.array([self.lasted[chain].sum() for chain in chains])
         first = np.array([lives.blocks.begin_ns[chain[0]] for chain in chains], np.float64)
         last = lives.blocks.end_ns[ends].astype(np.float64)
-        whole = np.array([lives.launches[at].duration_ns for at in self.launches], np.float64)
-        gains = self._gains(on_path, spent, whole)
+        launch_durations = np.array([lives.launches[at].duration_ns for at in self.launches], np.float64)
+        gains = self._gains(on_path, spent, launch_durations)
         slack = self._slack(on_path, spent)
         mean = per_region.mean(axis=0)
-        longest = int(np.argmax(whole))
+        longest = int(np.argmax(launch_durations))
         regions = tuple(
             PathRegion(
                 lives.regions[code],
                 self.kinds[code].value,
-                share=float(mean[at] / whole.mean()),
+                share=float(mean[at] / launch_durations.mean()),
                 ns=float(mean[at]),
                 slack_ns=float(slack[at]),
                 gain=dict(zip(FASTER, gains[:, at].tolist(), strict=True)),
@@ -159,13 +159,13 @@ class _KernelPath:
             for at, code in enumerate(self.codes.tolist())
         )
         return CriticalPath(
-            length_ns=float(whole.mean()),
-            kernel_ns=float(whole.mean()),
+            length_ns=float(launch_durations.mean()),
+            kernel_ns=float(launch_durations.mean()),
             longest_track_ns=self._longest_track(),
             regions=tuple(sorted(regions, key=lambda region: -region.share)),
             unmarked_ns=float((inside - per_region.sum(axis=1)).mean() + mean[-1]),
             between_ns=float((last - first - inside).mean()),
-            launch_ns=float((whole - (last - first)).mean()),
+            launch_ns=float((launch_durations - (last - first)).mean()),
             launch=lives.launches[self.launches[longest]].number,
             blocks=tuple(lives.blocks.number[chains[longest]].tolist()),
             steps=self._steps(chains[longest]),
@@ -183,11 +183,11 @@ class _KernelPath:
         """Cycles of each track in each region, less the time that producers made it wait."""
         lives = self.lives
         own = lives.own.copy()
-        held = np.minimum(self.paths.freed, lives.end[self.paths.wait]) - lives.start[self.paths.wait]
-        own[self.paths.wait] = np.maximum(own[self.paths.wait] - held, 0)
+        waited = np.minimum(self.paths.freed, lives.end[self.paths.wait]) - lives.start[self.paths.wait]
+        own[self.paths.wait] = np.maximum(own[self.paths.wait] - waited, 0)
         return self._matrix(lives.of_row, len(lives), own)
 
-    def _gains(self, on_path: Float, spent: Float, whole: Float) -> Float:
+    def _gains(self, on_path: Float, spent: Float, launch_durations: Float) -> Float:
         """The kernel's gain from each region at each speedup: rows are `FASTER`, columns are regions.
 
         A block gets shorter by the region's part of its path, but never shorter than its busiest warp needs alone. A
@@ -205,7 +205,7 @@ class _KernelPath:
             for launch in self.launches:
                 of = lives.blocks_of(launch)
                 out[row] += lives.blocks.end_ns[of].max() - ends[of].max(axis=0)
-        out /= whole.sum()
+        out /= launch_durations.sum()
         out[:, waits] = 0.0
         return out
 

@@ -168,8 +168,8 @@ def _drift(lives: Lifetimes, rows: Int, durations: Int) -> float:
     """The relative change from the first to the last tenth of the launches; 0 where the trend is within the scatter."""
     launch = lives.launch[lives.of_row[rows]]
     begin = np.array([each.begin_ns for each in lives.launches])[launch]
-    whole = np.array([each.duration_ns for each in lives.launches])[launch]
-    step = np.clip((lives.trace.numpy("start_ns")[rows] - begin) * _STEPS // whole, 0, _STEPS - 1)
+    launch_ns = np.array([each.duration_ns for each in lives.launches])[launch]
+    step = np.clip((lives.trace.numpy("start_ns")[rows] - begin) * _STEPS // launch_ns, 0, _STEPS - 1)
     count = np.bincount(step, minlength=_STEPS)
     if count.min() < 20:
         return 0.0

@@ -47,8 +47,8 @@ def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
         if not reason and finding.gain > 0 and ns:
             reason = too_small(finding.gain, ns, error, cost.get(finding.kernel))
         out.append(replace(finding, gain_ns=finding.gain * ns, kernel_share=share or 1.0, withheld=reason))
-    kept = [finding for finding in out if finding.gain >= _MIN_GAIN or finding.gain == 0]
-    return tuple(sorted(kept, key=lambda finding: (bool(finding.withheld), -finding.rank)))
+    relevant = [finding for finding in out if finding.gain >= _MIN_GAIN or finding.gain == 0]
+    return tuple(sorted(relevant, key=lambda finding: (bool(finding.withheld), -finding.rank)))
 
 
 def profiling_cost(trace: Trace, kernel: str) -> float | None:

@@ -49,9 +49,9 @@ def over_time(
     warps = found.time.transpose(1, 0, 2) / found.bin_ns
     order = np.argsort(-warps.sum(axis=(1, 2)), kind="stable")
     order = order[warps[order].any(axis=(1, 2))] if len(order) else order
-    kept, rest = sorted(order[:most].tolist()), order[most:]
-    regions = [found.regions[at] for at in kept]
-    made = warps[kept]
+    shown, rest = sorted(order[:most].tolist()), order[most:]
+    regions = [found.regions[at] for at in shown]
+    made = warps[shown]
     if len(rest):
         made = np.concatenate((made, warps[rest].sum(axis=0, keepdims=True)))
         regions.append(OTHER)

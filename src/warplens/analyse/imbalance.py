@@ -103,7 +103,7 @@ def _balance(lives: Lifetimes, work: Int, at_work: Float, role: WarpRole, member
     group = group.reshape(-1)
     most = reduce_by(np.maximum, work[tracks], group, len(blocks))
     mean = np.bincount(group, weights=work[tracks]) / np.bincount(group)
-    whole = (lives.blocks.end - lives.blocks.begin)[blocks]
+    block_cycles = (lives.blocks.end - lives.blocks.begin)[blocks]
     above = work[tracks] - mean[group]
     by_warp = np.bincount(lives.warp[tracks], weights=above) / np.maximum(np.bincount(lives.warp[tracks]), 1)
     margin = 0.05 * float(mean.mean())
@@ -111,7 +111,7 @@ def _balance(lives: Lifetimes, work: Int, at_work: Float, role: WarpRole, member
     return RoleBalance(
         role=role,
         factor=float(np.mean(most / np.maximum(mean, 1))),
-        loss=float((most - mean).sum() / max(whole.sum(), 1)),
+        loss=float((most - mean).sum() / max(block_cycles.sum(), 1)),
         busiest=tuple(busiest[:_MAX_NAMED]),
         region=_uneven_region(lives, at_work, tracks, group, most, work),
     )

@@ -89,8 +89,8 @@ def memory_issue(
     cause = next((issue for issue in others if issue.verdict == FOUND and issue.evidence.get("cause")), None)
     if cause is not None:
         return Issue(name, CLEAR, f"{reached}, which is explained by {cause.name}.", evidence=evidence)
-    longest, taken = next(iter(regions), ("", 0.0))
-    where = f"; most of the time goes to `{longest}` ({percent(taken)})" if longest else ""
+    longest, longest_share = next(iter(regions), ("", 0.0))
+    where = f"; most of the time goes to `{longest}` ({percent(longest_share)})" if longest else ""
     what = f"{reached}, although memory is the roof{where}.{coalesced}"
     return Issue(name, FOUND, what, _COALESCE, evidence | {"region": longest})
 

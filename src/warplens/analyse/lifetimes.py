@@ -138,8 +138,8 @@ class Lifetimes:
     def exclusive(self) -> Float:
         """Each span's cycles less those of its direct children; 0 for instants and values."""
         inner = self.inner
-        taken = np.bincount(self.parent[inner], weights=self.duration[inner], minlength=len(self.start))
-        own: Float = taken.astype(np.float64, copy=False)
+        in_children = np.bincount(self.parent[inner], weights=self.duration[inner], minlength=len(self.start))
+        own: Float = in_children.astype(np.float64, copy=False)
         np.subtract(self.duration, own, out=own)
         np.maximum(own, 0, out=own)
         if not self.is_span.all():

@@ -242,7 +242,7 @@ def _throughput(one: NcuKernel, kernel: str) -> list[Finding]:
         "compute": "Use matrix units or cheaper instructions, more instruction-level parallelism, fewer operations.",
         "latency": "Neither unit is busy: keep more warps or independent instructions in flight, and shorten waits.",
     }[one.bound]
-    words = {
+    limit = {
         "memory": "memory bound",
         "compute": "compute bound",
         "latency": "latency bound: neither memory nor compute is busy",
@@ -250,7 +250,7 @@ def _throughput(one: NcuKernel, kernel: str) -> list[Finding]:
     return [
         Finding(
             kind="throughput",
-            what=f"Nsight Compute: the kernel is {words} (memory {percent(one.memory)} and compute "
+            what=f"Nsight Compute: the kernel is {limit} (memory {percent(one.memory)} and compute "
             f"{percent(one.compute)} of their peaks).",
             advice=advice,
             gain=1 - max(one.memory, one.compute),

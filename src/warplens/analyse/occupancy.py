@@ -164,7 +164,7 @@ def occupancy_findings(answer: PerKernel[Achieved]) -> list[Finding]:
             Finding(
                 kind="occupancy",
                 what=f"{percent(one.share)} of the warp slots were in use ({one.warps:.1f} warps per SM), "
-                f"{percent(one.theoretical.share)} could be; the limit is {limiters}.",
+                f"{percent(one.theoretical.share)} are possible, limited by {limiters}.",
                 advice=f"Where waits are not hidden: {one.theoretical.lift}.",
                 gain=0.0,
                 kernel=kernel,

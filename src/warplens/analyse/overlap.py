@@ -104,10 +104,10 @@ def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose], axis: _Axis)
         for mine, child in zip(own, children, strict=True)
     ]
     lasted = concurrency(sets)
-    whole = _sm_cycles(lives, kernel)
+    sm_cycles = _sm_cycles(lives, kernel)
     names = [lives.regions[codes[0]] if len(codes) == 1 else REST for codes in groups]
     purpose_of = [kinds[codes[0]] for codes in groups]
-    return _answer(lasted, names, purpose_of, whole, pipeline_depth(lives, kernel, kinds))
+    return _answer(lasted, names, purpose_of, sm_cycles, pipeline_depth(lives, kernel, kinds))
 
 
 def _parts(group: Int, groups: int, rows: Int | slice) -> list[Int]:
@@ -125,7 +125,9 @@ def _sm_cycles(lives: Lifetimes, kernel: str) -> float:
     return float(ns * lives.cycles_per_ns)
 
 
-def _answer(lasted: Float, names: list[str], kinds: list[Purpose], whole: float, pipeline: Pipeline | None) -> Overlap:
+def _answer(
+    lasted: Float, names: list[str], kinds: list[Purpose], sm_cycles: float, pipeline: Pipeline | None
+) -> Overlap:
     n = len(names)
     mask: Int = np.arange(len(lasted))
     has = [(mask >> bit) & 1 == 1 for bit in range(n)]
@@ -139,19 +141,19 @@ def _answer(lasted: Float, names: list[str], kinds: list[Purpose], whole: float,
             RegionOverlap(
                 names[bit],
                 kinds[bit].value,
-                active=float(lasted[has[bit]].sum() / whole),
-                alone=float(lasted[1 << bit] / whole),
-                exposed=float(lasted[has[bit] & ~others].sum() / whole),
+                active=float(lasted[has[bit]].sum() / sm_cycles),
+                alone=float(lasted[1 << bit] / sm_cycles),
+                exposed=float(lasted[has[bit] & ~others].sum() / sm_cycles),
             )
         )
-    together = tuple(tuple(float(lasted[has[i] & has[j]].sum() / whole) for j in range(n)) for i in range(n))
+    together = tuple(tuple(float(lasted[has[i] & has[j]].sum() / sm_cycles) for j in range(n)) for i in range(n))
     moving = float(lasted[memory].sum())
     return Overlap(
         regions=tuple(regions),
         together=together,
-        waiting=float(lasted[waits & ~memory & ~work].sum() / whole),
-        memory_exposed=float(lasted[memory & ~work].sum() / whole),
-        work_exposed=float(lasted[work & ~memory].sum() / whole),
+        waiting=float(lasted[waits & ~memory & ~work].sum() / sm_cycles),
+        memory_exposed=float(lasted[memory & ~work].sum() / sm_cycles),
+        work_exposed=float(lasted[work & ~memory].sum() / sm_cycles),
         hidden=float(lasted[memory & work].sum() / moving) if moving else 0.0,
         pipeline=pipeline,
     )

@@ -75,10 +75,12 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
             continue
         inner = [node(at, kernel) for at in below.get(-1 - kernel, []) if count[at]]
         top = tuple(sorted(inner, key=lambda each: -each.cycles))
-        whole = int(alive[kernel])
+        lifetime = int(alive[kernel])
         inside = sum(each.cycles for each in top)
         launches = len(lives.kernels.get(name, ()))
-        roots.append(RegionNode(name, launches, whole, max(whole - inside, 0), whole / warps[kernel], 1.0, top))
+        roots.append(
+            RegionNode(name, launches, lifetime, max(lifetime - inside, 0), lifetime / warps[kernel], 1.0, top)
+        )
     return tuple(sorted(roots, key=lambda each: -each.cycles))
 
 
@@ -127,8 +129,8 @@ def prune_tree(
             return None
         wanted = wanted or bool(level and keep and keep.search(node.name))
         inner = () if depth is not None and level >= depth else node.children
-        kept = tuple(each for child in inner if (each := cut(child, level + 1, wanted)))
-        return replace(node, children=kept) if wanted or kept or level == 0 else None
+        remaining = tuple(each for child in inner if (each := cut(child, level + 1, wanted)))
+        return replace(node, children=remaining) if wanted or remaining or level == 0 else None
 
     return tuple(cut(root, 0, keep is None) or replace(root, children=()) for root in roots)
 

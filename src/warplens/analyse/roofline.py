@@ -192,8 +192,8 @@ def _region_time(lives: Lifetimes, kernel: str, region: str) -> tuple[float, flo
     if not len(rows):
         raise UsageError(f"kernel {kernel!r} has no region {region!r}")
     start = lives.trace.numpy("start_ns")[rows]
-    whole = int((start + lives.trace.numpy("dur_ns")[rows]).max()) + 1
-    axis = lives.place[lives.of_row[rows]] * whole
+    width = int((start + lives.trace.numpy("dur_ns")[rows]).max()) + 1
+    axis = lives.place[lives.of_row[rows]] * width
     active = length(*union(axis + start, axis + start + lives.trace.numpy("dur_ns")[rows]))
     launches = lives.kernels[kernel]
     sms = float(np.mean([lives.launches[at].sms for at in launches]))

@@ -46,9 +46,9 @@ def sm_clock(trace: Trace) -> PerKernel[SmClock]:
     top = np.flatnonzero(lives.measured & (lives.parent < 0) & (ns >= _MIN_SPAN_NS))
     launch = lives.launch[lives.of_row[top]]
     begin = np.array([each.begin_ns for each in lives.launches], np.int64)[launch]
-    whole = np.array([each.duration_ns for each in lives.launches], np.int64)[launch]
+    launch_ns = np.array([each.duration_ns for each in lives.launches], np.int64)[launch]
     middle = trace.numpy("start_ns")[top] + ns[top] // 2
-    step = np.clip((middle - begin) * _STEPS // whole, 0, _STEPS - 1)
+    step = np.clip((middle - begin) * _STEPS // launch_ns, 0, _STEPS - 1)
     names = {kernel: at for at, kernel in enumerate(lives.kernels)}
     of_launch = np.array([names[each.kernel] for each in lives.launches], np.int64)
     key = of_launch[launch] * _STEPS + step

@@ -205,8 +205,8 @@ def _binned(key: Int, low: Int, high: Int, length: int, shape: tuple[int, int, i
     long = last - first > 1
     steps = np.bincount(key[long] * (bins + 1) + first[long] + 1, minlength=lines * (bins + 1)).astype(np.int64)
     steps -= np.bincount(key[long] * (bins + 1) + last[long], minlength=lines * (bins + 1)).astype(np.int64)
-    whole = np.cumsum(steps.reshape(lines, bins + 1), axis=1)[:, :bins]
-    return np.asarray((total.reshape(lines, bins) + whole * width).reshape(shape))
+    full_bins = np.cumsum(steps.reshape(lines, bins + 1), axis=1)[:, :bins]
+    return np.asarray((total.reshape(lines, bins) + full_bins * width).reshape(shape))
 
 
 def extent(trace: Trace) -> tuple[int, int]:

@@ -81,7 +81,7 @@ def _of_kernel(
     per_track: Int,
 ) -> Waits:
     life = lives.finish - lives.begin
-    whole = max(float(life[mine].sum()), 1.0)
+    warp_cycles = max(float(life[mine].sum()), 1.0)
     purpose = dict(zip(lives.regions, kinds, strict=True))
     of_roles = []
     for number, one in enumerate(roles):
@@ -90,11 +90,11 @@ def _of_kernel(
             share = float(per_track[member].sum() / max(float(life[member].sum()), 1.0))
             of_roles.append(RoleWait(one, _side(one, purpose), share))
     return Waits(
-        share=float(per_track[mine].sum() / whole),
+        share=float(per_track[mine].sum() / warp_cycles),
         producer=max((each.share for each in of_roles if each.side == "producer"), default=0.0),
         consumer=max((each.share for each in of_roles if each.side == "consumer"), default=0.0),
         roles=tuple(of_roles),
-        regions=_regions(lives, mine, found, whole),
+        regions=_regions(lives, mine, found, warp_cycles),
     )
 
 
@@ -105,7 +105,7 @@ def _side(role: WarpRole, purpose: dict[str, Purpose]) -> str:
     return "consumer" if Purpose.WORK in does and Purpose.MEMORY not in does else "any"
 
 
-def _regions(lives: Lifetimes, mine: Mask, found: Matches, whole: float) -> tuple[RegionWait, ...]:
+def _regions(lives: Lifetimes, mine: Mask, found: Matches, warp_cycles: float) -> tuple[RegionWait, ...]:
     here = mine[lives.of_row[found.wait]]
     wait, producer, by_key = found.wait[here], found.producer[here], found.by_key[here]
     many = len(lives.regions)
@@ -128,7 +128,7 @@ def _regions(lives: Lifetimes, mine: Mask, found: Matches, whole: float) -> tupl
             if time[code][at]
         }
         ratio = float(keyed[code] / matched[code]) if matched[code] else 0.0
-        out.append(RegionWait(lives.regions[code], total / whole, shares, ratio))
+        out.append(RegionWait(lives.regions[code], total / warp_cycles, shares, ratio))
     return tuple(out)
 
 

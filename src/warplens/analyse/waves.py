@@ -69,25 +69,25 @@ def _of_launch(lives: Lifetimes, at: int) -> Waves:
     of = lives.blocks_of(at)
     begin, end = lives.blocks.begin_ns[of], lives.blocks.end_ns[of]
     (sms,), _, place = unique_rows(lives.blocks.sm[of])
-    whole = float(launch.duration_ns * launch.sms)
+    sm_ns = float(launch.duration_ns * launch.sms)
     axis = place * (launch.duration_ns + 1)
     busy_begin, busy_end = union(axis + begin - launch.begin_ns, axis + end - launch.begin_ns)
     busy = length(busy_begin, busy_end)
     first = reduce_by(np.minimum, begin, place, len(sms))
     last = reduce_by(np.maximum, end, place, len(sms))
     unused = (launch.sms - len(sms)) / launch.sms
-    ramp = float((first - launch.begin_ns).sum() / whole)
-    tail = float((launch.end_ns - last).sum() / whole)
+    ramp = float((first - launch.begin_ns).sum() / sm_ns)
+    tail = float((launch.end_ns - last).sum() / sm_ns)
     slots = max(int(most_concurrent(begin, end, place, len(sms)).max()), 1)
     return Waves(
         blocks=launch.blocks,
         sms=launch.sms,
         slots=slots,
         waves=launch.blocks / (launch.sms * slots),
-        idle=1 - busy / whole,
+        idle=1 - busy / sm_ns,
         unused=unused,
         ramp=ramp,
-        gaps=max(1 - busy / whole - unused - ramp - tail, 0.0),
+        gaps=max(1 - busy / sm_ns - unused - ramp - tail, 0.0),
         tail=tail,
         quantised=_quantised(launch.blocks, launch.sms, tail, unused, end - begin),
         resident=_resident(begin - launch.begin_ns, end - launch.begin_ns, launch.duration_ns, launch.sms),
@@ -103,9 +103,9 @@ def _quantised(blocks: int, sms: int, tail: float, unused: float, lasted: Int) -
     return tail + unused if even and model > 0 else min(tail + unused, model)
 
 
-def _resident(begin: Int, end: Int, whole: int, sms: int) -> tuple[float, ...]:
+def _resident(begin: Int, end: Int, duration_ns: int, sms: int) -> tuple[float, ...]:
     """The mean number of blocks per SM in equal steps of time."""
-    step = whole / _BINS
+    step = duration_ns / _BINS
     edges = np.arange(_BINS + 1) * step
 
     def until(times: Int) -> Float:

@@ -141,14 +141,14 @@ class ChromeWriter:
         if finite.all():
             return shown
         odd = row[~finite]
-        words = pa.array([f'"{number}"' for number in value[~finite].tolist()], pa.large_string())
+        quoted = pa.array([f'"{number}"' for number in value[~finite].tolist()], pa.large_string())
         points = [
             self._names('{"ph":"i","s":"t","name":', odd),
             head.filter(pa.array(~finite)),
             *_micros(start[~finite]),
         ]
         return pa.concat_arrays(
-            [shown, _join(*points, ',"args":{"value":', words, ',"ns":', start[~finite], self._tail(odd))]
+            [shown, _join(*points, ',"args":{"value":', quoted, ',"ns":', start[~finite], self._tail(odd))]
         )
 
     def _names(self, prefix: str, row: Array) -> pa.Array:

@@ -44,10 +44,10 @@ def _pack(sequence: Array, time: Array, head: npt.NDArray[np.bool_], value: Arra
     delta = np.diff(time, prepend=0)
     delta[head] = time[head]
     delta, sequence = delta.astype(np.uint64), sequence.astype(np.uint64)
-    whole = np.abs(value) < _MAX_EXACT_INTEGER
-    whole[whole] = value[whole] == np.floor(value[whole])
-    number = np.where(whole, value, 0).astype(np.int64).view(np.uint64)
-    event_bytes = 4 + np.where(whole, w.sizes(number), 8)
+    integral = np.abs(value) < _MAX_EXACT_INTEGER
+    integral[integral] = value[integral] == np.floor(value[integral])
+    number = np.where(integral, value, 0).astype(np.int64).view(np.uint64)
+    event_bytes = 4 + np.where(integral, w.sizes(number), 8)
     packer = w.MessagePacker(len(value))
     packer.constant(b"\x0a")
     packer.byte(4 + w.sizes(sequence) + w.sizes(delta) + event_bytes)
@@ -58,8 +58,8 @@ def _pack(sequence: Array, time: Array, head: npt.NDArray[np.bool_], value: Arra
     packer.constant(b"\x5a")
     packer.byte(event_bytes)
     packer.constant(b"\x48\x04")
-    packer.constant(b"\xf0\x01", whole)
-    packer.varint(number, whole)
-    packer.constant(b"\xe1\x02", ~whole)
-    packer.raw(np.ascontiguousarray(value, np.float64).view(np.uint8).reshape(-1, 8), ~whole)
+    packer.constant(b"\xf0\x01", integral)
+    packer.varint(number, integral)
+    packer.constant(b"\xe1\x02", ~integral)
+    packer.raw(np.ascontiguousarray(value, np.float64).view(np.uint8).reshape(-1, 8), ~integral)
     return packer.tobytes()

@@ -111,8 +111,8 @@ class Losses:
     @property
     def clean(self) -> bool:
         """Whether nothing was lost or malformed."""
-        kept = {"records_written", "records_kept", "most_written", "tracks", "details"}
-        return not any(value for name, value in asdict(self).items() if name not in kept)
+        harmless = {"records_written", "records_kept", "most_written", "tracks", "details"}
+        return not any(value for name, value in asdict(self).items() if name not in harmless)
 
 
 @dataclass(frozen=True)

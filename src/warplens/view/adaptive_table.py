@@ -23,9 +23,9 @@ class AdaptiveTable(Table):
         self.spare = tuple(spare)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        kept, dropped = self._choose(console, options.max_width)
+        shown, dropped = self._choose(console, options.max_width)
         part = copy(self)
-        part.columns = kept
+        part.columns = shown
         if dropped:
             note = f"columns not shown: {', '.join(dropped)}; widen the terminal to see them"
             part.caption = "; ".join(filter(None, (str(self.caption or ""), note)))
@@ -39,19 +39,19 @@ class AdaptiveTable(Table):
         needs = {id(column): _width(console, column) for column in self.columns}
         named = [column for name in self.spare for column in self.columns[2:] if column.header == name]
         order = [*named, *(column for column in reversed(self.columns[2:]) if column not in named)]
-        kept, dropped = list(self.columns), []
+        shown, dropped = list(self.columns), []
         names = needs[id(self.columns[0])]
-        while order and min(names, _MIN_NAME_WIDTH) + sum(needs[id(column)] + _GAP for column in kept[1:]) > width:
+        while order and min(names, _MIN_NAME_WIDTH) + sum(needs[id(column)] + _GAP for column in shown[1:]) > width:
             gone = order.pop(0)
-            kept.remove(gone)
+            shown.remove(gone)
             dropped.append(str(gone.header))
-        available = width - sum(needs[id(column)] + _GAP for column in kept[1:])
-        kept = [copy(column) for column in kept]
-        for i, column in enumerate(kept):
+        available = width - sum(needs[id(column)] + _GAP for column in shown[1:])
+        shown = [copy(column) for column in shown]
+        for i, column in enumerate(shown):
             column._index = i  # rich derives the padding from it
         if names > available:
-            kept[0].max_width = max(available, 1)
-        return kept, dropped
+            shown[0].max_width = max(available, 1)
+        return shown, dropped
 
 
 def _width(console: Console, column: Column) -> int:

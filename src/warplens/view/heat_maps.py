@@ -14,7 +14,7 @@ from warplens.view.payload import ColumnPacker
 
 _MINIMAP_BINS = 600
 _HEAT_BINS = 240
-_MOST_WARP_ROWS = 64
+_MAX_WARP_ROWS = 64
 _TITLES = {"sm": "SM by time", "warp_index": "Warp of a block by time"}
 
 Info = dict[str, Any]
@@ -23,10 +23,10 @@ Info = dict[str, Any]
 def pack_maps(trace: Trace, packer: ColumnPacker, places: dict[str, int]) -> Info:
     """Pack the minimap and all heat maps, which share the same segments."""
     chosen, launch = focus(trace)
-    whole = innermost(trace)
-    part = whole if chosen is trace else innermost(chosen)
+    all_segments = innermost(trace)
+    part = all_segments if chosen is trace else innermost(chosen)
     return {
-        "minimap": _minimap(trace, packer, places, whole),
+        "minimap": _minimap(trace, packer, places, all_segments),
         "over_time": [made for by in _TITLES if (made := _over_time(chosen, by, packer, places, part)) is not None],
         "blocks": _blocks(chosen, launch, packer, places),
     }
@@ -60,7 +60,7 @@ def _over_time(trace: Trace, by: str, packer: ColumnPacker, places: dict[str, in
     if not len(trace):
         return None
     found = over_time(trace, by, _HEAT_BINS, segments=segments)
-    if by == "warp_index" and not 2 <= len(found.rows.labels) <= _MOST_WARP_ROWS:
+    if by == "warp_index" and not 2 <= len(found.rows.labels) <= _MAX_WARP_ROWS:
         return None
     peak = float(found.warps.sum(axis=0).max(initial=0.0)) or 1.0
     packer.octets(f"over_time.{by}", np.round(255 * found.warps / peak))

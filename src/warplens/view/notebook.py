@@ -10,7 +10,7 @@ from warplens.view import svg
 from warplens.view.palette import colours
 from warplens.wording import duration, integer, percent, plural
 
-_MOST_REGIONS = 8
+_MAX_REGIONS = 8
 
 
 def trace_html(trace: Trace) -> str:
@@ -33,7 +33,7 @@ def _table(trace: Trace) -> str:
     palette = dict(zip(trace.regions, colours(len(trace.regions)), strict=True))
     rows = []
     stats = trace.stats()
-    for row in list(stats)[:_MOST_REGIONS]:
+    for row in list(stats)[:_MAX_REGIONS]:
         cells = (f"{row.count:,}", percent(row.share), integer(row.p50), integer(row.p95), duration(row.p50_ns))
         numbers = "".join(f'<td style="text-align:right;padding:1px 10px">{cell}</td>' for cell in cells)
         mark = f'<span style="color:{palette[row.region]}">■</span>'
@@ -43,7 +43,7 @@ def _table(trace: Trace) -> str:
     names = ("region", "count", "share", "p50 cycles", "p95 cycles", "p50 time")
     sides = ("text-align:left;padding:1px 10px 1px 0", *["text-align:right;padding:1px 10px"] * (len(names) - 1))
     heads = "".join(f'<th style="{side}">{name}</th>' for side, name in zip(sides, names, strict=True))
-    more = len(stats) - _MOST_REGIONS
+    more = len(stats) - _MAX_REGIONS
     rest = f'<div style="color:#808080">{more} more regions: trace.stats()</div>' if more > 0 else ""
     body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<table style="border-collapse:collapse;font-size:12px">{body}</table>{rest}'

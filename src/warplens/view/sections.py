@@ -169,9 +169,9 @@ def finding_groups(answers: Sequence[Answers]) -> list[dict[str, Any]]:
     groups = []
     for letter, each in zip("AB", answers, strict=False):
         found = findings_from(each)
-        kept = [_finding(one) for one in found if not one.withheld]
-        first = [one for one in kept if one["gain"] > 0][:_FIRST_FINDINGS] or kept[:_FIRST_FINDINGS]
-        rest = [one for one in kept if one not in first]
+        reliable = [_finding(one) for one in found if not one.withheld]
+        first = [one for one in reliable if one["gain"] > 0][:_FIRST_FINDINGS] or reliable[:_FIRST_FINDINGS]
+        rest = [one for one in reliable if one not in first]
         withheld = [_finding(one) for one in found if one.withheld]
         groups.append({"letter": letter, "shown": first, "rest": rest, "withheld": withheld})
     return groups

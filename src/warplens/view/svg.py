@@ -50,12 +50,12 @@ def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300,
 
 def _runs(codes: list[int]) -> list[tuple[int, int, int]]:
     """Join adjacent cells of one region as (begin, end, region)."""
-    runs: list[tuple[int, int, int]] = []
+    joined: list[tuple[int, int, int]] = []
     for at, code in enumerate(codes):
         if code < 0:
             continue
-        if runs and runs[-1][1] == at and runs[-1][2] == code:
-            runs[-1] = (runs[-1][0], at + 1, code)
+        if joined and joined[-1][1] == at and joined[-1][2] == code:
+            joined[-1] = (joined[-1][0], at + 1, code)
         else:
-            runs.append((at, at + 1, code))
-    return runs
+            joined.append((at, at + 1, code))
+    return joined

@@ -163,8 +163,8 @@ def _slice(event: Mapping[str, Any], category: str, name: str, place: Thread, ba
 
 def _memory(args: Mapping[str, Any], place: Thread, time: int) -> MemoryEvent:
     device = int(args.get("Device Id", -1)) if int(args.get("Device Type", 0)) == 1 else -1
-    held = (int(args.get(name, 0)) for name in ("Bytes", "Total Allocated", "Total Reserved", "Addr"))
-    return MemoryEvent(place, time, device, *held)
+    sizes = (int(args.get(name, 0)) for name in ("Bytes", "Total Allocated", "Total Reserved", "Addr"))
+    return MemoryEvent(place, time, device, *sizes)
 
 
 def _ns(microseconds: Decimal | int | str) -> int:

@@ -186,13 +186,13 @@ def _kernels(torch: TorchTrace, recorded: Sequence[Slice], own: set[int]) -> lis
 def _peaks(memory: Sequence[MemoryEvent], own: set[int]) -> dict[int, int]:
     """Peak memory without warplens' own buffers, which end where their addresses are freed."""
     peaks: dict[int, int] = {}
-    held: dict[tuple[int, int], int] = {}
+    own_bytes: dict[tuple[int, int], int] = {}
     for event in memory:
         place = event.device, event.address
         if id(event) in own:
-            held[place] = held.get(place, 0) + event.size
+            own_bytes[place] = own_bytes.get(place, 0) + event.size
         elif event.size < 0:
-            held.pop(place, None)
-        ours = sum(size for (device, _), size in held.items() if device == event.device)
+            own_bytes.pop(place, None)
+        ours = sum(size for (device, _), size in own_bytes.items() if device == event.device)
         peaks[event.device] = max(peaks.get(event.device, 0), event.allocated - ours)
     return peaks

@@ -56,7 +56,7 @@ function link(panels) {
 }
 
 start().catch((error) => {
-  const note = document.getElementById("trouble");
+  const note = document.getElementById("problem");
   note.hidden = false;
   note.textContent = `The interactive parts failed to start: ${error.message}. They need a browser from 2023 or later.`;
   throw error;
