@@ -186,7 +186,7 @@ def test_achieved_occupancy_counts_warps_alive() -> None:
     launches = tuple(replace(info, extra={"registers": 64, "shared_bytes": 0}) for info in plain.meta.launches)
     known = Trace(plain.spans, replace(plain.meta, launches=launches))
     (finding,) = occupancy_findings(achieved(known))
-    assert "the limit is registers" in finding.what
+    assert "limited by registers" in finding.what
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

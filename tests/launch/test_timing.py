@@ -7,11 +7,11 @@ import itertools
 import pytest
 
 from tests.support.contexts import Contexts
-from warplens.analyse.time_shift import MEASURED
 from warplens.errors import WarplensError
 from warplens.launch import timing
 from warplens.launch.timing import Timings
 from warplens.record.capture import Launch
+from warplens.record.cost_keys import SLOWDOWN_MEASURED
 
 
 class Device(Contexts):
@@ -66,7 +66,7 @@ def run(timings: Timings, gpu: Device, marked: int, plain: int) -> None:
 
 
 def ratio(timings: Timings) -> float | None:
-    return timings.with_slowdown(Launch("k", (1, 1, 1), (32, 1, 1), {}, 0, b"")).cost.get(MEASURED)
+    return timings.with_slowdown(Launch("k", (1, 1, 1), (32, 1, 1), {}, 0, b"")).cost.get(SLOWDOWN_MEASURED)
 
 
 def test_launches_on_each_gpu_are_timed_behind_a_wait_of_its_own(gpu: Device) -> None:

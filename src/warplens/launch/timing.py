@@ -11,10 +11,10 @@ import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from warplens.analyse.time_shift import MEASURED
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.record.capture import Launch
+from warplens.record.cost_keys import SLOWDOWN_MEASURED
 
 MOST, LEAST = 8, 2
 """Launches of each kind that are timed, and that make a number; the first ones load code and do not count."""
@@ -98,7 +98,7 @@ class Timings:
         if self._ratios is None:
             self._ratios = self._read()
         ratio = self._ratios.get(launch.kernel)
-        return launch if ratio is None else replace(launch, cost={**launch.cost, MEASURED: ratio})
+        return launch if ratio is None else replace(launch, cost={**launch.cost, SLOWDOWN_MEASURED: ratio})
 
     def _read(self) -> dict[str, float]:
         sums: dict[str, tuple[float, float]] = {}

@@ -12,8 +12,8 @@ from typing import Any
 from warplens.calibrate.record_cost import with_estimates
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
-from warplens.export import FORMATS
 from warplens.files import check_writable
+from warplens.formats import FORMATS
 from warplens.frontends import registry
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside

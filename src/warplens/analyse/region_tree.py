@@ -1,4 +1,4 @@
-"""The tree of regions: each path of nested regions with its time, per kernel."""
+"""The tree of nested regions of each kernel, with times."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from warplens.analyse.lives import Int, Lives
+from warplens.analyse.lifetimes import Int, Lifetimes
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
 
 
 @dataclass(frozen=True)
-class Node:
-    """A region within its parents. `cycles` and `exclusive` are sums over all warps, `normalized` the cycles over the
-    number of warps that the kernel ran; `share` is of all the kernel's warp time."""
+class RegionNode:
+    """A region within its parents. `cycles` and `exclusive` are sums over all warps, `normalized` is the cycles per
+    warp of the kernel, and `share` is a share of the kernel's warp time."""
 
     name: str
     count: int
@@ -25,9 +25,9 @@ class Node:
     exclusive: int
     normalized: float
     share: float
-    children: tuple[Node, ...] = ()
+    children: tuple[RegionNode, ...] = ()
 
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, Node]]:
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, RegionNode]]:
         """This node and all below it with their depth, parents first."""
         yield depth, self
         for child in self.children:
@@ -38,9 +38,9 @@ class Node:
         return fields | {"children": [child.to_json() for child in self.children]}
 
 
-def tree(trace: Trace) -> tuple[Node, ...]:
-    """One root per kernel; children by cycles, most first. Spans whose end nobody saw are counted but have no time."""
-    lives = Lives.of(trace)
+def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
+    """Build one tree per kernel, children with the most cycles first. Open spans are counted but have no time."""
+    lives = Lifetimes.of(trace)
     if not len(lives):
         return ()
     path, parents, names = _paths(lives)
@@ -57,9 +57,9 @@ def tree(trace: Trace) -> tuple[Node, ...]:
     for number, parent in enumerate(parents):
         below.setdefault(parent, []).append(number)
 
-    def node(number: int, kernel: int) -> Node:
+    def node(number: int, kernel: int) -> RegionNode:
         inner = [node(child, kernel) for child in below.get(number, []) if count[child]]
-        return Node(
+        return RegionNode(
             names[number],
             count=int(count[number]),
             cycles=int(cycles[number]),
@@ -75,15 +75,17 @@ def tree(trace: Trace) -> tuple[Node, ...]:
             continue
         inner = [node(at, kernel) for at in below.get(-1 - kernel, []) if count[at]]
         top = tuple(sorted(inner, key=lambda each: -each.cycles))
-        whole = int(alive[kernel])
+        lifetime = int(alive[kernel])
         inside = sum(each.cycles for each in top)
         launches = len(lives.kernels.get(name, ()))
-        roots.append(Node(name, launches, whole, max(whole - inside, 0), whole / warps[kernel], 1.0, top))
+        roots.append(
+            RegionNode(name, launches, lifetime, max(lifetime - inside, 0), lifetime / warps[kernel], 1.0, top)
+        )
     return tuple(sorted(roots, key=lambda each: -each.cycles))
 
 
-def _paths(lives: Lives) -> tuple[Int, list[int], list[str]]:
-    """Each row's path; each path's parent path (for a top-level one, -1 less the kernel's code); its region's name."""
+def _paths(lives: Lifetimes) -> tuple[Int, list[int], list[str]]:
+    """Each row's path, and each path's parent path (-1 - kernel code at the top level) and region name."""
     path = np.full(len(lives.start), -1, np.int64)
     parents: list[int] = []
     names: list[str] = []
@@ -103,18 +105,18 @@ def _paths(lives: Lives) -> tuple[Int, list[int], list[str]]:
     return path, parents, names
 
 
-def pruned(
-    roots: tuple[Node, ...],
+def prune_tree(
+    roots: tuple[RegionNode, ...],
     *,
     include: str | None = None,
     exclude: str | None = None,
     depth: int | None = None,
     threshold: float = 0.0,
-) -> tuple[Node, ...]:
-    """The part of a tree that a reader asked for.
+) -> tuple[RegionNode, ...]:
+    """Prune a tree.
 
-    `include` keeps nodes whose name matches, with their parents and all below them; `exclude` drops those that match,
-    with all below; `depth` levels of regions below the kernel; `threshold` drops what is below that share.
+    `include` keeps nodes whose name matches, with their parents and everything below them. `exclude` drops nodes whose
+    name matches, with everything below. `depth` limits the levels of regions. `threshold` drops nodes below that share.
     """
     keep, drop = _pattern(include, "include"), _pattern(exclude, "exclude")
     if depth is not None and depth < 0:
@@ -122,13 +124,13 @@ def pruned(
     if not 0 <= threshold <= 1:
         raise UsageError(f"threshold={threshold}: must be a share between 0 and 1")
 
-    def cut(node: Node, level: int, wanted: bool) -> Node | None:
+    def cut(node: RegionNode, level: int, wanted: bool) -> RegionNode | None:
         if level and ((drop and drop.search(node.name)) or node.share < threshold):
             return None
         wanted = wanted or bool(level and keep and keep.search(node.name))
         inner = () if depth is not None and level >= depth else node.children
-        kept = tuple(each for child in inner if (each := cut(child, level + 1, wanted)))
-        return replace(node, children=kept) if wanted or kept or level == 0 else None
+        remaining = tuple(each for child in inner if (each := cut(child, level + 1, wanted)))
+        return replace(node, children=remaining) if wanted or remaining or level == 0 else None
 
     return tuple(cut(root, 0, keep is None) or replace(root, children=()) for root in roots)
 

@@ -1,10 +1,10 @@
-"""What a timeline says about its tracks and launches in words."""
+"""Descriptions of tracks and launches for timelines."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from warplens.export.tracks import LaunchOnSm, Tracks
+from warplens.export.track_table import LaunchOnSm, TrackTable
 from warplens.trace.schema import ClockFit, Meta
 
 
@@ -13,7 +13,7 @@ def describe_launch(entry: LaunchOnSm) -> str:
 
 
 def launch_facts(entry: LaunchOnSm, meta: Meta) -> dict[str, Any]:
-    """What a click on a launch shows."""
+    """The details shown for a launch."""
     facts: dict[str, Any] = {"kernel": entry.kernel, "launch": entry.launch, "rank": entry.rank}
     if entry.info is not None:
         facts["grid"] = _sizes(entry.info.grid)
@@ -29,8 +29,8 @@ def launch_facts(entry: LaunchOnSm, meta: Meta) -> dict[str, Any]:
     return facts
 
 
-def describe_track(tracks: Tracks, track: int, clock: ClockFit) -> str:
-    """One line: where the warp is in the grid, and how far off its times may be."""
+def describe_track(tracks: TrackTable, track: int, clock: ClockFit) -> str:
+    """One line: the position of the warp in the grid, and the error of its times."""
     info = tracks.infos[track]
     block = int(tracks.identity["block"][track])
     text = f"SM {int(tracks.identity['sm'][track])}, block {block}"

@@ -1,4 +1,4 @@
-"""Who each track is and when it lived: the arrays that every analysis starts from, made once per trace."""
+"""The lifetime of each track, block and launch: arrays that every analysis uses, computed once per trace."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-_known: WeakKeyDictionary[Trace, Lives] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Trace, Lifetimes] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
-class Launched:
-    """One launch as the trace saw it. `blocks` of `grid_blocks` left records; `sms` is how many the device has."""
+class LaunchLifetime:
+    """One launch. `blocks` of `grid_blocks` left records; `sms` is the number of SMs of the device."""
 
     number: int
     rank: int
@@ -48,7 +48,7 @@ class Launched:
 
 @dataclass(frozen=True)
 class Blocks:
-    """One entry per block of every launch: where it ran, from its first record to its last."""
+    """One entry per block of every launch: where it ran, and its first and last record."""
 
     launch: Int
     number: Int
@@ -62,7 +62,7 @@ class Blocks:
         return len(self.launch)
 
 
-class Lives:
+class Lifetimes:
     """The tracks of a trace. Times are cycles unless their name ends in `_ns`: cycles of one SM compare exactly."""
 
     def __init__(self, trace: Trace) -> None:
@@ -76,8 +76,8 @@ class Lives:
         self.parent = trace.numpy("parent")
 
     @classmethod
-    def of(cls, trace: Trace) -> Lives:
-        """The view of a trace, made on first use and kept as long as the trace."""
+    def of(cls, trace: Trace) -> Lifetimes:
+        """The lifetimes of a trace, computed on first use and cached as long as the trace exists."""
         if trace not in _known:
             _known[trace] = cls(trace)
         return _known[trace]
@@ -86,16 +86,16 @@ class Lives:
         return len(self.first)
 
     def per_track(self, name: str) -> Int:
-        """One value per track of a column that does not change along it."""
+        """One value per track of a column that is constant along a track."""
         return np.asarray(self.trace.at(name, self.first), np.int64)
 
     def spread(self, per_track: Array) -> Array:
-        """A per-track array as one value per row."""
+        """Expand a per-track array to one value per row."""
         return np.repeat(per_track, self.counts)
 
     @cached_property
     def of_row(self) -> npt.NDArray[np.int32]:
-        """Each row's track, as an index into the per-track arrays (numbers in the trace may have holes)."""
+        """The index of each row's track in the per-track arrays; track numbers in the trace may have gaps."""
         return np.repeat(np.arange(len(self), dtype=np.int32), self.counts)
 
     @cached_property
@@ -113,21 +113,21 @@ class Lives:
 
     @cached_property
     def detached(self) -> Mask:
-        """Asynchronous spans: they overlap their own track, so they are nobody's child for exclusive time."""
+        """Asynchronous spans: they overlap their own track, so they do not count against a parent's exclusive time."""
         depth = self.trace.numpy("depth")
         out = np.zeros(len(self.start), bool)
         if len(out) > 1:
             np.less(self.start[1:], self.end[:-1], out=out[:-1])
             out[:-1] &= depth[1:] <= depth[:-1]
             out[self.first[1:] - 1] = False
-        # A row without a parent compares with the last row of all, and is masked out again.
+        # For a row without a parent, index -1 compares with the last row; the mask removes it.
         out |= (self.end > self.end[self.parent]) & (self.parent >= 0)
         out &= self.is_span
         return out
 
     @cached_property
     def inner(self) -> Int:
-        """Rows of spans that are inside another span of their track."""
+        """The rows of spans that are nested in another span of their track."""
         inside = self.parent >= 0
         inside &= self.is_span
         if self.detached.any():
@@ -136,10 +136,10 @@ class Lives:
 
     @cached_property
     def exclusive(self) -> Float:
-        """Each span's cycles less those of its direct children; 0 for what is not a span."""
+        """Each span's cycles less those of its direct children; 0 for instants and values."""
         inner = self.inner
-        taken = np.bincount(self.parent[inner], weights=self.duration[inner], minlength=len(self.start))
-        own: Float = taken.astype(np.float64, copy=False)
+        in_children = np.bincount(self.parent[inner], weights=self.duration[inner], minlength=len(self.start))
+        own: Float = in_children.astype(np.float64, copy=False)
         np.subtract(self.duration, own, out=own)
         np.maximum(own, 0, out=own)
         if not self.is_span.all():
@@ -148,7 +148,7 @@ class Lives:
 
     @cached_property
     def own(self) -> Float:
-        """Exclusive cycles, 0 for asynchronous spans: what sums to no more than the track's time."""
+        """Exclusive cycles, 0 for asynchronous spans, so that the sum never exceeds the track's lifetime."""
         return np.where(self.detached, 0.0, self.exclusive) if self.detached.any() else self.exclusive
 
     @cached_property
@@ -166,7 +166,7 @@ class Lives:
 
     @cached_property
     def begin(self) -> Int:
-        # A clock may step back, so a track's first record need not be its earliest.
+        # A clock may step back, so a track's first record is not always its earliest.
         return _reduce(np.minimum, self.start, self.first)
 
     @cached_property
@@ -182,7 +182,7 @@ class Lives:
         return _reduce(np.maximum, self.trace.numpy("start_ns") + self.trace.numpy("dur_ns"), self.first)
 
     @cached_property
-    def launches(self) -> tuple[Launched, ...]:
+    def launches(self) -> tuple[LaunchLifetime, ...]:
         """Every launch, in the order of rank and number."""
         return self._launches[0]
 
@@ -195,7 +195,7 @@ class Lives:
         return {name: np.array(at) for name, at in out.items()}
 
     @cached_property
-    def _launches(self) -> tuple[tuple[Launched, ...], Int]:
+    def _launches(self) -> tuple[tuple[LaunchLifetime, ...], Int]:
         rank, number, device = self.per_track("rank"), self.per_track("launch"), self.per_track("device")
         keys, at, index = unique_rows(rank, device, number)
         infos = {(info.rank, info.launch): info for info in self.trace.meta.launches}
@@ -211,7 +211,7 @@ class Lives:
             known = bool(info and last > first)
             listed = self.trace.meta.devices.get(str(int(keys[1][i])), {})
             out.append(
-                Launched(
+                LaunchLifetime(
                     number=int(keys[2][i]),
                     rank=int(keys[0][i]),
                     kernel=names[codes[at[i]]],
@@ -251,7 +251,7 @@ class Lives:
 
     @cached_property
     def place(self) -> Int:
-        """Each track's (launch, SM) as a dense number: what runs in one place shares one clock."""
+        """Each track's (launch, SM) as a dense number; all tracks of one place share one clock."""
         return unique_rows(self.launch, self.sm)[2]
 
     @cached_property
@@ -260,12 +260,12 @@ class Lives:
 
     @cached_property
     def cycles_per_ns(self) -> float:
-        """The clock seen by the whole trace."""
+        """The mean clock rate of the whole trace."""
         cycles, ns = (self.finish - self.begin).sum(), (self.finish_ns - self.begin_ns).sum()
         return float(cycles / ns) if ns > 0 and cycles > 0 else 1.0
 
     def blocks_of(self, launch: int) -> slice:
-        """The blocks of one launch: they lie together."""
+        """The blocks of one launch, which are contiguous."""
         low, high = np.searchsorted(self.blocks.launch, [launch, launch + 1])
         return slice(int(low), int(high))
 
@@ -278,7 +278,7 @@ class Lives:
         return float(np.mean([self.launches[at].duration_ns for at in self.kernels[kernel]]))
 
     def spans_of(self, kernel: str, measured: bool = False) -> Int | slice:
-        """The span rows of a kernel; all rows as a slice where nothing is left out, which spares copies."""
+        """The span rows of a kernel; a slice where that is all rows, which avoids copies."""
         chosen = self.measured if measured else self.is_span
         if len(self.kernels) > 1:
             chosen = chosen & self.spread(self.tracks_of(kernel))
@@ -289,7 +289,7 @@ class Lives:
 
 
 def unique_rows(*columns: Int) -> tuple[list[Int], Int, Int]:
-    """Distinct tuples in sorted order, where each first occurs, and the tuple that each entry is."""
+    """Distinct tuples in sorted order, the index of the first occurrence of each, and the tuple of each entry."""
     if not len(columns[0]):
         empty = np.empty(0, np.int64)
         return [empty for _ in columns], empty, empty
@@ -302,7 +302,7 @@ def unique_rows(*columns: Int) -> tuple[list[Int], Int, Int]:
 
 
 def reduce_by(what: np.ufunc, values: Array, index: Int, groups: int) -> Array:
-    """The minimum or maximum of each group's values; every group has at least one."""
+    """Reduce the values of each group; every group has at least one."""
     if not groups:
         return values[:0]
     order = np.argsort(index, kind="stable")

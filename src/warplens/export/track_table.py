@@ -1,4 +1,4 @@
-"""What every timeline format needs of a trace: its tracks, who they belong to, and what to call them."""
+"""The tracks of a trace as timeline formats need them: their rows, processes, threads and names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Array = npt.NDArray[Any]
 
 CHUNK_ROWS = 1 << 17
 SPAN, INSTANT, VALUE = range(3)
-"""Codes of `Rows.kind`: those of schema.KINDS, whatever the order of the file's own dictionary."""
+"""Codes of `TrackRows.kind`: indices of schema.KINDS, whatever the order in the file's dictionary."""
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The columns that place a span, ordered by track, then by start."""
+class TrackRows:
+    """The columns that timelines need, ordered by track, then by start."""
 
     kind: npt.NDArray[np.int8]
     region: npt.NDArray[np.int32]
@@ -36,7 +36,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class LaunchOnSm:
-    """What one SM saw of one launch: from its first record there to its last."""
+    """One launch on one SM, from its first record there to its last."""
 
     process: int
     launch: int
@@ -47,10 +47,10 @@ class LaunchOnSm:
     info: LaunchInfo | None
 
 
-class Tracks:
-    """The tracks of a trace: their rows, and the SM (process) and warp (thread) that each is.
+class TrackTable:
+    """The tracks of a trace: their rows, and the SM (process) and warp (thread) of each.
 
-    `pid` is 10,000 times the device's place among the trace's devices, from 1, plus the SM; `tid` counts the tracks by
+    `pid` is 10,000 times the position of the device in the trace, from 1, plus the SM; `tid` numbers the tracks by
     launch, block, warp and lane, above every pid.
     """
 
@@ -62,7 +62,7 @@ class Tracks:
         self.row_start = np.append(run_starts(track), len(track))
         self.count = len(self.row_start) - 1
         self.regions = trace.codes("region")[1]
-        self.rows = Rows(
+        self.rows = TrackRows(
             kind=self._kinds(),
             region=_contiguous(self._in_order(trace.codes("region")[0]), np.int32),
             parent=self._parents(),
@@ -72,15 +72,15 @@ class Tracks:
         )
         if len(start) and int(self.rows.start.min()) < 0:
             raise WarplensError(
-                f"a span starts at {int(self.rows.start.min())} ns; times must count from 0: decode it again"
+                f"a span starts at {int(self.rows.start.min())} ns; times must not be negative: decode it again"
             )
         if len(start) and int(self.rows.duration.min()) < 0:
             raise WarplensError(
-                f"a span lasts {int(self.rows.duration.min())} ns; durations must be positive: decode it again"
+                f"a span lasts {int(self.rows.duration.min())} ns; durations must not be negative: decode it again"
             )
 
     def column(self, name: str) -> Array:
-        """A plain column in the order of `rows`."""
+        """A column of numbers in the order of `rows`."""
         return self._in_order(self._trace.numpy(name))
 
     def _in_order(self, values: Array) -> Array:
@@ -102,7 +102,7 @@ class Tracks:
         return _contiguous(parent, np.int32)
 
     def of_track(self, name: str) -> Array:
-        """One value per track of a column that does not change along a track."""
+        """One value per track of a column that is constant along a track."""
         first = self.row_start[:-1]
         if self._order is not None:
             first = self._order[first]
@@ -150,7 +150,7 @@ class Tracks:
 
     @cached_property
     def names(self) -> list[str]:
-        """What to call each track: `gemm #0 block 5 warp 2`."""
+        """The name of each track: `gemm #0 block 5 warp 2`."""
         kernels = self._trace.codes("kernel")[1]
         who = self.identity
         columns = [self.of_track("kernel"), who["launch"], who["block"], who["warp"], who["lane"]]
@@ -162,13 +162,13 @@ class Tracks:
 
     @cached_property
     def infos(self) -> list[LaunchInfo | None]:
-        """What the trace's document says of each track's launch."""
+        """The metadata of each track's launch."""
         known = {(info.rank, info.launch): info for info in self._trace.meta.launches}
         keys = zip(self.identity["rank"].tolist(), self.identity["launch"].tolist(), strict=True)
         return [known.get(key) for key in keys]
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Ranges of whole tracks of about CHUNK_ROWS rows: full-length temporaries are what memory goes to."""
+        """Ranges of whole tracks of about CHUNK_ROWS rows, which keeps temporary arrays small."""
         begin = 0
         while begin < self.count:
             reach = int(np.searchsorted(self.row_start, self.row_start[begin] + CHUNK_ROWS, side="right")) - 1
@@ -178,7 +178,7 @@ class Tracks:
 
     @cached_property
     def launches(self) -> dict[int, list[LaunchOnSm]]:
-        """By pid: what the SM saw of each launch, in order of begin."""
+        """The launches on each SM, by pid, in order of begin."""
         if not self.count:
             return {}
         last = np.empty(self.count, np.int64)
@@ -208,7 +208,7 @@ class Tracks:
 
 
 def stack_in_lanes(intervals: list[tuple[int, int]]) -> list[int]:
-    """The lane of each interval, given in order of begin, such that no two of a lane overlap."""
+    """Assign intervals, given in order of begin, to lanes such that no two in a lane overlap."""
     free: list[int] = []
     lanes = []
     for begin, end in intervals:

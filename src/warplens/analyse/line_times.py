@@ -1,4 +1,4 @@
-"""Time per source line: what the regions that begin on a line took, their inner regions left out."""
+"""Time per source line: the exclusive time of the regions that begin on it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LOCATION = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?::\d+)?$")
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of one file. `share` is of the time that warps were alive."""
+class LineTime:
+    """One line of one file. `share` is a share of the warps' lifetime."""
 
     file: str
     line: int
@@ -23,8 +23,8 @@ class Line:
     share: float
 
 
-def lines(trace: Trace, stats: Statistics | None = None) -> list[Line]:
-    """Every line that a region of the trace is known to begin on, by file, then by line."""
+def line_times(trace: Trace, stats: Statistics | None = None) -> list[LineTime]:
+    """Every line on which a region of the trace begins, by file, then by line."""
     found: dict[tuple[str, int], tuple[list[str], int, float]] = {}
     for row in stats or trace.stats():
         place = parse(trace.meta.locations.get(row.region, ""))
@@ -33,7 +33,8 @@ def lines(trace: Trace, stats: Statistics | None = None) -> list[Line]:
         names, cycles, share = found.get(place, ([], 0, 0.0))
         found[place] = ([*names, row.region], cycles + row.exclusive, share + row.exclusive_share)
     return [
-        Line(file, line, tuple(names), cycles, share) for (file, line), (names, cycles, share) in sorted(found.items())
+        LineTime(file, line, tuple(names), cycles, share)
+        for (file, line), (names, cycles, share) in sorted(found.items())
     ]
 
 

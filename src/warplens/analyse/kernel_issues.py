@@ -1,4 +1,4 @@
-"""The four common troubles of a kernel: low memory throughput, low occupancy, long duration, numerical trouble."""
+"""Four common problems of a kernel: low memory throughput, low occupancy, long duration, numerical problem."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from warplens.analyse.finding import Number, duration, percent
-from warplens.analyse.lives import Lives
-from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.finding import Number
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.ncu import NcuKernel
 from warplens.analyse.occupancy import Achieved
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.roofline import Roofline
-from warplens.analyse.trust import plural
 from warplens.analyse.waves import Waves
 from warplens.trace.model import Trace
+from warplens.wording import digits, duration, percent, plural
 
 FOUND, CLEAR, UNKNOWN = "found", "clear", "unknown"
-NAMES = ("low memory throughput", "low occupancy", "long duration", "numerical trouble")
+NAMES = ("low memory throughput", "low occupancy", "long duration", "numerical problem")
 
 _LOW_BANDWIDTH = 0.4
-"""Of the peak, for a kernel whose roof is memory; from 60 % on it is memory bound, in between is a matter of tuning."""
+"""Share of peak bandwidth below which it is low. From 60 % a kernel is memory bound; in between it needs tuning."""
 _LOW_OCCUPANCY = 0.1
-"""Of an SM's warp slots: fewer than two warps for each of its schedulers. Kernels on matrix units do well with 12 %."""
+"""Share of an SM's warp slots: fewer than two warps per scheduler. Kernels on matrix units do well with 12 %."""
 _NEAR_ROOF = 0.6
-_USED = 0.25
-"""Of the bytes of the sectors that loads touch: below it most of the memory's work is for nothing."""
+_MIN_USED = 0.25
+"""Share of the loaded bytes that must be used; below it, most of the bandwidth is wasted."""
 _SERIAL = 0.1
-"""Of the resident warps: when fewer work at a time and most wait, they take turns."""
+"""Share of the resident warps: if fewer work at a time and most wait, the work is serialised."""
 _UNUSED = 0.5
-_LATE = 2.0
+_LATE_FACTOR = 2.0
 
 _COALESCE = (
     "Let consecutive lanes read consecutive addresses, 16 bytes each, with several loads in flight; confirm with "
-    "`warplens run --ncu`: sectors per load request (4 for 4 bytes a lane side by side, 32 when each lane has its own)."
+    "`warplens run --ncu`: sectors per load request (4 when lanes load adjacent 4-byte words, 32 when each lane "
+    "touches a sector of its own)."
 )
 
 
 @dataclass(frozen=True)
 class Issue:
-    """One trouble: `verdict` is found, clear or unknown (then `what` says what is missing)."""
+    """One problem: `verdict` is found, clear, or unknown, in which case `what` says what is missing."""
 
     name: str
     verdict: str
@@ -50,17 +51,12 @@ class Issue:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What a comparison with a reference said: `trouble` is empty when all was right."""
+class ResultCheck:
+    """The comparison of a result with its reference: `problem` is empty where the result is correct."""
 
-    trouble: str = ""
+    problem: str = ""
     error: float | None = None
     tolerance: float | None = None
-
-
-def rate(value: float) -> str:
-    """GB/s or TFLOP/s: whole numbers, and two digits of small ones."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def memory_issue(
@@ -70,35 +66,37 @@ def memory_issue(
     others: Iterable[Issue] = (),
     missing: Sequence[str] = (),
 ) -> Issue:
-    """Far below the memory's peak although memory is the roof. `regions` are names with shares, largest first; `others`
-    are issues that would explain it: what is waited for or not resident moves no bytes; `missing` is what else it takes
-    to tell, in words."""
+    """Bandwidth far below its peak in a kernel whose roof is memory.
+
+    `regions` are names with shares, largest first. `others` are issues that would explain it, such as serialised work.
+    `missing` says in words which inputs are needed to decide.
+    """
     name = NAMES[0]
     coalesced, evidence = _coalescing(ncu)
     if point is None or point.bandwidth is None:
-        if ncu is not None and ncu.load_efficiency is not None and ncu.load_efficiency < _USED:
+        if ncu is not None and ncu.load_efficiency is not None and ncu.load_efficiency < _MIN_USED:
             return Issue(name, FOUND, coalesced.strip(), _COALESCE, evidence)
         return Issue(name, UNKNOWN, f"needs {' and '.join(missing)}.")
     roof = point.ceilings
     share = point.bandwidth / roof.bandwidth
     evidence |= {"GB/s": point.bandwidth, "of_peak": share}
-    reached = f"{rate(point.bandwidth)} of {rate(roof.bandwidth)} GB/s ({percent(share)})"
+    reached = f"{digits(point.bandwidth)} of {digits(roof.bandwidth)} GB/s ({percent(share)})"
     if point.roof != "memory" and point.intensity is not None and point.intensity >= roof.ridge:
-        where = f"{point.intensity:,.0f} FLOP/byte is right of the ridge at {roof.ridge:,.0f}"
-        return Issue(name, CLEAR, f"memory is not what limits it: {where}; {reached}.", evidence=evidence)
+        where = f"{digits(point.intensity)} FLOP/byte is right of the ridge at {digits(roof.ridge)}"
+        return Issue(name, CLEAR, f"memory is not the limit: {where}; {reached}.", evidence=evidence)
     if share >= _LOW_BANDWIDTH:
         return Issue(name, CLEAR, f"{reached}.", evidence=evidence)
     cause = next((issue for issue in others if issue.verdict == FOUND and issue.evidence.get("cause")), None)
     if cause is not None:
-        return Issue(name, CLEAR, f"{reached}, which follows from {cause.name}: see there.", evidence=evidence)
-    longest, taken = next(iter(regions), ("", 0.0))
-    where = f"; most of the time goes to `{longest}` ({percent(taken)})" if longest else ""
-    what = f"{reached}, although memory is its roof{where}.{coalesced}"
+        return Issue(name, CLEAR, f"{reached}, which is explained by {cause.name}.", evidence=evidence)
+    longest, longest_share = next(iter(regions), ("", 0.0))
+    where = f"; most of the time goes to `{longest}` ({percent(longest_share)})" if longest else ""
+    what = f"{reached}, although memory is the roof{where}.{coalesced}"
     return Issue(name, FOUND, what, _COALESCE, evidence | {"region": longest})
 
 
 def _coalescing(ncu: NcuKernel | None) -> tuple[str, dict[str, Number]]:
-    """What Nsight Compute says of the access pattern."""
+    """What Nsight Compute measured of the access pattern, in words and as evidence."""
     parts: list[str] = []
     evidence: dict[str, Number] = {}
     if ncu is not None and ncu.sectors is not None:
@@ -111,32 +109,32 @@ def _coalescing(ncu: NcuKernel | None) -> tuple[str, dict[str, Number]]:
 
 
 def occupancy_issue(achieved: Achieved | None, point: Roofline | None) -> Issue:
-    """Too few warps to hide latency, in a kernel that is not at its roof anyway."""
+    """Too few warps to hide latency, in a kernel that is not already at its roof."""
     name = NAMES[1]
     if achieved is None or achieved.share is None:
-        return Issue(name, UNKNOWN, "how many warps an SM of its device holds is not known.")
+        return Issue(name, UNKNOWN, "the number of warp slots per SM of this device is unknown.")
     limit = achieved.theoretical
     evidence: dict[str, Number] = {"achieved": achieved.share, "warps_per_sm": achieved.warps}
     could, lift = "", "Launch more blocks, or let each need fewer registers and less shared memory."
     if limit is not None:
         limiters = " and ".join(limit.limiters)
         evidence |= {"theoretical": limit.share, "limiter": limiters}
-        could = f"; {percent(limit.share)} could be, limited by {limiters}"
+        could = f"; {percent(limit.share)} are possible, limited by {limiters}"
         lift = f"Make room for more: {limit.lift}."
         if achieved.share < 0.5 * limit.share:
-            lift = "The grid does not fill the room there is: launch more blocks, or balance them."
+            lift = "The grid does not fill the available slots: launch more blocks, or balance them."
     what = f"{percent(achieved.share)} of the warp slots were in use, {achieved.warps:.1f} warps per SM{could}"
     if achieved.share >= _LOW_OCCUPANCY:
         return Issue(name, CLEAR, f"{what}.", evidence=evidence)
     if point is not None and point.of_roof >= _NEAR_ROOF:
-        near = f"few, but enough: the kernel is at {percent(point.of_roof)} of its roof"
+        near = f"low, but sufficient: the kernel is at {percent(point.of_roof)} of its roof"
         return Issue(name, CLEAR, f"{what}; {near}.", evidence=evidence)
     return Issue(name, FOUND, f"{what}: too few to hide latency.", lift, evidence | {"cause": "few warps"})
 
 
 @dataclass(frozen=True)
-class Parallel:
-    """Warps resident and warps that did not wait, averaged over a kernel's launches."""
+class Parallelism:
+    """Resident warps and working (not waiting) warps, averaged over a kernel's launches."""
 
     resident: float
     working: float
@@ -146,9 +144,9 @@ class Parallel:
         return 1 - self.working / self.resident if self.resident else 0.0
 
 
-def parallel(trace: Trace, kernel: str, waits_like: str | None = None) -> Parallel:
-    """How many warps were there at a time, and how many of them did something."""
-    lives = Lives.of(trace)
+def parallelism(trace: Trace, kernel: str, waits_like: str | None = None) -> Parallelism:
+    """Measure how many warps were resident at a time, and how many of them worked."""
+    lives = Lifetimes.of(trace)
     mine = lives.tracks_of(kernel)
     waiting = np.array([kind is Purpose.WAIT for kind in purposes(lives.regions, waits_like)], bool)
     lived = (lives.finish - lives.begin).astype(np.float64)
@@ -156,13 +154,13 @@ def parallel(trace: Trace, kernel: str, waits_like: str | None = None) -> Parall
     alive_ns = (lives.finish_ns - lives.begin_ns).astype(np.float64)
     total = float(sum(lives.launches[at].duration_ns for at in lives.kernels[kernel])) or 1.0
     working = alive_ns * (1 - np.divide(waited, lived, out=np.zeros_like(lived), where=lived > 0))
-    return Parallel(float(alive_ns[mine].sum()) / total, float(working[mine].sum()) / total)
+    return Parallelism(float(alive_ns[mine].sum()) / total, float(working[mine].sum()) / total)
 
 
 def duration_issue(
-    time_ns: float, expected_ns: float | None, work: Parallel, grid: Waves, wait: str, device: str
+    time_ns: float, expected_ns: float | None, work: Parallelism, grid: Waves, wait: str, device: str
 ) -> Issue:
-    """Longer than it should be: blocks that take turns, SMs without work, or simply more than was expected."""
+    """Longer than it should be: serialised blocks, SMs without work, or more than the expected time."""
     name = NAMES[2]
     evidence: dict[str, Number] = {
         "time_ns": time_ns,
@@ -177,7 +175,7 @@ def duration_issue(
     if expected_ns:
         evidence["expected_ns"] = expected_ns
         took += f", {duration(expected_ns)} expected"
-        late = f"{took}: {time_ns / expected_ns:.1f} times as long" if time_ns > _LATE * expected_ns else ""
+        late = f"{took}: {time_ns / expected_ns:.1f} times as long" if time_ns > _LATE_FACTOR * expected_ns else ""
     if work.waiting > 0.5 and work.working < _SERIAL * work.resident:
         at = f" at `{wait}`" if wait else ""
         return Issue(
@@ -185,8 +183,8 @@ def duration_issue(
             FOUND,
             f"{took}; the work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at "
             f"a time, the others wait{at} ({percent(work.waiting)} of warp time).",
-            "Remove the order between blocks: a lock, a ticket, or a chain of flags. Where order matters, let blocks "
-            "work first and take turns only to write; atomics need no turns.",
+            "Remove the ordering between blocks: a lock, a ticket, or a chain of flags. Where order matters, let "
+            "blocks work first and serialise only the writes, or use atomics.",
             evidence | {"region": wait, "cause": "serialised"},
         )
     if grid.unused > _UNUSED:
@@ -194,28 +192,28 @@ def duration_issue(
         return Issue(
             name,
             FOUND,
-            f"{took}; {plural(grid.blocks, 'block')} keep {used} of {grid.sms} SMs busy, the others have no work.",
-            "Split the work finer, over keys too where there are few queries, so that every SM gets a block.",
+            f"{took}; {plural(grid.blocks, 'block')} keep {used} of {grid.sms} SMs busy, the others are idle.",
+            "Split the work into more blocks, over keys too where there are few queries, so that every SM gets one.",
             evidence | {"cause": "idle SMs"},
         )
     if late:
-        advice = "Check that this is the GPU you meant, that the sizes are, and see `warplens stats --findings`."
+        advice = "Check that the GPU and the sizes are the intended ones, and see `warplens stats --findings`."
         return Issue(name, FOUND, f"{late}; the trace shows no serialisation.", advice, evidence)
     busy = f"{work.working:,.0f} of {work.resident:,.0f} resident warps work at a time"
-    unasked = "" if expected_ns else " Whether that is long: give --expected."
+    unasked = "" if expected_ns else " To judge the duration, pass --expected."
     return Issue(name, CLEAR, f"{took}; {busy}, on {percent(1 - grid.unused)} of the SMs.{unasked}", evidence=evidence)
 
 
-def numerical_issue(trace: Trace, kernel: str, checked: Checked | None) -> Issue:
-    """NaN or Inf in the result or in a recorded value, or too far from the reference."""
+def numerical_issue(trace: Trace, kernel: str, checked: ResultCheck | None) -> Issue:
+    """NaN or Inf in the result or in a recorded value, or a result too far from the reference."""
     name = NAMES[3]
     rows = trace.of_kind("value") & (np.asarray(trace.column("kernel").to_numpy(zero_copy_only=False)) == kernel)
     values = trace.numpy("value")[rows]
     bad = ~np.isfinite(values)
     evidence: dict[str, Number] = {"values": len(values), "not_finite": int(bad.sum())}
     parts = []
-    if checked is not None and checked.trouble:
-        parts.append(checked.trouble)
+    if checked is not None and checked.problem:
+        parts.append(checked.problem)
     if bad.any():
         at = np.flatnonzero(rows)[bad][0]
         region = str(trace.column("region")[int(at)].as_py())
@@ -231,13 +229,13 @@ def numerical_issue(trace: Trace, kernel: str, checked: Checked | None) -> Issue
     if checked is not None:
         far = "" if checked.error is None else f", relative error {checked.error:.1g}"
         allowed = "" if checked.tolerance is None else f" (allowed {checked.tolerance:.1g})"
-        return Issue(name, CLEAR, f"the result is finite and right{far}{allowed}.", evidence=evidence)
+        return Issue(name, CLEAR, f"the result is finite and correct{far}{allowed}.", evidence=evidence)
     if len(values):
-        return Issue(name, CLEAR, f"all of {plural(len(values), 'recorded value')} are finite.", evidence=evidence)
+        return Issue(name, CLEAR, f"all {plural(len(values), 'recorded value')} are finite.", evidence=evidence)
     return Issue(
         name,
         UNKNOWN,
-        "a trace holds no results: diagnose the benchmark, whose case has a reference, or record values with "
+        "a trace has no results: diagnose the benchmark, whose case has a reference, or record values with "
         'WL_VALUE("sum", x) or wlt.value("sum", x).',
         evidence=evidence,
     )

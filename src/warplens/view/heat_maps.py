@@ -1,4 +1,4 @@
-"""The heat maps and the minimap of a report: bytes for its payload, and what its script needs to draw them."""
+"""The heat maps and the minimap of a report: their payload, and the data that the script needs to draw them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from warplens.analyse.heatmap import by_block, over_time
 from warplens.analyse.timeline import Segments, innermost
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
-from warplens.view.payload import Packer
+from warplens.view.payload import ColumnPacker
 
 _MINIMAP_BINS = 600
 _HEAT_BINS = 240
-_MOST_WARP_ROWS = 64
+_MAX_WARP_ROWS = 64
 _TITLES = {"sm": "SM by time", "warp_index": "Warp of a block by time"}
 
 Info = dict[str, Any]
 
 
-def pack_maps(trace: Trace, packer: Packer, places: dict[str, int]) -> Info:
-    """Everything below, with the segments that all of them are made from computed once."""
+def pack_maps(trace: Trace, packer: ColumnPacker, places: dict[str, int]) -> Info:
+    """Pack the minimap and all heat maps, which share the same segments."""
     chosen, launch = focus(trace)
-    whole = innermost(trace)
-    part = whole if chosen is trace else innermost(chosen)
+    all_segments = innermost(trace)
+    part = all_segments if chosen is trace else innermost(chosen)
     return {
-        "minimap": _minimap(trace, packer, places, whole),
+        "minimap": _minimap(trace, packer, places, all_segments),
         "over_time": [made for by in _TITLES if (made := _over_time(chosen, by, packer, places, part)) is not None],
         "blocks": _blocks(chosen, launch, packer, places),
     }
 
 
 def focus(trace: Trace) -> tuple[Trace, LaunchInfo | None]:
-    """The longest launch: heat maps over several would mostly show the time between them."""
+    """The longest launch; heat maps over several launches would mostly show the time between them."""
     launches = trace.meta.launches
     if len(launches) < 2:
         return trace, launches[0] if launches else None
@@ -44,11 +44,11 @@ def focus(trace: Trace) -> tuple[Trace, LaunchInfo | None]:
 def note(trace: Trace) -> str:
     launch = focus(trace)[1]
     if launch is None or len(trace.meta.launches) < 2:
-        return "a cell's strength is the mean number of warps at work in it"
-    return f"of the longest launch, {launch.kernel} #{launch.launch}; strength is the mean number of warps at work"
+        return "intensity: mean number of active warps"
+    return f"longest launch: {launch.kernel} #{launch.launch}; intensity: mean number of active warps"
 
 
-def _minimap(trace: Trace, packer: Packer, places: dict[str, int], segments: Segments) -> Info:
+def _minimap(trace: Trace, packer: ColumnPacker, places: dict[str, int], segments: Segments) -> Info:
     found = over_time(trace, "warp_index", _MINIMAP_BINS, segments=segments)
     warps = found.warps.sum(axis=1)
     most = warps.sum(axis=0).max(initial=0.0) or 1.0
@@ -56,11 +56,11 @@ def _minimap(trace: Trace, packer: Packer, places: dict[str, int], segments: Seg
     return {"bins": _MINIMAP_BINS, "regions": [places.get(name, -1) for name in found.regions]}
 
 
-def _over_time(trace: Trace, by: str, packer: Packer, places: dict[str, int], segments: Segments) -> Info | None:
+def _over_time(trace: Trace, by: str, packer: ColumnPacker, places: dict[str, int], segments: Segments) -> Info | None:
     if not len(trace):
         return None
     found = over_time(trace, by, _HEAT_BINS, segments=segments)
-    if by == "warp_index" and not 2 <= len(found.rows.labels) <= _MOST_WARP_ROWS:
+    if by == "warp_index" and not 2 <= len(found.rows.labels) <= _MAX_WARP_ROWS:
         return None
     peak = float(found.warps.sum(axis=0).max(initial=0.0)) or 1.0
     packer.octets(f"over_time.{by}", np.round(255 * found.warps / peak))
@@ -77,7 +77,7 @@ def _over_time(trace: Trace, by: str, packer: Packer, places: dict[str, int], se
     }
 
 
-def _blocks(trace: Trace, launch: LaunchInfo | None, packer: Packer, places: dict[str, int]) -> Info | None:
+def _blocks(trace: Trace, launch: LaunchInfo | None, packer: ColumnPacker, places: dict[str, int]) -> Info | None:
     found = by_block(trace)
     entered = np.flatnonzero(~np.isnan(found.mean).all(axis=0)) if found.blocks > 1 else np.empty(0, np.int64)
     if not len(entered):
@@ -87,7 +87,7 @@ def _blocks(trace: Trace, launch: LaunchInfo | None, packer: Packer, places: dic
     flat = launch is None or found.each > 1 or launch.grid[1] * launch.grid[2] == 1
     across = int(np.ceil(np.sqrt(cells * 4))) if flat or launch is None else launch.grid[0]
     return {
-        "title": "Block by region: mean cycles" + (f", {found.each} blocks a cell" if found.each > 1 else ""),
+        "title": "Block by region: mean cycles" + (f", {found.each} blocks per cell" if found.each > 1 else ""),
         "column": "blocks",
         "cells": cells,
         "each": found.each,

@@ -1,4 +1,4 @@
-"""Source lines to show beside their times. Only source files below given folders are read, whatever a trace names."""
+"""Source lines with their times. Only source files below the given folders are read, whatever paths a trace has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from warplens.analyse.lines import Line
+from warplens.analyse.line_times import LineTime
 
 _SUFFIXES = {".py", ".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".ptx"}
 _CONTEXT = 4
@@ -15,11 +15,11 @@ _LARGEST = 4 << 20
 
 @dataclass(frozen=True)
 class SourceLine:
-    """`text` is None where the file was not found: then only the timed lines are listed."""
+    """`text` is None where the file was not found; then only timed lines are listed."""
 
     number: int
     text: str | None
-    timed: Line | None
+    timed: LineTime | None
     gap: bool = False
 
 
@@ -30,15 +30,15 @@ class SourceFile:
     lines: Sequence[SourceLine]
 
 
-def listing(timed: Sequence[Line], folders: Sequence[Path]) -> list[SourceFile]:
-    """Each file with its timed lines and a few lines around them."""
-    by_file: dict[str, dict[int, Line]] = {}
+def listing(timed: Sequence[LineTime], folders: Sequence[Path]) -> list[SourceFile]:
+    """List each file's timed lines with a few lines around them."""
+    by_file: dict[str, dict[int, LineTime]] = {}
     for line in timed:
         by_file.setdefault(line.file, {})[line.line] = line
     return [_listed(name, lines, _read(name, folders)) for name, lines in by_file.items()]
 
 
-def _listed(name: str, timed: dict[int, Line], text: list[str] | None) -> SourceFile:
+def _listed(name: str, timed: dict[int, LineTime], text: list[str] | None) -> SourceFile:
     if text is None:
         return SourceFile(name, False, [SourceLine(number, None, line) for number, line in sorted(timed.items())])
     near = {at for number in timed for at in range(number - _CONTEXT, number + _CONTEXT + 1) if 1 <= at <= len(text)}

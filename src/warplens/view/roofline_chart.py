@@ -1,4 +1,4 @@
-"""The roofline of a report: one point under the roof, drawn as SVG on logarithmic axes."""
+"""The roofline chart of a report: one point under the roof, as SVG with logarithmic axes."""
 
 from __future__ import annotations
 
@@ -6,29 +6,32 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from warplens.analyse.finding import digits
 from warplens.analyse.roofline import Roofline
+from warplens.wording import digits, percent
 
 WIDTH, HEIGHT, MARGIN = 420.0, 240.0, 44.0
 
 
 def roofs(placed: Sequence[Roofline], letters: Sequence[str]) -> list[dict[str, Any]]:
-    """What the page shows of each kernel placed under its roof."""
+    """The template's data for each kernel under its roof."""
     several = len(placed) > 1
     return [_roof(one, letter if several else "") for one, letter in zip(placed, letters, strict=False)]
 
 
 def _roof(one: Roofline, letter: str) -> dict[str, Any]:
     facts = [
-        ("bound by", one.bound),
-        ("of the roof", f"{100 * one.of_roof:.1f} %"),
+        ("bound", one.bound),
+        ("share of the roof", percent(one.of_roof)),
         (
             "compute",
-            f"{one.tflops:,.1f} of {one.ceilings.tflops:,.0f} TFLOP/s ({one.ceilings.dtype})"
+            f"{digits(one.tflops)} of {digits(one.ceilings.tflops)} TFLOP/s ({one.ceilings.dtype})"
             if one.tflops
             else "not given",
         ),
-        ("memory", f"{one.bandwidth:,.0f} of {one.ceilings.bandwidth:,.0f} GB/s" if one.bandwidth else "not given"),
+        (
+            "memory",
+            f"{digits(one.bandwidth)} of {digits(one.ceilings.bandwidth)} GB/s" if one.bandwidth else "not given",
+        ),
         (
             "intensity",
             f"{digits(one.intensity)} FLOP/byte, ridge at {digits(one.ceilings.ridge)}" if one.intensity else "unknown",
@@ -45,7 +48,7 @@ def _roof(one: Roofline, letter: str) -> dict[str, Any]:
 
 
 def _chart(one: Roofline, intensity: float, tflops: float) -> dict[str, Any]:
-    """The roof's bend, the point, and decades to label, in the coordinates of the picture."""
+    """The roof, the point and the labelled decades, in the coordinates of the picture."""
     roof = one.ceilings
     low = math.floor(math.log10(min(intensity, roof.ridge) / 4))
     high = math.ceil(math.log10(max(intensity, roof.ridge) * 4))

@@ -1,4 +1,4 @@
-"""Did the clock hold, and is time known well enough for the questions asked of it?"""
+"""The SM clock during a kernel, and whether times in ns are accurate enough to compare."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, duration, percent
-from warplens.analyse.lives import Lives
-from warplens.analyse.result import PerKernel
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
+from warplens.analyse.finding import Finding
+from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.per_kernel import PerKernel
 from warplens.trace.model import Trace
+from warplens.wording import duration, percent
 
 _STEPS = 20
-_FELL = 0.03
-_SHORT = 64
+_DROP = 0.03
+_MIN_SPAN_NS = 64
 
 
 @dataclass(frozen=True)
-class Clock:
+class SmClock:
     """The SM clock during a kernel, in MHz over equal steps of its launches, and the error of times in ns.
 
-    `lost` is what the kernel would save at the highest clock seen, if all its time scaled with the clock. `blurred`
-    are regions whose median duration is below the error of placing them: their order across SMs cannot be told.
+    `lost` is the share that the kernel would save at the highest clock seen, if all its time scaled with the clock.
+    `blurred` are regions whose median duration is below the clock alignment error: their order across SMs is unknown.
     """
 
     mhz: tuple[float, ...]
@@ -35,18 +37,18 @@ class Clock:
     measured: bool
 
 
-def clock(trace: Trace) -> PerKernel[Clock]:
-    """The clock of every kernel."""
-    lives = Lives.of(trace)
+def sm_clock(trace: Trace) -> PerKernel[SmClock]:
+    """Measure the SM clock of every kernel."""
+    lives = Lifetimes.of(trace)
     fit = trace.meta.clock
     error = placement_error(trace)
     ns = trace.numpy("dur_ns")
-    top = np.flatnonzero(lives.measured & (lives.parent < 0) & (ns >= _SHORT))
+    top = np.flatnonzero(lives.measured & (lives.parent < 0) & (ns >= _MIN_SPAN_NS))
     launch = lives.launch[lives.of_row[top]]
     begin = np.array([each.begin_ns for each in lives.launches], np.int64)[launch]
-    whole = np.array([each.duration_ns for each in lives.launches], np.int64)[launch]
+    launch_ns = np.array([each.duration_ns for each in lives.launches], np.int64)[launch]
     middle = trace.numpy("start_ns")[top] + ns[top] // 2
-    step = np.clip((middle - begin) * _STEPS // whole, 0, _STEPS - 1)
+    step = np.clip((middle - begin) * _STEPS // launch_ns, 0, _STEPS - 1)
     names = {kernel: at for at, kernel in enumerate(lives.kernels)}
     of_launch = np.array([names[each.kernel] for each in lives.launches], np.int64)
     key = of_launch[launch] * _STEPS + step
@@ -61,7 +63,7 @@ def clock(trace: Trace) -> PerKernel[Clock]:
         low, high = (float(mhz.min()), float(mhz.max())) if seen.any() else (fit.mhz_min, fit.mhz_max)
         mean = float(1000 * cycles[at].sum() / time[at].sum()) if seen.any() else fit.mhz_mean
         best = max(high, fit.mhz_max)
-        answers[kernel] = Clock(
+        answers[kernel] = SmClock(
             mhz=tuple(mhz.tolist()),
             mhz_min=low,
             mhz_mean=mean,
@@ -76,11 +78,11 @@ def clock(trace: Trace) -> PerKernel[Clock]:
 
 
 def placement_error(trace: Trace) -> float:
-    """How far, in ns, a time of this trace may be off: the fit's residual at the 99th percentile."""
+    """The error of times in this trace, in ns: the 99th percentile of the clock fit's residual."""
     return float(trace.meta.clock.residual_p99_ns)
 
 
-def _medians(lives: Lives, trace: Trace) -> dict[str, dict[str, float]]:
+def _medians(lives: Lifetimes, trace: Trace) -> dict[str, dict[str, float]]:
     """The median duration in ns of each region of each kernel, from a sample."""
     rows = np.flatnonzero(lives.measured)
     rows = rows[:: max(len(rows) // 500_000, 1)]
@@ -95,15 +97,15 @@ def _medians(lives: Lives, trace: Trace) -> dict[str, dict[str, float]]:
     return out
 
 
-def clock_findings(answer: PerKernel[Clock]) -> list[Finding]:
-    """A clock that fell, and times that are too uncertain to be compared."""
+def clock_findings(answer: PerKernel[SmClock]) -> list[Finding]:
+    """A clock rate that dropped, and times that are too uncertain to compare."""
     out = []
     for kernel, one in answer.kernels.items():
-        if one.measured and one.mhz_max and 1 - one.mhz_min / one.mhz_max > _FELL:
+        if one.measured and one.mhz_max and 1 - one.mhz_min / one.mhz_max > _DROP:
             out.append(
                 Finding(
                     kind="clock",
-                    what=f"The SM clock fell to {one.mhz_min:,.0f} MHz (mean {one.mhz_mean:,.0f}, highest "
+                    what=f"The SM clock dropped to {one.mhz_min:,.0f} MHz (mean {one.mhz_mean:,.0f}, highest "
                     f"{one.mhz_max:,.0f}) while the kernel ran: a power or thermal limit.",
                     advice="Compare in cycles rather than in ns; lock the clock (nvidia-smi -lgc) for measurements; "
                     "fewer wasted operations and bytes leave more power for the clock.",
@@ -117,9 +119,9 @@ def clock_findings(answer: PerKernel[Clock]) -> list[Finding]:
             out.append(
                 Finding(
                     kind="clock",
-                    what=f"Times are known to {duration(one.error_ns)}, which is longer than the median of {listed}: "
-                    f"their order across SMs cannot be told (cycles within one SM are exact).",
-                    advice="Ask such questions within one SM, or add anchors.",
+                    what=f"The clock alignment error is {duration(one.error_ns)}, longer than the median of {listed}: "
+                    f"their order across SMs is unknown (cycles within one SM are exact).",
+                    advice="Compare within one SM, or add anchors.",
                     gain=0.0,
                     kernel=kernel,
                     region=one.blurred[0],
@@ -132,13 +134,33 @@ def clock_findings(answer: PerKernel[Clock]) -> list[Finding]:
     return out
 
 
-def too_small(gain: float, kernel_ns: float, error_ns: float, own_cost: float | None) -> str:
-    """Why a gain should not be believed, or nothing: it is below the clock's error or below the profiler's own cost."""
+def too_small(gain: float, kernel_ns: float, error_ns: float, cost: float | None) -> str:
+    """Why a gain is not reliable: it is below the clock's error or the profiling overhead; empty where it is."""
     if gain * kernel_ns < error_ns:
         return (
-            f"its {duration(gain * kernel_ns)} are within the clock's error of {duration(error_ns)} "
+            f"its gain of {duration(gain * kernel_ns)} is within the clock alignment error of {duration(error_ns)} "
             f"({percent(error_ns / max(kernel_ns, 1.0))} of the kernel)"
         )
-    if own_cost is not None and gain < own_cost:
-        return f"its {percent(gain)} are below the {percent(own_cost)} that profiling itself cost this kernel"
+    if cost is not None and gain < cost:
+        return f"its gain of {percent(gain)} is below the profiling overhead of {percent(cost)}"
     return ""
+
+
+def clock_table(kernel: str, one: SmClock) -> AnswerTable:
+    """The range of the SM clock, and the error of times."""
+    return fact_table(
+        f"{kernel}: clock",
+        [
+            ("MHz, lowest to highest", f"{one.mhz_min:,.0f} to {one.mhz_max:,.0f} (mean {one.mhz_mean:,.0f})"),
+            ("error of times", f"{duration(one.error_ns)} of {duration(one.kernel_ns)}"),
+            ("regions shorter than that", ", ".join(one.blurred[:6]) or "none"),
+        ],
+    )
+
+
+SM_CLOCK = Analysis(
+    "clock",
+    run=lambda ask: sm_clock(ask.trace),
+    findings=lambda answer, _: clock_findings(answer),
+    table=clock_table,
+)

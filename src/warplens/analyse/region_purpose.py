@@ -1,4 +1,4 @@
-"""What a region does, told from its name: wait, move memory, or work. Analyses say so and let the user overrule."""
+"""The purpose of a region, inferred from its name: wait, move memory, or work. Users can override waits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Purpose(Enum):
 
 
 def purpose_of(region: str) -> Purpose:
-    """By the words of the name; `load attn.py:57` is judged without its location, and a wait wins over the rest."""
+    """Infer the purpose from the words of the name without its location; a wait takes precedence, then work."""
     words = {word.lower() for word in _WORD.findall(_LOCATION.sub("", region))}
     if words & _WAIT or any(word.startswith("wait") or word.endswith("wait") for word in words):
         return Purpose.WAIT
@@ -46,7 +46,7 @@ def purpose_of(region: str) -> Purpose:
 
 
 def purposes(regions: Sequence[str], waits: str | None = None) -> list[Purpose]:
-    """The purpose of each region; those that match the expression `waits` are waits whatever their name says."""
+    """The purpose of each region; regions that match the regular expression `waits` are waits."""
     try:
         pattern = re.compile(waits) if waits else None
     except re.error as error:

@@ -1,4 +1,4 @@
-"""Figures for papers and pull requests: a timeline and the statistics of regions, drawn by matplotlib."""
+"""Figures of the timeline and of the regions' durations, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("timeline", "stats", "both")
-_MOST_ROWS = 64
-_MOST_BARS = 200_000
+_MAX_ROWS = 64
+_MAX_BARS = 200_000
 
 
 def plot(
-    trace: Trace, kind: str = "both", *, by: str | None = None, rows: int = _MOST_ROWS, width: float = 10.0
+    trace: Trace, kind: str = "both", *, by: str | None = None, rows: int = _MAX_ROWS, width: float = 10.0
 ) -> Figure:
-    """A matplotlib figure: `timeline` (bars by sm, block or warp), `stats` (durations per region) or `both`."""
+    """Draw a matplotlib figure: `timeline` (bars by sm, block or warp), `stats` (durations per region) or `both`."""
     if kind not in KINDS:
         raise UsageError(f"no plot named {kind!r}{did_you_mean(kind, KINDS)}")
-    figure = blank()
+    figure = new_figure()
     spans = len(trace.regions)
-    chosen = by or ("warp" if int(trace.numpy("track").max(initial=0)) < _MOST_ROWS else "sm")
+    chosen = by or ("warp" if int(trace.numpy("track").max(initial=0)) < _MAX_ROWS else "sm")
     lines = min(len(rows_of(trace, chosen).labels), rows)
     heights = {"timeline": 0.9 + 0.16 * max(lines, 4), "stats": 0.9 + 0.34 * max(spans, 2)}
     parts = ["timeline", "stats"] if kind == "both" else [kind]
@@ -45,8 +45,8 @@ def plot(
     return figure
 
 
-def draw_timeline(trace: Trace, axis: Axes, by: str = "sm", most: int = _MOST_ROWS) -> None:
-    """Each row's innermost regions as bars; warps of one row are drawn below one another inside it."""
+def draw_timeline(trace: Trace, axis: Axes, by: str = "sm", most: int = _MAX_ROWS) -> None:
+    """Draw each row's innermost regions as bars; the warps of a row are stacked inside it."""
     layout, palette = rows_of(trace, by), colours(len(trace.regions))
     parts = innermost(trace)
     row, region = layout.of_span[parts.row], trace.codes("region")[0][parts.row]
@@ -56,9 +56,9 @@ def draw_timeline(trace: Trace, axis: Axes, by: str = "sm", most: int = _MOST_RO
     for code, name in enumerate(trace.regions):
         mine = (region == code) & (row < shown)
         drawn += int(mine.sum())
-        if drawn > _MOST_BARS:
+        if drawn > _MAX_BARS:
             raise WarplensError(
-                f"{drawn:,} bars and more are too many for one figure (at most {_MOST_BARS:,}); select part of the "
+                f"{drawn:,} or more bars are too many for one figure (at most {_MAX_BARS:,}); select part of the "
                 "trace first, for example trace.select(sm=0) or trace.select(time=(0, 20_000)), or write the report"
             )
         if not mine.any():
@@ -91,12 +91,12 @@ def _bars(boxes: list[tuple[float, float, float, float]], colour: str, name: str
     from matplotlib.collections import PolyCollection
 
     corners = [((x, y), (x, y + high), (x + wide, y + high), (x + wide, y)) for x, wide, y, high in boxes]
-    # Rasterised inside an SVG or PDF: a hundred thousand paths would make a file that nothing opens.
+    # Rasterised inside an SVG or PDF: no viewer opens a file with a hundred thousand paths.
     return PolyCollection(corners, facecolors=colour, linewidths=0, label=name, rasterized=len(boxes) > 5000)
 
 
 def _lanes_of(trace: Trace, row_of_span: Any, spans: Any, rows: int) -> tuple[Any, Any]:
-    """The place of each segment's track among the tracks of its row, and how many there are."""
+    """The position of each segment's track among the tracks of its row, and the number of tracks per row."""
     import numpy as np
 
     track = trace.numpy("track")
@@ -111,7 +111,7 @@ def _lanes_of(trace: Trace, row_of_span: Any, spans: Any, rows: int) -> tuple[An
 
 
 def draw_statistics(trace: Trace, axis: Axes) -> None:
-    """Durations per region: a box from p25 to p75, whiskers to p1 and p99, the median marked."""
+    """Draw durations per region: a box from p25 to p75, whiskers to p1 and p99, and the median."""
     import numpy as np
 
     found = durations(trace)
@@ -124,7 +124,7 @@ def draw_statistics(trace: Trace, axis: Axes) -> None:
             {"label": name, "whislo": low, "q1": first, "med": middle, "q3": third, "whishi": high, "fliers": []}
         )
     if boxes:
-        drawn = axis.bxp(boxes, **_sideways(), patch_artist=True, showfliers=False, widths=0.6)
+        drawn = axis.bxp(boxes, **_horizontal(), patch_artist=True, showfliers=False, widths=0.6)
         for patch, name in zip(drawn["boxes"], names, strict=True):
             patch.set(facecolor=palette[name], edgecolor="#333333", linewidth=0.6)
         for line in (*drawn["medians"], *drawn["whiskers"], *drawn["caps"]):
@@ -138,8 +138,8 @@ def draw_statistics(trace: Trace, axis: Axes) -> None:
     axis.set_xlim(left=0)
 
 
-def _sideways() -> dict[str, Any]:
-    """The keyword that lays boxes down was renamed in matplotlib 3.10."""
+def _horizontal() -> dict[str, Any]:
+    """The keyword for horizontal boxes, which was renamed in matplotlib 3.10."""
     import matplotlib
 
     modern = tuple(int(part) for part in matplotlib.__version__.split(".")[:2]) >= (3, 10)
@@ -147,14 +147,14 @@ def _sideways() -> dict[str, Any]:
 
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
-    """The exporter of `.png` and `.svg`."""
+    """Write a `.png` or `.svg`."""
     figure = plot(trace)
     with atomic_write(path, force=force) as out:
         figure.savefig(out, format=path.suffix.lower().lstrip("."), dpi=160)
 
 
-def blank() -> Figure:
-    """An empty figure, or an error with the line that installs matplotlib."""
+def new_figure() -> Figure:
+    """An empty figure; an error says how to install matplotlib where it is missing."""
     try:
         from matplotlib.figure import Figure as Made
     except ImportError:

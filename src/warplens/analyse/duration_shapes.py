@@ -1,29 +1,33 @@
-"""Do all instances of a region take the same time? Two modes, slow first instances, drift, and far outliers."""
+"""How the durations of a region's instances vary: two modes, slow first instances, drift, and outliers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, percent
-from warplens.analyse.lives import Float, Int, Lives
-from warplens.analyse.names import Purpose, purpose_of
-from warplens.analyse.result import PerKernel
+from warplens.analyse.analysis import Analysis, AnswerTable, region_table
+from warplens.analyse.critical_path import CRITICAL_PATH, speedup
+from warplens.analyse.finding import Finding
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.per_kernel import PerKernel
+from warplens.analyse.region_purpose import Purpose, purpose_of
 from warplens.trace.model import Trace
+from warplens.wording import integer, percent
 
 _SAMPLE = 200_000
 _BINS = 128
-_FEWEST = 40
+_MIN_INSTANCES = 40
 _STEPS = 10
-_CAUSES = {Purpose.MEMORY: "as a cache hit and a miss do", Purpose.WAIT: "as when what it waits for is ready or not"}
+_CAUSES = {Purpose.MEMORY: "as with cache hits and misses", Purpose.WAIT: "as when the awaited data is sometimes ready"}
 
 
 @dataclass(frozen=True)
-class Modes:
-    """Two clusters of durations in cycles: the centres, the share of instances in the slow one, and how well a
-    threshold explains the variance (1 is two points; one bell curve gives 0.64)."""
+class TwoModes:
+    """Two clusters of durations in cycles: their centres, the share of instances in the slow one, and how much of the
+    variance the split explains (1 for two points; 0.64 for one normal distribution)."""
 
     fast: float
     slow: float
@@ -33,16 +37,19 @@ class Modes:
 
 @dataclass(frozen=True)
 class RegionShape:
-    """One region of a kernel; durations in cycles. `first` is the median of each warp's first instance, `later` of
-    the others, `first_share` what the first ones take beyond that, of all its time; `drift` the relative change from
-    the first to the last tenth of the launch, 0 where it may be chance; `outliers` counts instances beyond
-    p50 + 10 (p95 - p50), `outlier_share` their excess over the median."""
+    """One region of a kernel; durations in cycles.
+
+    `first` is the median of each warp's first instance, `later` of the others, and `first_share` the excess of the
+    first ones as a share of the region's time. `drift` is the relative change from the first to the last tenth of the
+    launch, 0 where it may be chance. `outliers` counts instances beyond p50 + 10 (p95 - p50), and `outlier_share` is
+    their excess over the median.
+    """
 
     region: str
     count: int
     p50: float
     p95: float
-    modes: Modes | None
+    modes: TwoModes | None
     first: float
     later: float
     first_share: float
@@ -62,9 +69,9 @@ class Shapes:
         return next(one for one in self.regions if one.region == region)
 
 
-def modes(trace: Trace) -> PerKernel[Shapes]:
-    """The shapes of all regions of every kernel."""
-    lives = Lives.of(trace)
+def duration_shapes(trace: Trace) -> PerKernel[Shapes]:
+    """Describe the durations of all regions of every kernel."""
+    lives = Lifetimes.of(trace)
     first = _first_instances(lives)
     answers = {}
     for kernel in lives.kernels:
@@ -84,7 +91,7 @@ def modes(trace: Trace) -> PerKernel[Shapes]:
     return PerKernel(answers)
 
 
-def _first_instances(lives: Lives) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _first_instances(lives: Lifetimes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """The first instance of each region on each track."""
     rows = np.flatnonzero(lives.measured)
     key = lives.of_row[rows].astype(np.int64) * len(lives.regions) + lives.region[rows]
@@ -95,7 +102,7 @@ def _first_instances(lives: Lives) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
     return first
 
 
-def _shape(lives: Lives, region: str, rows: Int, first: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RegionShape:
+def _shape(lives: Lifetimes, region: str, rows: Int, first: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RegionShape:
     durations = lives.duration[rows]
     p50, p95 = (float(x) for x in np.percentile(durations, (50, 95)))
     far = durations > p50 + 10 * max(p95 - p50, 1.0)
@@ -120,10 +127,10 @@ def _shape(lives: Lives, region: str, rows: Int, first: np.ndarray[tuple[int], n
     )
 
 
-def find_modes(durations: Int) -> Modes | None:
-    """Two modes where the best threshold splits the durations well and a valley lies between the two heaps."""
+def find_modes(durations: Int) -> TwoModes | None:
+    """Find two modes: the best threshold separates the durations well, with a valley between the two peaks."""
     values = durations[durations > 0].astype(np.float64)
-    if len(values) < _FEWEST:
+    if len(values) < _MIN_INSTANCES:
         return None
     low, high = np.percentile(values, (0.1, 99.9))
     if high < 1.3 * low:
@@ -137,7 +144,7 @@ def find_modes(durations: Int) -> Modes | None:
     mean_below = weighted[:-1] / np.maximum(below, 1)
     mean_above = (weighted[-1] - weighted[:-1]) / np.maximum(above, 1)
     between = below * above * (mean_above - mean_below) ** 2 / len(log) ** 2
-    # Every threshold inside an empty valley is as good; the middle one is the fairest.
+    # Every threshold inside an empty valley is equally good; take the middle one.
     best = np.flatnonzero(between >= between.max() * (1 - 1e-9))
     cut = int(best[len(best) // 2])
     separation = float(between[cut] / max(float(log.var()), 1e-12))
@@ -147,22 +154,22 @@ def find_modes(durations: Int) -> Modes | None:
     middles = float(np.exp(np.median(fast))), float(np.exp(np.median(slow)))
     if middles[1] < 1.3 * middles[0] or not _valley(count, cut):
         return None
-    return Modes(*middles, slow_share=len(slow) / len(log), separation=min(separation, 1.0))
+    return TwoModes(*middles, slow_share=len(slow) / len(log), separation=min(separation, 1.0))
 
 
 def _valley(count: Int, cut: int) -> bool:
-    """Whether the bins between the two highest heaps fall well below the lower of them."""
+    """Whether the bins between the two highest peaks fall well below the lower peak."""
     smooth = np.convolve(count, np.ones(5) / 5, "same")
     left, right = int(smooth[: cut + 1].argmax()), cut + 1 + int(smooth[cut + 1 :].argmax())
     return bool(smooth[left : right + 1].min() < 0.35 * min(smooth[left], smooth[right]))
 
 
-def _drift(lives: Lives, rows: Int, durations: Int) -> float:
-    """From the first to the last tenth of the launches, when the trend stands well above the scatter."""
+def _drift(lives: Lifetimes, rows: Int, durations: Int) -> float:
+    """The relative change from the first to the last tenth of the launches; 0 where the trend is within the scatter."""
     launch = lives.launch[lives.of_row[rows]]
     begin = np.array([each.begin_ns for each in lives.launches])[launch]
-    whole = np.array([each.duration_ns for each in lives.launches])[launch]
-    step = np.clip((lives.trace.numpy("start_ns")[rows] - begin) * _STEPS // whole, 0, _STEPS - 1)
+    launch_ns = np.array([each.duration_ns for each in lives.launches])[launch]
+    step = np.clip((lives.trace.numpy("start_ns")[rows] - begin) * _STEPS // launch_ns, 0, _STEPS - 1)
     count = np.bincount(step, minlength=_STEPS)
     if count.min() < 20:
         return 0.0
@@ -176,8 +183,8 @@ def _drift(lives: Lives, rows: Int, durations: Int) -> float:
 
 
 def mode_findings(answer: PerKernel[Shapes], speedup: Callable[[str, str, float], float]) -> list[Finding]:
-    """Regions whose instances differ. `speedup(kernel, region, share)` is what the kernel gains when a region gets
-    faster by a share: the gain of bringing the slow instances to the speed of the others."""
+    """Regions whose instances differ. `speedup(kernel, region, share)` is the kernel's gain when a region gets faster
+    by a share; it gives the gain from making the slow instances as fast as the others."""
     out = []
     for kernel, shapes in answer.kernels.items():
         for shape in shapes.regions:
@@ -193,7 +200,7 @@ def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, flo
         two = shape.modes
         mean = two.slow * two.slow_share + two.fast * (1 - two.slow_share)
         excess = (two.slow - two.fast) * two.slow_share / mean
-        cause = _CAUSES.get(purpose, "as two code paths or contended units do")
+        cause = _CAUSES.get(purpose, "as with two code paths or contended units")
         out.append(
             Finding(
                 kind="modes",
@@ -219,7 +226,7 @@ def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, flo
                 kind="first instance",
                 what=f"The first `{shape.region}` of each warp takes {shape.first:,.0f} cycles, later ones "
                 f"{shape.later:,.0f}.",
-                advice="Prefetch before it (instructions, descriptors, the first tile), or do more of them per warp.",
+                advice="Prefetch before it (instructions, descriptors, the first tile), or run it more often per warp.",
                 gain=speedup(kernel, shape.region, shape.first_share),
                 kernel=kernel,
                 region=shape.region,
@@ -244,8 +251,8 @@ def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, flo
         out.append(
             Finding(
                 kind="outliers",
-                what=f"{shape.outliers:,} of {shape.count:,} instances of `{shape.region}` are far beyond the rest (up "
-                f"to {shape.worst:,.0f} cycles, median {shape.p50:,.0f}).",
+                what=f"{shape.outliers:,} of {shape.count:,} instances of `{shape.region}` are outliers (up to "
+                f" {shape.worst:,.0f} cycles, median {shape.p50:,.0f}).",
                 advice="Find them in the timeline; page faults, TLB misses and contended atomics look like this.",
                 gain=speedup(kernel, shape.region, shape.outlier_share),
                 kernel=kernel,
@@ -258,3 +265,31 @@ def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, flo
             )
         )
     return out
+
+
+def modes_table(kernel: str, one: Shapes) -> AnswerTable:
+    """The distribution of each region's durations."""
+    return region_table(
+        f"{kernel}: durations, in cycles",
+        one.regions,
+        ("count", lambda row: f"{row.count:,}"),
+        ("p50", lambda row: integer(row.p50)),
+        ("two speeds", _two_speeds),
+        ("first", lambda row: integer(row.first)),
+        ("later", lambda row: integer(row.later) if row.later else "-"),
+        ("drift", lambda row: percent(row.drift)),
+        ("outliers", lambda row: f"{row.outliers:,}"),
+    )
+
+
+def _two_speeds(row: RegionShape) -> str:
+    two = row.modes
+    return f"{integer(two.fast)} / {integer(two.slow)} ({percent(two.slow_share)} slow)" if two else "-"
+
+
+MODES = Analysis(
+    "modes",
+    run=lambda ask: duration_shapes(ask.trace),
+    findings=lambda answer, ask: mode_findings(answer, partial(speedup, ask.of(CRITICAL_PATH))),
+    table=modes_table,
+)

@@ -1,4 +1,4 @@
-"""An analysis's answer for each kernel of a trace."""
+"""The answer of an analysis for each kernel of a trace."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class PerKernel(Generic[T]):
         return len(self.kernels)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; arrays become lists."""
+        """The answers as JSON types."""
         return {name: plain(asdict(answer)) for name, answer in self.kernels.items()}  # type: ignore[call-overload]
 
 
 def plain(value: Any) -> Any:
-    """Numpy's arrays and numbers as Python's own, at any depth."""
+    """Convert numpy arrays and numbers to Python's own, at any depth."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
