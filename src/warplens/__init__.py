@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from warplens.version import __version__
+
 if TYPE_CHECKING:
     from warplens.analyse.roofline import roofline as roofline
     from warplens.bench import Case as Case
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
     from warplens.errors import WarplensError as WarplensError
     from warplens.profiling.profile import profile as profile
     from warplens.trace.model import Trace as Trace
-
-__version__ = "0.1.0"
 
 _LAZY = {
     "profile": "warplens.profiling.profile",

@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 import click
 from rich.markup import escape
 
-from warplens import __version__, native
+from warplens import native
 from warplens.commands.shared.console import json_option, print_json, stdout
 from warplens.driver.libcuda import gpu_names
 from warplens.frontends.registry import FRONT_ENDS
+from warplens.version import __version__
 from warplens.view.adaptive_table import AdaptiveTable
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")

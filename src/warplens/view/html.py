@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-import warplens
 from warplens.analyse.analysis import Answers
 from warplens.analyse.histogram import histograms
 from warplens.analyse.lifetimes import Lifetimes
@@ -25,6 +24,7 @@ from warplens.errors import UsageError
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
+from warplens.version import __version__
 from warplens.view import bundle, heat_maps, sections
 from warplens.view.comparison import comparison
 from warplens.view.palette import colours, ink, union
@@ -85,7 +85,7 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
     }
     context = {
         "title": " and ".join(dict.fromkeys(", ".join(trace.kernels[:3]) or "empty trace" for trace in traces)),
-        "version": warplens.__version__,
+        "version": __version__,
         "made": chosen.made,
         "summaries": [
             {

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import warplens
 from warplens.auto.rules import Auto
 from warplens.frontends.triton import plain_cache
 from warplens.frontends.triton.override import SUFFIX
@@ -100,7 +99,8 @@ class CompileHook:
 def _weaver_digest() -> str:
     """Hash the source of everything that shapes a woven kernel: a changed weaver must not get kernels of an older one
     from the cache."""
-    package, here = Path(warplens.__file__).parent, Path(__file__).parent
+    here = Path(__file__).parent
+    package = here.parents[1]
     rooms = ("auto", "driver", "ptx", "weave")
     return _digest(sorted([*(file for room in rooms for file in (package / room).rglob("*.py")), *here.glob("*.py")]))
 
