@@ -15,7 +15,7 @@ from warplens.analyse.occupancy import achieved, occupancy_findings
 from warplens.analyse.roofline import ceilings
 from warplens.commands import main
 from warplens.driver.limits import SM_LIMITS, limits_of
-from warplens.driver.occupancy import blocks_per_sm, occupancy, registers_for_warps, shared_for_blocks
+from warplens.driver.theoretical_occupancy import blocks_per_sm, occupancy, registers_for_warps, shared_for_blocks
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
 

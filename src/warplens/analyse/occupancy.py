@@ -11,7 +11,7 @@ from warplens.analyse.finding import Finding
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.driver.limits import SM_LIMITS
-from warplens.driver.occupancy import MAX_REGISTERS, Occupancy, occupancy
+from warplens.driver.theoretical_occupancy import MAX_REGISTERS, Occupancy, occupancy
 from warplens.trace.model import Trace
 from warplens.wording import percent
 

@@ -10,7 +10,7 @@ from warplens import session
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import CAPTURED, driver
 from warplens.driver.limits import SM_LIMITS, find_limits
-from warplens.driver.occupancy import registers_for_warps
+from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, twin_of
 from warplens.launch.weaving_options import weaving
