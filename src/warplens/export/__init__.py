@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from warplens.analyse.torch.alignment import Aligned
     from warplens.trace.model import Trace
 
-ANNOTATE_LIMIT = 200_000
-"""The number of spans up to which slices carry their cycles by default; they double the size of the file."""
-
 
 def chosen_format(path: str | os.PathLike[str]) -> Format:
     """The format that the suffix of `path` names; an error lists the known ones."""
@@ -40,7 +37,7 @@ def export(
 ) -> Path:
     """Write `trace` in the format that the suffix of `path` names.
 
-    `annotate` adds the cycles to each slice of a `.pftrace`; None does so up to ANNOTATE_LIMIT spans. `torch` names a
+    `annotate` adds the cycles to each slice of a `.pftrace`; None does so up to 200,000 spans. `torch` names a
     trace of the same run that torch.profiler exported; both are written to one `.pftrace`, on one clock.
     """
     if torch is not None:

@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from warplens.export import ANNOTATE_LIMIT
 from warplens.export import wire as w
 from warplens.export.counters import write_counters
 from warplens.export.descriptions import describe_launch, describe_track, launch_facts
@@ -36,6 +35,8 @@ from warplens.files import atomic_write
 from warplens.trace.model import Trace
 
 Array = npt.NDArray[Any]
+ANNOTATE_LIMIT = 200_000
+"""The number of spans up to which slices carry their cycles by default; they double the size of the file."""
 
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:

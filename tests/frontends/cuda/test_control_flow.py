@@ -16,7 +16,7 @@ from warplens import simulate
 from warplens.decode import decode
 from warplens.frontends.cuda import module as module_file
 from warplens.frontends.cuda.nvrtc import compile_ptx
-from warplens.frontends.cuda.woven import names_in
+from warplens.frontends.cuda.woven_build import names_in
 from warplens.launch import memory as driver_memory
 from warplens.record.capture import Capture, Launch
 from warplens.record.launch_buffer import BUFFER_BYTES, plan

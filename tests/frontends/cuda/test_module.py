@@ -15,6 +15,7 @@ import warplens.cuda as wlcu
 from tests.support.contexts import Contexts
 from warplens.driver.kernel_arguments import dim3, pack, stream_handle
 from warplens.errors import UsageError, WarplensError
+from warplens.frontends.cuda import measured_cost
 from warplens.frontends.cuda import module as module_file
 from warplens.record.capture import Device
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, STORES
@@ -236,7 +237,7 @@ def test_a_lent_buffer_carries_the_calibration_of_the_marks_that_filled_it(
     """`warplens nvcc` weaves marks that the host knows nothing of until the launch is over."""
     for store, cost in (("direct", 7.0), ("spread", 1.0)):
         known = {"region_cycles": cost}
-        monkeypatch.setitem(module_file.calibrations, (fake.device().name, store, "stop"), known)
+        monkeypatch.setitem(measured_cost.calibrations, (fake.device().name, store, "stop"), known)
     for store, cost in (("direct", 7.0), ("spread", 1.0), ("defer", None)):
         fake.kernel = records(2, store=STORES.index(store))
         with wl.profile() as prof:

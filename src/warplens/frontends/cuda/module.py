@@ -6,13 +6,16 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warplens import session
 from warplens.driver.kernel_arguments import Shape, dim3, pack, stream_handle
 from warplens.driver.libcuda import CAPTURED, Driver, driver
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.frontends.cuda import woven_build
+from warplens.frontends.cuda.measured_cost import calibrations
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
+from warplens.frontends.cuda.woven_build import LoadedKernel, WovenBuild
 from warplens.launch.direct import DeviceBuffer
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
@@ -20,15 +23,7 @@ from warplens.record.launch_buffer import SPARE, plan
 from warplens.record.name_table import Names, scan
 from warplens.weave.weaving import Weaving
 
-if TYPE_CHECKING:
-    from warplens.frontends.cuda.woven import LoadedKernel, WovenBuild
-
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
-
-
-calibrations: dict[tuple[str, str, str], dict[str, float]] = {}
-"""What marks cost, by device, by store policy (DIRECT for marks that the compiler sees) and by what a full track does;
-see `warplens.cuda.calibrate`."""
 
 
 _WOVEN_OPTIONS = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
@@ -116,25 +111,21 @@ class Module:
     @functools.cached_property
     def ptx(self) -> str | None:
         """The PTX with marks for the weaver; None if the source must be compiled with direct marks."""
-        from warplens.frontends.cuda import woven
-
         if not self._weave:
             return None
         try:
-            text = compile_ptx(self._source, self.name, self.arch, self._flags(woven.FLAGS))
+            text = compile_ptx(self._source, self.name, self.arch, self._flags(woven_build.FLAGS))
         except WarplensError:
             return None  # direct marks may compile, or else the error says what is wrong with the source
-        return text if woven.weavable(text) else None
+        return text if woven_build.weavable(text) else None
 
     def woven(self, how: Weaving) -> WovenBuild | None:
         """Return the module with its marks woven in; None if that is not possible."""
-        from warplens.frontends.cuda import woven
-
         lib = driver()
         key = lib.context(), how
         if self.ptx is not None and key not in self._woven:
             try:
-                self._woven[key] = woven.load(lib, self.ptx, how)
+                self._woven[key] = woven_build.load(lib, self.ptx, how)
             except WarplensError as problem:
                 # A driver older than NVRTC cannot load its PTX, only its machine code.
                 if "PTX" not in str(problem):
@@ -147,10 +138,8 @@ class Module:
 
     def regions(self) -> dict[int, str]:
         """The names of the marks in the source, by id."""
-        from warplens.frontends.cuda import woven
-
         # The cubin may not even compile where weaving works: the weaver needs no wl::Link to reach functions.
-        return dict((scan(self.cubin()) if self.ptx is None else woven.names_in(self.ptx)).regions)
+        return dict((scan(self.cubin()) if self.ptx is None else woven_build.names_in(self.ptx)).regions)
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels.setdefault(name, Kernel(self, name))
@@ -206,21 +195,19 @@ class Kernel:
         """Return the woven function, the sizes of its parameters and its buffer; None if its marks are not woven."""
         if self._module.ptx is None:
             return None
-        from warplens.frontends.cuda import woven
-
         running.options.refuse("CUDA kernels", "buffer")
-        how = woven.how_for(running.options, shape.block)
+        how = woven_build.how_for(running.options, shape.block)
         build = self._module.woven(how)
         if build is None:
             return None
         key = lib.context(), how
         if key not in self._woven_functions:
             symbol = find_kernel(self.name, list(build.woven.entries))
-            self._woven_functions[key] = woven.find_loaded(lib, build, self.name, symbol) if symbol else None
+            self._woven_functions[key] = woven_build.find_loaded(lib, build, self.name, symbol) if symbol else None
         kernel = self._woven_functions[key]
         if kernel is None:
             return None
-        return kernel.function, kernel.sizes, woven.lend(running, build, how, kernel, shape)
+        return kernel.function, kernel.sizes, woven_build.lend(running, build, how, kernel, shape)
 
     def _direct(
         self, lib: Driver, running: session.Session, shape: Shape, every_thread: bool

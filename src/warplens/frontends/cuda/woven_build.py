@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import Driver
-from warplens.frontends.cuda.module import calibrations
+from warplens.frontends.cuda.measured_cost import calibrations
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.options import Options
