@@ -171,7 +171,7 @@ class Woven:
         finally:
             stop()
             frontend.override = None
-        self.last = profile._pending[-1]
+        self.last = profile.run._pending[-1][0]
 
 
 class Proton:

@@ -302,7 +302,7 @@ def test_launches_of_several_threads_are_counted_one_by_one() -> None:
             time.sleep(1e-4)
             return found
 
-    prof._launches = Slow()
+    prof._quota._launches = Slow()
 
     def launch() -> int:
         return sum(prof.wants("gemm") for _ in range(30))
