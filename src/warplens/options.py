@@ -79,7 +79,7 @@ class Options:
     most_marks        sites that auto= may mark in one kernel
     least_occupancy   the share of its blocks per SM that a kernel must keep with automatic marks, else it runs unmarked
     strict            fail where automatic marks cannot be had or would harm the kernel, instead of running it unmarked
-    torch             run torch.profiler beside: True, or options of torch.profiler.profile; see `Profile.torch`
+    torch             also run torch.profiler: True, or options of torch.profiler.profile; see `Profile.torch`
     """
 
     records_per_warp: int | None = None

@@ -1,4 +1,4 @@
-"""Stand in for a library's function or method for a while."""
+"""Replace a function or method of a library, and put it back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], None]:
-    """Calls of `owner.name` become `wrapper(original, ...)`; gives what takes the wrapper away again."""
+    """Let calls of `owner.name` run `wrapper(original, ...)`. Return a function that removes the wrapper."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -16,7 +16,7 @@ def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], Non
         return wrapper(original, *arguments, **options)
 
     def restore() -> None:
-        # An attribute that was inherited must be so again: a base that changes later would not be seen.
+        # Delete an attribute that was inherited, so that later changes of the base class take effect again.
         if own:
             setattr(owner, name, original)
         else:
