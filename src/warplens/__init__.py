@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from warplens.decode.trace_loader import load as load
     from warplens.errors import WarplensError as WarplensError
     from warplens.profiling.profile import profile as profile
+    from warplens.session.window import step as step
     from warplens.trace.model import Trace as Trace
 
 _LAZY = {
     "profile": "warplens.profiling.profile",
+    "step": "warplens.session.window",
     "load": "warplens.decode.trace_loader",
     "roofline": "warplens.analyse.roofline",
     "benchmark": "warplens.bench",
@@ -26,7 +28,7 @@ _LAZY = {
     "WarplensError": "warplens.errors",
     "load_ipython_extension": "warplens.profiling.notebook_magic",
 }
-__all__ = ["Case", "Trace", "WarplensError", "__version__", "benchmark", "load", "profile", "roofline"]
+__all__ = ["Case", "Trace", "WarplensError", "__version__", "benchmark", "load", "profile", "roofline", "step"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.formats import FORMATS
 from warplens.frontends import registry
+from warplens.frontends.ranges import watch_ranges
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
@@ -38,12 +39,13 @@ class Profile(Session):
         *,
         rank: int | None = None,
         whole_program: bool = False,
+        counts_all: bool = False,
         **options: Any,
     ) -> None:
         if callable(path):
             raise WarplensError("write @wl.profile() with brackets: @wl.profile alone decorates nothing")
         self.path = None if path is None else _trace_path(path)
-        super().__init__(Options.of(options), whole_program=whole_program)
+        super().__init__(Options.of(options), whole_program=whole_program, counts_all=counts_all)
         self.rank = _rank() if rank is None else rank
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
@@ -85,6 +87,9 @@ class Profile(Session):
         # A whole program's kernels are counted even where no automatic marks are asked for.
         if self.enabled and (self.options.changes_any_kernel or self.whole_program):
             self._stops.append(registry.watch(lambda library, error: self.note(library, str(error))))
+
+        if self.enabled and self.options.within is not None:
+            self._stops.append(watch_ranges())
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
