@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.contexts import Contexts
 from warplens import simulate
-from warplens.frontends.triton import torch_memory
+from warplens.driver import libcuda
 from warplens.record.capture import Device
 
 
@@ -28,27 +29,26 @@ class Fired:
     cooperative: bool
 
 
-class SimulatedBuffer(torch_memory.Buffer):
-    """A launch buffer in the interpreter's memory."""
+class LaunchDriver(Contexts):
+    """The CUDA driver as the launch engine uses it, over the memory of a fake GPU."""
 
-    def __init__(self, space: simulate.GlobalMemory, nbytes: int) -> None:
-        super().__init__(None)
-        self.space, self.size, self.address = space, nbytes, space.alloc(nbytes)
+    def __init__(self, gpu: FakeGpu) -> None:
+        self.gpu, self.space = gpu, gpu.space
 
-    @property
-    def nbytes(self) -> int:
-        return self.size
+    def memory(self) -> tuple[int, int]:
+        return self.gpu.budget * 4, self.gpu.budget * 4
 
-    def align(self, alignment: int) -> int:
-        self.start = -self.address % alignment
-        return self.address + self.start
+    def is_capturing(self, stream: int) -> bool:
+        return self.gpu.capturing
 
-    def synchronize(self) -> None:
-        pass
+    def device(self) -> Device:
+        return Device()
 
-    def rows(self, count: int, stride: int, offset: int, width: int) -> Any:
-        tracks = self.space.read(self.address + self.start, np.uint8, count * stride).reshape(count, stride)
-        return tracks[:, offset : offset + width].copy()
+    def load(self, image: bytes) -> int:
+        return 0
+
+    def function(self, module: int, name: str) -> int | None:
+        return None
 
 
 class Tensor:
@@ -78,7 +78,7 @@ class FakeGpu:
     capability: int = 80
     stream: int = 7
     capturing: bool = False
-    budget: int = 1 << 40
+    budget: int = 1 << 27
     execute: bool = True
 
     def tensor(self, values: np.ndarray) -> Tensor:
@@ -141,11 +141,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
         def get_current_target(self) -> GPUTarget:
             return GPUTarget("cuda", gpu.capability, 32)
 
-    monkeypatch.setattr(torch_memory, "allocate", lambda nbytes, stream: SimulatedBuffer(gpu.space, nbytes))
-    monkeypatch.setattr(torch_memory, "capturing", lambda: gpu.capturing)
-    monkeypatch.setattr(torch_memory, "budget", lambda: gpu.budget)
-    monkeypatch.setattr(torch_memory, "device_index", lambda: 0)
-    monkeypatch.setattr(torch_memory, "device", Device)
+    cuda = LaunchDriver(gpu)
+    monkeypatch.setattr(libcuda, "driver", lambda: cuda)
     before = driver._active
     driver.set_active(Driver())
     knobs.runtime.kernel_load_start_hook.add(on_load)

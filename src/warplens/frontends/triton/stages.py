@@ -34,7 +34,7 @@ from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, SharedBuffer, Weaving
 
 if TYPE_CHECKING:
-    from warplens.frontends.triton.compile_hook import Recipe
+    from warplens.frontends.triton.weaving_compiler import Recipe
 
 SCRATCH_BYTES = 128
 """What a woven kernel asks Triton for per block. It only must not be zero: the allocator sizes the buffer."""
