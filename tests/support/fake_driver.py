@@ -15,10 +15,10 @@ import pytest
 
 from tests.support.contexts import Contexts
 from warplens import simulate
+from warplens.driver import libcuda
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core
 from warplens.frontends.intercept import interceptor, woven_module
-from warplens.launch import memory, timing
 from warplens.record.capture import Device
 
 
@@ -62,6 +62,9 @@ class FakeDriver(Contexts):
         handle, self.now = next(self.handles), self.now + 500
         self.events[handle] = self.now + sum(3000 if woven else 2000 for _, woven, _ in self.fired)
         return handle
+
+    def reached(self, event: int) -> bool:
+        return event not in self.events
 
     def elapsed_ns(self, first: int, second: int) -> float:
         return float(self.events.pop(second) - self.events.pop(first))
@@ -119,18 +122,6 @@ class FakeDriver(Contexts):
     def device(self) -> Device:
         return Device("fake", 0, 132, "9.0", 1980.0, "CUDA 13.0")
 
-    def total_memory(self) -> int:
-        return 1 << 40
-
-    def allocate(self, size: int) -> int:
-        return self.space.alloc(size)
-
-    def free(self, address: int) -> None:
-        pass
-
-    def clear(self, address: int, size: int, stream: int) -> None:
-        self.space.write(address, np.zeros(size, np.uint8))
-
     def synchronize(self) -> None:
         pass
 
@@ -145,7 +136,7 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """The fake in place of the driver, wherever interception asks for one."""
     fake = FakeDriver()
     woven_module.twin_of.cache_clear()
-    for module in (interceptor, memory, timing, woven_module, cuda_core, cuda_bindings):
+    for module in (libcuda, interceptor, woven_module, cuda_core, cuda_bindings):
         monkeypatch.setattr(module, "driver", lambda: fake)
     from warplens.calibrate import record_cost
 

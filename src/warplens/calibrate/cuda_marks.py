@@ -82,7 +82,12 @@ def measure_woven(lib: Driver, arch: str, full: str) -> dict[str, Calibration]:
         if got not in (name, store):
             continue  # a ring, say, holds no record back
         alone = Session(options)
-        _launch(lib, build.handle, woven_build.lend(alone, build, how, kernel, SHAPE))
+        described = woven_build.woven_kernel(build, how, kernel, SHAPE, "")
+        record = alone.buffers.lend(described, alone.variant("calibrate", how, SHAPE.grid), SHAPE.grid, SHAPE.stream)
+        if record is None:
+            return {}
+        with record as pointer:
+            _launch(lib, build.handle, pointer)
         launches, _ = alone.collect()
         found[name] = solve(decode(Capture(launches, device=lib.device())), lib.device().name)
     return found

@@ -10,7 +10,15 @@ from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES, PEAKS, Peak
 from warplens.analyse.roofline import Roofline, roofline
-from warplens.commands.shared.console import json_option, print_hanging, print_json, read_trace, stderr, stdout, table
+from warplens.commands.shared.console import (
+    json_option,
+    print_hanging,
+    print_json,
+    read_trace,
+    stderr,
+    stdout,
+    table,
+)
 from warplens.commands.shared.roofline_options import (
     bytes_option,
     ceilings_option,

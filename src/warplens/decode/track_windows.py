@@ -8,7 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.record.capture import Launch
-from warplens.record.layout import HEADER, HEADER_BYTES, MAX_SM, MAX_WARPS, SLOT_BYTES, TRACK_MAGIC, TrackState
+from warplens.record.layout import (
+    HEADER,
+    HEADER_BYTES,
+    MAX_SM,
+    MAX_WARPS,
+    SLOT_BYTES,
+    TRACK_MAGIC,
+    TrackState,
+)
 
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]

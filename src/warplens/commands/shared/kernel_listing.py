@@ -29,7 +29,7 @@ _COLUMNS = [
 
 def run_and_list(program: TargetProgram, *, kernels: str | None, as_json: bool) -> int:
     """Run the program without marks, list its kernels and return the exit code."""
-    profile, kernel_times = Profile(kernels=_NO_KERNEL, auto=True, whole_program=True), KernelTimes()
+    profile, kernel_times = Profile(kernels=_NO_KERNEL, auto=True, whole_program=True, counts_all=True), KernelTimes()
     pattern = Profile(kernels=kernels).options
     with stdout_to_stderr(as_json):
         outcome = _execute_counted(program, profile, kernel_times)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from warplens.frontends.cuda.measured_cost import calibrations
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens.frontends.cuda.woven_build import LoadedKernel, WovenBuild
 from warplens.launch.direct import DeviceBuffer
+from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 from warplens.record.launch_buffer import SPARE, plan
@@ -173,26 +174,40 @@ class Kernel:
         """Launch with `arguments`; the buffer is added. Nothing waits for the GPU."""
         shape = Shape(dim3(grid, "grid"), dim3(block, "block"), shared, stream_handle(stream))
         running, lib = session.active(), driver()
-        ready = None
-        if running is not None and running.wants(self.name) and not self._captured(lib, running, shape):
-            ready = None if every_thread else self._woven(lib, running, shape)
-            ready = ready or self._direct(lib, running, shape, every_thread)
-        function, sizes, address = ready or (*self._function(lib, "off"), 0)
-        packed = pack(self.name, (*arguments, 0), sizes)
-        packed[-1] = address.to_bytes(8, "little")
-        if shared > 48 << 10:
-            lib.allow_shared(function, shared)
-        lib.launch(function, shape.grid, shape.block, packed, shared, shape.stream)
 
-    def _captured(self, lib: Driver, running: session.Session, shape: Shape) -> bool:
-        """Return whether a CUDA graph captures the launch: no memory can be allocated, and replays have no buffer."""
-        captured = lib.is_capturing(shape.stream)
-        if captured:
-            running.note(self.name, f"runs unmarked: {CAPTURED}")
-        return captured
+        def launch(function: int, sizes: list[int], pointer: int) -> None:
+            packed = pack(self.name, (*arguments, 0), sizes)
+            packed[-1] = pointer.to_bytes(8, "little")
+            if shared > 48 << 10:
+                lib.allow_shared(function, shared)
+            lib.launch(function, shape.grid, shape.block, packed, shared, shape.stream)
 
-    def _woven(self, lib: Driver, running: session.Session, shape: Shape) -> tuple[int, list[int], int] | None:
-        """Return the woven function, the sizes of its parameters and its buffer; None if its marks are not woven."""
+        def plain() -> None:
+            launch(*self._function(lib, "off"), 0)
+
+        if running is None:
+            return plain()
+        described = {"grid": list(shape.grid), "block": list(shape.block), "shared_bytes": shared}
+        form = (shape.grid, shape.block, shared)
+        variant = running.variant(self.name, id(self._module), form, lambda: described)
+
+        def woven() -> Callable[[], None] | None:
+            if lib.is_capturing(shape.stream):
+                running.note(self.name, f"runs unmarked: {CAPTURED}")
+                return None
+            found = None if every_thread else self._find_woven(lib, running, shape)
+            if found is None:
+                return functools.partial(launch, *self._direct(lib, running, shape, every_thread))
+            kernel, described_kernel = found
+            record = running.buffers.lend(described_kernel, variant, shape.grid, shape.stream)
+            return None if record is None else functools.partial(_launch_into, record, launch, kernel)
+
+        return running.launch(variant, shape.stream, plain, woven)
+
+    def _find_woven(
+        self, lib: Driver, running: session.Session, shape: Shape
+    ) -> tuple[LoadedKernel, WovenKernel] | None:
+        """Return the woven kernel; None if its marks are not woven."""
         if self._module.ptx is None:
             return None
         running.options.refuse("CUDA kernels", "buffer")
@@ -207,12 +222,13 @@ class Kernel:
         kernel = self._woven_functions[key]
         if kernel is None:
             return None
-        return kernel.function, kernel.sizes, woven_build.lend(running, build, how, kernel, shape)
+        device = running.run.other_device(lib.device_index(), lib.device) or running.device
+        return kernel, woven_build.woven_kernel(build, how, kernel, shape, device.name)
 
     def _direct(
         self, lib: Driver, running: session.Session, shape: Shape, every_thread: bool
     ) -> tuple[int, list[int], int]:
-        """Return the same for the function with direct marks."""
+        """Return the function with direct marks, the sizes of its parameters and its buffer."""
         running.options.refuse("CUDA kernels", *_WOVEN_OPTIONS)
         function, sizes = self._function(lib, running.options.full)
         taken = lib.resources(function)
@@ -244,6 +260,11 @@ class Kernel:
                 raise UsageError(f"{self._module.name} has no kernel {self.name!r}{did_you_mean(self.name, known)}")
             self._functions[key] = handle, lib.parameter_sizes(handle)
         return self._functions[key]
+
+
+def _launch_into(record: WovenLaunch, launch: Callable[[int, list[int], int], None], kernel: LoadedKernel) -> None:
+    with record as pointer:
+        launch(kernel.function, kernel.sizes, pointer)
 
 
 def kernel_names(cubin: bytes) -> list[str]:

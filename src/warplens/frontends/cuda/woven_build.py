@@ -21,7 +21,6 @@ from warplens.options import Options
 from warplens.ptx.tree import Declaration, PtxModule, parse
 from warplens.record.capture import Dim3
 from warplens.record.name_table import Names, scan
-from warplens.session import Session
 from warplens.weave.direct_only import why_direct
 from warplens.weave.fit.module_fit import fit_module
 from warplens.weave.fit.resources import Resources
@@ -109,12 +108,10 @@ def find_loaded(lib: Driver, build: WovenBuild, name: str, symbol: str) -> Loade
     return LoadedKernel(name, symbol, function, lib.parameter_sizes(function), lib.resources(function))
 
 
-def lend(running: Session, build: WovenBuild, how: Weaving, kernel: LoadedKernel, shape: Shape) -> int:
-    """Return the kernel's buffer argument for one launch; 0 if nothing of the launch is recorded."""
-    memory = running.buffers.memory
-    device = running.run.other_device(memory.device_index(), memory.device) or running.device
+def woven_kernel(build: WovenBuild, how: Weaving, kernel: LoadedKernel, shape: Shape, device: str) -> WovenKernel:
+    """Return what a launch must know of a kernel; `device` is the name of the GPU, which calibrations go by."""
     store = build.woven.stores[kernel.symbol]
-    woven = WovenKernel.of(
+    return WovenKernel.of(
         build.woven,
         kernel.symbol,
         threads=math.prod(shape.block),
@@ -123,14 +120,13 @@ def lend(running: Session, build: WovenBuild, how: Weaving, kernel: LoadedKernel
         locations=build.locations,
         select=how.select,
         block=shape.block,
-        cost=calibrations.get((device.name, store, how.full), {}) if how.clock == "32" else {},
+        cost=calibrations.get((device, store, how.full), {}) if how.clock == "32" else {},
         resources={
             "registers": kernel.resources["registers"],
             **({"registers_plain": build.plain[kernel.symbol]} if kernel.symbol in build.plain else {}),
             "shared_bytes_kernel": kernel.resources["shared_bytes"] + shape.shared,
         },
     )
-    return running.buffers.lend(woven, shape.grid, shape.stream)
 
 
 @functools.lru_cache(maxsize=16)

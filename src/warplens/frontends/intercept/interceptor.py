@@ -1,10 +1,11 @@
-"""What happens at a launch: find the kernel's twin, see that it is harmless, and give it a buffer."""
+"""Launches of kernels that other libraries compiled: those that are recorded run the kernel's woven twin."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from warplens import session
 from warplens.driver.kernel_arguments import Shape
@@ -13,6 +14,7 @@ from warplens.driver.limits import SM_LIMITS, find_limits
 from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, twin_of
+from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
@@ -22,6 +24,8 @@ from warplens.weave.fit.harm import Guard
 from warplens.weave.fit.register_limit import allowance
 from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search, tighten
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,37 +48,52 @@ class Interceptor:
         self._texts: dict[tuple[int, Hashable], str | Unavailable] = {}
         self._chosen: dict[Hashable, Twin | Unavailable] = {}
         self._how = weaving(running.options)
+        self._variants: dict[Hashable, Variant] = {}
 
-    def twin(self, kernel: PlainKernel, shape: Shape) -> tuple[Twin, int] | None:
-        """The twin to launch and the last argument to launch it with; None where the plain kernel runs."""
+    def launch(self, kernel: PlainKernel, shape: Shape, plain: Callable[[], T], woven: Callable[[Twin, int], T]) -> T:
+        """Make one launch: `plain` launches the plain kernel, `woven` its twin with one more argument, the pointer."""
         if session.active() is not self.session:
-            return None  # somebody kept our function in a place that the profile's end does not reach
+            return plain()  # somebody kept our function in a place that the profile's end does not reach
+        key = (kernel.function, kernel.code, shape.grid, shape.block, shape.shared)
+        variant = self._variants.get(key)
+        if variant is None:
+            variant = self._variants[key] = self._variant(kernel, shape)
+        if variant.closed:
+            variant.launches += 1
+            return plain()
+        return self.session.launch(variant, shape.stream, plain, lambda: self._record(kernel, variant, shape, woven))
+
+    def _variant(self, kernel: PlainKernel, shape: Shape) -> Variant:
         name = plain_name(kernel.symbol)
-        self.session.saw(name)
-        if not self.session.options.wants_kernel(name):
+        form = (shape.grid, shape.block, shape.shared)
+        described = {"grid": list(shape.grid), "block": list(shape.block), "shared_bytes": shape.shared}
+        return self.session.variant(name, (kernel.function, kernel.code), form, lambda: described)
+
+    def _record(
+        self, kernel: PlainKernel, variant: Variant, shape: Shape, woven: Callable[[Twin, int], T]
+    ) -> Callable[[], T] | None:
+        """A function that launches the twin; None where the plain kernel must run."""
+        if driver().is_capturing(shape.stream):
+            self._unmarked(variant.kernel, Unavailable(CAPTURED))
             return None
         try:
             twin = self._find(kernel, shape)
         except Unavailable as reason:
-            self._unmarked(name, reason)
+            variant.closed = True
+            self._unmarked(variant.kernel, reason)
             return None
-        form = (shape.grid, shape.block, shape.shared)
-        if not self.session.wants(name):
-            if self.session.finished(name):
-                self.session.timings.begin(name, form, shape.stream, marked=False)
-            return None
-        self._tell(name, twin)
+        self._tell(variant.kernel, twin)
         for constant in twin.constants:
             driver().share_constant(constant, kernel.function, twin.library, shape.stream)
-        pointer = self.session.buffers.lend(self._woven(name, twin, shape), shape.grid, shape.stream)
-        if not pointer:
+        record = self.session.buffers.lend(self._woven(variant.kernel, twin, shape), variant, shape.grid, shape.stream)
+        if record is None:
             return None
-        self.session.timings.begin(name, form, shape.stream, marked=True)
-        return twin, pointer
 
-    def launched(self) -> None:
-        """To be called when the launch that `twin` was asked about has been made."""
-        self.session.timings.end()
+        def go() -> T:
+            with record as pointer:
+                return woven(twin, pointer)
+
+        return go
 
     def refuse(self, name: str, reason: Unavailable) -> None:
         """Count a launch of a kernel that is out of reach, and say why."""
@@ -89,8 +108,6 @@ class Interceptor:
 
     def _find(self, kernel: PlainKernel, shape: Shape) -> Twin:
         lib = driver()
-        if lib.is_capturing(shape.stream):
-            raise Unavailable(CAPTURED)
         form = (math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared)
         key = (kernel.function, kernel.code, form)
         if key not in self._chosen:
