@@ -56,6 +56,7 @@ class Buffers:
             shift,
             stream,
             device=self._run.other_device(engine.device.index, lambda: engine.device),
+            tracks=tracks,
             variant=variant,
         )
         self._run.add(launch)

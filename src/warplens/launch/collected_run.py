@@ -30,6 +30,7 @@ class CollectedRun:
         """Launches of each kernel, recorded or not."""
         self.notes: dict[str, list[str]] = {}
         self.coverage = LineCoverage()
+        self._knows_device = False
         self._pending: list[tuple[PendingLaunch, int]] = []
         self._lock = threading.Lock()
 
@@ -55,8 +56,8 @@ class CollectedRun:
 
     def other_device(self, index: int, describe: Callable[[], Device]) -> Device | None:
         """The device of a launch if it is not the run's own; the first launch decides which that is."""
-        if self.device.name == Device().name:
-            self.device = describe()
+        if not self._knows_device:
+            self.device, self._knows_device = describe(), True
         return describe() if index != self.device.index else None
 
     def collect(self) -> tuple[list[tuple[PendingLaunch, Launch]], list[str]]:

@@ -75,13 +75,14 @@ class WovenLaunch:
         shift: int,
         stream: int,
         *,
+        tracks: int,
         device: Device | None = None,
         variant: Variant,
     ) -> None:
         self.kernel, self.grid, self.device = kernel, grid, device
         self._engine, self._range, self._shift, self._stream = engine, range_, shift, stream
         self.variant = variant
-        self._tracks = kernel.tracks(grid)
+        self._tracks = tracks
         self._event = self._written = 0
         self._launch: Launch | None = None
         self._problem: WarplensError | None = None

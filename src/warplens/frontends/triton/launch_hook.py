@@ -173,8 +173,11 @@ class LaunchHook:
             return None
 
         def go() -> Any:
-            with launch as pointer, self.passing(pointer):
-                return twin.run(*grid, stream, twin.function, twin.packed_metadata, *rest[1:])
+            with launch as self._local.pointer:
+                try:
+                    return twin.run(*grid, stream, twin.function, twin.packed_metadata, *rest[1:])
+                finally:
+                    self._local.pointer = None
 
         return go
 
