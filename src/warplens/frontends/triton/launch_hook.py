@@ -86,7 +86,7 @@ class RecordingLauncher:
         variant = self._variants.get((x, y, z))
         if variant is not None and variant.closed:
             # The way of most launches: nothing but a look and a count.
-            variant.launches += 1
+            variant.launches += not is_tuning()
             return self.plain(x, y, z, stream, function, *rest)
         if is_tuning() or not self.hook.running:
             return self.plain(x, y, z, stream, function, *rest)
