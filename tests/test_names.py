@@ -34,7 +34,6 @@ MODULES = {
 }
 CLASSES = {
     "region": "the public context manager of both front ends with hand marks",
-    "Buffer": "wlc.Buffer is the public name of the buffer argument in CuTe; the others implement launch.memory.Buffer",
 }
 
 

@@ -30,11 +30,16 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else "__init__"
 
 
-def imports(source: str, known: frozenset[str], *, types: bool = True) -> Iterator[str]:
+@cache
+def imports(source: str, known: frozenset[str], *, types: bool = True) -> frozenset[str]:
     """The modules out of `known` that a source imports, inside functions and by name in a registry too.
 
     With `types=False`, without those that only type checkers import.
     """
+    return frozenset(_imports(source, known, types))
+
+
+def _imports(source: str, known: frozenset[str], types: bool) -> Iterator[str]:
     for node in _nodes(ast.parse(source), types):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
