@@ -18,7 +18,7 @@ from warplens.record.capture import Device
 
 _CLOCK_KHZ, _SM_COUNT, _MAJOR, _MINOR = 13, 16, 75, 76
 _HOST, _DEVICE = 1, 2
-_BLOCKING, _NO_TIME, _NOT_READY = 1, 2, 600
+_NO_TIME, _NOT_READY = 2, 600
 CAPTURED = "it is captured into a CUDA graph, and replays are not recorded"
 """Why a launch for which `is_capturing` holds runs unmarked."""
 
@@ -215,9 +215,9 @@ class Driver:
         return handle.value or 0
 
     def new_event(self) -> int:
-        """An event without a time, for `mark`, `reached` and `wait`; waiting for it leaves the processor to others."""
+        """An event without a time, for `mark`, `reached` and `wait`."""
         handle = c_void_p()
-        self._call("cuEventCreate", byref(handle), c_uint(_BLOCKING | _NO_TIME))
+        self._call("cuEventCreate", byref(handle), c_uint(_NO_TIME))
         return handle.value or 0
 
     def mark(self, event: int, stream: int) -> None:
