@@ -61,6 +61,9 @@ class Driver:
                 "compiling works (warplens.cuda.compile with arch='sm_90', say), and `warplens demo` runs without a GPU"
             ) from None
         self._calls: dict[str, Any] = {}
+        # These are called for each recorded launch: they skip the look-up by name.
+        self._get_context, self._get_capturing = self._lib.cuCtxGetCurrent, self._lib.cuStreamIsCapturing
+        self._record_event = self._lib.cuEventRecord
         self._entered = threading.local()
         self._entered.here = True
         self._call("cuInit", c_uint(0))
@@ -93,15 +96,22 @@ class Driver:
     def _call(self, name: str, *arguments: object) -> None:
         status = self._status(name, *arguments)
         if status:
-            text = c_char_p()
-            self._lib.cuGetErrorString(c_int(status), byref(text))
-            message = text.value.decode() if text.value else "unknown error"
-            raise WarplensError(f"{name} failed: {message} (CUDA error {status})")
+            self._fail(name, status)
+
+    def _fail(self, name: str, status: int) -> None:
+        text = c_char_p()
+        self._lib.cuGetErrorString(c_int(status), byref(text))
+        message = text.value.decode() if text.value else "unknown error"
+        raise WarplensError(f"{name} failed: {message} (CUDA error {status})")
 
     def context(self) -> int:
         """The current context, one per GPU as a rule. Modules and their functions belong to one."""
+        if not hasattr(self._entered, "here"):
+            self._enter()
         current = c_void_p()
-        self._call("cuCtxGetCurrent", byref(current))
+        status = self._get_context(byref(current))
+        if status:
+            self._fail("cuCtxGetCurrent", status)
         return current.value or 0
 
     @contextmanager
@@ -222,7 +232,11 @@ class Driver:
 
     def mark(self, event: int, stream: int) -> None:
         """Let `event` be reached when all that was given to `stream` before is done."""
-        self._call("cuEventRecord", c_void_p(event), c_void_p(stream))
+        if not hasattr(self._entered, "here"):
+            self._enter()
+        status = self._record_event(c_void_p(event), c_void_p(stream))
+        if status:
+            self._fail("cuEventRecord", status)
 
     def reached(self, event: int) -> bool:
         """Return whether an event is over, without waiting. A kernel that failed counts as over."""
@@ -322,9 +336,13 @@ class Driver:
 
     def is_capturing(self, stream: int) -> bool:
         """Whether what goes to `stream` is recorded into a graph instead of being run."""
-        status = c_int()
-        self._call("cuStreamIsCapturing", c_void_p(stream), byref(status))
-        return status.value != 0
+        if not hasattr(self._entered, "here"):
+            self._enter()
+        capturing = c_int()
+        status = self._get_capturing(c_void_p(stream), byref(capturing))
+        if status:
+            self._fail("cuStreamIsCapturing", status)
+        return capturing.value != 0
 
     def device_index(self) -> int:
         index = c_int()

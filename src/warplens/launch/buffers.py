@@ -37,13 +37,16 @@ class Buffers:
 
         `with launch as pointer:` launches the woven kernel.
         """
-        tracks = kernel.tracks(grid)
-        if not tracks:
-            return None
         engine = self.engine()
         if variant.most_written is None and variant.recorded > 1 and self._options.records_per_warp is None:
             engine.collector.land_finished()  # an earlier launch says how much room this one needs
-        shift = self.shift(kernel, variant, tracks, engine.budget)
+        known = (grid, variant.most_written)
+        if variant.room is None or variant.room[0] != known:
+            tracks = kernel.tracks(grid)
+            variant.room = known, tracks, self.shift(kernel, variant, tracks, engine.budget) if tracks else 0
+        _, tracks, shift = variant.room
+        if not tracks:
+            return None
         range_ = engine.take(tracks << shift, 1 << shift, stream)
         if range_ is None:
             self._refuse(kernel, f"no device memory for {tracks} tracks of {1 << shift} bytes")
@@ -55,7 +58,7 @@ class Buffers:
             range_,
             shift,
             stream,
-            device=self._run.other_device(engine.device.index, lambda: engine.device),
+            device=engine.device if engine.device.index != self._run.device.index else None,
             tracks=tracks,
             variant=variant,
         )
@@ -71,6 +74,7 @@ class Buffers:
             with self._lock:
                 found = self._engines.get(context) or Engine(lib, self._options.memory)
                 self._engines[context] = found
+                self._run.other_device(found.device.index, lambda: found.device)
         return found
 
     def release(self) -> None:

@@ -38,6 +38,8 @@ class Variant:
     """Nothing more is to be recorded or timed: launch the plain kernel and ask nothing."""
     most_written: int | None = None
     """Slots that the busiest track of a launch wrote, once one has come home."""
+    room: tuple[object, int, int] | None = None
+    """What the newest launch got: what that was worked out from, its tracks, and log2 of their bytes."""
 
 
 @dataclass

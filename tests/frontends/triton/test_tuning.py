@@ -15,7 +15,7 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 import triton.language as tl  # noqa: E402
 
 import warplens as wl  # noqa: E402
-import warplens.triton  # noqa: E402, F401  so that profiles reach Triton kernels
+import warplens.triton  # noqa: E402  so that profiles reach Triton kernels
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from warplens.frontends.triton.tuning import is_tuning  # noqa: E402
 
