@@ -26,18 +26,20 @@ SCALAR_BYTES = {
 }  # fmt: skip
 
 _IDENTIFIER = r"[A-Za-z_$%][\w$]*"
-_COMMENT = r"//[^\n]*|/\*.*?\*/"
+# A comment can be matched in one way only: a pattern that repeats comments would otherwise try, when it fails, every
+# way of ending each of them.
+COMMENT = r"//[^\n]*(?=\n|\Z)|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/"
 # The part of a statement between its first word and its semicolon. The loop is unrolled so that a missing semicolon
 # fails in linear time: plain text, then (string | braces | comment | slash) and plain text again.
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
-_REST = rf'[^;{{}}"/]*(?:(?:"[^"\n]*"|{_BRACES}|{_COMMENT}|/(?![/*]))[^;{{}}"/]*)*'
+_REST = rf'[^;{{}}"/]*(?:(?:"[^"\n]*"|{_BRACES}|{COMMENT}|/(?![/*]))[^;{{}}"/]*)*'
 _LINE = r'(?:[^\n"/;]|"[^"\n]*"|/(?![/*]))*'
 _SPACES = r"reg|sreg|shared|local|param|global|const|tex"
 _LINKAGE = r"(?:\.(?:visible|extern|weak|common)\b\s*)*"
 
 BODY = re.compile(
     rf"""(?P<lead>\s*)(?:
-      (?P<comment>{_COMMENT})
+      (?P<comment>{COMMENT})
     | (?P<instruction>(?:@\s*(?P<negated>!?)\s*(?P<predicate>{_IDENTIFIER})\s*)?
           (?P<opcode>[a-z]\w*(?:\.[\w:]+)*)(?![\w$]|\s*:)(?P<operands>{_REST});)
     | (?P<label>(?P<label_name>{_IDENTIFIER})\s*:(?!:))
@@ -53,8 +55,8 @@ BODY = re.compile(
 
 MODULE = re.compile(
     rf"""(?P<lead>\s*)(?:
-      (?P<comment>{_COMMENT})
-    | (?P<function>{_LINKAGE}\.(?:entry|func)\b[^{{;"/]*(?:(?:"[^"\n]*"|{_COMMENT}|/(?![/*]))[^{{;"/]*)*[{{;])
+      (?P<comment>{COMMENT})
+    | (?P<function>{_LINKAGE}\.(?:entry|func)\b[^{{;"/]*(?:(?:"[^"\n]*"|{COMMENT}|/(?![/*]))[^{{;"/]*)*[{{;])
     | (?P<section>\.section\b[^{{}}]*\{{[^{{}}]*\}})
     | (?P<line_directive>\.(?P<line_name>version|target|address_size|loc|file)\b(?P<line_arguments>{_LINE}))
     | (?P<declaration>{_LINKAGE}\.(?:{_SPACES})\b{_REST};)
@@ -65,10 +67,10 @@ MODULE = re.compile(
 )
 
 DECLARATOR = re.compile(
-    rf"\s*(?P<name>{_IDENTIFIER})\s*(?:<\s*(?P<count>\d+)\s*>)?\s*(?P<dims>(?:\[\s*\w*\s*\]\s*)*)"
-    rf"(?:=\s*(?P<initialiser>{_BRACES}|[^,;]+?))?\s*(?P<end>[,;])",
-    re.DOTALL,
+    rf"\s*(?P<name>{_IDENTIFIER})\s*(?:<\s*(?P<count>\d+)\s*>\s*)?(?P<dims>(?:\[\s*(?:\w+\s*)?\]\s*)*)"
+    rf"(?:=\s*(?P<initialiser>{_BRACES}|[^,;]+)\s*)?(?P<end>[,;])",
 )
+DECLARATION_WORD = re.compile(r"\s*\.(\w+)(?:\s*\((?:[^()]|\([^()]*\))*\))?(?:\s+(\d+)\b)?")
 
 HEADER_NAME = re.compile(
     rf"\s*(?P<linkage>{_LINKAGE})\.(?P<kind>entry|func)\b\s*(?:\.attribute\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
@@ -77,7 +79,7 @@ HEADER_NAME = re.compile(
 
 PERFORMANCE = re.compile(r"\.(\w+)\b([\s\d,]*)")
 
-_COMMENTS = re.compile(_COMMENT, re.DOTALL)
+_COMMENTS = re.compile(COMMENT)
 _OPENING, _CLOSING = frozenset("{[("), frozenset("}])")
 
 

@@ -265,17 +265,25 @@ class Weaver:
         """Chains of blocks whose records fit in the lanes of a warp and whose operands are the same in every lane."""
         divergence, blocks = self.divergence[name], self.outlines[name].blocks
         chains = chain_blocks(blocks, divergence.flow, LANES) if self.how.join else [[block] for block in blocks]
-        varying = [b for chain in chains for b in chain if any(divergence.varies(s.mark.operand) for s in b.sites)]
+        varying = {
+            id(b) for b in blocks if b.slots > LANES or any(divergence.varies(site.mark.operand) for site in b.sites)
+        }
         return [
             list(part)
             for chain in chains
-            for excluded, part in itertools.groupby(chain, lambda block: block in varying or block.slots > LANES)
+            for excluded, part in itertools.groupby(chain, lambda block: id(block) in varying)
             if not excluded
         ]
 
     def _calls_may_lock(self, name: str) -> bool:
         """Whether a called function may hold a lock for which other lanes of the warp wait."""
-        called = self.calls.reached(name)
-        bodies = [f for f in self.module.functions if f.name in called and f.body is not None]
-        known = {f.name for f in self.module.functions}
-        return bool(called - known) or any(observes_other_threads(i) for body in bodies for i in body.instructions())
+        return any(callee in self._may_lock or callee not in self._functions for callee in self.calls.reached(name))
+
+    @functools.cached_property
+    def _functions(self) -> set[str]:
+        return {function.name for function in self.module.functions}
+
+    @functools.cached_property
+    def _may_lock(self) -> set[str]:
+        """The functions that read memory which other threads may be writing."""
+        return {f.name for f in self.module.functions if any(observes_other_threads(i) for i in f.instructions())}
