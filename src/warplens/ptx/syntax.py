@@ -77,6 +77,9 @@ HEADER_NAME = re.compile(
     rf"(?:\((?P<returns>[^()]*)\)\s*)?(?P<name>{_IDENTIFIER})\s*(?:\((?P<params>(?:[^()]|\([^()]*\))*)\))?"
 )
 
+DIMENSION = re.compile(r"\[\s*(\w*)\s*\]")
+PARAMETER_NAME = re.compile(r"(?<![\w$%])([\w$%]+)\s*((?:\[\s*(?:\w+\s*)?\]\s*)*)$")
+
 PERFORMANCE = re.compile(r"\.(\w+)\b([\s\d,]*)")
 
 _COMMENTS = re.compile(COMMENT)

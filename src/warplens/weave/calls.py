@@ -12,7 +12,7 @@ import re
 
 from warplens.ptx.edits import NodePosition
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Function, Instruction, PtxModule, Raw
+from warplens.ptx.tree import Directive, Function, Instruction, PtxModule, Raw
 from warplens.weave.mark_sites import Outline
 
 _SAVE = """\tselp.u32 %wl_t, 1, 0, %wl_p;
@@ -127,11 +127,16 @@ class Calls:
         functions = {f.name for f in self.module.functions if not f.is_entry} & self.stateful
         if not functions:
             return
+        for item in self.module.items:
+            named = _names_in(item.arguments) & functions if isinstance(item, Directive) else set()
+            if named and isinstance(item, Directive) and item.name == "alias":
+                problem = f"{min(named)}, which contains marks, has an alias"
+                raise PtxError(item.line, item.raw, problem, "call it by its own name", min(named))
         for function in self.module.functions:
             for instruction in function.instructions():
                 if instruction.opcode == "call":
                     continue
-                named = functions.intersection(re.findall(r"[\w$]+", instruction.arguments))
+                named = _names_in(instruction.arguments) & functions
                 if named:
                     raise PtxError(
                         instruction.line,
@@ -140,6 +145,10 @@ class Calls:
                         "move the marks to the caller, or make the call direct",
                         function.name,
                     )
+
+
+def _names_in(text: str) -> set[str]:
+    return set(re.findall(r"[\w$]+", text))
 
 
 def _is_exit(position: NodePosition) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -273,7 +274,7 @@ class FunctionWeaver:
         site = self.outline.sites[0] if self.function.is_entry and self.outline.sites else None
         if site is None:
             return None
-        for node, following in zip(body, [*body[1:], None], strict=True):
+        for node, following in itertools.zip_longest(body, body[1:]):
             if node is site.position.node:
                 return site
             if _is_code(node) and not (isinstance(node, Instruction) and is_placeholder(node, following)):

@@ -40,6 +40,7 @@ from warplens.weave.calls import Calls
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.function_weaver import FunctionWeaver
 from warplens.weave.mark_comments import WOVEN
+from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
 from warplens.weave.stores.block_chains import chain_blocks
 from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address, end_of_names
@@ -100,7 +101,10 @@ def weave(source: str | PtxModule, *, buffer: AnyBuffer | None = None, how: Weav
     start = text.find("// " + WOVEN)
     if start >= 0:
         line = text[start + 3 + len(WOVEN) :].partition("\n")[0]
-        return Woven.restore(text, json.loads(line))
+        try:
+            return Woven.restore(text, json.loads(line))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise PtxError(text.count("\n", 0, start) + 1, line, "this is no description of a woven module") from None
     if "@warplens " not in text:
         return Woven(text, full=(how or Weaving()).full)
     module = parse(source) if isinstance(source, str) else source.copy()
@@ -129,6 +133,9 @@ class Weaver:
                 recompute(function)
         max_slots = LANES if isinstance(buffer, LaunchBuffer) else sys.maxsize
         self.outlines = {f.name: outline(f, files, max_slots) for f in module.functions if f.body is not None}
+        for function in module.functions:
+            if function.body is not None:
+                check_operands(function, (site.mark for site in self.outlines[function.name].sites))
         self.calls = Calls(module, self.outlines)
         self.ids: dict[str, int] = {}
         self.locations: dict[int, str] = {}

@@ -78,6 +78,7 @@ def mark_unmarked_code(text: str) -> str:
     """
     module = parse(text)
     for function in module.entries:
+        end_with_return(function)
         code = FunctionUnits(function, module.files)
         if not code.cuts:
             continue

@@ -63,9 +63,13 @@ class Interceptor:
             if self.session.finished(name):
                 self.session.timings.begin(name, form, shape.stream, marked=False)
             return None
+        try:
+            for variable in twin.shared:
+                driver().share_variable(variable, kernel.function, twin.library, shape.stream)
+        except WarplensError as error:
+            self._unmarked(name, Unavailable(f"the variable {variable} of its module cannot be shared: {error}"))
+            return None
         self._tell(name, twin)
-        for constant in twin.constants:
-            driver().share_constant(constant, kernel.function, twin.library, shape.stream)
         pointer = self.session.buffers.lend(self._woven(name, twin, shape), shape.grid, shape.stream)
         if not pointer:
             return None
@@ -98,6 +102,10 @@ class Interceptor:
                 self._chosen[key] = self._choose(kernel, *form)
             except Unavailable as reason:
                 self._chosen[key] = reason
+            except WarplensError:
+                raise
+            except Exception as error:  # whatever fails here, the program can run its own kernel
+                self._chosen[key] = Unavailable(f"warplens failed: {error!r}")
         chosen = self._chosen[key]
         if isinstance(chosen, Unavailable):
             raise chosen.with_traceback(None)  # raised again and again, it would gather one from each launch
