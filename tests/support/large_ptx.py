@@ -83,7 +83,9 @@ def unmarked(units: int) -> str:
 
 def unmarked_straight(units: int) -> str:
     """One block of loads whose values nothing in the block needs, between stores."""
-    lines = (f"\t.loc 1 {n + 1} 1\n\tld.global.f32 %f1, [%rd1+{n}];\n\tst.global.f32 [%rd2], %f5;\n" for n in range(units))
+    lines = (
+        f"\t.loc 1 {n + 1} 1\n\tld.global.f32 %f1, [%rd1+{n}];\n\tst.global.f32 [%rd2], %f5;\n" for n in range(units)
+    )
     return _kernel("".join(lines))
 
 
@@ -96,7 +98,7 @@ def ttgir(units: int) -> str:
             f"    %x{n} = tt.load %a : tensor<128xf32> {at}",
             f"    %y{n} = tt.load %a : tensor<128xf32> {at}",
             f"    %z{n} = arith.addf %q, %q : tensor<128xf32> {at}",
-            f"    scf.if %c {{ ",
+            "    scf.if %c { ",
             f"      tt.store %a, %z{n} : tensor<128xf32> {at}",
             f"    }} {at}",
             f"    scf.for %i{n} = %c0 to %c9 step %c1 : i32 {{",

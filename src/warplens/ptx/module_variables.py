@@ -1,9 +1,10 @@
 """Which variables of a module its code may write.
 
 A copy of a kernel has its own copy of the module's variables. That makes no difference for a variable that no
-instruction of the module can write; what the host wrote into it can be copied at each launch. The analysis follows the address of each variable through the registers of every
-function. It knows what a few instructions do with an address (load from it, add to it, convert it, compare it); every
-other use counts as a write: stores, atomics, calls, returns, copies, and instructions that it does not know.
+instruction of the module can write; what the host wrote into it can be copied at each launch. The analysis follows the
+address of each variable through the registers of every function. It knows what a few instructions do with an address
+(load from it, add to it, convert it, compare it). Every other use counts as a write: stores, atomics, calls, returns,
+copies, and instructions that it does not know.
 """
 
 from __future__ import annotations
@@ -137,7 +138,11 @@ class _Addresses:
             if observes_other_threads(instruction):
                 self._note(instruction, found, "reads it while it may change", written)
             return []
-        if instruction.opcode == "cp" and instruction.modifiers[:1] == ("async",) and "bulk" not in instruction.modifiers:
+        if (
+            instruction.opcode == "cp"
+            and instruction.modifiers[:1] == ("async",)
+            and "bulk" not in instruction.modifiers
+        ):
             found = self._in(operands[0]) if operands else set()  # it reads from the second operand
         if instruction.opcode in _MOVES and operands and not operands[0].startswith("["):
             return [(register, sources) for register in names(operands[0])]

@@ -87,9 +87,7 @@ def _around(code: FunctionUnits, begin: int, end: int, location: Location | None
         return None
     first = code.units[begin]
     size = gaps[1] - gaps[0]
-    return FoundRegion(
-        "lines", "line", (gaps[0],), (*code.returns(*gaps), gaps[1]), location, first.number, size=size
-    )
+    return FoundRegion("lines", "line", (gaps[0],), (*code.returns(*gaps), gaps[1]), location, first.number, size=size)
 
 
 class _Crossing:

@@ -23,7 +23,9 @@ class Extremes:
         """The largest value of the places in [start, stop); `default` if it has none."""
         return self._find(self._largest, max, start, stop, default)
 
-    def _find(self, table: list[list[int]], choose: Callable[[int, int], int], start: int, stop: int, default: int) -> int:
+    def _find(
+        self, table: list[list[int]], choose: Callable[[int, int], int], start: int, stop: int, default: int
+    ) -> int:
         first, last = bisect.bisect_left(self._places, start), bisect.bisect_left(self._places, stop)
         if first >= last:
             return default

@@ -10,7 +10,15 @@ from warplens.auto.rules import Auto, LineRange, RegionSite, region_name
 from warplens.auto.ttgir.locations import Frame, Locations
 from warplens.auto.ttgir.mark_emitter import Emitter
 from warplens.auto.ttgir.operation_classes import LOOPS, is_constant, is_mark, is_open
-from warplens.auto.ttgir.operation_spans import LOOP, Span, line_spans, nested, operation_spans, range_spans, regions_around
+from warplens.auto.ttgir.operation_spans import (
+    LOOP,
+    Span,
+    line_spans,
+    nested,
+    operation_spans,
+    range_spans,
+    regions_around,
+)
 from warplens.auto.ttgir.operation_tree import Op, OperationBlock, parse
 
 

@@ -18,6 +18,7 @@ from warplens.weave.fit.register_limit import limit, limitable
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import ParamBuffer, Weaving
 
+
 class Unavailable(WarplensError):
     """A kernel that runs unmarked; the text says why."""
 
@@ -53,8 +54,8 @@ def variables_of(module: PtxModule, symbol: str) -> tuple[str, ...]:
 def marked_text(
     text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0
 ) -> tuple[Woven, Marked, tuple[str, ...]]:
-    """Mark and weave one kernel, which takes its buffer as an additional parameter; also return the variables that it shares.
-    `registers` is the most that a thread may take, 0 for no limit besides the kernel's own."""
+    """Mark and weave one kernel, which takes its buffer as an additional parameter; also return the variables that it
+    shares. `registers` is the most that a thread may take, 0 for no limit besides the kernel's own."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
