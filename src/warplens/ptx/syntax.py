@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from warplens.errors import WarplensError
@@ -91,6 +92,7 @@ def strip_comments(text: str) -> str:
     return _COMMENTS.sub(" ", text) if "/" in text else text
 
 
+@functools.lru_cache(maxsize=1024)  # an analysis asks several times about one instruction before the next
 def split_operands(text: str) -> tuple[str, ...]:
     """Split `text` at the commas that are not inside braces, brackets or parentheses."""
     text = strip_comments(text).strip()
