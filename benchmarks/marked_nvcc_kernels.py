@@ -1,4 +1,4 @@
-"""How many kernels of PTX files are marked: `python benchmarks/marked_kernels.py FILES`, .ptx or .cu.
+"""How many kernels of PTX files are marked: `python benchmarks/marked_nvcc_kernels.py FILES`, .ptx or .cu.
 
 A kernel counts as marked if the automatic marks find something in it, it can be woven, and ptxas assembles the result.
 Needs no GPU. Prints one JSON document: for each file the number of kernels, and the reasons of those that run plain.
