@@ -104,7 +104,7 @@ class FakeDriver(Contexts):
     def copy_settings(self, source: int, target: int) -> None:
         self.settings.append((source, target))
 
-    def share_constant(self, name: str, plain: int, library: int, stream: int) -> None:
+    def share_variable(self, name: str, plain: int, library: int, stream: int) -> None:
         self.shared.append(name)
 
     def is_capturing(self, stream: int) -> bool:

@@ -307,9 +307,9 @@ class Driver:
         self._call(f"cu{kind}GetName", byref(name), c_void_p(handle))
         return (name.value or b"").decode()
 
-    def share_constant(self, name: str, plain: int, library: int, stream: int) -> None:
-        """Copy a constant of a function's module to the library that stands in for it; one that neither gives out by
-        its name holds what it was compiled with."""
+    def share_variable(self, name: str, plain: int, library: int, stream: int) -> None:
+        """Copy a variable of a function's module to the library that stands in for it. A variable that the module does
+        not give out by its name holds what it was compiled with."""
         module, source, target, size = c_void_p(), c_uint64(), c_uint64(), c_size_t()
         symbol = c_char_p(name.encode())
         self._call("cuFuncGetModule", byref(module), c_void_p(plain))

@@ -100,6 +100,8 @@ class Module:
         self._builds: dict[tuple[int, str], _LoadedVariant] = {}
         self._woven: dict[tuple[int, Weaving], WovenBuild] = {}
         self._kernels: dict[str, Kernel] = {}
+        self.problem = ""
+        """Why the marks are not woven, if that is not what was asked for."""
 
     def cubin(self, variant: str = "stop") -> bytes:
         """The machine code: `stop` or `ring` with marks, `off` without."""
@@ -118,7 +120,11 @@ class Module:
             text = compile_ptx(self._source, self.name, self.arch, self._flags(woven_build.FLAGS))
         except WarplensError:
             return None  # direct marks may compile, or else the error says what is wrong with the source
-        return text if woven_build.weavable(text) else None
+        try:
+            return text if woven_build.weavable(text) else None
+        except Exception as problem:  # direct marks do not need the weaver
+            self.problem = f"its marks are compiled, not woven: {problem}"
+            return None
 
     def woven(self, how: Weaving) -> WovenBuild | None:
         """Return the module with its marks woven in; None if that is not possible."""
@@ -131,7 +137,9 @@ class Module:
                 # A driver older than NVRTC cannot load its PTX, only its machine code.
                 if "PTX" not in str(problem):
                     raise
-                self.ptx = None
+                self.ptx, self.problem = None, f"its marks are compiled, not woven: {problem}"
+            except Exception as problem:  # direct marks do not need the weaver
+                self.ptx, self.problem = None, f"its marks are compiled, not woven: the weaver failed: {problem!r}"
         return self._woven.get(key)
 
     def _flags(self, variant: Sequence[str]) -> tuple[str, ...]:
@@ -197,6 +205,10 @@ class Kernel:
                 return None
             found = None if every_thread else self._find_woven(lib, running, shape)
             if found is None:
+                if self._module.problem and running.options.strict:
+                    raise WarplensError(f"{self.name}: {self._module.problem}")
+                if self._module.problem:
+                    running.note(self.name, self._module.problem)
                 return functools.partial(launch, *self._direct(lib, running, shape, every_thread))
             kernel, described_kernel = found
             record = running.buffers.lend(described_kernel, variant, shape.grid, shape.stream)

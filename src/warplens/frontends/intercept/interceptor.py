@@ -82,9 +82,16 @@ class Interceptor:
             variant.closed = True
             self._unmarked(variant.kernel, reason)
             return None
+        try:
+            for variable in twin.shared:
+                driver().share_variable(variable, kernel.function, twin.library, shape.stream)
+        except WarplensError as error:
+            variant.closed = True
+            self._unmarked(
+                variant.kernel, Unavailable(f"the variable {variable} of its module cannot be shared: {error}")
+            )
+            return None
         self._tell(variant.kernel, twin)
-        for constant in twin.constants:
-            driver().share_constant(constant, kernel.function, twin.library, shape.stream)
         record = self.session.buffers.lend(self._woven(variant.kernel, twin, shape), variant, shape.grid, shape.stream)
         if record is None:
             return None
@@ -115,6 +122,10 @@ class Interceptor:
                 self._chosen[key] = self._choose(kernel, *form)
             except Unavailable as reason:
                 self._chosen[key] = reason
+            except WarplensError:
+                raise
+            except Exception as error:  # whatever fails here, the program can run its own kernel
+                self._chosen[key] = Unavailable(f"warplens failed: {error!r}")
         chosen = self._chosen[key]
         if isinstance(chosen, Unavailable):
             raise chosen.with_traceback(None)  # raised again and again, it would gather one from each launch

@@ -112,6 +112,20 @@ class Compilation:
         text = self._ptx(source, metadata)
         if PREFIX not in text or not self.recipe.wants(str(metadata["name"])):
             return str(text)
+        before = dict(metadata)
+        try:
+            return self._with_hand_marks(source, str(text), metadata)
+        except (WarplensError, ptxas_error()):
+            raise
+        except Exception as error:  # whatever the weaver fails on, the kernel can run without it
+            metadata.clear()
+            metadata.update(before)
+            remarks = metadata.setdefault(REMARKS, {"notes": []})
+            self._refuse(str(metadata["name"]), f"runs unmarked: the weaver failed: {error!r}", remarks)
+            return str(text)
+
+    def _with_hand_marks(self, source: Any, text: str, metadata: Metadata) -> str:
+        """Weave and assemble a kernel whose author marked it."""
         how, before = self.recipe.how, dict(metadata)
         kernel = HandMarkedKernel(self._cubin, text, before, how)
         woven = self._woven(text, metadata, how)
@@ -141,16 +155,19 @@ class Compilation:
         plain = functools.cache(lambda: self._build(text, context, metadata).resources)
         problem = ""
         for auto, left_out in _fewer_and_fewer_classes(self.recipe.auto):
-            marked = mark_ttgir(text, auto)
-            remarks |= {"matched": sorted(marked.matched), "lines": marked.lines}
-            if not marked.sites and not problem:
-                return None
-            if not marked.sites:
-                break
             try:
+                marked = mark_ttgir(text, auto)
+                remarks |= {"matched": sorted(marked.matched), "lines": marked.lines}
+                if not marked.sites and not problem:
+                    return None
+                if not marked.sites:
+                    break
                 attempt = self._weave_without_harm(marked.text, context, metadata, plain)
             except (WarplensError, RuntimeError, ptxas_error()) as error:
                 problem = problem or f"with marks it does not compile ({_first_line(error)})"
+                continue
+            except Exception as error:  # whatever the weaver fails on, the kernel can run without it
+                problem = problem or f"the weaver failed: {error!r}"
                 continue
             if attempt.harm is None:
                 if marked.dropped:
