@@ -61,10 +61,11 @@ def constants_of(module: PtxModule) -> tuple[str, ...]:
 
 
 def marked_text(
-    text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0
+    text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0, *, indirect: bool = False
 ) -> tuple[Woven, Marked, tuple[str, ...]]:
     """Mark and weave one kernel, which takes its buffer as an additional parameter; also return its module's constants.
-    `registers` is the most that a thread may take, 0 for no limit besides the kernel's own."""
+    `registers` is the most that a thread may take, 0 for no limit besides the kernel's own. `indirect` is for kernels
+    in CUDA graphs, which find their buffer by a cell."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
@@ -77,14 +78,16 @@ def marked_text(
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
     if symbol not in marked.sites:
         raise Unavailable("no rule finds anything to mark in it")
-    return weave(marked.text, buffer=ParamBuffer(-1), how=how), marked, constants
+    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how), marked, constants
 
 
 @functools.lru_cache(maxsize=256)
-def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0) -> Twin:
+def twin_of(
+    text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0, *, indirect: bool = False
+) -> Twin:
     """Weave and load the twin of a kernel; each device has its own."""
     try:
-        woven, marked, constants = marked_text(text, symbol, auto, how, registers)
+        woven, marked, constants = marked_text(text, symbol, auto, how, registers, indirect=indirect)
     except PtxError as error:
         raise Unavailable(str(error)) from None
     lib = driver()
