@@ -97,9 +97,7 @@ class Replays:
     def _begin(self, graph: CapturedGraph | None, stream: int) -> dict[int, WovenLaunch]:
         """Choose the nodes to record, and let the next replay on `stream` find their memory."""
         if graph is None:
-            self._run.note(
-                GRAPHS, "a graph that was captured outside the profile is replayed: its kernels run unmarked"
-            )
+            self._run.note(GRAPHS, "a graph that was not captured inside the profile is replayed; it runs unmarked")
             return {}
         launches: dict[int, WovenLaunch] = {}
         try:

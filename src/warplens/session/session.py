@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from warplens.driver import libcuda
@@ -92,14 +93,14 @@ class Session:
         choice = self.variants.choose(variant)
         if choice is Choice.PLAIN:
             return plain()
-        with libcuda.driver().relaxed():
+        with _relaxed():
             return self._launch(variant, stream, plain, woven, choice)
 
     def _capture(self, variant: Variant, plain: Callable[[], T], woven: Callable[[bool], Callable[[], T] | None]) -> T:
         """Launch into a graph. The quota is for the replays."""
         if not self.variants.is_open(variant):
             return plain()
-        with libcuda.driver().relaxed():
+        with _relaxed():
             captured = self._prepare(variant, lambda: woven(True))
             return plain() if captured is None else captured()
 
@@ -162,9 +163,10 @@ class Session:
 
     def collect(self) -> tuple[list[Launch], list[str]]:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
-        launches, problems = self.run.collect()
-        slowdowns = self.timings.slowdowns()
-        self.buffers.release()
+        with _relaxed():
+            launches, problems = self.run.collect()
+            slowdowns = self.timings.slowdowns()
+            self.buffers.release()
         return [with_slowdown(launch, slowdowns.get(id(variant))) for variant, launch in self._warm(launches)], problems
 
     def _warm(self, launches: list[tuple[PendingLaunch, Launch]]) -> list[tuple[Variant | None, Launch]]:
@@ -212,6 +214,14 @@ class Session:
         interrupted, self._interrupted = self._interrupted, None
         if interrupted is not None:
             interrupted.resume()
+
+
+def _relaxed() -> AbstractContextManager[None]:
+    """A capture that some thread of the program has under way must not forbid our driver calls."""
+    try:
+        return libcuda.driver().relaxed()
+    except WarplensError:
+        return nullcontext()
 
 
 def _is_capturing(stream: int) -> bool:

@@ -173,7 +173,7 @@ def test_a_graph_captured_without_a_profile_runs_and_is_named(gpu: FakeGpu, torc
         graph.replay()
     assert not gpu.fired[-1].scratch
     assert len(profile.trace.meta.launches) == 1
-    assert "captured outside the profile" in profile.notes["CUDA graphs"][0]
+    assert "not captured inside the profile" in profile.notes["CUDA graphs"][0]
     np.testing.assert_array_equal(target.numpy(), np.arange(384, dtype=np.float32) * 2 + 3)
 
 

@@ -8,7 +8,13 @@ from importlib import import_module
 from warplens.frontends.import_hook import when_imported
 from warplens.session import Session
 
-LIBRARIES = {"torch.cuda.graphs": "torch_graphs"}
+LIBRARIES = {
+    "torch.cuda.graphs": "torch_graphs",
+    "cupy.cuda.graph": "cupy_graphs",
+    "cuda.core.graph": "cuda_core_graphs",
+    "cuda.bindings.driver": "cuda_bindings_graphs",
+    "cuda.bindings.runtime": "cuda_runtime_graphs",
+}
 """By module of the library, the module here that follows its captures and replays."""
 
 
