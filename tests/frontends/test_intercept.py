@@ -152,7 +152,6 @@ def test_cupy_launches_pass_streams_and_settings_on(gpu: FakeDriver, cupy_kernel
             "40 registers instead of 32, and an SM holds 3 of its blocks instead of 4",
         ),
         ({"broken": True}, "does not assemble: cuLibraryLoadData failed"),
-        ({"capturing": True}, "captured into a CUDA graph"),
     ],
 )
 def test_a_twin_that_would_harm_does_not_run(

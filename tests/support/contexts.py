@@ -5,16 +5,61 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from warplens.driver.libcuda import StreamCapture
 from warplens.errors import WarplensError
 
 _handles = itertools.count(1)
 _thread = threading.local()
+
+
+@dataclass
+class StreamGraph:
+    """Launches that were captured; replaying it runs them."""
+
+    number: int
+    launches: list[Callable[[], None]] = field(default_factory=list)
+
+    def replay(self) -> None:
+        for launch in self.launches:
+            launch()
+
+
+@dataclass
+class StreamGraphs:
+    """What is captured, by stream. Several streams may be captured into one graph."""
+
+    captures: dict[int, StreamGraph] = field(default_factory=dict)
+    relaxed: threading.local = field(default_factory=threading.local)
+    invalid: list[str] = field(default_factory=list)
+    """Calls that made a capture invalid."""
+
+    def begin(self, *streams: int) -> StreamGraph:
+        """Capture what goes to these streams from now on."""
+        graph = StreamGraph(next(_handles))
+        self.captures.update(dict.fromkeys(streams, graph))
+        return graph
+
+    def end(self, graph: StreamGraph) -> None:
+        """Run what goes to the streams of a graph from now on."""
+        self.captures = {stream: one for stream, one in self.captures.items() if one is not graph}
+        problems, self.invalid = self.invalid, []
+        if problems:
+            raise RuntimeError(f"the capture was invalidated by {problems}")
+
+    def run(self, stream: int, launch: Callable[[], None]) -> None:
+        """Run a launch, or add it to the graph of its stream."""
+        graph = self.captures.get(stream)
+        if graph is None:
+            launch()
+        else:
+            graph.launches.append(launch)
 
 
 class Contexts:
@@ -44,6 +89,7 @@ class Contexts:
         return self.free_memory, self.free_memory
 
     def allocate(self, size: int) -> int:
+        self.check_safe("cuMemAlloc")
         try:
             return int(self.space.alloc(size))
         except Exception as error:
@@ -53,6 +99,7 @@ class Contexts:
         """The interpreter's memory is not given back."""
 
     def clear(self, address: int, size: int, stream: int) -> None:
+        assert not self.is_capturing(stream), "the memset would go into the graph"
         self.space.write(address, np.zeros(size, np.uint8))
 
     def clear_rows(self, address: int, pitch: int, width: int, rows: int, stream: int) -> None:
@@ -67,6 +114,7 @@ class Contexts:
             ctypes.memmove(host + row * out_pitch, data, width)
 
     def pinned(self, size: int) -> int:
+        self.check_safe("cuMemHostAlloc")
         if not hasattr(self, "_pinned"):
             self._pinned: list[Any] = []
         self._pinned.append(ctypes.create_string_buffer(size))
@@ -85,16 +133,21 @@ class Contexts:
 
     def destroy_event(self, event: int) -> None: ...
 
-    def mark(self, event: int, stream: int) -> None: ...
+    def mark(self, event: int, stream: int) -> None:
+        assert not self.is_capturing(stream), "the event would go into the graph"
 
     def reached(self, event: int) -> bool:
+        self.check_safe("cuEventQuery")
         return True
 
-    def wait(self, event: int) -> None: ...
+    def wait(self, event: int) -> None:
+        self.check_safe("cuEventSynchronize")
 
-    def hold(self, stream: int, event: int) -> None: ...
+    def hold(self, stream: int, event: int) -> None:
+        assert not self.is_capturing(stream), "an event from outside ends the capture with an error"
 
     def event(self, stream: int) -> int:
+        self.mark(0, stream)
         return self.new_event()
 
     def elapsed_ns(self, first: int, second: int) -> float:
@@ -103,5 +156,35 @@ class Contexts:
     def is_idle(self, stream: int) -> bool:
         return False
 
+    def upload(self, address: int, data: bytes, stream: int) -> None:
+        assert not self.is_capturing(stream), "the copy would go into the graph"
+        self.space.write(address, np.frombuffer(data, np.uint8))
+        self.uploads = getattr(self, "uploads", 0) + 1
+
+    @property
+    def graphs(self) -> StreamGraphs:
+        """The captures of this driver."""
+        if not hasattr(self, "_graphs"):
+            self._graphs = StreamGraphs()
+        return self._graphs
+
     def is_capturing(self, stream: int) -> bool:
-        return False
+        return stream in self.graphs.captures
+
+    def capture(self, stream: int) -> StreamCapture | None:
+        graph = self.graphs.captures.get(stream)
+        return None if graph is None else StreamCapture(graph.number, graph.number, len(graph.launches))
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        before, self.graphs.relaxed.on = getattr(self.graphs.relaxed, "on", False), True
+        try:
+            yield
+        finally:
+            self.graphs.relaxed.on = before
+
+    def check_safe(self, call: str) -> None:
+        """While any stream is captured, the driver refuses calls that are not safe, except in a relaxed thread."""
+        if self.graphs.captures and not getattr(self.graphs.relaxed, "on", False):
+            self.graphs.invalid.append(call)
+            raise WarplensError(f"{call} failed: operation not permitted when stream is capturing (CUDA error 900)")

@@ -35,7 +35,6 @@ class FakeDriver(Contexts):
     blocks: dict[bool, int] = field(default_factory=lambda: {False: 4, True: 4})
     squeezes: bool = False
     """Whether a limit on registers brings a woven kernel's blocks back."""
-    capturing: bool = False
     broken: bool = False
     settings: list[tuple[int, int]] = field(default_factory=list)
     shared: list[str] = field(default_factory=list)
@@ -54,8 +53,13 @@ class FakeDriver(Contexts):
 
     def launch(self, handle: int, grid: Any, block: Any, arguments: list[Any], shared: int, stream: int) -> None:
         text, symbol = self.kernels[handle]
-        self.fired.append((symbol, self.woven(handle), stream))
-        simulate.run(text, symbol, tuple(grid), tuple(block), arguments, memory=self.space, shared=shared)
+        given = list(arguments)
+
+        def run() -> None:
+            self.fired.append((symbol, self.woven(handle), stream))
+            simulate.run(text, symbol, tuple(grid), tuple(block), given, memory=self.space, shared=shared)
+
+        self.graphs.run(stream, run)
 
     def event(self, stream: int) -> int:
         """Its time: a woven launch takes 3 us, a plain one 2, and everything beside them half a one."""
@@ -76,6 +80,7 @@ class FakeDriver(Contexts):
         return None
 
     def load_library(self, image: bytes) -> int:
+        self.check_safe("cuLibraryLoadData")
         if self.broken:
             raise WarplensError("cuLibraryLoadData failed: a PTX JIT compilation failed (CUDA error 218)")
         assert image.endswith(b"\0")
@@ -106,9 +111,6 @@ class FakeDriver(Contexts):
 
     def share_variable(self, name: str, plain: int, library: int, stream: int) -> None:
         self.shared.append(name)
-
-    def is_capturing(self, stream: int) -> bool:
-        return self.capturing
 
     def parameter_sizes(self, function: int) -> list[int]:
         text, symbol = self.kernels[function]

@@ -38,13 +38,11 @@ class LaunchDriver(Contexts):
     def memory(self) -> tuple[int, int]:
         return self.gpu.budget * 4, self.gpu.budget * 4
 
-    def is_capturing(self, stream: int) -> bool:
-        return self.gpu.capturing
-
     def device(self) -> Device:
         return Device()
 
     def load(self, image: bytes) -> int:
+        self.check_safe("cuModuleLoadData")
         return 0
 
     def function(self, module: int, name: str) -> int | None:
@@ -77,9 +75,9 @@ class FakeGpu:
     fired: list[Fired] = field(default_factory=list)
     capability: int = 80
     stream: int = 7
-    capturing: bool = False
     budget: int = 1 << 27
     execute: bool = True
+    driver: Any = None
 
     def tensor(self, values: np.ndarray) -> Tensor:
         return Tensor(self.space, values)
@@ -103,6 +101,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
             return {"max_shared_mem": 232448, "multiprocessor_count": 132}
 
         def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, ...]:
+            cuda.check_safe("cuModuleLoadData")
             return name, (name, loading[-1]), 32, 0, 1024
 
         def unload_module(self, module: Any) -> None:
@@ -118,15 +117,18 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
                 allocate = _allocation._profile_allocator.get()
                 pointer = allocate(x * y * z * meta.profile_scratch_size, meta.profile_scratch_align, stream)
             together = bool(meta.launch_cooperative_grid)
-            gpu.fired.append(Fired(function[0], (x, y, z), stream, int(pointer or 0), function[1], together))
-            if not gpu.execute:
-                return
             given = arguments[len(arguments) - len(self.signature) :]
             values = [_plain(v) for v, kind in zip(given, self.signature.values(), strict=True) if kind != "constexpr"]
             values += [0, int(pointer or 0)]
-            simulate.run(
-                function[1], function[0], (x, y, z), 32 * meta.num_warps, values, memory=gpu.space, shared=meta.shared
-            )
+            fired = Fired(function[0], (x, y, z), stream, int(pointer or 0), function[1], together)
+
+            def launch() -> None:
+                gpu.fired.append(fired)
+                if gpu.execute:
+                    size, space = 32 * meta.num_warps, gpu.space
+                    simulate.run(function[1], function[0], (x, y, z), size, values, memory=space, shared=meta.shared)
+
+            cuda.graphs.run(stream, launch)
 
     class Driver:
         utils = Utils()
@@ -141,7 +143,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
         def get_current_target(self) -> GPUTarget:
             return GPUTarget("cuda", gpu.capability, 32)
 
-    cuda = LaunchDriver(gpu)
+    gpu.driver = cuda = LaunchDriver(gpu)
     monkeypatch.setattr(libcuda, "driver", lambda: cuda)
     before = driver._active
     driver.set_active(Driver())

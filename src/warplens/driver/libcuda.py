@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,16 @@ from warplens.record.capture import Device
 _CLOCK_KHZ, _SM_COUNT, _MAJOR, _MINOR = 13, 16, 75, 76
 _HOST, _DEVICE = 1, 2
 _NO_TIME, _NOT_READY = 2, 600
-CAPTURED = "it is captured into a CUDA graph, and replays are not recorded"
-"""Why a launch for which `is_capturing` holds runs unmarked."""
+_CAPTURING = 1
+_RELAXED = 2
+
+
+class StreamCapture(NamedTuple):
+    """What goes to a stream is recorded into a graph: the capture's number, its graph, and the node added last."""
+
+    number: int
+    graph: int
+    node: int
 
 
 class _Memcpy2D(ctypes.Structure):
@@ -334,15 +342,33 @@ class Driver:
             if not self._status("cuFuncGetAttribute", byref(value), c_int(number), c_void_p(source)):
                 self._status("cuFuncSetAttribute", c_void_p(target), c_int(number), value)
 
+    def capture(self, stream: int) -> StreamCapture | None:
+        """The capture that what goes to `stream` is recorded into; None where it is run."""
+        status, number, graph, nodes, count = c_int(), c_uint64(), c_void_p(), ctypes.POINTER(c_void_p)(), c_size_t()
+        outputs = (byref(status), byref(number), byref(graph))
+        ask = functools.partial(self._status, "cuStreamGetCaptureInfo", c_void_p(stream), *outputs)
+        # The last node is not told where its edges are of a special kind. Asking about the legacy stream while others
+        # are captured fails too: it cannot be captured.
+        if (ask(byref(nodes), byref(count)) and ask(None, None)) or status.value != _CAPTURING:
+            return None
+        return StreamCapture(number.value, graph.value or 0, nodes[0] or 0 if count.value else 0)
+
     def is_capturing(self, stream: int) -> bool:
         """Whether what goes to `stream` is recorded into a graph instead of being run."""
         if not hasattr(self._entered, "here"):
             self._enter()
         capturing = c_int()
-        status = self._get_capturing(c_void_p(stream), byref(capturing))
-        if status:
-            self._fail("cuStreamIsCapturing", status)
-        return capturing.value != 0
+        return not self._get_capturing(c_void_p(stream), byref(capturing)) and capturing.value != 0
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """Allow every driver call in this thread while some stream is being captured; none of them is captured."""
+        mode = c_int(_RELAXED)
+        self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
+        try:
+            yield
+        finally:
+            self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
 
     def device_index(self) -> int:
         index = c_int()
@@ -404,7 +430,7 @@ _FUNCTION_ATTRIBUTES = {"shared_bytes": 1, "local_bytes": 3, "registers": 4}
 _VERSION_2 = {
     "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpy2DUnaligned", "cuStreamDestroy",
     "cuMemGetInfo", "cuModuleGetGlobal", "cuMemcpyDtoDAsync", "cuCtxPushCurrent", "cuCtxPopCurrent",
-    "cuEventDestroy", "cuMemcpy2DAsync", "cuMemsetD2D8Async",
+    "cuEventDestroy", "cuMemcpy2DAsync", "cuMemsetD2D8Async", "cuStreamGetCaptureInfo",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 from warplens.driver import libcuda
 from warplens.errors import WarplensError
@@ -32,10 +33,20 @@ class Buffers:
         self._engines: dict[int, Engine] = {}
         self._lock = threading.Lock()
 
-    def lend(self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int) -> WovenLaunch | None:
+    def lend(
+        self,
+        kernel: WovenKernel,
+        variant: Variant,
+        grid: Dim3,
+        stream: int,
+        *,
+        place: Mapping[str, int] | None = None,
+        refuse: bool = True,
+    ) -> WovenLaunch | None:
         """A launch with memory for its records; None where none of its blocks is to be recorded, or there is no memory.
 
-        `with launch as pointer:` launches the woven kernel.
+        `with launch as pointer:` launches the woven kernel. `place` is where the launch lies in a graph. Without
+        `refuse`, nobody is told that there is no memory.
         """
         engine = self.engine()
         if variant.most_written is None and variant.recorded > 1 and self._options.records_per_warp is None:
@@ -48,6 +59,8 @@ class Buffers:
         if not tracks:
             return None
         range_ = engine.take(tracks << shift, 1 << shift, stream)
+        if range_ is None and not refuse:
+            return None
         if range_ is None:
             self._refuse(kernel, f"no device memory for {tracks} tracks of {1 << shift} bytes")
             return None
@@ -61,6 +74,7 @@ class Buffers:
             device=engine.device if engine.device.index != self._run.device.index else None,
             tracks=tracks,
             variant=variant,
+            place=place or {},
         )
         self._run.add(launch)
         return launch

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 PAUSE_S = 0.005
@@ -30,10 +31,13 @@ class Landing(Protocol):
 
 
 class Collector:
-    """Launches in the order in which they were made. `crowded` says that device memory runs low."""
+    """Launches in the order in which they were made. `crowded` says that device memory runs low. The thread runs inside
+    `relaxed`, where the program's captures into graphs do not forbid what it asks of the driver."""
 
-    def __init__(self, crowded: Callable[[], bool]) -> None:
-        self._crowded = crowded
+    def __init__(
+        self, crowded: Callable[[], bool], relaxed: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self._crowded, self._relaxed = crowded, relaxed
         self._waiting: deque[Landing] = deque()
         self._landing = threading.Lock()
         """Held while launches land, so that no two threads copy at once."""
@@ -69,6 +73,10 @@ class Collector:
             self._thread.join()
 
     def _run(self) -> None:
+        with self._relaxed():
+            self._land_until_closed()
+
+    def _land_until_closed(self) -> None:
         while not self._closed:
             self._wake.wait()
             if self._closed:

@@ -23,7 +23,7 @@ class Engine:
         self._stream = lib.stream()
         self.arena = Arena(lib, self._stream, self.budget)
         self.copy = SideCopy(lib, self._stream)
-        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget)
+        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed)
         self.in_use = 0
         self._events: list[int] = []
 

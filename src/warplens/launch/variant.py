@@ -40,6 +40,8 @@ class Variant:
     """Slots that the busiest track of a launch wrote, once one has come home."""
     room: tuple[object, int, int] | None = None
     """What the newest launch got: what that was worked out from, its tracks, and log2 of their bytes."""
+    identity: tuple[str, Hashable, Hashable] = ("", None, None)
+    """What `Variants.of` found it by."""
 
 
 @dataclass
@@ -63,16 +65,19 @@ class Variants:
                 apart = self._grids.get((kernel, code), 0)
                 key = (kernel, code, grid if apart < GRIDS_APART else None)
                 self._grids[kernel, code] = apart + 1
-                found = self._known.setdefault(key, Variant(kernel, describe))
+                found = self._known.setdefault(key, Variant(kernel, describe, identity=key))
                 self._known[kernel, code, grid] = found
                 found.closed = found.closed or not self.options.wants_kernel(kernel)
             return found
+
+    def same(self, other: Variant) -> Variant:
+        """The variant that a variant of any session is in this one."""
+        return self._known.get(other.identity) or self.of(*other.identity, other.describe)
 
     def choose(self, variant: Variant) -> Choice:
         """Count a launch, and say what to do with it. Call it once per launch."""
         if variant.closed:
             return Choice.PLAIN
-        options = self.options
         with self._lock:
             number, variant.launches = variant.launches, variant.launches + 1
             if not self.wanted():
@@ -83,11 +88,27 @@ class Variants:
                     return Choice.TIME
                 variant.closed = True
                 return Choice.PLAIN
-            number -= 0 if options.skip == COLD else int(options.skip)
-            if number < 0 or number % options.every:
-                return Choice.PLAIN
-            variant.recorded += 1
-            return Choice.RECORD
+            return Choice.RECORD if self._take(variant, number) else Choice.PLAIN
+
+    def wants_replay(self, variant: Variant) -> bool:
+        """Count a launch by a graph's replay, and say whether to record it. Single kernels of a graph are not timed."""
+        if variant.closed:
+            variant.launches += 1
+            return False
+        with self._lock:
+            number, variant.launches = variant.launches, variant.launches + 1
+            return self.wanted() and not self._is_full(variant) and self._take(variant, number)
+
+    def is_open(self, variant: Variant) -> bool:
+        """Return whether a later launch may be recorded."""
+        return not variant.closed and not self._is_full(variant)
+
+    def _take(self, variant: Variant, number: int) -> bool:
+        """Return whether it is the turn of this launch, and count it as recorded then."""
+        number -= 0 if self.options.skip == COLD else int(self.options.skip)
+        taken = number >= 0 and number % self.options.every == 0
+        variant.recorded += taken
+        return taken
 
     def counts(self) -> dict[str, int]:
         """Launches of each kernel."""

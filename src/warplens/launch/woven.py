@@ -78,10 +78,11 @@ class WovenLaunch:
         tracks: int,
         device: Device | None = None,
         variant: Variant,
+        place: Mapping[str, int] | None = None,
     ) -> None:
         self.kernel, self.grid, self.device = kernel, grid, device
         self._engine, self._range, self._shift, self._stream = engine, range_, shift, stream
-        self.variant = variant
+        self.variant, self._place = variant, place or {}
         self._tracks = tracks
         self._event = self._written = 0
         self._launch: Launch | None = None
@@ -181,6 +182,7 @@ class WovenLaunch:
                 **({AUTOMATIC: True} if kernel.auto else {}),
                 **kernel.resources,
                 "variant": dict(self.variant.describe()),
+                **self._place,
             },
             device=self.device,
         )

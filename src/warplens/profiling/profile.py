@@ -15,6 +15,7 @@ from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.formats import FORMATS
 from warplens.frontends import registry
+from warplens.frontends.graphs import watch_graphs
 from warplens.frontends.ranges import watch_ranges
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
@@ -88,6 +89,8 @@ class Profile(Session):
         if self.enabled and (self.options.changes_any_kernel or self.whole_program):
             self._stops.append(registry.watch(lambda library, error: self.note(library, str(error))))
 
+        if self.enabled:
+            self._stops.append(watch_graphs(self))
         if self.enabled and self.options.within is not None:
             self._stops.append(watch_ranges())
 

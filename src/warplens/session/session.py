@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
+from warplens.driver import libcuda
 from warplens.errors import WarplensError
 from warplens.launch.buffers import Buffers
 from warplens.launch.collected_run import CollectedRun, PendingLaunch
+from warplens.launch.replays import CapturedLaunch, Replays
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
+from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.options import COLD, Options
-from warplens.record.capture import Device, Launch
+from warplens.record.capture import Device, Dim3, Launch
 from warplens.session import stack
 from warplens.session.window import Window
 
@@ -38,6 +42,7 @@ class Session:
         self.buffers = Buffers(self.run, self.options)
         self.timings = Timings()
         self.variants = Variants(self.options, TIMED_LAUNCHES, Window.of(self.options).open)
+        self.replays = Replays(self.options, self.run, self.variants, self.buffers)
         self._gave_way = False
 
     @property
@@ -74,17 +79,41 @@ class Session:
         variant: Variant,
         stream: int,
         plain: Callable[[], T],
-        woven: Callable[[], Callable[[], T] | None],
+        woven: Callable[[bool], Callable[[], T] | None],
     ) -> T:
         """Make one launch of a variant.
 
         `plain` launches the plain kernel. `woven` is called if this launch is to be recorded: it returns a function
-        that launches the woven kernel with memory of `buffers`, or None where the kernel must run plain. Whatever goes
-        wrong on the way to the woven kernel, the plain one runs.
+        that launches the woven kernel with what `lend` gives, or None where the kernel must run plain. Its argument
+        says whether the launch is captured into a CUDA graph, where the kernel must be woven for an indirect buffer.
+        Whatever goes wrong on the way to the woven kernel, the plain one runs.
         """
+        if not variant.closed and _is_capturing(stream):
+            return self._capture(variant, plain, woven)
         choice = self.variants.choose(variant)
-        recorded = self._prepare(variant, woven) if choice is Choice.RECORD else None
-        if choice is Choice.PLAIN or (choice is Choice.RECORD and recorded is None):
+        if choice is Choice.PLAIN:
+            return plain()
+        with _relaxed():
+            return self._launch(variant, stream, plain, woven, choice)
+
+    def _capture(self, variant: Variant, plain: Callable[[], T], woven: Callable[[bool], Callable[[], T] | None]) -> T:
+        """Launch into a graph. The quota is for the replays."""
+        if not self.variants.is_open(variant):
+            return plain()
+        with _relaxed():
+            captured = self._prepare(variant, lambda: woven(True))
+            return plain() if captured is None else captured()
+
+    def _launch(
+        self,
+        variant: Variant,
+        stream: int,
+        plain: Callable[[], T],
+        woven: Callable[[bool], Callable[[], T] | None],
+        choice: Choice,
+    ) -> T:
+        recorded = self._prepare(variant, lambda: woven(False)) if choice is Choice.RECORD else None
+        if choice is Choice.RECORD and recorded is None:
             return plain()
         # Where every launch is recorded, none could be compared with it.
         limited = self.options.launches is not None
@@ -93,6 +122,17 @@ class Session:
         if timed is not None:
             timed.launched()
         return result
+
+    def lend(
+        self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, *, captured: bool, code: object = None
+    ) -> WovenLaunch | CapturedLaunch | None:
+        """Memory for a launch, or a place for it in the graph that it is captured into; None where there is none.
+
+        `with launch as pointer:` launches the woven kernel. `code` is what a graph needs to stay loaded.
+        """
+        if captured:
+            return self.replays.captured(kernel, variant, grid, stream, code)
+        return self.buffers.lend(kernel, variant, grid, stream)
 
     def _prepare(self, variant: Variant, woven: Callable[[], Callable[[], T] | None]) -> Callable[[], T] | None:
         """The woven launch. In a program that does not know of warplens, no mistake of ours is the program's."""
@@ -123,9 +163,10 @@ class Session:
 
     def collect(self) -> tuple[list[Launch], list[str]]:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
-        launches, problems = self.run.collect()
-        slowdowns = self.timings.slowdowns()
-        self.buffers.release()
+        with _relaxed():
+            launches, problems = self.run.collect()
+            slowdowns = self.timings.slowdowns()
+            self.buffers.release()
         return [with_slowdown(launch, slowdowns.get(id(variant))) for variant, launch in self._warm(launches)], problems
 
     def _warm(self, launches: list[tuple[PendingLaunch, Launch]]) -> list[tuple[Variant | None, Launch]]:
@@ -173,3 +214,19 @@ class Session:
         interrupted, self._interrupted = self._interrupted, None
         if interrupted is not None:
             interrupted.resume()
+
+
+def _relaxed() -> AbstractContextManager[None]:
+    """A capture that some thread of the program has under way must not forbid our driver calls."""
+    try:
+        return libcuda.driver().relaxed()
+    except WarplensError:
+        return nullcontext()
+
+
+def _is_capturing(stream: int) -> bool:
+    """Return whether a launch on `stream` goes into a CUDA graph; without a driver none does."""
+    try:
+        return libcuda.driver().is_capturing(stream)
+    except WarplensError:
+        return False

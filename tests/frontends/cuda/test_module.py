@@ -13,6 +13,7 @@ import pytest
 import warplens as wl
 import warplens.cuda as wlcu
 from tests.support.contexts import Contexts
+from warplens.driver import libcuda
 from warplens.driver.kernel_arguments import dim3, pack, stream_handle
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.cuda import measured_cost
@@ -32,7 +33,6 @@ class FakeDriver(Contexts):
         self.memory: dict[int, npt.NDArray[np.uint8]] = {}
         self.freed: list[int] = []
         self.waits = 0
-        self.captured = -1
         self.launches: list[list[bytes]] = []
         self.kernel: Callable[[int, Sequence[int], Sequence[int]], None] = records(2)
 
@@ -65,9 +65,6 @@ class FakeDriver(Contexts):
 
     def synchronize(self) -> None:
         self.waits += 1
-
-    def is_capturing(self, stream: int) -> bool:
-        return stream == self.captured
 
     def stream(self) -> int:
         return 77
@@ -140,6 +137,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     fake = FakeDriver()
     monkeypatch.setattr(module_file, "driver", lambda: fake)
     monkeypatch.setattr(wlcu, "driver", lambda: fake)
+    monkeypatch.setattr(libcuda, "driver", lambda: fake)
     yield fake
     assert not fake.memory, "every buffer is freed"
 
@@ -198,10 +196,11 @@ def test_a_launch_into_a_graph_takes_no_memory_and_runs_unmarked(
     fake: FakeDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = FakeModule()
-    fake.captured = 9
+    graph = fake.graphs.begin(9)
     with wl.profile() as prof:
         module["k"].launch(3, 64, np.uint64(5), 7, stream=9)
         assert not fake.memory, "the driver refuses to allocate while a stream is captured"
+        fake.graphs.end(graph)
         module["k"].launch(3, 64, np.uint64(5), 7)
     assert "k: runs unmarked: it is captured into a CUDA graph" in capsys.readouterr().err
     assert len(prof.trace.meta.launches) == 1

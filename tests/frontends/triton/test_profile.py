@@ -299,15 +299,17 @@ def test_shared_memory_is_taken_only_where_occupancy_does_not_suffer() -> None:
                     assert fit(shared + extra) == fit(shared)
 
 
-def test_a_captured_launch_is_not_recorded_and_says_so(gpu: FakeGpu) -> None:
+def test_a_graph_whose_replays_nobody_follows_runs_and_records_nothing(gpu: FakeGpu) -> None:
     with wl.profile() as profile:
         run(gpu)
-        gpu.capturing = True
+        graph = gpu.driver.graphs.begin(gpu.stream)
         source, target = run(gpu)
-    assert "captured into a CUDA graph" in profile.notes["stepped"][0]
-    assert gpu.fired[-1].scratch == 0
-    assert {row["launch"] for row in rows(profile.trace)} == {0}
+        gpu.driver.graphs.end(graph)
+        graph.replay()
     np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 3)
+    assert gpu.fired[-1].scratch, "the address of a cell that holds 0"
+    assert {row["launch"] for row in rows(profile.trace)} == {0}
+    assert profile.seen == {"stepped": 1}
 
 
 def test_buffers_come_home_before_they_fill_the_device(gpu: FakeGpu) -> None:

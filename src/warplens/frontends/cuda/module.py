@@ -10,23 +10,26 @@ from typing import Any
 
 from warplens import session
 from warplens.driver.kernel_arguments import Shape, dim3, pack, stream_handle
-from warplens.driver.libcuda import CAPTURED, Driver, driver
+from warplens.driver.libcuda import Driver, driver
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.frontends.cuda import woven_build
 from warplens.frontends.cuda.measured_cost import calibrations
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens.frontends.cuda.woven_build import LoadedKernel, WovenBuild
 from warplens.launch.direct import DeviceBuffer
+from warplens.launch.replays import CapturedLaunch
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 from warplens.record.launch_buffer import SPARE, plan
 from warplens.record.name_table import Names, scan
-from warplens.weave.weaving import Weaving
+from warplens.weave.weaving import ParamBuffer, Weaving
 
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
 
+CAPTURED = "it is captured into a CUDA graph, and direct marks are not recorded at replays"
+"""Why a kernel whose marks cannot be woven runs unmarked in a graph."""
 _WOVEN_OPTIONS = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
 """Options that only woven kernels support. A kernel with direct marks chooses its recording warps and lanes itself: see
 wl::Kernel."""
@@ -98,7 +101,7 @@ class Module:
         self._cubins: dict[str, bytes] = {}
         # A module is loaded into a context, and each GPU has its own.
         self._builds: dict[tuple[int, str], _LoadedVariant] = {}
-        self._woven: dict[tuple[int, Weaving], WovenBuild] = {}
+        self._woven: dict[tuple[int, Weaving, bool], WovenBuild] = {}
         self._kernels: dict[str, Kernel] = {}
         self.problem = ""
         """Why the marks are not woven, if that is not what was asked for."""
@@ -126,13 +129,13 @@ class Module:
             self.problem = f"its marks are compiled, not woven: {problem}"
             return None
 
-    def woven(self, how: Weaving) -> WovenBuild | None:
-        """Return the module with its marks woven in; None if that is not possible."""
+    def woven(self, how: Weaving, *, indirect: bool = False) -> WovenBuild | None:
+        """Return the module with its marks woven in; None if that is not possible. `indirect` is for CUDA graphs."""
         lib = driver()
-        key = lib.context(), how
+        key = lib.context(), how, indirect
         if self.ptx is not None and key not in self._woven:
             try:
-                self._woven[key] = woven_build.load(lib, self.ptx, how)
+                self._woven[key] = woven_build.load(lib, self.ptx, how, ParamBuffer(-1, indirect))
             except WarplensError as problem:
                 # A driver older than NVRTC cannot load its PTX, only its machine code.
                 if "PTX" not in str(problem):
@@ -168,7 +171,7 @@ class Kernel:
     def __init__(self, module: Module, name: str) -> None:
         self._module, self.name = module, name
         self._functions: dict[tuple[int, str], tuple[int, list[int]]] = {}
-        self._woven_functions: dict[tuple[int, Weaving], LoadedKernel | None] = {}
+        self._woven_functions: dict[tuple[int, Weaving, bool], LoadedKernel | None] = {}
 
     def launch(
         self,
@@ -199,11 +202,11 @@ class Kernel:
         form = (shape.grid, shape.block, shared)
         variant = running.variant(self.name, id(self._module), form, lambda: described)
 
-        def woven() -> Callable[[], None] | None:
-            if lib.is_capturing(shape.stream):
+        def woven(captured: bool) -> Callable[[], None] | None:
+            found = None if every_thread else self._find_woven(lib, running, shape, captured)
+            if found is None and captured:
                 running.note(self.name, f"runs unmarked: {CAPTURED}")
                 return None
-            found = None if every_thread else self._find_woven(lib, running, shape)
             if found is None:
                 if self._module.problem and running.options.strict:
                     raise WarplensError(f"{self.name}: {self._module.problem}")
@@ -211,23 +214,24 @@ class Kernel:
                     running.note(self.name, self._module.problem)
                 return functools.partial(launch, *self._direct(lib, running, shape, every_thread))
             kernel, described_kernel = found
-            record = running.buffers.lend(described_kernel, variant, shape.grid, shape.stream)
+            # A module of warplens.cuda is never unloaded, so the graph has nothing to keep.
+            record = running.lend(described_kernel, variant, shape.grid, shape.stream, captured=captured)
             return None if record is None else functools.partial(_launch_into, record, launch, kernel)
 
         return running.launch(variant, shape.stream, plain, woven)
 
     def _find_woven(
-        self, lib: Driver, running: session.Session, shape: Shape
+        self, lib: Driver, running: session.Session, shape: Shape, captured: bool
     ) -> tuple[LoadedKernel, WovenKernel] | None:
         """Return the woven kernel; None if its marks are not woven."""
         if self._module.ptx is None:
             return None
         running.options.refuse("CUDA kernels", "buffer")
         how = woven_build.how_for(running.options, shape.block)
-        build = self._module.woven(how)
+        build = self._module.woven(how, indirect=captured)
         if build is None:
             return None
-        key = lib.context(), how
+        key = lib.context(), how, captured
         if key not in self._woven_functions:
             symbol = find_kernel(self.name, list(build.woven.entries))
             self._woven_functions[key] = woven_build.find_loaded(lib, build, self.name, symbol) if symbol else None
@@ -274,7 +278,9 @@ class Kernel:
         return self._functions[key]
 
 
-def _launch_into(record: WovenLaunch, launch: Callable[[int, list[int], int], None], kernel: LoadedKernel) -> None:
+def _launch_into(
+    record: WovenLaunch | CapturedLaunch, launch: Callable[[int, list[int], int], None], kernel: LoadedKernel
+) -> None:
     with record as pointer:
         launch(kernel.function, kernel.sizes, pointer)
 

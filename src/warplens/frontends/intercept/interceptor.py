@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from warplens import session
 from warplens.driver.kernel_arguments import Shape
-from warplens.driver.libcuda import CAPTURED, driver
+from warplens.driver.libcuda import driver
 from warplens.driver.limits import SM_LIMITS, find_limits
 from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
@@ -61,7 +61,9 @@ class Interceptor:
         if variant.closed:
             variant.launches += 1
             return plain()
-        return self.session.launch(variant, shape.stream, plain, lambda: self._record(kernel, variant, shape, woven))
+        return self.session.launch(
+            variant, shape.stream, plain, lambda captured: self._record(kernel, variant, shape, woven, captured)
+        )
 
     def _variant(self, kernel: PlainKernel, shape: Shape) -> Variant:
         name = plain_name(kernel.symbol)
@@ -70,14 +72,11 @@ class Interceptor:
         return self.session.variant(name, (kernel.function, kernel.code), form, lambda: described)
 
     def _record(
-        self, kernel: PlainKernel, variant: Variant, shape: Shape, woven: Callable[[Twin, int], T]
+        self, kernel: PlainKernel, variant: Variant, shape: Shape, woven: Callable[[Twin, int], T], captured: bool
     ) -> Callable[[], T] | None:
         """A function that launches the twin; None where the plain kernel must run."""
-        if driver().is_capturing(shape.stream):
-            self._unmarked(variant.kernel, Unavailable(CAPTURED))
-            return None
         try:
-            twin = self._find(kernel, shape)
+            twin = self._find(kernel, shape, captured)
         except Unavailable as reason:
             variant.closed = True
             self._unmarked(variant.kernel, reason)
@@ -92,7 +91,8 @@ class Interceptor:
             )
             return None
         self._tell(variant.kernel, twin)
-        record = self.session.buffers.lend(self._woven(variant.kernel, twin, shape), variant, shape.grid, shape.stream)
+        described = self._woven(variant.kernel, twin, shape)
+        record = self.session.lend(described, variant, shape.grid, shape.stream, captured=captured, code=twin)
         if record is None:
             return None
 
@@ -113,9 +113,9 @@ class Interceptor:
             raise WarplensError(f"{name}: {reason}; strict=True allows no unmarked kernel") from None
         self.session.note(name, f"runs unmarked: {reason}")
 
-    def _find(self, kernel: PlainKernel, shape: Shape) -> Twin:
+    def _find(self, kernel: PlainKernel, shape: Shape, captured: bool) -> Twin:
         lib = driver()
-        form = (math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared)
+        form = (math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared, captured)
         key = (kernel.function, kernel.code, form)
         if key not in self._chosen:
             try:
@@ -132,7 +132,7 @@ class Interceptor:
         lib.copy_settings(kernel.function, chosen.function)
         return chosen
 
-    def _choose(self, kernel: PlainKernel, threads: int, aligned: bool, shared: int) -> Twin:
+    def _choose(self, kernel: PlainKernel, threads: int, aligned: bool, shared: int, captured: bool) -> Twin:
         """Return the twin woven in the first way that does no harm, in few more registers than the plain kernel if that
         costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort."""
         lib, options = driver(), self.session.options
@@ -142,7 +142,8 @@ class Interceptor:
 
         def attempt(candidate: Candidate) -> tuple[Twin, Resources]:
             how, registers = candidate.how, candidate.registers
-            twin = twin_of(self._text(kernel), kernel.symbol, options.marks, how, lib.device_index(), registers)
+            text, device = self._text(kernel), lib.device_index()
+            twin = twin_of(text, kernel.symbol, options.marks, how, device, registers, indirect=captured)
             lib.copy_settings(kernel.function, twin.function)
             return twin, resources(twin.function)
 

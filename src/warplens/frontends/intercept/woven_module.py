@@ -52,10 +52,11 @@ def variables_of(module: PtxModule, symbol: str) -> tuple[str, ...]:
 
 
 def marked_text(
-    text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0
+    text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0, *, indirect: bool = False
 ) -> tuple[Woven, Marked, tuple[str, ...]]:
     """Mark and weave one kernel, which takes its buffer as an additional parameter; also return the variables that it
-    shares. `registers` is the most that a thread may take, 0 for no limit besides the kernel's own."""
+    shares. `registers` is the most that a thread may take, 0 for no limit besides the kernel's own. `indirect` is for
+    kernels in CUDA graphs, which find their buffer by a cell."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
@@ -68,14 +69,16 @@ def marked_text(
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
     if symbol not in marked.sites:
         raise Unavailable("no rule finds anything to mark in it")
-    return weave(marked.text, buffer=ParamBuffer(-1), how=how), marked, shared
+    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how), marked, shared
 
 
 @functools.lru_cache(maxsize=256)
-def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0) -> Twin:
+def twin_of(
+    text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0, *, indirect: bool = False
+) -> Twin:
     """Weave and load the twin of a kernel; each device has its own."""
     try:
-        woven, marked, shared = marked_text(text, symbol, auto, how, registers)
+        woven, marked, shared = marked_text(text, symbol, auto, how, registers, indirect=indirect)
     except PtxError as error:
         raise Unavailable(str(error)) from None
     except Unavailable:

@@ -49,8 +49,8 @@ class InductorRecorder:
         self.session = running
         self._lock = threading.RLock()
         self._launching = threading.local()
-        self._twins: dict[int, Any] = {}
-        """By kernel, the launcher of its woven twin; None where it has none."""
+        self._twins: dict[tuple[int, bool], Any] = {}
+        """By kernel and whether it is captured, the launcher of its woven twin; None where it has none."""
         self._undo: list[Callable[[], None]] = []
 
     def install(self, tuner: Any) -> None:
@@ -80,7 +80,9 @@ class InductorRecorder:
             variant.launches += 1
             return plain()
         stream = int(options.get("stream") or 0)
-        return self.session.launch(variant, stream, plain, lambda: self._record(kernel, variant, plain))
+        return self.session.launch(
+            variant, stream, plain, lambda captured: self._record(kernel, variant, plain, captured)
+        )
 
     def _variant(self, kernel: Any, shape: tuple[int, ...]) -> Variant:
         name, config = str(kernel.fn.__name__), kernel.launchers[0].config
@@ -96,11 +98,14 @@ class InductorRecorder:
         variant.closed = variant.closed or not possible
         return variant
 
-    def _record(self, kernel: Any, variant: Variant, plain: Callable[[], Any]) -> Callable[[], Any] | None:
+    def _record(
+        self, kernel: Any, variant: Variant, plain: Callable[[], Any], captured: bool
+    ) -> Callable[[], Any] | None:
         """A function that launches the woven twin; None where the plain kernel must run."""
-        if id(kernel) not in self._twins:
-            self._twins[id(kernel)] = self._compiled(kernel, kernel.launchers[0])
-        twin = self._twins[id(kernel)]
+        key = id(kernel), captured
+        if key not in self._twins:
+            self._twins[key] = self._compiled(kernel, kernel.launchers[0], captured)
+        twin = self._twins[key]
         if twin is None:
             variant.closed = True
             return None
@@ -126,7 +131,7 @@ class InductorRecorder:
         if descends and not getattr(kernel.launchers[0].config, "found_by_coordesc", False):
             kernel.launchers = [kernel.coordinate_descent_tuning(kernel.launchers[0], *arguments, **given)]
 
-    def _compiled(self, kernel: Any, launcher: Any) -> Any:
+    def _compiled(self, kernel: Any, launcher: Any, captured: bool) -> Any:
         """The launcher of the woven twin; None where the kernel has none."""
         from torch._inductor import config
 
@@ -139,7 +144,8 @@ class InductorRecorder:
         static = next(name for name in _STATIC if hasattr(config, name))
         with self._lock, config.patch({static: False}):
             # Inductor's compilations are cached by a key that does not know of the weaving: each has its own folder.
-            with _own_cache(hook.compiler.recipe.key), hook.compiler.weaving():
+            compiler = hook.indirect if captured else hook.compiler
+            with _own_cache(compiler.recipe.key), compiler.weaving():
                 result = kernel._precompile_config(launcher.config)
             binary = result.kernel
             pass_on(self.session, kernel.fn.__name__, getattr(binary.metadata, REMARKS, None) or {"notes": ()})
@@ -149,18 +155,20 @@ class InductorRecorder:
             # Triton compiles a launcher in C for each signature, whatever is woven.
             with _own_cache("launchers"):
                 binary._init_handles()
-                binary._run = _TwinLauncher(self._launching, hook, woven, binary._run)
+                binary._run = _TwinLauncher(self._launching, hook, woven, binary, captured)
                 return result.make_launcher()
 
 
 class _TwinLauncher:
     """Launches a woven twin when Inductor's launcher has worked out the grid."""
 
-    def __init__(self, launching: Any, hook: LaunchHook, woven: WovenKernel, launcher: Any) -> None:
-        self._launching, self._hook, self._woven, self._launcher = launching, hook, woven, launcher
+    def __init__(self, launching: Any, hook: LaunchHook, woven: WovenKernel, binary: Any, captured: bool) -> None:
+        self._launching, self._hook, self._woven, self._launcher = launching, hook, woven, binary._run
+        self._binary, self._captured = binary, captured
 
     def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
-        launch = self._hook.lend(self._woven, self._launching.variant, (x, y, z), stream)
+        variant = self._launching.variant
+        launch = self._hook.lend(self._woven, variant, (x, y, z), stream, self._captured, self._binary)
         if launch is None:
             # A woven kernel without a buffer records nothing.
             with self._hook.passing(0):

@@ -9,17 +9,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
-from warplens.driver import libcuda
-from warplens.driver.libcuda import CAPTURED
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.triton.stages import METADATA, REMARKS
 from warplens.frontends.triton.tuning import is_tuning, is_unwatched, leave_tuning_alone
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
+from warplens.launch.replays import CapturedLaunch
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.record.capture import Dim3
@@ -96,7 +96,7 @@ class RecordingLauncher:
             variant,
             stream,
             lambda: self.plain(x, y, z, stream, function, *rest),
-            lambda: self.hook.record(self.kernel, variant, (x, y, z), stream, rest),
+            lambda captured: self.hook.record(self.kernel, variant, (x, y, z), stream, rest, captured),
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -109,7 +109,9 @@ class LaunchHook:
 
     def __init__(self, session: Session, compiler: WeavingCompiler) -> None:
         self.session, self.compiler = session, compiler
-        self._twins: dict[int, tuple[Any, WovenKernel] | None] = {}
+        self.indirect = WeavingCompiler(replace(compiler.recipe, indirect=True))
+        """Compiles what is captured into CUDA graphs."""
+        self._twins: dict[tuple[int, bool], tuple[Any, WovenKernel] | None] = {}
         self._watched: list[tuple[Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
         self._local = threading.local()
@@ -123,7 +125,7 @@ class LaunchHook:
         before = allocator.get()
         allocator.set(self._allocate)
         self._undo.append(lambda: allocator.set(before) if allocator.get() == self._allocate else None)
-        self._undo += [self.compiler.install(), *leave_tuning_alone()]
+        self._undo += [self.compiler.install(), self.indirect.install(), *leave_tuning_alone()]
         self.running = True
         _hooks.append(self)
         for kernel in list(_loaded):
@@ -160,15 +162,15 @@ class LaunchHook:
         return variant
 
     def record(
-        self, kernel: Any, variant: Variant, grid: Dim3, stream: int, rest: tuple[Any, ...]
+        self, kernel: Any, variant: Variant, grid: Dim3, stream: int, rest: tuple[Any, ...], captured: bool
     ) -> Callable[[], Any] | None:
         """A function that launches the woven twin; None where the plain kernel must run."""
-        found = self.twin(kernel)
+        found = self.twin(kernel, captured)
         if found is None:
             variant.closed = True
             return None
         twin, woven = found
-        launch = self.lend(woven, variant, grid, stream)
+        launch = self.lend(woven, variant, grid, stream, captured, twin)
         if launch is None:
             return None
 
@@ -181,13 +183,12 @@ class LaunchHook:
 
         return go
 
-    def lend(self, woven: WovenKernel, variant: Variant, grid: Dim3, stream: int) -> WovenLaunch | None:
+    def lend(
+        self, woven: WovenKernel, variant: Variant, grid: Dim3, stream: int, captured: bool, twin: Any
+    ) -> WovenLaunch | CapturedLaunch | None:
         """Memory for a launch; None where it cannot be recorded."""
-        if libcuda.driver().is_capturing(stream):
-            self.session.note(variant.kernel, f"runs unmarked: {CAPTURED}")
-            return None
         x, y, z = grid
-        return self.session.buffers.lend(woven, variant, (x * woven.ctas, y, z), stream)
+        return self.session.lend(woven, variant, (x * woven.ctas, y, z), stream, captured=captured, code=twin)
 
     @contextmanager
     def passing(self, pointer: int) -> Iterator[None]:
@@ -198,18 +199,19 @@ class LaunchHook:
         finally:
             self._local.pointer = None
 
-    def twin(self, kernel: Any) -> tuple[Any, WovenKernel] | None:
+    def twin(self, kernel: Any, captured: bool) -> tuple[Any, WovenKernel] | None:
         """The woven twin of a kernel, made when it is first needed; None where the kernel must run plain."""
-        if id(kernel) not in self._twins:
-            self._twins[id(kernel)] = self._compile(kernel)
-        return self._twins[id(kernel)]
+        key = id(kernel), captured
+        if key not in self._twins:
+            self._twins[key] = self._compile(kernel, self.indirect if captured else self.compiler)
+        return self._twins[key]
 
-    def _compile(self, kernel: Any) -> tuple[Any, WovenKernel] | None:
+    def _compile(self, kernel: Any, compiler: WeavingCompiler) -> tuple[Any, WovenKernel] | None:
         from triton.runtime import _allocation
 
         if _allocation._profile_allocator.get() != self._allocate:
             raise WarplensError("another profiler uses Triton's profile scratch; end it before wl.profile")
-        made = self.compiler.twin(kernel)
+        made = compiler.twin(kernel)
         remarks = getattr(made.metadata, REMARKS, None)
         if remarks:
             pass_on(self.session, made.metadata.name, remarks)

@@ -235,7 +235,7 @@ class Compilation:
             text = await_loads(declare_counters(begin_at_once(text)))
             if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
                 text = mark_unmarked_code(text)
-        woven = weave(text, buffer=ParamBuffer(-1), how=how)
+        woven = weave(text, buffer=ParamBuffer(-1, indirect=self.recipe.indirect), how=how)
         if not woven.entries:
             return text
         if metadata.get("profile_scratch_size"):

@@ -43,6 +43,8 @@ class Recipe:
     least_occupancy: float = 1.0
     dump_ir: str | None = None
     override: str | None = None
+    indirect: bool = False
+    """Whether the kernel finds its buffer by a cell, as those in CUDA graphs do."""
 
     @functools.cached_property
     def key(self) -> str:

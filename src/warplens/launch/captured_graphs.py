@@ -1,0 +1,106 @@
+"""CUDA graphs with woven kernels in them, known for as long as the process may replay them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from warplens.driver.libcuda import Driver, StreamCapture
+from warplens.launch.graph_cells import BLOCK_CELLS, CELL_BYTES, Cells
+from warplens.launch.variant import Variant
+from warplens.launch.woven import WovenKernel
+from warplens.record.capture import Dim3
+
+
+@dataclass(frozen=True)
+class CapturedNode:
+    """A woven kernel of a graph."""
+
+    kernel: WovenKernel
+    variant: Variant
+    """Its variant in the session that captured it; a later session has one of its own with the same identity."""
+    grid: Dim3
+    number: int
+    """Its place among the woven kernels of the graph, which is that of its cell too."""
+    weaving: object
+    """What the session asked of the weaver."""
+
+
+@dataclass(eq=False)
+class CapturedGraph:
+    """A graph and the cells of its woven kernels."""
+
+    lib: Driver
+    context: int
+    nodes: list[CapturedNode] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    """Addresses of blocks of cells."""
+    stream: int | None = None
+    """Where the latest recorded replay ran."""
+    event: int = 0
+    """Reached when that replay is over and the cells hold 0 again."""
+
+    def cell(self, number: int) -> int:
+        """The address of a cell."""
+        return self.blocks[number // BLOCK_CELLS] + number % BLOCK_CELLS * CELL_BYTES
+
+    def write(self, pointers: dict[int, int], stream: int) -> None:
+        """Let the nodes of the next replay on `stream` find these pointers, by their numbers; the others find 0."""
+        if self.event and self.stream != stream:
+            # A replay on another stream may still read the cells; the driver runs replays of one graph in turn anyhow.
+            self.lib.hold(stream, self.event)
+        for number, address in enumerate(self.blocks):
+            here = range(number * BLOCK_CELLS, min(len(self.nodes), (number + 1) * BLOCK_CELLS))
+            if any(node in pointers for node in here):
+                data = b"".join(pointers.get(node, 0).to_bytes(CELL_BYTES, "little") for node in here)
+                self.lib.upload(address, data, stream)
+
+    def clear(self, stream: int) -> None:
+        """Let all cells hold 0 after what was given to `stream`: a replay that nobody sees must record nothing."""
+        for number, address in enumerate(self.blocks):
+            count = min(len(self.nodes) - number * BLOCK_CELLS, BLOCK_CELLS)
+            self.lib.clear(address, count * CELL_BYTES, stream)
+        self.stream = stream
+        self.event = self.event or self.lib.new_event()
+        self.lib.mark(self.event, stream)
+
+
+class CapturedGraphs:
+    """The graphs of one process, by the number that the driver gave to their capture."""
+
+    def __init__(self, lib: Driver) -> None:
+        self.lib = lib
+        self._graphs: dict[int, CapturedGraph] = {}
+        self._cells: dict[int, Cells] = {}
+        self._kept: dict[int, Any] = {}
+        self._lock = threading.Lock()
+
+    def of(self, capture: StreamCapture) -> CapturedGraph:
+        """The graph of a capture that is under way."""
+        with self._lock:
+            return self._graphs.setdefault(capture.number, CapturedGraph(self.lib, self.lib.context()))
+
+    def new_cell(self, graph: CapturedGraph) -> int:
+        """The address of the cell of the node that is added to a graph next."""
+        with self._lock:
+            if len(graph.nodes) >= len(graph.blocks) * BLOCK_CELLS:
+                cells = self._cells.setdefault(graph.context, Cells(self.lib))
+                graph.blocks.append(cells.block())
+            return graph.cell(len(graph.nodes))
+
+    def keep(self, code: Any) -> None:
+        """Let a graph's kernel stay loaded: the graph may outlive the session that compiled it."""
+        self._kept[id(code)] = code
+
+    def forget(self, capture: StreamCapture) -> None:
+        """The graph of a capture is gone."""
+        self._graphs.pop(capture.number, None)
+
+
+_known: dict[int, CapturedGraphs] = {}
+
+
+def captured_graphs(lib: Driver) -> CapturedGraphs:
+    """The graphs that were captured through a driver."""
+    return _known.setdefault(id(lib), CapturedGraphs(lib))
