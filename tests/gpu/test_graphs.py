@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections import Counter
 from pathlib import Path
@@ -120,6 +121,33 @@ def test_quota_and_replays_beyond_it() -> None:
     assert torch.equal(y, expected)
     assert len(profile.trace.meta.launches) == 3
     assert profile.seen["scaled"] == 20
+
+
+def test_replays_beyond_the_quota_run_the_plain_kernel() -> None:
+    """Where torch gives access to the graph's nodes; else the user is told."""
+    if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph_exec"):
+        pytest.skip("this torch gives no access to the nodes of a graph")
+    x, y, expected = vectors(3)
+    scale(x, expected)
+    with wl.profile(launches=2, skip=0) as profile:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            scale(x, y)
+        for _ in range(5):
+            graph.replay()
+        y.zero_()
+        graph.replay()
+        assert torch.equal(y, expected)
+        (known,) = profile.replays._numbers
+        assert known.plain == {0}
+    assert "CUDA graphs" not in profile.notes
+    with wl.profile(launches=2, skip=0) as again:
+        for _ in range(5):
+            graph.replay()
+    y.zero_()
+    graph.replay()
+    assert torch.equal(y, expected)
+    assert spans_by_launch(again.trace) == spans_by_launch(profile.trace)
 
 
 def test_two_graphs_and_eager_launches_in_turn() -> None:
@@ -261,3 +289,65 @@ def test_torch_compile_with_reduced_overhead(options: dict[str, Any]) -> None:
     assert all(torch.equal(result, expected) for result in results)
     assert any(place[0] is not None for place in places(profile.trace)), profile.notes
     assert torch.cuda.memory_allocated() - before < 1 << 24
+
+
+SOURCE = """
+extern "C" __global__ void twice(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  for (int k = 0; k < 4; ++k)
+    if (i < n) y[i] = 2.0f * x[i] + k;
+}
+"""
+
+
+def check_replays(profile: Any, replays: int) -> None:
+    spans = spans_by_launch(profile.trace)
+    assert places(profile.trace) == [(None, None), *[(0, 0)] * replays], profile.notes
+    assert spans[0]
+    assert all(one == spans[0] for one in spans)
+
+
+def test_a_cupy_graph() -> None:
+    cupy = pytest.importorskip("cupy")
+    kernel = cupy.RawKernel(SOURCE, "twice")
+    x, y = cupy.arange(N, dtype=cupy.float32), cupy.zeros(N, cupy.float32)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        kernel((N // 256,), (256,), (x, y, cupy.int32(N)))
+        expected = y.copy()
+        with wl.profile(auto="all") as profile:
+            kernel((N // 256,), (256,), (x, y, cupy.int32(N)))
+            stream.begin_capture()
+            kernel((N // 256,), (256,), (x, y, cupy.int32(N)))
+            graph = stream.end_capture()
+            y.fill(0)
+            for _ in range(20):
+                graph.launch(stream)
+            stream.synchronize()
+        assert (y == expected).all()
+    check_replays(profile, 20)
+
+
+def test_a_cuda_core_graph() -> None:
+    core = pytest.importorskip("cuda.core")
+    pytest.importorskip("cuda.core.graph")
+    device = core.Device()
+    device.set_current()
+    stream = device.create_stream()
+    x, y = torch.arange(N, device="cuda", dtype=torch.float32), torch.zeros(N, device="cuda")
+    torch.cuda.synchronize()
+    with wl.profile(auto="all") as profile:
+        options = core.ProgramOptions(arch=f"sm_{device.arch}")
+        kernel = core.Program(SOURCE, "c++", options).compile("cubin").get_kernel("twice")
+        config = core.LaunchConfig(grid=N // 256, block=256)
+        given = (config, kernel, x.data_ptr(), y.data_ptr(), ctypes.c_int(N))
+        core.launch(stream, *given)
+        builder = stream.create_graph_builder()
+        builder.begin_building()
+        core.launch(builder, *given)
+        graph = builder.end_building().complete()
+        for _ in range(20):
+            graph.launch(stream)
+        stream.sync()
+    assert torch.equal(y, 2 * x + 3)
+    check_replays(profile, 20)

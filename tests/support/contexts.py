@@ -20,15 +20,23 @@ _thread = threading.local()
 
 
 @dataclass
+class GraphLaunch:
+    """A node of a graph: what it runs, and how."""
+
+    function: Any
+    run: Callable[[Any], None]
+
+
+@dataclass
 class StreamGraph:
     """Launches that were captured; replaying it runs them."""
 
     number: int
-    launches: list[Callable[[], None]] = field(default_factory=list)
+    launches: list[GraphLaunch] = field(default_factory=list)
 
     def replay(self) -> None:
         for launch in self.launches:
-            launch()
+            launch.run(launch.function)
 
 
 @dataclass
@@ -37,6 +45,8 @@ class StreamGraphs:
 
     captures: dict[int, StreamGraph] = field(default_factory=dict)
     relaxed: threading.local = field(default_factory=threading.local)
+    nodes: dict[int, GraphLaunch] = field(default_factory=dict)
+    """By handle, every node of every graph."""
     invalid: list[str] = field(default_factory=list)
     """Calls that made a capture invalid."""
 
@@ -53,13 +63,18 @@ class StreamGraphs:
         if problems:
             raise RuntimeError(f"the capture was invalidated by {problems}")
 
-    def run(self, stream: int, launch: Callable[[], None]) -> None:
-        """Run a launch, or add it to the graph of its stream."""
+    def run(self, stream: int, function: Any, launch: Callable[[Any], None]) -> None:
+        """Launch a function, or add the launch to the graph of its stream."""
         graph = self.captures.get(stream)
         if graph is None:
-            launch()
+            launch(function)
         else:
-            graph.launches.append(launch)
+            graph.launches.append(GraphLaunch(function, launch))
+            self.nodes[next(_handles)] = graph.launches[-1]
+
+    def last(self, graph: StreamGraph) -> int:
+        """The handle of the node that was added last."""
+        return next((key for key, node in self.nodes.items() if graph.launches and node is graph.launches[-1]), 0)
 
 
 class Contexts:
@@ -173,7 +188,11 @@ class Contexts:
 
     def capture(self, stream: int) -> StreamCapture | None:
         graph = self.graphs.captures.get(stream)
-        return None if graph is None else StreamCapture(graph.number, graph.number, len(graph.launches))
+        return None if graph is None else StreamCapture(graph.number, graph.number, self.graphs.last(graph))
+
+    def set_node_function(self, executable: int, node: int, function: Any, shared: int) -> bool:
+        self.graphs.nodes[node].function = function
+        return True
 
     @contextmanager
     def relaxed(self) -> Iterator[None]:

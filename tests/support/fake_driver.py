@@ -52,14 +52,15 @@ class FakeDriver(Contexts):
         return "_wl_buffer" in self.kernels[handle][0]
 
     def launch(self, handle: int, grid: Any, block: Any, arguments: list[Any], shared: int, stream: int) -> None:
-        text, symbol = self.kernels[handle]
         given = list(arguments)
 
-        def run() -> None:
+        def run(handle: int) -> None:
+            text, symbol = self.kernels[handle]
             self.fired.append((symbol, self.woven(handle), stream))
-            simulate.run(text, symbol, tuple(grid), tuple(block), given, memory=self.space, shared=shared)
+            values = given if self.woven(handle) else given[: len(self.parameter_sizes(handle))]
+            simulate.run(text, symbol, tuple(grid), tuple(block), values, memory=self.space, shared=shared)
 
-        self.graphs.run(stream, run)
+        self.graphs.run(stream, handle, run)
 
     def event(self, stream: int) -> int:
         """Its time: a woven launch takes 3 us, a plain one 2, and everything beside them half a one."""

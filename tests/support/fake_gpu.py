@@ -120,15 +120,15 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
             given = arguments[len(arguments) - len(self.signature) :]
             values = [_plain(v) for v, kind in zip(given, self.signature.values(), strict=True) if kind != "constexpr"]
             values += [0, int(pointer or 0)]
-            fired = Fired(function[0], (x, y, z), stream, int(pointer or 0), function[1], together)
 
-            def launch() -> None:
-                gpu.fired.append(fired)
+            def launch(function: Any) -> None:
+                name, text = function
+                gpu.fired.append(Fired(name, (x, y, z), stream, int(pointer or 0), text, together))
                 if gpu.execute:
                     size, space = 32 * meta.num_warps, gpu.space
-                    simulate.run(function[1], function[0], (x, y, z), size, values, memory=space, shared=meta.shared)
+                    simulate.run(text, name, (x, y, z), size, values, memory=space, shared=meta.shared)
 
-            cuda.graphs.run(stream, launch)
+            cuda.graphs.run(stream, function, launch)
 
     class Driver:
         utils = Utils()

@@ -14,15 +14,30 @@ from tests.support.contexts import Contexts, StreamGraph
 
 
 class TorchGraphs:
-    """`CUDAGraph` as torch.cuda.graphs has it, and the stream that is current. `streams` are captured together."""
+    """`CUDAGraph` as torch.cuda.graphs has it, and the stream that is current. `streams` are captured together.
+    Older versions do not give access to the `raw` handles."""
 
-    def __init__(self, driver: Contexts, stream: int) -> None:
+    def __init__(self, driver: Contexts, stream: int, *, raw: bool = True) -> None:
         self.driver, self.stream = driver, stream
         self.streams: tuple[int, ...] = (stream,)
         fake = self
 
         class CUDAGraph:
             captured: StreamGraph | None = None
+            executable = False
+
+            def __init__(self, keep_graph: bool = False) -> None:
+                self.keep_graph = keep_graph
+
+            def raw_cuda_graph(self) -> int:
+                if not self.keep_graph or self.captured is None:
+                    raise RuntimeError("You cannot access the raw cudaGraph_t instance unless keep_graph is true")
+                return self.captured.number
+
+            def raw_cuda_graph_exec(self) -> int:
+                if not self.executable:
+                    raise RuntimeError("instantiate() has not been called")
+                return self.raw_cuda_graph() + 1
 
             def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
                 self.captured = fake.driver.graphs.begin(*fake.streams)
@@ -30,11 +45,20 @@ class TorchGraphs:
             def capture_end(self) -> None:
                 assert self.captured is not None
                 fake.driver.graphs.end(self.captured)
+                if not self.keep_graph:
+                    self.executable = True
+
+            def instantiate(self) -> None:
+                assert not self.executable, "instantiated twice"
+                self.executable = True
 
             def replay(self) -> None:
                 assert self.captured is not None
+                self.executable = True
                 self.captured.replay()
 
+        if not raw:
+            del CUDAGraph.raw_cuda_graph, CUDAGraph.raw_cuda_graph_exec, CUDAGraph.instantiate
         self.CUDAGraph = CUDAGraph
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:

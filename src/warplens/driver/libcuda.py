@@ -41,6 +41,15 @@ class _Memcpy2D(ctypes.Structure):
     )  # fmt: skip
 
 
+class _KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2."""
+
+    _fields_ = (
+        ("function", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
+        ("arguments", c_void_p), ("extra", c_void_p), ("kernel", c_void_p), ("context", c_void_p),
+    )  # fmt: skip
+
+
 def gpu_names() -> list[str] | None:
     """The GPUs of this machine, without making a context; None where there is no driver."""
     try:
@@ -349,9 +358,10 @@ class Driver:
         ask = functools.partial(self._status, "cuStreamGetCaptureInfo", c_void_p(stream), *outputs)
         # The last node is not told where its edges are of a special kind. Asking about the legacy stream while others
         # are captured fails too: it cannot be captured.
-        if (ask(byref(nodes), byref(count)) and ask(None, None)) or status.value != _CAPTURING:
+        told = not ask(byref(nodes), byref(count))
+        if (not told and ask(None, None)) or status.value != _CAPTURING:
             return None
-        return StreamCapture(number.value, graph.value or 0, nodes[0] or 0 if count.value else 0)
+        return StreamCapture(number.value, graph.value or 0, (nodes[0] or 0) if told and count.value else 0)
 
     def is_capturing(self, stream: int) -> bool:
         """Whether what goes to `stream` is recorded into a graph instead of being run."""
@@ -369,6 +379,15 @@ class Driver:
             yield
         finally:
             self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
+
+    def set_node_function(self, executable: int, node: int, function: int, shared: int) -> bool:
+        """Let later launches of an executable graph run another function at a kernel node of its graph, with the same
+        arguments and `shared` bytes of dynamic shared memory. Return whether the driver does it."""
+        params = _KernelNode()
+        if self._status("cuGraphKernelNodeGetParams", c_void_p(node), byref(params)):
+            return False
+        params.function, params.kernel, params.shared = function, None, shared
+        return not self._status("cuGraphExecKernelNodeSetParams", c_void_p(executable), c_void_p(node), byref(params))
 
     def device_index(self) -> int:
         index = c_int()
@@ -431,6 +450,7 @@ _VERSION_2 = {
     "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpy2DUnaligned", "cuStreamDestroy",
     "cuMemGetInfo", "cuModuleGetGlobal", "cuMemcpyDtoDAsync", "cuCtxPushCurrent", "cuCtxPopCurrent",
     "cuEventDestroy", "cuMemcpy2DAsync", "cuMemsetD2D8Async", "cuStreamGetCaptureInfo",
+    "cuGraphKernelNodeGetParams", "cuGraphExecKernelNodeSetParams",
 }  # fmt: skip
 
 

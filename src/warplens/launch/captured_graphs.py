@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,25 @@ from warplens.launch.graph_cells import BLOCK_CELLS, CELL_BYTES, Cells
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.record.capture import Dim3
+
+
+@dataclass(frozen=True)
+class NodeFunction:
+    """A function that a node of a graph may run, with its bytes of dynamic shared memory."""
+
+    handle: Any
+    shared: int
+
+
+@dataclass(frozen=True)
+class CapturedCode:
+    """What a captured launch runs."""
+
+    kept: Any
+    """What must stay loaded: the graph may outlive the session that compiled it."""
+    woven: NodeFunction | None = None
+    plain: NodeFunction | None = None
+    """Both where the plain function takes the same arguments, so that the two can stand in for each other."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +45,9 @@ class CapturedNode:
     """Its place among the woven kernels of the graph, which is that of its cell too."""
     weaving: object
     """What the session asked of the weaver."""
+    handle: int
+    """The driver's node; valid while the graph, not only its executable, is there."""
+    code: CapturedCode
 
 
 @dataclass(eq=False)
@@ -40,10 +63,27 @@ class CapturedGraph:
     """Where the latest recorded replay ran."""
     event: int = 0
     """Reached when that replay is over and the cells hold 0 again."""
+    executable: Callable[[], int] = field(default=lambda: 0)
+    """The handle of the executable graph if its nodes can be changed: the graph it was made of is still there."""
+    plain: set[int] = field(default_factory=set)
+    """Nodes that run their plain function now."""
 
     def cell(self, number: int) -> int:
         """The address of a cell."""
         return self.blocks[number // BLOCK_CELLS] + number % BLOCK_CELLS * CELL_BYTES
+
+    def use(self, nodes: Iterable[CapturedNode], *, plain: bool) -> bool:
+        """Let later replays run the plain or the woven function of these nodes. Return whether all of them do."""
+        changed = [node for node in nodes if (node.number in self.plain) is not plain]
+        executable = self.executable() if changed else 0
+        for node in changed:
+            function = node.code.plain if plain else node.code.woven
+            if not executable or not node.handle or node.code.plain is None or function is None:
+                return False
+            if not self.lib.set_node_function(executable, node.handle, function.handle, function.shared):
+                return False
+            (self.plain.add if plain else self.plain.discard)(node.number)
+        return True
 
     def write(self, pointers: dict[int, int], stream: int) -> None:
         """Let the nodes of the next replay on `stream` find these pointers, by their numbers; the others find 0."""
@@ -89,9 +129,9 @@ class CapturedGraphs:
                 graph.blocks.append(cells.block())
             return graph.cell(len(graph.nodes))
 
-    def keep(self, code: Any) -> None:
-        """Let a graph's kernel stay loaded: the graph may outlive the session that compiled it."""
-        self._kept[id(code)] = code
+    def keep(self, code: CapturedCode) -> None:
+        """Let what a graph runs stay loaded for good: a replay may still be under way when the graph is gone."""
+        self._kept[id(code.kept)] = code.kept
 
     def forget(self, capture: StreamCapture) -> None:
         """The graph of a capture is gone."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import TypeVar
 
 from warplens.driver import libcuda
 from warplens.driver.libcuda import StreamCapture
 from warplens.errors import WarplensError
 from warplens.launch.buffers import Buffers
-from warplens.launch.captured_graphs import CapturedGraph, CapturedNode, captured_graphs
+from warplens.launch.captured_graphs import CapturedCode, CapturedGraph, CapturedNode, captured_graphs
 from warplens.launch.collected_run import CollectedRun
 from warplens.launch.variant import Variant, Variants
 from warplens.launch.weaving_options import weaving
@@ -33,16 +34,29 @@ GRAPHS = "CUDA graphs"
 class CapturedLaunch:
     """A launch that goes into a graph: `with launch as pointer:` launches the indirectly woven kernel with it."""
 
-    def __init__(self, graph: CapturedGraph, kernel: WovenKernel, variant: Variant, grid: Dim3, how: object) -> None:
+    def __init__(
+        self,
+        graph: CapturedGraph,
+        kernel: WovenKernel,
+        variant: Variant,
+        grid: Dim3,
+        how: object,
+        stream: int,
+        code: CapturedCode,
+    ) -> None:
         self._graph, self._kernel, self._variant, self._grid, self._how = graph, kernel, variant, grid, how
+        self._stream, self._code = stream, code
 
     def __enter__(self) -> int:
         return captured_graphs(self._graph.lib).new_cell(self._graph)
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
-            nodes = self._graph.nodes
-            nodes.append(CapturedNode(self._kernel, self._variant, self._grid, len(nodes), self._how))
+            nodes, added = self._graph.nodes, self._graph.lib.capture(self._stream)
+            handle = 0 if added is None else added.node
+            nodes.append(
+                CapturedNode(self._kernel, self._variant, self._grid, len(nodes), self._how, handle, self._code)
+            )
 
 
 class Replays:
@@ -52,15 +66,14 @@ class Replays:
         self._options, self._run, self._variants, self._buffers = options, run, variants, buffers
         self._weaving: Hashable = (options.marks, weaving(options), options.buffer, options.bytes_per_block)
         self._numbers: dict[CapturedGraph, int] = {}
+        self._resting: set[CapturedGraph] = set()
+        """Graphs of which nothing more is recorded."""
         self._lock = threading.Lock()
 
     def captured(
-        self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: Any
+        self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode
     ) -> CapturedLaunch | None:
-        """A launch into the graph that `stream` is captured into; None where none of its blocks is to be recorded.
-
-        `code` stays loaded.
-        """
+        """A launch into the graph that `stream` is captured into; None where none of its blocks is to be recorded."""
         lib = libcuda.driver()
         capture = lib.capture(stream)
         if capture is None or not kernel.tracks(grid):
@@ -69,7 +82,7 @@ class Replays:
         graphs.keep(code)
         graph = graphs.of(capture)
         self._number(graph)
-        return CapturedLaunch(graph, kernel, variant, grid, self._weaving)
+        return CapturedLaunch(graph, kernel, variant, grid, self._weaving, stream, code)
 
     def graph(self, capture: StreamCapture) -> CapturedGraph:
         """The graph of a capture that has begun, for `replay`."""
@@ -102,10 +115,14 @@ class Replays:
         launches: dict[int, WovenLaunch] = {}
         try:
             wanted = [(node, variant) for node in graph.nodes if (variant := self._wanted(node)) is not None]
-            if not wanted:
-                return {}
             lib = graph.lib
+            if not wanted:
+                self._rest(graph)
+                return {}
             with lib.relaxed(), lib.inside(graph.context):
+                if not graph.use([node for node, _ in wanted], plain=False):
+                    self._put_back(wanted)
+                    return {}
                 if lib.is_capturing(stream):  # the graph becomes a part of another one
                     self._put_back(wanted)
                     return {}
@@ -119,6 +136,32 @@ class Replays:
             self._run.note(GRAPHS, f"a replay was not recorded: {problem}")
             return {}
         return launches
+
+    def _rest(self, graph: CapturedGraph) -> None:
+        """Give kernels whose quota is used up their plain functions back, where the driver can."""
+        if graph in self._resting:
+            return
+        done = [node for node in graph.nodes if not self._variants.is_open(self._variants.same(node.variant))]
+        if len(done) == len(graph.nodes):
+            self._resting.add(graph)
+            if not self._make_plain(graph):
+                names = ", ".join(sorted({node.kernel.name for node in done}))
+                self._run.note(
+                    GRAPHS,
+                    f"{names}: replays beyond the quota run the woven kernel without recording; "
+                    "the library does not give access to the graph's nodes",
+                )
+
+    def rest_all(self) -> None:
+        """The session ends: replays that follow run plain functions where the driver can do that."""
+        for graph in self._numbers:
+            with suppress(WarplensError):
+                self._make_plain(graph)
+
+    @staticmethod
+    def _make_plain(graph: CapturedGraph) -> bool:
+        with graph.lib.relaxed(), graph.lib.inside(graph.context):
+            return graph.use(graph.nodes, plain=True)
 
     def _wanted(self, node: CapturedNode) -> Variant | None:
         """The node's variant in this session, if this replay of it is to be recorded; counts the launch."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from warplens.driver import libcuda
 from warplens.errors import WarplensError
 from warplens.launch.buffers import Buffers
+from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.collected_run import CollectedRun, PendingLaunch
 from warplens.launch.replays import CapturedLaunch, Replays
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
@@ -124,13 +125,13 @@ class Session:
         return result
 
     def lend(
-        self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, *, captured: bool, code: object = None
+        self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
     ) -> WovenLaunch | CapturedLaunch | None:
         """Memory for a launch, or a place for it in the graph that it is captured into; None where there is none.
 
-        `with launch as pointer:` launches the woven kernel. `code` is what a graph needs to stay loaded.
+        `with launch as pointer:` launches the woven kernel. `code` is given for a launch that is captured.
         """
-        if captured:
+        if code is not None:
             return self.replays.captured(kernel, variant, grid, stream, code)
         return self.buffers.lend(kernel, variant, grid, stream)
 

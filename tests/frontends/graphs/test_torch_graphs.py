@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 import warplens as wl  # noqa: E402
+from tests.support.contexts import GraphLaunch  # noqa: E402
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from tests.support.fake_torch_graphs import TorchGraphs  # noqa: E402
 from tests.support.stepped_kernel import plain, run, stepped  # noqa: E402
@@ -101,6 +102,53 @@ def test_capturing_records_nothing_and_uses_up_no_quota(gpu: FakeGpu, torch: Tor
         assert gpu.driver.uploads == uploads == 1, "replays beyond the quota copy nothing"
     assert places(profile.trace) == [(0, 0), (0, 1)]
     assert profile.seen == {"stepped": 6}
+
+
+def woven(gpu: FakeGpu) -> list[bool]:
+    """Which of the kernels that ran were woven."""
+    found = ["@woven" in one.ptx for one in gpu.fired]
+    gpu.fired.clear()
+    return found
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_replays_beyond_the_quota_run_the_plain_function(gpu: FakeGpu, torch: TorchGraphs, keep: bool) -> None:
+    with wl.profile(launches=3, skip=0) as profile:
+        graph = torch.CUDAGraph(keep_graph=keep)
+        with torch.capturing(graph):
+            for _ in range(2):
+                _, target = run(gpu)
+        assert graph.executable is not keep, "torch makes a graph executable at once unless it is asked to keep it"
+        for _ in range(4):
+            graph.replay()
+        assert woven(gpu) == [True] * 4 + [False] * 4
+        target.space.write(target.address, np.zeros(384, np.float32))
+        graph.replay()
+        np.testing.assert_array_equal(target.numpy(), np.arange(384, dtype=np.float32) * 2 + 3)
+    assert len(profile.trace.meta.launches) == 3
+    assert not profile.notes
+    with wl.profile() as again:
+        graph.replay()
+    woven(gpu)
+    graph.replay()
+    assert places(again.trace) == [(0, 0), (0, 1)], "a later profile gets the woven functions back"
+    assert woven(gpu) == [False, False], "and leaves plain ones behind"
+
+
+def test_with_an_older_torch_the_woven_function_stays_and_the_user_is_told(
+    gpu: FakeGpu, torch: TorchGraphs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = TorchGraphs(gpu.driver, gpu.stream, raw=False)
+    torch.install(monkeypatch)
+    with wl.profile(launches=1, skip=0) as profile:
+        graph, _ = captured(torch, gpu)
+        for _ in range(3):
+            graph.replay()
+    assert woven(gpu) == [True] * 3
+    assert profile.notes["CUDA graphs"] == [
+        "stepped: replays beyond the quota run the woven kernel without recording; "
+        "the library does not give access to the graph's nodes"
+    ]
 
 
 def test_the_quota_may_end_inside_a_replay(gpu: FakeGpu, torch: TorchGraphs) -> None:
@@ -220,10 +268,10 @@ def test_a_replay_that_fails_gives_its_memory_back(gpu: FakeGpu, torch: TorchGra
         graph, _ = captured(torch, gpu)
         graph.replay()
 
-        def fail() -> None:
+        def fail(function: Any) -> None:
             raise RuntimeError("device lost")
 
-        graph.captured.launches.insert(0, fail)
+        graph.captured.launches.insert(0, GraphLaunch(None, fail))
         with pytest.raises(RuntimeError, match="device lost"):
             graph.replay()
         assert not any(cells_of(gpu))
@@ -283,7 +331,7 @@ def test_a_graph_too_large_for_the_memory_is_recorded_over_several_replays(
             graph.replay()
             profile.buffers.engine().collector.land_finished()
     assert places(profile.trace) == [(0, 0), (0, 1), (0, 2)]
-    assert not profile.notes
+    assert "stepped" not in profile.notes
 
 
 steps = st.lists(

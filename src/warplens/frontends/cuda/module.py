@@ -16,6 +16,7 @@ from warplens.frontends.cuda import woven_build
 from warplens.frontends.cuda.measured_cost import calibrations
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 from warplens.frontends.cuda.woven_build import LoadedKernel, WovenBuild
+from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.direct import DeviceBuffer
 from warplens.launch.replays import CapturedLaunch
 from warplens.launch.woven import WovenKernel, WovenLaunch
@@ -214,8 +215,8 @@ class Kernel:
                     running.note(self.name, self._module.problem)
                 return functools.partial(launch, *self._direct(lib, running, shape, every_thread))
             kernel, described_kernel = found
-            # A module of warplens.cuda is never unloaded, so the graph has nothing to keep.
-            record = running.lend(described_kernel, variant, shape.grid, shape.stream, captured=captured)
+            code = CapturedCode(self._module) if captured else None
+            record = running.lend(described_kernel, variant, shape.grid, shape.stream, code)
             return None if record is None else functools.partial(_launch_into, record, launch, kernel)
 
         return running.launch(variant, shape.stream, plain, woven)

@@ -33,6 +33,7 @@ def watch_graphs(running: Session) -> Callable[[], None]:
     undo.append(when_imported(dict.fromkeys(LIBRARIES, follow)))
 
     def stop() -> None:
+        running.replays.rest_all()
         while undo:
             undo.pop()()
 

@@ -30,7 +30,7 @@ class Executables:
     """The graphs that were captured in one session, by stream and handle, and what was made of them."""
 
     def __init__(self, running: Session) -> None:
-        self._session = weakref.proxy(running)
+        self._session: Session = weakref.proxy(running)
         self._streams: dict[int, CapturedGraph] = {}
         self._graphs: dict[int, CapturedGraph] = {}
         self._executables: dict[int, CapturedGraph] = {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from warplens.driver import libcuda
-from warplens.driver.libcuda import StreamCapture
 from warplens.errors import WarplensError
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedGraph, captured_graphs
@@ -16,6 +16,10 @@ from warplens.session import Session
 
 _GRAPH = "_warplens_graph"
 """The attribute of a CUDAGraph that keeps what is known of it."""
+_KEPT = "_warplens_kept"
+"""The attribute of a CUDAGraph that is true where only warplens asked torch to keep the graph."""
+_RAW = ("raw_cuda_graph", "raw_cuda_graph_exec", "instantiate")
+"""What a torch has that gives access to the driver's handles."""
 
 
 def install(running: Session) -> list[Callable[[], None]]:
@@ -25,10 +29,13 @@ def install(running: Session) -> list[Callable[[], None]]:
     def capture_begin(original: Callable[..., Any], graph: Any, *arguments: Any, **options: Any) -> Any:
         result = original(graph, *arguments, **options)
         with suppress(WarplensError):  # without a driver of ours there is nothing to follow
-            capture = libcuda.driver().capture(int(current_stream().cuda_stream))
+            lib = libcuda.driver()
+            capture = lib.capture(int(current_stream().cuda_stream))
             if capture is not None:
-                setattr(graph, _GRAPH, running.replays.graph(capture))
-                weakref.finalize(graph, _forget, capture)
+                known = running.replays.graph(capture)
+                known.executable = functools.partial(_executable, weakref.ref(graph))
+                setattr(graph, _GRAPH, known)
+                weakref.finalize(graph, captured_graphs(lib).forget, capture).atexit = False
         return result
 
     def replay(original: Callable[..., Any], graph: Any) -> Any:
@@ -37,8 +44,30 @@ def install(running: Session) -> list[Callable[[], None]]:
             return original(graph)
         return running.replays.replay(known, int(current_stream().cuda_stream), lambda: original(graph))
 
-    return [wrap(CUDAGraph, "capture_begin", capture_begin), wrap(CUDAGraph, "replay", replay)]
+    undo = [wrap(CUDAGraph, "capture_begin", capture_begin), wrap(CUDAGraph, "replay", replay)]
+    return undo + (_keep_graphs(CUDAGraph) if all(hasattr(CUDAGraph, name) for name in _RAW) else [])
 
 
-def _forget(capture: StreamCapture) -> None:
-    captured_graphs(libcuda.driver()).forget(capture)
+def _keep_graphs(graph_class: Any) -> list[Callable[[], None]]:
+    """Let torch keep the graphs that it makes executable: the driver finds the nodes of an executable graph by them."""
+
+    def init(original: Callable[..., None], graph: Any, keep_graph: bool = False) -> None:
+        original(graph, True)
+        setattr(graph, _KEPT, not keep_graph)
+
+    def capture_end(original: Callable[..., Any], graph: Any) -> Any:
+        result = original(graph)
+        if getattr(graph, _KEPT, False):
+            graph.instantiate()  # as torch does at this point with a graph that it does not keep
+        return result
+
+    return [wrap(graph_class, "__init__", init), wrap(graph_class, "capture_end", capture_end)]
+
+
+def _executable(reference: Callable[[], Any]) -> int:
+    """The handle of the executable graph, if torch has kept the graph that it was made of."""
+    graph = reference()
+    try:
+        return int(graph.raw_cuda_graph_exec()) if graph.raw_cuda_graph() else 0
+    except (AttributeError, RuntimeError):
+        return 0

@@ -14,6 +14,7 @@ from warplens.driver.limits import SM_LIMITS, find_limits
 from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, twin_of
+from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
@@ -92,7 +93,9 @@ class Interceptor:
             return None
         self._tell(variant.kernel, twin)
         described = self._woven(variant.kernel, twin, shape)
-        record = self.session.lend(described, variant, shape.grid, shape.stream, captured=captured, code=twin)
+        functions = NodeFunction(twin.function, shape.shared), NodeFunction(kernel.function, shape.shared)
+        code = CapturedCode(twin, *functions) if captured else None
+        record = self.session.lend(described, variant, shape.grid, shape.stream, code)
         if record is None:
             return None
 

@@ -24,6 +24,7 @@ from warplens.frontends.triton.launch_hook import LaunchHook, pass_on, woven_ker
 from warplens.frontends.triton.stages import REMARKS
 from warplens.frontends.triton.tuning import tuning, unwatched
 from warplens.frontends.wrap import wrap
+from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.session import Session
@@ -164,11 +165,11 @@ class _TwinLauncher:
 
     def __init__(self, launching: Any, hook: LaunchHook, woven: WovenKernel, binary: Any, captured: bool) -> None:
         self._launching, self._hook, self._woven, self._launcher = launching, hook, woven, binary._run
-        self._binary, self._captured = binary, captured
+        self._code = CapturedCode(binary) if captured else None
 
     def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
         variant = self._launching.variant
-        launch = self._hook.lend(self._woven, variant, (x, y, z), stream, self._captured, self._binary)
+        launch = self._hook.lend(self._woven, variant, (x, y, z), stream, self._code)
         if launch is None:
             # A woven kernel without a buffer records nothing.
             with self._hook.passing(0):

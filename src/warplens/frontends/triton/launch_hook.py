@@ -19,6 +19,7 @@ from warplens.frontends.triton.stages import METADATA, REMARKS
 from warplens.frontends.triton.tuning import is_tuning, is_unwatched, leave_tuning_alone
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
+from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.replays import CapturedLaunch
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel, WovenLaunch
@@ -170,7 +171,9 @@ class LaunchHook:
             variant.closed = True
             return None
         twin, woven = found
-        launch = self.lend(woven, variant, grid, stream, captured, twin)
+        plain = NodeFunction(kernel.function, kernel.metadata.shared)
+        code = CapturedCode(twin, NodeFunction(twin.function, twin.metadata.shared), plain) if captured else None
+        launch = self.lend(woven, variant, grid, stream, code)
         if launch is None:
             return None
 
@@ -184,11 +187,11 @@ class LaunchHook:
         return go
 
     def lend(
-        self, woven: WovenKernel, variant: Variant, grid: Dim3, stream: int, captured: bool, twin: Any
+        self, woven: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
     ) -> WovenLaunch | CapturedLaunch | None:
         """Memory for a launch; None where it cannot be recorded."""
         x, y, z = grid
-        return self.session.lend(woven, variant, (x * woven.ctas, y, z), stream, captured=captured, code=twin)
+        return self.session.lend(woven, variant, (x * woven.ctas, y, z), stream, code)
 
     @contextmanager
     def passing(self, pointer: int) -> Iterator[None]:
