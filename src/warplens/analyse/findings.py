@@ -9,7 +9,9 @@ from warplens.analyse.analysis import Answers
 from warplens.analyse.finding import Finding
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.registry import ANALYSES
+from warplens.analyse.sample_share import WITHHELD
 from warplens.analyse.sm_clock import placement_error, too_small
+from warplens.record.capture import SAMPLED
 from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.trace.model import Trace
 
@@ -29,8 +31,20 @@ def findings_from(answers: Answers, extra: Iterable[Finding] = ()) -> tuple[Find
     """The findings of every analysis, from answers that may have been computed already."""
     if not answers.trace.of_kind("span").any():
         return tuple(extra)
-    found = [finding for one in ANALYSES.values() for finding in one.findings(answers.of(one), answers)]
+    partial = _partly_recorded(answers.trace)
+    found = [
+        replace(finding, withheld=finding.withheld or WITHHELD)
+        if one.needs_all_blocks and finding.kernel in partial
+        else finding
+        for one in ANALYSES.values()
+        for finding in one.findings(answers.of(one), answers)
+    ]
     return ranked(answers.trace, [*found, *extra])
+
+
+def _partly_recorded(trace: Trace) -> set[str]:
+    """Kernels with a launch of which only some blocks were kept."""
+    return {info.kernel for info in trace.meta.launches if SAMPLED in info.extra}
 
 
 def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -32,7 +32,7 @@ def trace_html(trace: Trace) -> str:
 def _table(trace: Trace) -> str:
     palette = dict(zip(trace.regions, colours(len(trace.regions)), strict=True))
     rows = []
-    stats = trace.stats()
+    stats = trace.stats(merge_variants=True)
     for row in list(stats)[:_MAX_REGIONS]:
         cells = (f"{row.count:,}", percent(row.share), integer(row.p50), integer(row.p95), duration(row.p50_ns))
         numbers = "".join(f'<td style="text-align:right;padding:1px 10px">{cell}</td>' for cell in cells)
