@@ -14,6 +14,8 @@ from warplens.auto.rules import MOST_MARKS, Auto
 from warplens.errors import UsageError, did_you_mean
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
 
+LEAST_TRACE_BYTES = 1 << 16
+"""A trace with one block of one launch takes about this much."""
 COLD = "cold"
 """`skip="cold"`: leave out the first launch of each variant if more were recorded."""
 
@@ -147,8 +149,10 @@ class Options:
             raise UsageError(f"skip={self.skip}: must not be negative")
         if self.memory is not None and self.memory < 1 << 20:
             raise UsageError(f"memory={self.memory}: must be at least {1 << 20} bytes")
-        if self.trace_bytes is not None and self.trace_bytes < 1 << 16:
-            raise UsageError(f"trace_bytes={self.trace_bytes}: must be at least {1 << 16} bytes; None keeps everything")
+        if self.trace_bytes is not None and self.trace_bytes < LEAST_TRACE_BYTES:
+            raise UsageError(
+                f"trace_bytes={self.trace_bytes}: must be at least {LEAST_TRACE_BYTES}; None keeps everything"
+            )
         for name in ("from_step", "to_step"):
             given = getattr(self, name)
             if given is not None and given < 0:

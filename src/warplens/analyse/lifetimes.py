@@ -26,8 +26,8 @@ _known: WeakKeyDictionary[Trace, Lifetimes] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class LaunchLifetime:
-    """One launch. `blocks` of `grid_blocks` left records, and `known_blocks` are known by their lifetimes at least; `sms`
-    is the number of SMs of the device."""
+    """One launch. `blocks` of `grid_blocks` left records, of `known_blocks` the lifetimes are known; `sms` counts the
+    SMs of the device."""
 
     number: int
     rank: int

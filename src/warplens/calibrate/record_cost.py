@@ -38,7 +38,7 @@ _KERNEL = "warplens_calibrate"
 
 
 def with_estimates(launches: Sequence[Launch], note: Callable[[str, str], None]) -> list[Launch]:
-    """Add the estimated slowdown to launches with automatic marks, and note it once per kernel unless it was measured."""
+    """Add the estimated slowdown to launches with automatic marks; note it once per kernel if it was not measured."""
     noted: set[str] = set()
     estimated = []
     for launch in launches:
