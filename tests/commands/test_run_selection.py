@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import warplens as wl
-from tests.commands.test_run import interpreted, program, run
+from tests.support.run_program import interpreted, program, run
 from tests.support.wave_capture import launch_of, waves
 from warplens.analyse.findings import profiling_cost
 from warplens.analyse.run_summary import summarise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from statistics import median
 
@@ -64,7 +64,9 @@ def command(
     console = stdout()
     for label, text in _facts(trace, loaded):
         console.print(f"[bold]{label:<9}[/] {escape(text)}")
-    console.print(_kernel_table(loaded, merge_variants))
+    found = kernel_variants(loaded.meta.launches, merge=merge_variants)
+    if any(not one.is_only_one or one.ran > len(one.launches) or slowdown_of(one.launches) for one in found):
+        console.print(_variant_table(found))
     console.print(_launch_table(loaded))
     for line in warnings_of(loaded) or ["no records were lost"]:
         console.print(escape(line))
@@ -153,7 +155,7 @@ def _copy_out_line(trace: Trace) -> str:
     return f"{least} min, {middle} median, {most} max over {len(times):,} launches"
 
 
-def _kernel_table(trace: Trace, merge_variants: bool) -> object:
+def _variant_table(found: Sequence[KernelVariant]) -> object:
     """Build a table with one row per kernel, or per variant of a kernel that has several."""
 
     def mean(one: KernelVariant) -> float:
@@ -168,11 +170,10 @@ def _kernel_table(trace: Trace, merge_variants: bool) -> object:
         ("mean", lambda one: duration(mean(one))),
         ("slowdown", lambda one: str(slowdown_of(one.launches) or "-")),
     ]
-    if sample_line(trace.meta.launches):
+    if any(sample_share(one.launches) for one in found):
         columns.insert(
-            2, ("blocks", lambda one: blocks_text(found) if (found := sample_share(one.launches)) else "all")
+            2, ("blocks", lambda one: blocks_text(share) if (share := sample_share(one.launches)) else "all")
         )
-    found = kernel_variants(trace.meta.launches, merge=merge_variants)
     return table("kernels", columns, found)
 
 
