@@ -21,6 +21,7 @@ from warplens.commands.shared.roofline_options import (
     parse_amount,
     read_ceilings,
 )
+from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError
 from warplens.files import check_writable
 
@@ -51,6 +52,7 @@ from warplens.files import check_writable
 )
 @device_option
 @ceilings_option
+@merge_variants_option
 @force_option
 @json_option
 def command(
@@ -63,6 +65,7 @@ def command(
     dtype: str,
     device: str | None,
     ceilings: str | None,
+    merge_variants: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -97,6 +100,7 @@ def command(
         roofs=roofs,
         sources=[*folders, Path.cwd(), *(Path(path).resolve().parent for path in traces)],
         labels=[_label(path) for path in traces],
+        merge_variants=merge_variants,
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
     )
     with working(f"writing {target}"):

@@ -17,6 +17,7 @@ from warplens.formats import FORMATS
 from warplens.frontends import registry
 from warplens.frontends.graphs import watch_graphs
 from warplens.frontends.ranges import watch_ranges
+from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
@@ -134,7 +135,8 @@ class Profile(Session):
 
     def _finish(self) -> None:
         launches, problems = self.collect()
-        launches = with_estimates(launches, self.note)
+        # The estimates need the headers of all blocks.
+        launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
         if self.path is not None and len(self._trace):

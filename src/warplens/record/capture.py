@@ -30,6 +30,11 @@ HOST_NS = "host_ns"
 """Key in a launch's `extra`: the host's Unix time in ns just before the front end launched the kernel."""
 AUTOMATIC = "automatic_marks"
 """Key in a launch's `extra`: whether rules placed its marks."""
+VARIANT, VARIANT_NUMBER, VARIANT_LAUNCHES = "variant", "variant_number", "variant_launches"
+"""Keys in a launch's `extra`: what describes its variant, which one it is of several with the same description, and how
+many launches of it the program made."""
+SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
+"""Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
 _FIXED = struct.Struct("<8s4I")

@@ -95,7 +95,7 @@ class Trace:
         return select(self, **conditions)
 
     def stats(self, by: str = "region", **options: Any) -> Statistics:
-        """Statistics per region, or per kernel, sm, warp or block."""
+        """Statistics per region, or per kernel, sm, warp or block; `merge_variants=True` merges a kernel's variants."""
         from warplens.analyse.statistics import statistics
 
         return statistics(self, by=by, **options)

@@ -40,13 +40,15 @@ LIMIT = 2_000_000
 @dataclass(frozen=True)
 class ReportOptions:
     """Options of a report. `limit` 0 keeps every span. `sources` are the folders to read source files from. `roofs` has
-    one kernel per trace under its roofline, where FLOPs or bytes are known. `made` is the date to show."""
+    one kernel per trace under its roofline, where FLOPs or bytes are known. `made` is the date to show. With
+    `merge_variants`, all variants of a kernel share one row per region."""
 
     limit: int = LIMIT
     roofs: Sequence[Roofline] = ()
     sources: Sequence[Path] = ()
     labels: Sequence[str] = ()
     made: str = ""
+    merge_variants: bool = False
 
 
 @dataclass
@@ -58,6 +60,9 @@ class _Part:
     letter: str
     label: str
     stats: Statistics
+    """One row per region."""
+    table: Statistics
+    """The statistics as the report shows them: kernels with several variants have rows for each."""
     packer: ColumnPacker = field(default_factory=ColumnPacker)
 
 
@@ -104,7 +109,7 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
                 {
                     "letter": part.letter,
                     "rows": sections.statistics_rows(
-                        part.stats,
+                        part.table,
                         places,
                         palette,
                         {name: made for name, each in spread.items() if (made := each[at]) is not None},
@@ -173,7 +178,9 @@ def _render(context: dict[str, Any]) -> str:
 def _part(trace: Trace, at: int, options: ReportOptions) -> _Part:
     shown = thinned(trace, options.limit)
     label = options.labels[at] if at < len(options.labels) else "AB"[at]
-    return _Part(trace, shown, "AB"[at], label, trace.stats())
+    merged = trace.stats(merge_variants=True)
+    table = merged if options.merge_variants else trace.stats()
+    return _Part(trace, shown, "AB"[at], label, merged, table)
 
 
 def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> dict[str, Any]:
