@@ -100,5 +100,5 @@ def test_a_rank_and_kernels_beyond_sixteen_bits_keep_their_values() -> None:
 
 def test_the_timer_step_is_that_of_all_anchors() -> None:
     ns = np.array([10**18 + 96, 10**18, 10**18 + 32])
-    assert anchor_fit.Timer.of(ns) == anchor_fit.Timer(10**18, 32.0)
-    assert anchor_fit.Timer.of(ns[:1]).step == 0.0
+    assert anchor_fit.GlobalTimer.of(ns) == anchor_fit.GlobalTimer(10**18, 32.0)
+    assert anchor_fit.GlobalTimer.of(ns[:1]).step == 0.0

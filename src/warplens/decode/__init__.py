@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.decode.clock.anchor_fit import UNIT, ClockLines
+from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.coverage import region_coverage
 from warplens.decode.decoded_rows import Counter, DecodedRows, RegionTable, RowPlan
@@ -33,12 +33,12 @@ UNKNOWN_REGION = "(unknown region)"
 
 @dataclass(frozen=True)
 class _TrackColumns:
-    """Per-track columns of the whole capture, in launch order. `unit` is the track's unit of the clock fit."""
+    """Per-track columns of the whole capture, in launch order; `devices` has the device of each launch."""
 
     launch: Int64
     device: Int64
     kernel: Int64
-    unit: Int64
+    devices: Int64
     row_start: Int64
 
 
@@ -65,8 +65,9 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
 
     kernels = list(dict.fromkeys(launch.kernel for launch in launches))
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
-    lines = _fit(windows, plan, rows, tracks, ran_on)
-    at = lines.find(tracks.unit)
+    source = _TrackAnchors(windows, plan, rows, tracks.launch)
+    lines = fit_launches(source, tracks.devices, np.array([device.clock_mhz for device in ran_on]))
+    at = lines.find_tracks(tracks.launch, windows.sm)
     zero = _first_record(tracks, rows, lines, at)
     knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
     start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
@@ -112,28 +113,45 @@ def _tracks(
 ) -> _TrackColumns:
     code = {kernel: at for at, kernel in enumerate(kernels)}
     launch = windows.launch
+    devices = np.array([device.index for device in ran_on], np.int64)
     return _TrackColumns(
         launch=launch,
-        device=np.array([device.index for device in ran_on], np.int64)[launch],
+        device=devices[launch],
         kernel=np.array([code[one.kernel] for one in launches], np.int64)[launch],
-        unit=launch * UNIT + windows.sm,
+        devices=devices,
         row_start=plan.row_start,
     )
 
 
-def _fit(
-    windows: TrackWindows, plan: RowPlan, rows: DecodedRows, tracks: _TrackColumns, ran_on: Sequence[Device]
-) -> ClockLines:
-    """Fit the clocks to all anchors: each track's start, exit, and anchor records within its lifetime."""
-    track = np.repeat(np.arange(len(windows)), np.diff(plan.anchor_start))
-    ns = rows.anchor_ns
-    good = (ns >= windows.start_ns[track]) & (~windows.exited[track] | (ns <= windows.exit_ns[track]))
-    exited = slice(None) if windows.exited.all() else windows.exited
-    unit = np.concatenate([tracks.unit, tracks.unit[exited], tracks.unit[track[good]]])
-    clock = np.concatenate([windows.start_clock, windows.exit_clock[exited], rows.anchor_clock[good]])
-    times = np.concatenate([windows.start_ns, windows.exit_ns[exited], ns[good]])
-    index = np.array([device.index for device in ran_on], np.int64)
-    return fit_launches(LaunchAnchors(unit, clock, times), index, np.array([device.clock_mhz for device in ran_on]))
+@dataclass(frozen=True)
+class _TrackAnchors:
+    """The anchors of each track: its start, its exit, and its anchor records within its lifetime."""
+
+    windows: TrackWindows
+    plan: RowPlan
+    rows: DecodedRows
+    launch: Int64
+
+    @property
+    def sm(self) -> Int64:
+        return self.windows.sm
+
+    def anchors(self, tracks: Int64 | None = None) -> LaunchAnchors:
+        windows = self.windows
+        if tracks is None:
+            tracks = np.arange(len(windows))
+        unit = (self.launch[tracks] << UNIT_BITS) + windows.sm[tracks]
+        exited = windows.exited[tracks]
+        done = tracks[exited]
+        count = np.diff(self.plan.anchor_start)[tracks]
+        inner = np.repeat(np.arange(len(tracks)), count)
+        at = np.arange(len(inner)) + np.repeat(self.plan.anchor_start[tracks] - np.cumsum(count) + count, count)
+        ns, track = self.rows.anchor_ns[at], tracks[inner]
+        good = (ns >= windows.start_ns[track]) & (~windows.exited[track] | (ns <= windows.exit_ns[track]))
+        clocks = windows.start_clock[tracks], windows.exit_clock[done], self.rows.anchor_clock[at[good]]
+        times = windows.start_ns[tracks], windows.exit_ns[done], ns[good]
+        units = unit, unit[exited], unit[inner[good]]
+        return LaunchAnchors(*map(np.concatenate, (units, clocks, times)))
 
 
 def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, at: Int64) -> int:

@@ -37,7 +37,8 @@ _FEW_IN_SEGMENT = 16
 _SURE = 2.0
 """Stated errors of rates are this many standard errors: about 95 %."""
 _TOO_COARSE_NS = 4096.0
-UNIT = 1 << 17
+UNIT_BITS = 17
+UNIT = 1 << UNIT_BITS
 """Units of a capture's fit are numbered launch * UNIT + SM."""
 _ROUNDS = 4
 
@@ -68,6 +69,14 @@ class ClockLines:
         """The positions of `unit` values in the fit."""
         return np.searchsorted(self.unit, unit)
 
+    def find_tracks(self, launch: Int64, sm: Int64) -> Int64:
+        """The same for units given as launch and SM, by a table of both."""
+        if not len(sm):
+            return np.empty(0, np.int64)
+        place = np.zeros((int(launch.max()) + 1, int(sm.max()) + 1), np.int32)
+        place[self.unit >> UNIT_BITS, self.unit & (UNIT - 1)] = np.arange(len(self.unit))
+        return place[launch, sm].astype(np.int64)
+
     def __call__(self, unit: Int64, clock: Int64) -> Float64:
         """Convert clocks of the given units to nanoseconds since `base_ns`."""
         return self.at_line(self.find(unit), clock)
@@ -75,6 +84,9 @@ class ClockLines:
     def at_line(self, at: Int64, clock: Int64) -> Float64:
         """The same for units that `find` has found."""
         first = self.first[at]
+        if not (self.count > 1).any():
+            straight: Float64 = self.knot_ns[first] + (clock - self.knot_clock[first]) * self.slope[first]
+            return straight
         segment = first.copy()
         bent = np.flatnonzero(self.count[at] > 1)
         bent = bent[np.argsort(first[bent], kind="stable")]
@@ -103,7 +115,7 @@ class ClockLines:
 
 
 def fit_anchors(
-    unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float = 0.0, timer: Timer | None = None
+    unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float = 0.0, timer: GlobalTimer | None = None
 ) -> ClockLines:
     """Fit the anchors. `unit` identifies the SM of each anchor, `group` the launch.
 
@@ -116,7 +128,7 @@ def fit_anchors(
     units, member = np.unique(unit, return_inverse=True)
     group_of = np.zeros(len(units), np.int64)
     group_of[member] = np.unique(group, return_inverse=True)[1]
-    anchors = Anchors(clock, ns, timer or Timer.of(ns), nominal_mhz)
+    anchors = Anchors(clock, ns, timer or GlobalTimer.of(ns), nominal_mhz)
     per_unit = anchors.lines(member, group_of)
     lead, sure = ahead(clock, ns, member, group_of, per_unit.slope)
     domain = grouped(lead, sure, group_of)
@@ -187,14 +199,14 @@ def _clearly_misplaced(anchors: Anchors, domain: Int64, member: Int64, group_of:
 
 
 @dataclass(frozen=True)
-class Timer:
+class GlobalTimer:
     """The globaltimer: the earliest time of all anchors, and its step, estimated from them; 0 if unknown."""
 
     base_ns: int
     step: float
 
     @classmethod
-    def of(cls, ns: Int64) -> Timer:
+    def of(cls, ns: Int64) -> GlobalTimer:
         base = int(ns.min())
         return cls(base, min(float(np.gcd.reduce(ns - base)), _TOO_COARSE_NS))
 
@@ -225,7 +237,7 @@ class Anchors:
 
     clock: Int64
     ns: Int64
-    timer: Timer
+    timer: GlobalTimer
     nominal_mhz: float
 
     @property

@@ -8,11 +8,12 @@ anchors. Where such lines do not explain the anchors of a launch, all of its anc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.clock.anchor_fit import BENT, UNIT, Anchors, ClockLines, Timer, fit_anchors
+from warplens.decode.clock.anchor_fit import BENT, UNIT, UNIT_BITS, Anchors, ClockLines, GlobalTimer, fit_anchors
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
@@ -22,83 +23,101 @@ _MANY = 64
 """Up to this many launches of a device, all anchors of all of them are fitted."""
 _SAMPLE = 16
 """The number of launches that show which SMs share a clock."""
-_MOST_ANCHORS = 256
+_MOST_ANCHORS = 128
 """Of each other launch, about this many anchors are used."""
 _FIBONACCI = 2654435761
-"""Multiples of this, modulo 2^32, are evenly spread, so that any range of anchors contributes its share."""
+"""Multiples of this, modulo 2^32, are evenly spread, so that any range of tracks contributes its share."""
 
 
 @dataclass(frozen=True)
 class LaunchAnchors:
-    """The anchors of all launches: the unit of each (launch * UNIT + SM), its clock and its globaltimer."""
+    """Anchors of launches: the unit of each (launch * UNIT + SM), its clock and its globaltimer."""
 
     unit: Int64
     clock: Int64
     ns: Int64
 
-    @property
-    def launch(self) -> Int64:
-        return self.unit // UNIT
-
     def take(self, which: Bool | Int64) -> LaunchAnchors:
         """Some of the anchors."""
         return LaunchAnchors(self.unit[which], self.clock[which], self.ns[which])
 
-    def fit(self, mhz: float, timer: Timer) -> ClockLines:
+    def fit(self, mhz: float, timer: GlobalTimer) -> ClockLines:
         """Fit all of the anchors."""
-        return fit_anchors(self.unit, self.launch, self.clock, self.ns, mhz, timer)
+        return fit_anchors(self.unit, self.unit >> UNIT_BITS, self.clock, self.ns, mhz, timer)
 
 
-def fit_launches(anchors: LaunchAnchors, device: Int64, nominal_mhz: Float64) -> ClockLines:
+class AnchoredTracks(Protocol):
+    """Tracks in launch order, with the anchors of each."""
+
+    @property
+    def launch(self) -> Int64:
+        """The launch of each track."""
+
+    @property
+    def sm(self) -> Int64:
+        """The SM of each track."""
+
+    def anchors(self, tracks: Int64 | None = None) -> LaunchAnchors:
+        """The anchors of some of the tracks, or of all."""
+
+
+def fit_launches(source: AnchoredTracks, device: Int64, nominal_mhz: Float64) -> ClockLines:
     """Fit the clocks of all launches; `device` and `nominal_mhz` describe the device that each launch ran on."""
-    if not len(anchors.unit):
+    if not len(source.launch):
         return fit_anchors(*(np.empty(0, np.int64),) * 4)
-    timer = Timer.of(anchors.ns)
-    devices = np.unique(device)
-    if len(devices) == 1 or (len(np.unique(nominal_mhz)) == 1 and len(device) <= _MANY):
-        return _fit_device(anchors, float(nominal_mhz[0]), timer)
-    of = device[anchors.launch]
-    parts = [(anchors.take(of == index), float(nominal_mhz[device == index][0])) for index in devices]
-    return _merged([_fit_device(part, mhz, timer) for part, mhz in parts if len(part.unit)])
-
-
-def _fit_device(anchors: LaunchAnchors, mhz: float, timer: Timer) -> ClockLines:
-    launch = anchors.launch
-    per_launch = np.bincount(launch)
-    present = np.flatnonzero(per_launch)
-    if len(present) <= _MANY:
-        return anchors.fit(mhz, timer)
-    share = np.minimum(_MOST_ANCHORS / np.maximum(per_launch, 1), 1.0) * 2.0**32
-    spread = np.arange(len(launch), dtype=np.uint64) * np.uint64(_FIBONACCI) & np.uint64(0xFFFFFFFF)
-    chosen = anchors.take(np.flatnonzero(spread < share[launch]))
-    sampled = np.zeros(len(per_launch), bool)
-    sampled[present[np.linspace(0, len(present) - 1, _SAMPLE).astype(np.int64)]] = True
-    sampled[_launches_with_other_sms(anchors, sampled)] = True
-    full = anchors.take(sampled[launch]).fit(mhz, timer)
-    label = _shared_clocks(full, int((anchors.unit % UNIT).max()) + 1)
-    chosen = chosen.take(~sampled[chosen.launch])
-    lines, unexplained = _one_line_per_clock(chosen, _units(anchors.unit, ~sampled), label, mhz, timer)
-    parts = [full, lines]
-    if len(unexplained):
-        again = np.zeros(len(per_launch), bool)
-        again[unexplained] = True
-        parts.append(anchors.take(again[launch]).fit(mhz, timer))
+    present = np.flatnonzero(np.bincount(source.launch, minlength=len(device)))
+    many = [index for index in np.unique(device).tolist() if (device[present] == index).sum() > _MANY]
+    wanted = None
+    if many:
+        share = _MOST_ANCHORS / 2 / np.maximum(np.bincount(source.launch, minlength=len(device)), 1)
+        share[~np.isin(device, many)] = 1.0
+        sampled = np.zeros(len(device), bool)
+        for index in many:
+            own = present[device[present] == index]
+            sampled[own[np.linspace(0, len(own) - 1, _SAMPLE).astype(np.int64)]] = True
+            of = np.flatnonzero(device[source.launch] == index) if len(np.unique(device)) > 1 else slice(None)
+            sampled[_launches_with_other_sms(source.launch[of], source.sm[of], sampled)] = True
+        share[sampled] = 1.0
+        spread = np.arange(len(source.launch), dtype=np.uint32) * np.uint32(_FIBONACCI)
+        wanted = np.flatnonzero(spread < np.minimum(share * 2.0**32, 2.0**32 - 1).astype(np.uint32)[source.launch])
+    anchors = source.anchors(wanted)
+    timer = GlobalTimer.of(anchors.ns)
+    of_device = device[anchors.unit >> UNIT_BITS]
+    parts: list[ClockLines] = []
+    for index in np.unique(of_device).tolist():
+        own_anchors, mhz = anchors.take(of_device == index), float(nominal_mhz[device == index][0])
+        if index in many:
+            parts += _fit_many(source, own_anchors, sampled, device == index, mhz, timer)
+        else:
+            parts.append(own_anchors.fit(mhz, timer))
     return _merged([part for part in parts if len(part.unit)])
 
 
-def _units(unit: Int64, wanted: Bool) -> Int64:
+def _fit_many(
+    source: AnchoredTracks, chosen: LaunchAnchors, sampled: Bool, of_device: Bool, mhz: float, timer: GlobalTimer
+) -> list[ClockLines]:
+    full = chosen.take(sampled[chosen.unit >> UNIT_BITS]).fit(mhz, timer)
+    label = _shared_clocks(full, int(source.sm.max()) + 1)
+    chosen = chosen.take(~sampled[chosen.unit >> UNIT_BITS])
+    lines, unexplained = _one_line_per_clock(chosen, _units(source, of_device & ~sampled), label, mhz, timer)
+    if not len(unexplained):
+        return [full, lines]
+    again = np.zeros(len(sampled), bool)
+    again[unexplained] = True
+    return [full, lines, source.anchors(np.flatnonzero(again[source.launch])).fit(mhz, timer)]
+
+
+def _units(source: AnchoredTracks, wanted: Bool) -> Int64:
     """The distinct units of the wanted launches, in order."""
-    sms = int((unit % UNIT).max()) + 1
-    there = np.zeros((len(wanted), sms), bool)
-    there[unit // UNIT, unit % UNIT] = True
+    there = np.zeros((len(wanted), int(source.sm.max()) + 1), bool)
+    there[source.launch, source.sm] = True
     there[~wanted] = False
     launch, sm = np.nonzero(there)
-    return launch * UNIT + sm
+    return (launch << UNIT_BITS) + sm
 
 
-def _launches_with_other_sms(anchors: LaunchAnchors, sampled: Bool) -> Int64:
+def _launches_with_other_sms(launch: Int64, sm: Int64, sampled: Bool) -> Int64:
     """For each SM that no sampled launch ran on, one launch that did."""
-    sm, launch = anchors.unit % UNIT, anchors.launch
     latest = np.full(int(sm.max()) + 1, -1, np.int64)
     latest[sm] = launch
     latest[sm[sampled[launch]]] = -1
@@ -109,9 +128,9 @@ def _shared_clocks(lines: ClockLines, sms: int) -> Int64:
     """Label the SMs: those with equal labels had a common line in all launches that `lines` fitted."""
     label = np.zeros(sms, np.int64)
     used = 1
-    launch = lines.unit // UNIT
+    launch = lines.unit >> UNIT_BITS
     for part in np.split(np.arange(len(launch)), np.flatnonzero(np.diff(launch)) + 1):
-        sm, line = lines.unit[part] % UNIT, lines.first[part]
+        sm, line = lines.unit[part] & (UNIT - 1), lines.first[part]
         for of in np.unique(label[sm]).tolist():
             inside = label[sm] == of
             distinct, which, count = np.unique(line[inside], return_inverse=True, return_counts=True)
@@ -124,13 +143,14 @@ def _shared_clocks(lines: ClockLines, sms: int) -> Int64:
 
 
 def _one_line_per_clock(
-    anchors: LaunchAnchors, units: Int64, label: Int64, mhz: float, timer: Timer
+    anchors: LaunchAnchors, units: Int64, label: Int64, mhz: float, timer: GlobalTimer
 ) -> tuple[ClockLines, Int64]:
     """The lines of the units whose anchors they explain, and the other launches."""
     labels = int(label.max()) + 1
 
     def clock_of(unit: Int64) -> Int64:
-        return unit // UNIT * labels + label[unit % UNIT]
+        clock: Int64 = (unit >> UNIT_BITS) * labels + label[unit & (UNIT - 1)]
+        return clock
 
     clocks, line = np.unique(clock_of(units), return_inverse=True)
     member = np.searchsorted(clocks, clock_of(anchors.unit))
@@ -141,7 +161,7 @@ def _one_line_per_clock(
     fitted = _straight(anchors, member, launch, ~bad[launch], mhz, timer)
     misfit = Anchors(anchors.clock, anchors.ns, timer, mhz).misfit(fitted.residual_ns, member, len(clocks))
     bad[launch[misfit > BENT]] = True
-    good = np.flatnonzero(~bad[units // UNIT])
+    good = np.flatnonzero(~bad[units >> UNIT_BITS])
     kept = ~bad[launch]
     place = np.cumsum(kept) - 1
     lines = ClockLines(
@@ -162,7 +182,7 @@ def _one_line_per_clock(
 
 
 def _straight(
-    anchors: LaunchAnchors, member: Int64, launch: Int64, fittable: Bool, mhz: float, timer: Timer
+    anchors: LaunchAnchors, member: Int64, launch: Int64, fittable: Bool, mhz: float, timer: GlobalTimer
 ) -> ClockLines:
     """One line for each clock of each launch; zeros for launches with a clock without an anchor."""
     n = len(launch)
