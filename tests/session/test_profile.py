@@ -179,6 +179,17 @@ def test_a_rank_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert wl.profile(rank=3).rank == 3
 
 
+def test_a_rank_beyond_its_column_is_refused_before_the_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given in ("99999999999", "-1", "²"):
+        monkeypatch.setenv("RANK", given)
+        with pytest.raises(UsageError, match=f"RANK='{given}' is not a number in 0"):
+            wl.profile()
+    with pytest.raises(UsageError, match="rank=2147483648 is not a number"):
+        wl.profile(rank=1 << 31)
+    monkeypatch.setenv("RANK", "40000")
+    assert wl.profile().rank == 40_000
+
+
 def test_the_environment_switches_everything_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("WARPLENS", "0")
     with wl.profile(tmp_path / "t.warplens") as prof:

@@ -22,7 +22,7 @@ from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.torch_recorder import Recorder, TorchResult
-from warplens.record.capture import Capture, Launch
+from warplens.record.capture import MAX_RANK, Capture, Launch
 from warplens.session import Session
 from warplens.session.stack import check_free
 from warplens.trace.model import Trace, empty_table
@@ -48,7 +48,7 @@ class Profile(Session):
             raise WarplensError("write @wl.profile() with brackets: @wl.profile alone decorates nothing")
         self.path = None if path is None else _trace_path(path)
         super().__init__(Options.of(options), whole_program=whole_program, counts_all=counts_all)
-        self.rank = _rank() if rank is None else rank
+        self.rank = _rank() if rank is None else _checked_rank(rank, "rank")
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
         self._trace: Trace | None = None
@@ -179,14 +179,18 @@ class Profile(Session):
 
 
 def _rank() -> int:
-    """This process's number among those that torchrun and its like start."""
+    """This process's number among those that torchrun and similar launchers start."""
     given = os.environ.get("RANK", "") or "0"
-    try:
-        return int(given)
-    except ValueError:
-        raise UsageError(
-            f"RANK={given!r} in the environment is no number; unset it, or give rank= to profile()"
-        ) from None
+    return _checked_rank(int(given) if given.isdecimal() and len(given) <= len(str(MAX_RANK)) else given, "RANK")
+
+
+def _checked_rank(given: int | str, source: str) -> int:
+    """The rank, which must be a number that the trace's column can hold."""
+    if isinstance(given, int) and 0 <= given <= MAX_RANK:
+        return given
+    shown = given if isinstance(given, int) else repr(given[:40])
+    remedy = "set RANK to one, unset it, or give rank= to profile()"
+    raise UsageError(f"{source}={shown} is not a number in 0..{MAX_RANK}; {remedy}")
 
 
 def _trace_path(path: str | os.PathLike[str]) -> Path:

@@ -37,6 +37,8 @@ SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
 """Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
+MAX_RANK = (1 << 31) - 1
+MAX_DEVICE = (1 << 15) - 1
 _FIXED = struct.Struct("<8s4I")
 _ALIGN = 64
 
@@ -46,7 +48,7 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Device:
-    """The device that ran a kernel. `clock_mhz` is the nominal clock, used only without anchors; 0 means unknown."""
+    """The device that ran a kernel. `clock_mhz` is its maximum clock as the driver reports it; 0 means unknown."""
 
     name: str = "unknown"
     index: int = 0
@@ -130,6 +132,14 @@ class Capture:
     rank: int = 0
     cost: Mapping[str, float] = field(default_factory=dict)
     producer: str = "warplens"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank <= MAX_RANK:
+            raise CaptureError("capture", "rank", f"{self.rank} is outside 0..{MAX_RANK}", "give another rank=")
+        for device in {self.device, *(launch.device for launch in self.launches if launch.device)}:
+            if not 0 <= device.index <= MAX_DEVICE:
+                problem = f"{device.index} is outside 0..{MAX_DEVICE}"
+                raise CaptureError(f"device {device.name!r}", "index", problem, "capture again")
 
 
 def write_capture(capture: Capture, path: str | os.PathLike[str], *, force: bool = True) -> Path:

@@ -12,10 +12,10 @@ SCHEMA_VERSION = 1
 KINDS = ("span", "instant", "value")
 
 COLUMNS: dict[str, pa.DataType] = {
-    "rank": pa.int16(),
+    "rank": pa.int32(),
     "device": pa.int16(),
     "launch": pa.int32(),
-    "kernel": pa.dictionary(pa.int16(), pa.string()),
+    "kernel": pa.dictionary(pa.int32(), pa.string()),
     "sm": pa.int16(),
     "block": pa.int32(),
     "warp": pa.int16(),
@@ -80,6 +80,8 @@ class ClockFit:
     segments: int = 0
     step_ns: float = 0.0
     method: str = "none"
+    mhz_error: float = 0.0
+    """The error of `mhz_min` and `mhz_max`, as about 95 % of measurements are closer; 0 if unknown."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Losses:
     unknown_regions: int = 0
     clock_backward: int = 0
     clock_ambiguous: int = 0
+    damaged_records: int = 0
     details: Sequence[str] = ()
 
     @property
