@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.errors import UsageError, did_you_mean
+from warplens.text import printable
 from warplens.trace.arrays import run_starts
 from warplens.wording import percent
 
@@ -102,7 +103,15 @@ class Statistics:
         lines = [(*[self.by] * grouped, "region", "count", "share", *_SHOWN)]
         for row in self.rows:
             numbers = (f"{row[name]:,.0f}" for name in _SHOWN)
-            lines.append((*[row.group] * grouped, row.region, f"{row.count:,}", percent(row.share), *numbers))
+            lines.append(
+                (
+                    *[printable(row.group)] * grouped,
+                    printable(row.region),
+                    f"{row.count:,}",
+                    percent(row.share),
+                    *numbers,
+                )
+            )
         columns = []
         for at, cells in enumerate(zip(*lines, strict=True)):
             wide = max(map(len, cells))

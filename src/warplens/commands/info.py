@@ -83,6 +83,7 @@ def _torch(path: str, as_json: bool) -> dict[str, object]:
 def _document(path: str, trace: Trace) -> dict[str, object]:
     return {
         "file": path,
+        "checksums": trace.checked,
         "spans": len(trace),
         "kernels": trace.kernels,
         "regions": trace.regions,
@@ -99,6 +100,11 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
     more = f" and {len(trace.regions) - 20} more" if len(trace.regions) > 20 else ""
     return [
         ("file", path),
+        *(
+            [("checked", "no: the file has no checksums, so damage may go unseen (older warplens)")]
+            if trace.checked is False
+            else []
+        ),
         ("device", ", ".join(devices) or "unknown"),
         ("spans", f"{len(trace):,} in {plural(trace.meta.losses.tracks, 'track')}"),
         ("launches", f"{len(trace.meta.launches):,} on {plural(max(len(ranks), 1), 'rank')}"),

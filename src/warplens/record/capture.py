@@ -22,6 +22,7 @@ import numpy.typing as npt
 from warplens.errors import CaptureError
 from warplens.files import atomic_write
 from warplens.record.layout import HEADER_BYTES, MAX_BLOCK, MAX_REGION, MAX_SLOTS, MAX_WARPS, SLOT_BYTES, track_stride
+from warplens.text import encodable
 
 MAGIC = b"WLCAP\x00\r\n"
 VERSION = 1
@@ -215,23 +216,23 @@ def _parse(path: str | os.PathLike[str], document: dict[str, Any], body: Bytes) 
         device=_device(document["device"]),
         rank=int(document["rank"]),
         cost={str(k): float(v) for k, v in document.get("cost", {}).items()},
-        producer=str(document.get("producer", "")),
+        producer=encodable(str(document.get("producer", ""))),
     )
 
 
 def _launch(path: str | os.PathLike[str], entry: dict[str, Any], raw: Bytes) -> Launch:
     try:
         return Launch(
-            kernel=str(entry["kernel"]),
+            kernel=encodable(str(entry["kernel"])),
             grid=_dim3(entry["grid"]),
             block=_dim3(entry["block"]),
-            regions={int(k): str(v) for k, v in entry["regions"].items()},
+            regions={int(k): encodable(str(v)) for k, v in entry["regions"].items()},
             capacity=int(entry["capacity"]),
             raw=raw,
             full=entry["full"],
             clock=entry["clock"],
             stride=int(entry["stride"]),
-            locations={int(k): str(v) for k, v in entry.get("locations", {}).items()},
+            locations={int(k): encodable(str(v)) for k, v in entry.get("locations", {}).items()},
             cost={str(k): float(v) for k, v in entry.get("cost", {}).items()},
             extra=dict(entry.get("extra", {})),
             device=_device(entry["device"]) if "device" in entry else None,
