@@ -49,6 +49,17 @@ def parse_document(text: bytes) -> Meta:
     return meta
 
 
+def document_of(meta: Meta) -> bytes:
+    """The JSON document of a trace, without the numbers that are not finite: JSON has none, and readers refuse them."""
+    return json.dumps(_finite(meta.to_json()), separators=(",", ":")).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items() if not isinstance(item, float) or math.isfinite(item)}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 def _check_fields(document: Any, cls: type, where: str) -> None:
     if not isinstance(document, dict):
         raise WrongDocument(f"{where or 'it'} is {_shown(document)}, expected an object")

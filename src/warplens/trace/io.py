@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,8 @@ from warplens.errors import CaptureError, WarplensError
 from warplens.files import atomic_write, check_writable
 from warplens.formats import format_of
 from warplens.trace import checksums
-from warplens.trace.columns import ParquetColumns, TraceFile
-from warplens.trace.document import NewerSchema, WrongDocument, parse_document
+from warplens.trace.columns import PARQUET, ParquetColumns, TraceFile
+from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
 from warplens.trace.schema import COLUMNS, SCHEMA_VERSION, Losses, Meta
@@ -24,8 +23,6 @@ from warplens.trace.validation import RANGES, REMEDY
 
 SUFFIX = ".warplens"
 METADATA_KEY = b"warplens"
-PARQUET = b"PAR1"
-"""The first bytes of a Parquet file."""
 MAX_ROWS = (1 << 31) - 1
 _ROWS_PER_BYTE = 1024
 """A row of a trace takes about nine bytes; a file that claims far more rows would fill the memory."""
@@ -51,7 +48,7 @@ def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, part
 
 
 def _write(table: pa.Table, meta: Meta, out: Any) -> None:
-    document = json.dumps(meta.to_json(), separators=(",", ":")).encode()
+    document = document_of(meta)
     dictionary = [name for name in _DICTIONARY if name in table.column_names]
     groups = max(-(-table.num_rows // _ROW_GROUP), 1)  # a table without rows may get a row group as well
     sums = checksums.placeholder(groups * table.num_columns)
