@@ -58,6 +58,34 @@ def test_a_failing_block_still_leaves_its_trace(tmp_path: Path) -> None:
     assert active() is None
 
 
+def test_a_relative_path_is_fixed_when_the_profile_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "t.warplens").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    with wl.profile("t.warplens") as prof:
+        prof.add(Ran())
+        os.chdir("elsewhere")
+    assert len(wl.load(tmp_path / "t.warplens")) == 1
+    assert (tmp_path / "elsewhere" / "t.warplens").read_text() == "mine"
+
+
+def test_a_save_that_fails_names_the_file_and_keeps_the_blocks_own_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gone" / "t.warplens"
+    path.parent.mkdir()
+    with pytest.raises(wl.WarplensError, match=r"gone.*t.warplens"), wl.profile(path) as prof:
+        prof.add(Ran())
+        path.parent.rmdir()
+    path.parent.mkdir()
+    with pytest.raises(ZeroDivisionError), wl.profile(path) as prof:
+        prof.add(Ran())
+        path.parent.rmdir()
+        _ = 1 // 0
+    assert "t.warplens" in capsys.readouterr().err
+    assert len(prof.trace) == 1
+
+
 def test_the_blocks_own_error_wins_over_an_empty_profile(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), wl.profile():
         _ = 1 // 0

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from warplens.analyse.kernel_variants import kernel_variants, variant_rows
 from warplens.analyse.sample_share import sample_line
 from warplens.errors import UsageError, did_you_mean
+from warplens.text import printable
 from warplens.trace.arrays import run_starts
 from warplens.wording import percent
 
@@ -117,8 +118,9 @@ class Statistics:
         lines = [(*[self.heading] * grouped, "region", "count", "share", *_SHOWN)]
         for row in self.rows:
             numbers = (f"{row[name]:,.0f}" for name in _SHOWN)
-            group = row.variant or row.group
-            lines.append((*[group] * grouped, row.region, f"{row.count:,}", percent(row.share), *numbers))
+            group = printable(row.variant or row.group)
+            shown = f"{row.count:,}", percent(row.share), *numbers
+            lines.append((*[group] * grouped, printable(row.region), *shown))
         columns = []
         for at, cells in enumerate(zip(*lines, strict=True)):
             wide = max(map(len, cells))

@@ -104,6 +104,7 @@ def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object
     found = kernel_variants(trace.meta.launches, merge=merge_variants)
     return {
         "file": path,
+        "checksums": trace.checked,
         "spans": len(trace),
         "sample": sample_share(trace.meta.launches),
         "variants": [
@@ -132,6 +133,11 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
     return [
         ("file", path),
         *([("blocks", sample)] if sample else []),
+        *(
+            [("checked", "no: the file has no checksums, so damage may go unseen (older warplens)")]
+            if trace.checked is False
+            else []
+        ),
         ("device", ", ".join(devices) or "unknown"),
         ("spans", f"{len(trace):,} in {plural(trace.meta.losses.tracks, 'track')}"),
         ("launches", f"{len(trace.meta.launches):,} on {plural(max(len(ranks), 1), 'rank')}"),

@@ -25,6 +25,7 @@ from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import MAX_RANK, Capture, Launch
 from warplens.session import Session
 from warplens.session.stack import check_free
+from warplens.text import printable
 from warplens.trace.model import Trace, empty_table
 
 
@@ -110,10 +111,10 @@ class Profile(Session):
             finally:
                 if recorder is not None:
                     self._finish_torch(recorder)
-        except WarplensError as failure:
+        except Exception as failure:
             if error is None:
                 raise
-            print(f"warplens: {failure}", file=sys.stderr)
+            _say(failure)
 
     def _repr_html_(self) -> str | None:
         """The trace's summary once there is one; before that, notebooks fall back to plain text."""
@@ -131,7 +132,7 @@ class Profile(Session):
     def _finish_torch(self, recorder: Recorder) -> None:
         self._torch = recorder.result(self._trace or Trace(empty_table()), self.path)
         if self._torch.problem and self._trace:
-            print(f"warplens: not aligned with the torch trace: {self._torch.problem}", file=sys.stderr)
+            _say(f"not aligned with the torch trace: {self._torch.problem}")
 
     def _finish(self) -> None:
         launches, problems = self.collect()
@@ -144,7 +145,7 @@ class Profile(Session):
         if problems and not launches:
             raise WarplensError("; ".join(problems))
         for text in [*problems, *explain_losses(launches, self._trace)]:
-            print(f"warplens: {text}", file=sys.stderr)
+            _say(text)
         self._refuse_empty_ranges(launches)
         self._refuse_silence(launches, self._trace)
 
@@ -178,6 +179,14 @@ class Profile(Session):
         )
 
 
+def _say(text: object) -> None:
+    """Print one line on stderr; a program that closed its stderr goes on without it."""
+    try:
+        print(printable(f"warplens: {text}"), file=sys.stderr)
+    except (OSError, ValueError):
+        return
+
+
 def _rank() -> int:
     """This process's number among those that torchrun and similar launchers start."""
     given = os.environ.get("RANK", "") or "0"
@@ -202,7 +211,7 @@ def _trace_path(path: str | os.PathLike[str]) -> Path:
         raise UsageError(
             f"{target}: a profile writes a trace, such as {target.stem}.warplens; `warplens export` makes other formats"
         )
-    return target
+    return target.absolute()  # a program may change its working directory before the trace is written
 
 
 profile = Profile

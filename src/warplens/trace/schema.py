@@ -152,9 +152,7 @@ class Meta:
 
 def _launch_info(entry: Mapping[str, Any]) -> LaunchInfo:
     known = _known(LaunchInfo, entry)
-    for name in ("grid", "block"):
-        known[name] = tuple(known[name])
-    return LaunchInfo(**known)
+    return LaunchInfo(**known | {name: tuple(known[name]) for name in ("grid", "block") if name in known})
 
 
 def _known(cls: type, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,8 +66,21 @@ class _Part:
     packer: ColumnPacker = field(default_factory=ColumnPacker)
 
 
+@dataclass(frozen=True)
+class ReportPage:
+    """A rendered report: its HTML, and the local files that it holds lines of."""
+
+    text: str
+    embedded: list[str]
+
+
 def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str:
     """Render the report of one trace, or of two side by side, as HTML."""
+    return render(traces, options).text
+
+
+def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> ReportPage:
+    """Render a report, and list what it embeds."""
     if not 1 <= len(traces) <= 2:
         raise UsageError(f"a report shows one trace or compares two; {len(traces)} were given")
     chosen = options or ReportOptions()
@@ -88,6 +101,7 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
         "histograms": _histograms(spread, parts, places),
         "traces": infos,
     }
+    listed = listing([line for part in parts for line in line_times(part.trace, part.stats)], chosen.sources)
     context = {
         "title": " and ".join(dict.fromkeys(", ".join(trace.kernels[:3]) or "empty trace" for trace in traces)),
         "version": __version__,
@@ -123,7 +137,7 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
         "overlaps": sections.overlaps(answers),
         "paths": tables,
         "roofs": roofs(chosen.roofs, [part.letter for part in parts]),
-        "sources": listing([line for part in parts for line in line_times(part.trace, part.stats)], chosen.sources),
+        "sources": listed,
         "traces": [
             {
                 "letter": part.letter,
@@ -137,23 +151,33 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
         ],
         "document": _json(document),
     }
-    return _render(context)
+    return ReportPage(_render(context), [str(file.path) for file in listed if file.path is not None])
 
 
 def write(
-    trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None, options: ReportOptions | None = None
+    trace: Trace,
+    path: Path,
+    *,
+    force: bool = True,
+    annotate: bool | None = None,
+    options: ReportOptions | None = None,
+    sources: Sequence[Path] | None = None,
 ) -> None:
-    """Write a `.html`; by default, source files are read from the working directory and the file's folder."""
-    save([trace], path, options or ReportOptions(sources=[Path.cwd(), path.resolve().parent]), force=force)
+    """Write a `.html`; by default, source files are read from the working directory only."""
+    save([trace], path, options or ReportOptions(sources=[Path.cwd()] if sources is None else sources), force=force)
 
 
 def save(
     traces: Sequence[Trace], path: str | os.PathLike[str], options: ReportOptions | None = None, *, force: bool = True
 ) -> Path:
-    """Write the report atomically."""
-    text = report(traces, options)
+    """Render a report and write it."""
+    return store(render(traces, options), path, force=force)
+
+
+def store(page: ReportPage, path: str | os.PathLike[str], *, force: bool = True) -> Path:
+    """Write a rendered report atomically."""
     with atomic_write(path, force=force) as out:
-        out.write(text.encode())
+        out.write(page.text.encode())
     return Path(path)
 
 
@@ -235,4 +259,4 @@ def _json(document: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-__all__ = ["LIMIT", "ReportOptions", "report", "save", "write"]
+__all__ = ["LIMIT", "ReportPage", "ReportOptions", "render", "report", "save", "store", "write"]
