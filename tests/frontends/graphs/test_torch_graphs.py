@@ -334,6 +334,22 @@ def test_a_graph_too_large_for_the_memory_is_recorded_over_several_replays(
     assert "stepped" not in profile.notes
 
 
+def test_a_graph_that_was_captured_anew_behind_our_back_is_no_empty_launch(
+    gpu: FakeGpu, torch: TorchGraphs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with wl.profile():
+        graph, _ = captured(torch, gpu)
+        graph.replay()
+    with torch.capturing(graph):
+        _, target = run(gpu)
+    with wl.profile() as profile:
+        run(gpu)
+        graph.replay()
+    np.testing.assert_array_equal(target.numpy(), np.arange(384, dtype=np.float32) * 2 + 3)
+    assert places(profile.trace) == [(None, None)]
+    assert "a replay of its graph left no records" in capsys.readouterr().err
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("eager"), st.integers(1, 2)),
