@@ -295,6 +295,31 @@ def test_a_capture_that_fails_leaves_the_profile_working(gpu: FakeGpu, torch: To
     assert places(profile.trace) == [(1, 0), (None, None)]
 
 
+def test_a_launch_that_fails_during_a_capture_leaves_the_others_whole(
+    gpu: FakeGpu, torch: TorchGraphs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = gpu.driver.graphs.run
+    failures = iter([False, True, False])
+
+    def sometimes(*launch: Any) -> None:
+        if next(failures):
+            raise RuntimeError("invalid launch")
+        add(*launch)
+
+    with wl.profile() as profile:
+        graph = torch.CUDAGraph()
+        with torch.capturing(graph), monkeypatch.context() as patched:
+            patched.setattr(gpu.driver.graphs, "run", sometimes)
+            run(gpu, steps=1)
+            with pytest.raises(RuntimeError, match="invalid launch"):
+                run(gpu, steps=2)
+            run(gpu, steps=3)
+        graph.replay()
+    assert places(profile.trace) == [(0, 0), (0, 2)]
+    loads = [sum(n for key, n in one.items() if key[0] == "load") for one in spans_by_launch(profile.trace)]
+    assert loads == [6, 18]
+
+
 def test_a_graph_that_becomes_part_of_another_records_nothing_then(gpu: FakeGpu, torch: TorchGraphs) -> None:
     with wl.profile(launches=1, skip=0) as profile:
         graph, _ = captured(torch, gpu)
