@@ -1,4 +1,4 @@
-"""An autotuned program as it is and under `warplens run --auto`: what it prints of its speed, and what its tuner chooses.
+"""An autotuned program as it is and under `warplens run --auto`: the speed it prints, and what its tuner chooses.
 
     PYTHONPATH=src python -m benchmarks.tuned_program --out tuned.json
 
