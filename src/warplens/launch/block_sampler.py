@@ -20,6 +20,8 @@ BYTES_PER_SLOT = 8
 """What one slot of a track takes in a trace file, rounded up; docs/results/trace_size.md has the measurements."""
 _GOLDEN, _PLASTIC = 0.6180339887498949, 0.7548776662466927
 """Multiples of these two numbers (mod 1) fill a square evenly."""
+_UNFINISHED = 8
+"""Blocks with a warp that never exited which are kept before others."""
 _LIVES_SHARE = 0.25
 """Of a launch's bytes, what the lifetimes of its blocks may take; past it they are left out."""
 
@@ -33,8 +35,8 @@ class BlockHeaders:
 
     lives: BlockLives
     slots: Int
-    of_track: Int
-    """Each track's place among the blocks; -1 where nothing was written."""
+    unfinished: npt.NDArray[np.bool_]
+    """Blocks with a warp that never exited."""
 
     def __len__(self) -> int:
         return len(self.lives)
@@ -62,13 +64,14 @@ def sample_launch(launch: Launch, keep_blocks: Int) -> Launch:
         "of": launch.blocks,
         "records": int(slots[rows].sum()),
         "of_records": int(slots.sum()),
+        "lost": _lost(headers, launch),
     }
     return replace(launch, raw=kept, extra={**launch.extra, SAMPLED: share})
 
 
 def choose_blocks(blocks: BlockHeaders, slots: float) -> Int:
     """Numbers of blocks that hold at most `slots` slots together, or of one block where none fits."""
-    order = _preferred(blocks.lives)
+    order = _preferred(blocks)
     total = np.cumsum(blocks.slots[order])
     return np.sort(blocks.lives.number[order[: max(int(np.searchsorted(total, slots, side="right")), 1)]])
 
@@ -92,11 +95,10 @@ def block_headers(launch: Launch) -> BlockHeaders:
     np.minimum.at(begin_ns, place, start)
     np.maximum.at(end_ns, place, end)
     zero = int(begin_ns.min(initial=np.iinfo(np.int64).max)) if len(number) else 0
-    of_track = np.full(len(headers), -1, np.int64)
-    of_track[begun] = place
+    running = np.bincount(place, weights=mine["state"] == 0, minlength=len(number)) > 0
     slots = np.bincount(place, weights=_slots(mine, launch), minlength=len(number)).astype(np.int64)
     lives = BlockLives(number, mine["sm"][first].astype(np.int64), begin_ns - zero, end_ns - zero)
-    return BlockHeaders(lives, slots, of_track)
+    return BlockHeaders(lives, slots, running)
 
 
 def _sampled(launch: Launch, level: float) -> Launch:
@@ -137,23 +139,31 @@ def _stored_slots(launch: Launch) -> int:
     return int(_slots(headers[headers["magic"] == TRACK_MAGIC], launch).sum())
 
 
+def _lost(headers: Headers, launch: Launch) -> int:
+    """Slots that did not fit, over all tracks."""
+    written = headers["written"][(headers["magic"] == TRACK_MAGIC) & (headers["state"] != 0)].astype(np.int64)
+    return int(np.maximum(written - launch.capacity, 0).sum())
+
+
 def _slots(headers: Headers, launch: Launch) -> Int:
     """The slots that each track has kept; a warp that never exited did not say how many, so all count."""
     written = np.where(headers["state"] != 0, headers["written"].astype(np.int64), launch.capacity)
     return np.asarray(np.where(headers["magic"] == TRACK_MAGIC, np.minimum(written, launch.capacity), 0))
 
 
-def _preferred(lives: BlockLives) -> Int:
+def _preferred(blocks: BlockHeaders) -> Int:
     """The blocks in the order in which they are kept.
 
     First those that frame the launch: the last to end, the first to begin, the last to begin, and one in the middle.
-    Then rounds over all SMs, in which each SM gives one block: at another share of its time in each round and on each
-    SM, so that any number of blocks is spread over both.
+    Then a few that never ended, which a trap or a hang leaves and a reader looks for. Then rounds over all SMs, in
+    which each SM gives one block: at another share of its time in each round and on each SM, so that any number of
+    blocks is spread over both.
     """
-    count = len(lives)
+    lives, count = blocks.lives, len(blocks)
     by_start = np.lexsort((lives.number, lives.begin))
     last_to_end = int(np.lexsort((lives.number, lives.end))[-1])
     frame = dict.fromkeys([last_to_end, int(by_start[0]), int(by_start[-1]), int(by_start[count // 2])])
+    frame |= dict.fromkeys(np.flatnonzero(blocks.unfinished)[:_UNFINISHED].tolist())
     taken = np.zeros(count, bool)
     taken[list(frame)] = True
     rest = by_start[~taken[by_start]]
