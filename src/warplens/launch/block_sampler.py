@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from warplens.record.block_lives import BYTES_PER_BLOCK, BlockLives, pack_lives
 from warplens.record.capture import BLOCK_LIVES, SAMPLED, Launch
-from warplens.record.layout import HEADER, HEADER_BYTES, TRACK_MAGIC
+from warplens.record.layout import HEADER, TRACK_MAGIC
 
 BYTES_PER_SLOT = 8
 """What one slot of a track takes in a trace file, rounded up; docs/results/trace_size.md has the measurements."""
@@ -45,6 +45,8 @@ class BlockHeaders:
 def sample_launches(launches: Sequence[Launch], trace_bytes: int | None) -> list[Launch]:
     """Launches whose trace fits in about `trace_bytes`. Each keeps one block at least; None keeps everything."""
     if trace_bytes is None:
+        return list(launches)
+    if sum(launch.tracks * launch.capacity for launch in launches) * BYTES_PER_SLOT <= trace_bytes:
         return list(launches)
     needs = [_stored_slots(launch) * BYTES_PER_SLOT for launch in launches]
     if sum(needs) <= trace_bytes:
@@ -77,9 +79,8 @@ def choose_blocks(blocks: BlockHeaders, slots: float) -> Int:
 
 
 def headers_of(launch: Launch) -> Headers:
-    """The header of each track."""
-    tracks = np.asarray(launch.raw, np.uint8).reshape(-1, launch.stride)[:, :HEADER_BYTES]
-    return np.ascontiguousarray(tracks).view(HEADER).reshape(-1)
+    """The header of each track, where it lies in the launch's bytes."""
+    return np.ndarray(launch.tracks, HEADER, np.ascontiguousarray(launch.raw), strides=(launch.stride,))
 
 
 def block_headers(launch: Launch) -> BlockHeaders:
@@ -135,8 +136,7 @@ def _level(needs: Sequence[int], budget: int) -> float:
 
 
 def _stored_slots(launch: Launch) -> int:
-    headers = headers_of(launch)
-    return int(_slots(headers[headers["magic"] == TRACK_MAGIC], launch).sum())
+    return int(_slots(headers_of(launch), launch).sum())
 
 
 def _lost(headers: Headers, launch: Launch) -> int:
