@@ -80,7 +80,8 @@ def choose_blocks(blocks: BlockHeaders, slots: float) -> Int:
 
 def headers_of(launch: Launch) -> Headers:
     """The header of each track, where it lies in the launch's bytes."""
-    return np.ndarray(launch.tracks, HEADER, np.ascontiguousarray(launch.raw), strides=(launch.stride,))
+    raw = np.ascontiguousarray(launch.raw)
+    return np.asarray(np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,)))
 
 
 def block_headers(launch: Launch) -> BlockHeaders:
