@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import warplens as wl
 from benchmarks.analyses import seconds_per_analysis
+from benchmarks.growth import growth
 from benchmarks.lib.peers import peers
 from tests.support.synthetic_capture import make_capture
 from warplens import native
@@ -118,6 +119,7 @@ def main() -> None:
             **load_and_stats(folder, spans),
             "import_s": import_time(),
             "analyses_s": seconds_per_analysis(spans),
+            "growth": growth(options.scale),
             "peers": peers(folder, min(spans, 100_000)),
             "machine": {
                 "cores": os.cpu_count(),
