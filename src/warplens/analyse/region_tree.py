@@ -69,7 +69,7 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
         if not count[number]:
             continue
         kernel = kernel_of[number]
-        inner = sorted(reversed(below.pop(number, [])), key=lambda each: -each.cycles)
+        inner = sorted(below.pop(number, [])[::-1], key=lambda each: -each.cycles)
         node = RegionNode(
             names[number],
             count=int(count[number]),
@@ -85,7 +85,7 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
     for kernel, name in enumerate(kernels):
         if not warps[kernel]:
             continue
-        top = tuple(sorted(reversed(below.get(-1 - kernel, [])), key=lambda each: -each.cycles))
+        top = tuple(sorted(below.get(-1 - kernel, [])[::-1], key=lambda each: -each.cycles))
         lifetime = int(alive[kernel])
         inside = sum(each.cycles for each in top)
         launches = len(lives.kernels.get(name, ()))
