@@ -69,7 +69,7 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
         if not count[number]:
             continue
         kernel = kernel_of[number]
-        inner = sorted(below.pop(number, [])[::-1], key=lambda each: -each.cycles)
+        inner = _most_cycles_first(below.pop(number, []))
         node = RegionNode(
             names[number],
             count=int(count[number]),
@@ -77,7 +77,7 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
             exclusive=int(exclusive[number]),
             normalized=float(cycles[number] / max(warps[kernel], 1)),
             share=float(cycles[number] / max(alive[kernel], 1)),
-            children=tuple(inner),
+            children=inner,
         )
         below.setdefault(parents[number], []).append(node)
 
@@ -85,7 +85,7 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
     for kernel, name in enumerate(kernels):
         if not warps[kernel]:
             continue
-        top = tuple(sorted(below.get(-1 - kernel, [])[::-1], key=lambda each: -each.cycles))
+        top = _most_cycles_first(below.get(-1 - kernel, []))
         lifetime = int(alive[kernel])
         inside = sum(each.cycles for each in top)
         launches = len(lives.kernels.get(name, ()))
@@ -93,6 +93,12 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
             RegionNode(name, launches, lifetime, max(lifetime - inside, 0), lifetime / warps[kernel], 1.0, top)
         )
     return tuple(sorted(roots, key=lambda each: -each.cycles))
+
+
+def _most_cycles_first(made_last_to_first: list[RegionNode]) -> tuple[RegionNode, ...]:
+    ordered = made_last_to_first[::-1]
+    ordered.sort(key=lambda each: -each.cycles)
+    return tuple(ordered)
 
 
 def _paths(lives: Lifetimes) -> tuple[Int, list[int], list[str]]:
