@@ -10,7 +10,7 @@ from warplens.session import Session
 
 LIBRARIES = {
     "torch.cuda": "torch_graphs",
-    "cupy.cuda.graph": "cupy_graphs",
+    "cupy": "cupy_graphs",
     "cuda.core.graph": "cuda_core_graphs",
     "cuda.bindings.driver": "cuda_bindings_graphs",
     "cuda.bindings.runtime": "cuda_runtime_graphs",
