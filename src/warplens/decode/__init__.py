@@ -18,13 +18,15 @@ from warplens.decode.losses import collect_losses, describe
 from warplens.decode.native_decoder import NativeDecoder
 from warplens.decode.numpy_decoder import NumpyDecoder
 from warplens.decode.track_windows import TrackWindows, read_windows
+from warplens.decode.warp_lives import add_lives, silent_tracks
 from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record.capture import Capture
 from warplens.trace.arrays import coded, numpy_dtype, to_arrow
 from warplens.trace.columns import LazyColumns
 from warplens.trace.model import Trace
-from warplens.trace.schema import COLUMNS, KINDS, ClockFit, LaunchInfo, Meta
+from warplens.trace.schema import COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
+from warplens.weave.fixed_slots import STORE as FIXED
 
 Int64 = npt.NDArray[np.int64]
 _UNIT = 1 << 17
@@ -68,9 +70,17 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     details: list[list[Detail]] = []
     for launch, view, plan in zip(capture.launches, views, plans, strict=True):
         table = RegionTable({region: code[name] for region, name in launch.regions.items()}, len(names))
+        empty = rows.counters[Counter.EMPTY_SLOTS]
         details.append(decoder.fill(launch, view, plan, table, rows))
+        if launch.extra.get("store") == FIXED:  # a slot whose mark was not passed stays empty
+            rows.counters[Counter.EMPTY_SLOTS] = empty
     if rows.counters[Counter.UNKNOWN_REGIONS]:
         names.append("(unknown region)")
+    covered = region_coverage(views, plans, rows, decoder)
+    silent = silent_tracks(capture.launches, views, plans)
+    if silent.any():
+        names += [LIFE] if LIFE not in names else []
+        plans, rows = add_lives(views, plans, rows, silent, names.index(LIFE))
 
     kernels = list(dict.fromkeys(launch.kernel for launch in capture.launches))
     tracks = _tracks(capture, views, plans, kernels)
@@ -85,7 +95,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         start_ns, zero = start_ns - earlier, zero + earlier
 
     meta = Meta(
-        launches=_launch_infos(capture, views, lines, zero, region_coverage(views, plans, rows, decoder)),
+        launches=_launch_infos(capture, views, lines, zero, covered),
         devices={str(device.index): asdict(device) for device in (capture.device, *ran_on)},
         clock=_clock_summary(lines),
         losses=collect_losses(views, rows, [describe(*e) for e in zip(capture.launches, views, details, strict=True)]),

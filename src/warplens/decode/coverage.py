@@ -17,13 +17,14 @@ def region_coverage(
 ) -> list[dict[str, float]]:
     """For each launch, the minimum, 5th percentile and median over its warps.
 
-    Warps that lost records are excluded, because their regions are not known; empty if no warp remains.
+    Warps that lost records are excluded, because their regions are not known; empty if no warp remains, and if no
+    warp of the launch was in a region.
     """
     out: list[dict[str, float]] = []
     for view, plan in zip(views, plans, strict=True):
         lived = np.maximum(view.exit_clock - view.start_clock, 0)
         alive = (lived > 0) & (view.written <= view.slots)
-        if not alive.any():
+        if not alive.any() or plan.row_start[0] == plan.row_start[-1]:
             out.append({})
             continue
         share = decoder.inside(plan, view.start_clock, lived, rows)[alive] / lived[alive]

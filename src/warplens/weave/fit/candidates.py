@@ -16,9 +16,12 @@ class Candidate:
     registers: int = 0
 
 
-def automatic_candidates(how: Weaving, register_limit: Callable[[], int]) -> Iterator[Candidate]:
+def automatic_candidates(
+    how: Weaving, register_limit: Callable[[], int], fits_fixed: Callable[[], bool] = lambda: False
+) -> Iterator[Candidate]:
     """Yield the candidates for one kernel with automatic marks: as asked, light, then both under a register limit, and
-    lean. `register_limit` is called after the first candidate, since it needs the plain kernel assembled."""
+    lean; last with fixed slots if `fits_fixed` says that no mark is in a loop. `register_limit` is called after the
+    first candidate, since it needs the plain kernel assembled."""
     asked = Candidate(how)
     yield asked
     light = replace(_without_kept_words(how), constants=False)
@@ -27,6 +30,16 @@ def automatic_candidates(how: Weaving, register_limit: Callable[[], int]) -> Ite
         Candidate(light), Candidate(how, limit), Candidate(light, limit), Candidate(replace(light, lean=True), limit)
     )  # fmt: skip
     yield from (candidate for candidate in dict.fromkeys(others) if candidate != asked)
+    if fits_fixed():
+        yield from fixed_candidates(how, lambda: limit)
+
+
+def fixed_candidates(how: Weaving, register_limit: Callable[[], int]) -> Iterator[Candidate]:
+    """Yield the candidates for a kernel without marks in loops, or without any: no register is held between marks."""
+    fixed = replace(how, fixed=True, shared=None)
+    yield Candidate(fixed)
+    if limit := register_limit():
+        yield Candidate(fixed, limit)
 
 
 def limited_candidates(how: Weaving, registers: int) -> Iterator[Candidate]:
