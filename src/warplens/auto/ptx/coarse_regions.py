@@ -17,16 +17,18 @@ BODY, WHOLE_LOOP = "body", "whole loop"
 
 
 def coarse_regions(code: FunctionUnits, *, loops: bool) -> list[FoundRegion]:
-    """The region of the body and, if wanted, those of the largest outermost loops."""
-    found = list(_body(code))
-    if loops:
-        largest = sorted(_whole_loops(code), key=lambda region: -region.size)
-        slots = MAX_FIXED_SLOTS - sum(_marks(region) for region in found)
-        for region in largest:
-            slots -= _marks(region)
-            if slots >= 0:
-                found.append(region)
-    return found
+    """The region of the body alone or, with `loops`, also those of the largest outermost loops; nothing if there are
+    none, since that would mark no more than the body alone."""
+    body = list(_body(code))
+    if not loops:
+        return body
+    found: list[FoundRegion] = []
+    slots = MAX_FIXED_SLOTS - sum(_marks(region) for region in body)
+    for region in sorted(_whole_loops(code), key=lambda region: -region.size):
+        slots -= _marks(region)
+        if slots >= 0:
+            found.append(region)
+    return body + found if found else []
 
 
 def _marks(region: FoundRegion) -> int:

@@ -26,6 +26,10 @@ class Unavailable(WarplensError):
     """A kernel that runs unmarked; the text says why."""
 
 
+class Unmarkable(Unavailable):
+    """A kernel that cannot have these marks, but may have fewer."""
+
+
 @dataclass(frozen=True)
 class Twin:
     """A loaded woven kernel, with both handles that libraries launch by: `kernel` and `function`."""
@@ -37,6 +41,8 @@ class Twin:
     kernel: int
     function: int
     constants: tuple[str, ...] = ()
+    note: str = ""
+    """What is not marked in it, and why."""
 
 
 def source_name(text: str, name: str) -> str:
@@ -64,7 +70,8 @@ def marked_text(
     text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0
 ) -> tuple[Woven, Marked, tuple[str, ...]]:
     """Mark and weave one kernel, which takes its buffer as an additional parameter; also return its module's constants.
-    `registers` is the most that a thread may take, 0 for no limit besides the kernel's own."""
+    An empty `auto` records the lives of its warps alone. `registers` is the most that a thread may take, 0 for no limit
+    besides the kernel's own."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
@@ -75,9 +82,10 @@ def marked_text(
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
-    if symbol not in marked.sites:
-        raise Unavailable("no rule finds anything to mark in it")
-    return weave(marked.text, buffer=ParamBuffer(-1), how=how), marked, constants
+    if auto and symbol not in marked.sites:
+        raise Unmarkable("no rule finds anything to mark in it")
+    lives = () if auto else (symbol,)
+    return weave(marked.text, buffer=ParamBuffer(-1), how=how, lives=lives), marked, constants
 
 
 @functools.lru_cache(maxsize=256)
@@ -86,11 +94,11 @@ def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int, regis
     try:
         woven, marked, constants = marked_text(text, symbol, auto, how, registers)
     except PtxError as error:
-        raise Unavailable(str(error)) from None
+        raise Unmarkable(str(error)) from None
     lib = driver()
     try:
         library = lib.load_library(woven.text.encode() + b"\0")
         kernel = lib.kernel(library, symbol)
         return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), constants)
     except WarplensError as error:
-        raise Unavailable(f"with marks it does not assemble: {error}") from None
+        raise Unmarkable(f"with marks it does not assemble: {error}") from None

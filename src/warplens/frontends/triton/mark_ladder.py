@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,8 +19,14 @@ from warplens.frontends.triton.idle_cores import idle_cores
 from warplens.frontends.triton.ptxas import ptxas_error
 from warplens.frontends.triton.shared_memory import record_bytes
 from warplens.frontends.triton.verdicts import Verdict, Verdicts
-from warplens.weave.fit.candidates import Candidate, automatic_candidates, fixed_candidates
-from warplens.weave.fit.harm import Guard
+from warplens.weave.fit.candidates import (
+    Candidate,
+    automatic_candidates,
+    fixed_candidates,
+    name_of,
+    named_weaving,
+)
+from warplens.weave.fit.harm import LIFE_SPILLS, Guard
 from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search
 from warplens.weave.fixed_slots import fits_fixed
@@ -30,8 +36,7 @@ from warplens.weave.weaving import Selection, SharedBuffer, Weaving
 if TYPE_CHECKING:
     from warplens.frontends.triton.compile_hook import Recipe
 
-METADATA = "warplens"
-"""The key of a compiled kernel's metadata that says how it is woven."""
+METADATA = plain_cache.WOVEN_KEY
 
 Metadata = dict[str, Any]
 
@@ -79,7 +84,12 @@ class MarkLadder:
     ) -> None:
         self.stages, self.recipe, self.text, self.context = stages, recipe, text, context
         self.metadata, self.remarks, self.problem = metadata, remarks, ""
-        self._rungs = list(rungs(recipe.auto, keep_marks=PREFIX in text))
+        self._top = mark_ttgir(text, recipe.auto)
+        remarks |= {"matched": sorted(self._top.matched), "lines": self._top.lines}
+        # A kernel of which only lives are recorded counts as unmarked, which `strict` does not allow.
+        self._rungs = [
+            rung for rung in rungs(recipe.auto, keep_marks=PREFIX in text) if not (rung.lives_only and recipe.strict)
+        ]
         self._known: Resources | None = None
         self._looked_up = self._from_cache = False
 
@@ -95,13 +105,15 @@ class MarkLadder:
             if marked is None:
                 continue
             try:
-                attempt, at = self._search(rung, marked)
+                attempt = self._search(rung, marked)
             except (WarplensError, RuntimeError, ptxas_error()) as error:
                 self.problem = self.problem or f"with marks it does not compile ({_first_line(error)})"
                 continue
             # The last rung costs next to nothing, so a kernel never goes without it.
             if attempt.harm is None or rung.lives_only:
-                verdicts.keep(Verdict(number, at, self.problem, self._known))
+                chosen = attempt.candidate
+                name = name_of(self.recipe.how, chosen.how)
+                verdicts.keep(Verdict(number, name, chosen.registers, self.problem, self._known))
                 return self._take(rung, marked, attempt)
             self.problem = self.problem or attempt.harm.words
         return None
@@ -110,14 +122,15 @@ class MarkLadder:
         """Compile the kernel as it was the last time; None if that is not possible or does harm this time."""
         if verdict.rung >= len(self._rungs):
             return None
+        self._known, self._looked_up = verdict.plain, verdict.plain is not None
+        self.problem = verdict.problem
         rung = self._rungs[verdict.rung]
         marked = self._marked(rung)
         if marked is None:
             return None
-        self._known, self._looked_up = verdict.plain, verdict.plain is not None
-        self.problem = verdict.problem
         try:
-            attempt, _ = self._search(rung, marked, only=verdict.candidate)
+            candidate = Candidate(named_weaving(self.recipe.how, verdict.weaving), verdict.registers)
+            attempt = self._search(rung, marked, candidate)
         except (WarplensError, RuntimeError, ptxas_error()):
             return None
         return self._take(rung, marked, attempt) if attempt.harm is None or rung.lives_only else None
@@ -134,21 +147,11 @@ class MarkLadder:
 
     def _marked(self, rung: Rung) -> _MarkedKernel | None:
         """Mark the kernel; None if the rung has nothing to mark in it."""
-        if rung.lives_only:
-            if not self.problem:
+        if rung.fixed:
+            if not self.problem and self.recipe.auto.classes:
                 self.problem = "no rule finds anything to mark in it"
-            return self._plain_text if self.recipe.auto.classes else None
-        if rung.auto.coarse:
-            if not self.problem:
-                return None  # no rung above found anything to mark: the kernel needs no cheaper marks
-            plain = self._plain_text
-            marked = mark_ptx(plain.ptx, rung.auto)
-            sites = marked.sites.get(str(plain.metadata["name"]), ())
-            wanted = 2 if rung.auto.coarse == "loops" else 1
-            return replace(plain, ptx=marked.text, sites=sites) if len(sites) >= wanted else None
-        marked_ir = mark_ttgir(self.text, rung.auto)
-        if rung is self._rungs[0]:
-            self.remarks |= {"matched": sorted(marked_ir.matched), "lines": marked_ir.lines}
+            return self._coarsely_marked(rung) if self.problem else None
+        marked_ir = self._top if rung is self._rungs[0] else mark_ttgir(self.text, rung.auto)
         if not marked_ir.sites:
             return None
         trial = dict(self.metadata)
@@ -160,17 +163,31 @@ class MarkLadder:
         dropped = _too_many_places(marked_ir, rung.auto) if marked_ir.dropped else ""
         return _MarkedKernel(llir, ptx, trial, marked_ir.sites, dropped)
 
-    def _search(self, rung: Rung, marked: _MarkedKernel, only: int | None = None) -> tuple[Attempt[KernelBuild], int]:
-        """Weave the kernel without harm, else with the least; return which candidate that is. With `only`, try no
-        other candidate."""
+    def _coarsely_marked(self, rung: Rung) -> _MarkedKernel | None:
+        """Mark the PTX of the plain kernel, which the rung leaves as it is; None if it has no such regions."""
+        plain = self._plain_text
+        if rung.lives_only:
+            return plain
+        marked = mark_ptx(plain.ptx, rung.auto)
+        sites = marked.sites.get(str(plain.metadata["name"]), ())
+        return replace(plain, ptx=marked.text, sites=sites) if sites else None
+
+    def _search(self, rung: Rung, marked: _MarkedKernel, only: Candidate | None = None) -> Attempt[KernelBuild]:
+        """Weave the kernel without harm, else with the least. With `only`, try no other candidate."""
         how, least = self.recipe.how, self.recipe.least_occupancy
         buffer = None if rung.fixed else self.stages.shared_buffer(marked.ptx, marked.metadata, how)
         shape = BlockShape.of(marked.ptx, marked.metadata, marked.metadata["shared"])
         if buffer is not None:
             shape = replace(shape, shared=buffer.offset + record_bytes(buffer, how.select, shape.threads))
-        guard = Guard(lambda: shape.with_blocks(self._plain()), shape.blocks(0), wanted=least, required=least)
+        guard = Guard(
+            lambda: shape.with_blocks(self._plain()),
+            shape.blocks(0),
+            wanted=least,
+            required=least,
+            free_spills=LIFE_SPILLS if rung.lives_only else 0,
+        )
 
-        parallel = idle_cores()
+        parallel, latest = idle_cores(), [Resources()]
 
         def finish(candidate: Candidate) -> KernelBuild:
             return self.stages.finish(
@@ -183,18 +200,25 @@ class MarkLadder:
             if built.resources.serialized and self._from_cache:
                 # The cubin does not say whether the plain kernel's wgmma instructions overlap: ask ptxas.
                 self._known, self._from_cache = None, False
+            latest.append(built.resources)
             return built, shape.with_blocks(built.resources)
 
         def register_limit() -> int:
             return 0 if ".maxnreg" in marked.ptx else shape.register_limit(guard.wanted_blocks)
 
-        if rung.fixed:
+        if only is not None:
+            candidates = iter([only])
+        elif rung.fixed:
             candidates = fixed_candidates(how, register_limit)
         else:
-            candidates = automatic_candidates(how, register_limit, lambda: fits_fixed(marked.ptx))
-        tried: list[Candidate] = []
-        chosen = search(_noted(candidates, tried, only), attempt, guard, parallel=parallel)
-        return chosen, tried.index(chosen.candidate) if only is None else only
+            candidates = automatic_candidates(
+                how,
+                register_limit,
+                lambda: latest[-1],
+                fits_fixed=lambda: fits_fixed(marked.ptx),
+                marked_less=bool(self.problem),
+            )
+        return search(candidates, attempt, guard, parallel=parallel)
 
     @functools.cached_property
     def _plain_text(self) -> _MarkedKernel:
@@ -222,16 +246,6 @@ class MarkLadder:
             self._looked_up, self._known = True, plain_cache.find_resources()
             self._from_cache = self._known is not None
         return self._known is not None
-
-
-def _noted(candidates: Iterator[Candidate], tried: list[Candidate], only: int | None) -> Iterator[Candidate]:
-    """Yield the candidates, or only one of them, and note which they are."""
-    for number, candidate in enumerate(candidates):
-        tried.append(candidate)
-        if only is None or number == only:
-            yield candidate
-        if number == only:
-            return
 
 
 def _too_many_places(marked: MarkedIR, auto: Auto) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,8 @@ from warplens.frontends.wrap import wrap
 from warplens.weave.fit.ptxas_output import read_cubin
 from warplens.weave.fit.resources import Resources
 
+WOVEN_KEY = "warplens"
+"""The key of a compiled kernel's metadata that says how it is woven."""
 _local = threading.local()
 
 
@@ -47,5 +50,7 @@ def find_resources() -> Resources | None:
         return None
     _local.kernel = None
     group = get_cache_manager(hashlib.sha256(key().encode()).hexdigest()).get_group(f"{name[:150]}.json") or {}
-    path = group.get(f"{name[:150]}.cubin")
-    return read_cubin(Path(path).read_bytes()) if path else None
+    path, about = group.get(f"{name[:150]}.cubin"), group.get(f"{name[:150]}.json")
+    if not path or not about or WOVEN_KEY in json.loads(Path(about).read_text()):
+        return None  # a program that calls triton.compile itself may have a woven kernel under the plain one's key
+    return read_cubin(Path(path).read_bytes())

@@ -23,11 +23,12 @@ _LOCATION = re.compile(r"^#loc.*\n|\s+loc\([^\n]*\)$", re.M)
 
 @dataclass(frozen=True)
 class Verdict:
-    """The rung that did no harm and its candidate, both by number, why the rungs above were left, and what the plain
-    kernel takes if that was measured."""
+    """The number of the rung that did no harm, the name of its weaving and the register limit (0: none), why the rungs
+    above were left, and what the plain kernel takes if that was measured."""
 
     rung: int
-    candidate: int
+    weaving: str
+    registers: int
     problem: str
     plain: Resources | None
 
@@ -47,7 +48,8 @@ class Verdicts:
             if found is None:
                 return None
             plain = found["plain"] and Resources(**{one.name: found["plain"][one.name] for one in fields(Resources)})
-            return Verdict(int(found["rung"]), int(found["candidate"]), str(found["problem"]), plain or None)
+            rung, registers = int(found["rung"]), int(found["registers"])
+            return Verdict(rung, str(found["weaving"]), registers, str(found["problem"]), plain or None)
         except (OSError, ValueError, KeyError, TypeError):
             return None  # another version wrote it, or it was cut off: search again
 
