@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from warplens.analyse.findings import findings
+from warplens.analyse.run_summary import summarise
 from warplens.analyse.waves import waves
 from warplens.decode import decode
 from warplens.record.capture import AUTOMATIC, Capture, Launch
@@ -96,3 +98,13 @@ def test_a_fixed_slot_whose_mark_was_not_passed_is_no_loss(native: bool) -> None
         trace = decoded(capture([program], {1: "late"}, **extra), native=native)
         assert [row["dur_cycles"] for row in trace.spans.to_pylist()] == [4]
         assert trace.meta.losses.empty_slots == lost
+
+
+def test_findings_about_regions_are_not_about_lives() -> None:
+    """What remains is about blocks and SMs: there is no region that could be made faster."""
+    trace = decoded(capture([[]] * 7, {}, **{AUTOMATIC: True}))
+    found = findings(trace)
+    assert {finding.kind for finding in found} & {"waves", "imbalance"}
+    assert not [finding for finding in found if finding.region == LIFE]
+    (one,) = summarise(trace, {"k": 1})
+    assert (one.regions, one.records_per_warp, list(one.top), one.covered_least) == (0, 0.0, [], None)

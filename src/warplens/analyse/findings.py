@@ -21,6 +21,7 @@ from warplens.analyse.time_shift import ALONE_CYCLES, MEASURED, RECORD_CYCLES, S
 from warplens.analyse.waits import wait_findings, waits
 from warplens.analyse.waves import wave_findings, waves
 from warplens.trace.model import Trace
+from warplens.trace.schema import LIFE
 
 _LEAST = 0.005
 
@@ -77,6 +78,8 @@ def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
     cost = {kernel: own_cost(trace, kernel) for kernel in lives.kernels}
     out = []
     for finding in found:
+        if finding.region == LIFE:
+            continue  # the life of a warp is no region that could be made faster
         ns = lives.kernel_ns(finding.kernel) if finding.kernel in lives.kernels else 0.0
         share = sum(lives.launches[at].duration_ns for at in lives.kernels.get(finding.kernel, ())) / total
         reason = finding.withheld

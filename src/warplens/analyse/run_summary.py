@@ -10,6 +10,7 @@ from typing import Any
 from warplens.analyse.findings import own_cost
 from warplens.analyse.time_shift import MEASURED, SLOWDOWN
 from warplens.trace.model import Trace
+from warplens.trace.schema import LIFE
 
 _TOP = 3
 
@@ -55,7 +56,7 @@ def summarise(trace: Trace, seen: Mapping[str, int]) -> list[KernelSummary]:
             continue
         total = sum(info.end_ns - info.begin_ns for info in infos)
         tracks = sum(info.tracks for info in infos)
-        own = [row for row in rows if row.group == kernel]
+        own = [row for row in rows if row.group == kernel and row.region != LIFE]
         lived = sum(info.busy_cycles for info in infos) or 1
         out.append(
             KernelSummary(

@@ -57,6 +57,7 @@ def describe(
         console.print(table("kernels", _COLUMNS, kernels))
         for one in kernels[:_DETAILED_KERNELS]:
             where = ", ".join(f"{escape(_region(name))} {percent(share)}" for name, share in one.top)
+            where = where or "no regions; only the start and the exit of each warp are recorded"
             console.print(f"[dim]{escape(short(one.kernel))}:[/] {where}", soft_wrap=True)
         for one in kernels if profile.options.marks.covers_all_code else ():
             if one.covered_least is not None and one.covered_least < FULL_COVERAGE:
