@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.support.synthetic_capture import make_capture
-from warplens.analyse.clock import clock
-from warplens.analyse.critical import critical_path
+from warplens.analyse.critical_path import critical_path
 from warplens.analyse.diff import diff
+from warplens.analyse.duration_shapes import duration_shapes
 from warplens.analyse.findings import findings
 from warplens.analyse.imbalance import imbalance
-from warplens.analyse.modes import modes
 from warplens.analyse.overlap import overlap
 from warplens.analyse.ramp import ramp
+from warplens.analyse.sm_clock import sm_clock
 from warplens.analyse.waits import waits
 from warplens.analyse.waves import waves
 from warplens.decode import decode
@@ -33,8 +33,8 @@ ANALYSES: dict[str, Callable[..., Any]] = {
     "waits": waits,
     "critical_path": critical_path,
     "ramp": ramp,
-    "modes": modes,
-    "clock": clock,
+    "modes": duration_shapes,
+    "clock": sm_clock,
 }
 
 

@@ -74,7 +74,7 @@ def timed(rules: str, words: Sequence[str]) -> dict[str, Any]:
 
 def explained(trace: Any) -> dict[str, Any]:
     """Per kernel, how much of each warp's life its regions cover, and what the marks were estimated to cost it."""
-    from warplens.analyse.time_shift import SLOWDOWN
+    from warplens.record.cost_keys import SLOWDOWN
 
     found: dict[str, Any] = {}
     for kernel in trace.kernels:

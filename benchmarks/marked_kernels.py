@@ -3,7 +3,7 @@
     PYTHONPATH=src python -m benchmarks.marked_kernels liger|fla [--auto all] [--every N] [--out ROWS.jsonl]
 
 Calls the library with tensors that claim to be on an H200, collects what it asks Triton to compile, and compiles each
-request plain and with the hook of a profile, in a process of its own. Needs Triton, a CPU build of torch and the
+request plain and as a profile does, in a process of its own. Needs Triton, a CPU build of torch and the
 library (`pip install --no-deps liger-kernel`, `pip install --no-deps flash-linear-attention fla-core einops`). Prints
 one JSON document; `--out` keeps a row per kernel.
 """
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ RUNGS = {
 def measure(request: Request, auto: str | bool) -> dict[str, Any]:
     """Compile one kernel plain (twice, the first warms up the process) and with automatic marks."""
     for _ in range(2):
-        _, plain = _compiled(request)
-    kernel, marked = _compiled(request, auto)
+        unmarked, plain = _compiled(request)
+    kernel, marked = _compiled(request, auto, unmarked.asm["cubin"])
     woven = getattr(kernel.metadata, "warplens", None)
     notes = (getattr(kernel.metadata, "warplens_remarks", None) or {"notes": []})["notes"]
     rung = next((name for words, name in RUNGS.items() if any(words in note for note in notes)), "all")
@@ -45,26 +46,21 @@ def measure(request: Request, auto: str | bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _compiled(request: Request, auto: str | bool | None = None) -> tuple[Any, float]:
+def _compiled(request: Request, auto: str | bool | None = None, plain: bytes | None = None) -> tuple[Any, float]:
     import triton
 
-    from warplens.frontends.triton.compile_hook import CompileHook
     from warplens.frontends.triton.frontend import recipe
+    from warplens.frontends.triton.weaving_compiler import WeavingCompiler
     from warplens.options import Options
 
-    hook = CompileHook(recipe(Options(auto=auto))) if auto is not None else None
-    if hook is not None:
-        hook.install()
-    options = dict(request.options)
-    if "instrumentation_mode" in options:  # a launch takes the mode from here
-        options["instrumentation_mode"] = triton.knobs.compilation.instrumentation_mode
-    try:
+    with ExitStack() as stack:
+        if auto is not None:
+            compiler = WeavingCompiler(recipe(Options(auto=auto)))
+            stack.callback(compiler.install())
+            stack.enter_context(compiler.weaving(plain))
         begin = time.perf_counter()
-        kernel = triton.compile(request.source, target=request.target, options=options)
+        kernel = triton.compile(request.source, target=request.target, options=request.options)
         return kernel, time.perf_counter() - begin
-    finally:
-        if hook is not None:
-            hook.remove()
 
 
 def _in_child(request: Request, auto: str | bool) -> dict[str, Any]:

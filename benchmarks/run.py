@@ -21,8 +21,10 @@ import pyarrow
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import warplens as wl
+from benchmarks import host_launch
 from benchmarks.analyses import seconds_per_analysis
 from benchmarks.lib.peers import peers
+from benchmarks.weaving_growth import SIZES, growth
 from tests.support.synthetic_capture import make_capture
 from warplens import native
 from warplens.decode import decode
@@ -118,6 +120,8 @@ def main() -> None:
             **load_and_stats(folder, spans),
             "import_s": import_time(),
             "analyses_s": seconds_per_analysis(spans),
+            "host_launch": host_launch.measure(),
+            "weaving_growth": growth([max(100, int(size * options.scale)) for size in SIZES]),
             "peers": peers(folder, min(spans, 100_000)),
             "machine": {
                 "cores": os.cpu_count(),

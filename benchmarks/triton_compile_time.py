@@ -17,12 +17,11 @@ import os
 import statistics
 import tempfile
 import time
-from dataclasses import replace
 
 import triton
 
-from tests.support.triton_examples import Job, jobs
-from warplens.frontends.triton.compile_hook import CompileHook, Recipe
+from tests.support.triton_examples import Job, compile_woven, jobs
+from warplens.frontends.triton.weaving_compiler import Recipe
 from warplens.weave.weaving import Weaving
 
 PLAIN, WOVEN, AGAIN = "plain", "woven", "woven after plain"
@@ -30,29 +29,16 @@ PLAIN, WOVEN, AGAIN = "plain", "woven", "woven after plain"
 
 def seconds(job: Job, capability: int, mode: str) -> tuple[float, float]:
     """The time that passes, and the processor's."""
-    hook = CompileHook(Recipe(Weaving()))
     with tempfile.TemporaryDirectory() as folder:
         triton.knobs.cache.dir = folder
-        if mode == AGAIN:
-            job.compile(capability)
-        if mode != PLAIN:
-            hook.install()
-            # As a launch does it: on Triton 3.6 the mode is what tells the two kernels apart.
-            job = replace(job, options={**job.options, "instrumentation_mode": _mode()})
-        try:
-            start, used = time.perf_counter(), sum(os.times()[:4])
-            made = job.compile(capability)
-            took = time.perf_counter() - start, sum(os.times()[:4]) - used
-        finally:
-            if mode != PLAIN:
-                hook.remove()
+        plain = job.compile(capability).asm["cubin"] if mode == AGAIN else None
+        triton.knobs.cache.dir = f"{folder}/woven"
+        start, used = time.perf_counter(), sum(os.times()[:4])
+        made = job.compile(capability) if mode == PLAIN else compile_woven(job, capability, Recipe(Weaving()), plain)
+        took = time.perf_counter() - start, sum(os.times()[:4]) - used
     if ("@woven" in made.asm["ptx"]) is (mode == PLAIN):
-        raise SystemExit(f"{job.name}: the hook did not do what it was asked for")
+        raise SystemExit(f"{job.name}: the compiler did not do what it was asked for")
     return took
-
-
-def _mode() -> str:
-    return str(triton.knobs.compilation.instrumentation_mode)
 
 
 def measure(job: Job, capability: int, repeats: int) -> dict[str, float]:

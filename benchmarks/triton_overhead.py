@@ -171,7 +171,8 @@ class Woven:
         finally:
             stop()
             frontend.override = None
-        self.last = profile._pending[-1]
+        self.last = profile.run._pending[-1][0]
+        profile.collect()  # bring the records home and give the memory back before anything else is timed
 
 
 class Proton:

@@ -53,6 +53,24 @@ def test_quoted_paths_exist(page: Path) -> None:
     assert not missing
 
 
+def test_architecture_names_every_room_once() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    table = text.partition("## Rooms")[2].partition("\n\n`tests/")[0]
+    named = [one for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for one in re.findall(r"`([^`]+)`", row)]
+    package = ROOT / "src" / "warplens"
+    folders = [f"{path.name}/" for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert sorted(named) == sorted([*folders, *(path.name for path in package.glob("*.py"))])
+
+
+def test_files_named_in_the_architecture_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|c|h))`", text))
+    assert len(named) > 40
+    assert [
+        name for name in sorted(named) if not (ROOT / "src/warplens" / name).exists() and not (ROOT / name).exists()
+    ] == []
+
+
 def commands(page: Path) -> list[tuple[str, str]]:
     """Return the verb and the arguments of every `warplens` command in the code of a page."""
     blocks = [block for block in CODE.findall(page.read_text()) if not block.startswith(("```python", "```cpp"))]

@@ -16,7 +16,7 @@ import numpy as np
 from warplens.driver.kernel_arguments import dim3, pack
 from warplens.driver.libcuda import driver
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
-from warplens.frontends.cuda.woven import FLAGS, WovenBuild, load
+from warplens.frontends.cuda.woven_build import FLAGS, WovenBuild, load
 from warplens.launch.direct import DeviceBuffer
 from warplens.record.launch_buffer import SPARE, plan
 from warplens.record.layout import HEADER, HEADER_BYTES

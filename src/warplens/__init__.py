@@ -5,28 +5,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from warplens.version import __version__
+
 if TYPE_CHECKING:
     from warplens.analyse.roofline import roofline as roofline
     from warplens.bench import Case as Case
     from warplens.bench import benchmark as benchmark
+    from warplens.decode.trace_loader import load as load
     from warplens.errors import WarplensError as WarplensError
     from warplens.profiling.profile import profile as profile
-    from warplens.trace.io import load as load
+    from warplens.session.window import step as step
     from warplens.trace.model import Trace as Trace
-
-__version__ = "0.1.0"
 
 _LAZY = {
     "profile": "warplens.profiling.profile",
-    "load": "warplens.trace.io",
+    "step": "warplens.session.window",
+    "load": "warplens.decode.trace_loader",
     "roofline": "warplens.analyse.roofline",
     "benchmark": "warplens.bench",
     "Case": "warplens.bench",
     "Trace": "warplens.trace.model",
     "WarplensError": "warplens.errors",
-    "load_ipython_extension": "warplens.view.notebook",
+    "load_ipython_extension": "warplens.profiling.notebook_magic",
 }
-__all__ = ["Case", "Trace", "WarplensError", "__version__", "benchmark", "load", "profile", "roofline"]
+__all__ = ["Case", "Trace", "WarplensError", "__version__", "benchmark", "load", "profile", "roofline", "step"]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,8 @@ from warplens.calibrate.known_lengths import Calibration
 from warplens.driver.kernel_arguments import dim3, stream_handle
 from warplens.driver.libcuda import driver
 from warplens.errors import UsageError, WarplensError
-from warplens.frontends.cuda.module import Kernel, Module, calibrations, new_buffer, wanted_by
+from warplens.frontends.cuda.measured_cost import calibrations
+from warplens.frontends.cuda.module import Kernel, Module, new_buffer, wanted_by
 from warplens.launch.direct import DIRECT
 from warplens.record.c_header import INCLUDE
 

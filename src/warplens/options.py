@@ -14,6 +14,9 @@ from warplens.auto.rules import MOST_MARKS, Auto
 from warplens.errors import UsageError, did_you_mean
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
 
+COLD = "cold"
+"""`skip="cold"`: leave out the first launch of each variant if more were recorded."""
+
 _CHOICES = {
     "full": ("stop", "ring"),
     "clock": ("32", "64"),
@@ -39,6 +42,11 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bytes_per_block": _WHOLE,
     "every": _WHOLE,
     "launches": (_is(Integral), "a whole number; None records all"),
+    "skip": (lambda given: given == COLD or isinstance(given, Integral), "a whole number, or 'cold'"),
+    "memory": (_is(Integral), "a number of bytes"),
+    "from_step": _WHOLE,
+    "to_step": _WHOLE,
+    "within": (_is(str, re.Pattern), "a regular expression, such as 'forward.*'"),
     "most_marks": _WHOLE,
     "least_occupancy": (_is(Real), "a share within 0..1"),
     "warps": _SEVERAL,
@@ -68,18 +76,22 @@ class Options:
     granularity       one track per warp, warpgroup or block
     kernels           a regular expression; other kernels run unmarked
     warps, blocks, sms  record only these (None: all); blocks also takes a count or a slice
-    every             profile every n-th launch of a kernel
+    every             record every n-th launch of each variant
+    skip              launches of each variant to pass over first; "cold" leaves out the first one if more follow
+    within            a regular expression: record only inside NVTX or torch.profiler ranges whose name matches
+    from_step, to_step  record only these steps, first and last included; the program calls wl.step() after each
+    memory            bytes of device memory for records (None: a quarter of the device, at most half of what is free)
     store             `now` stores each record of a woven kernel at its mark, so that one that traps or hangs leaves
                       all of them; `auto` may hold a block's records back in registers, which costs the kernel less
     auto              classes of operations to mark with the source as it is (see auto/rules.py); True for a default
     regions           regions by source lines: {"softmax": "attn.py:120-134"}
     dump_ir           a folder to write each Triton kernel's TTGIR to, one file per kernel, to put marks into by hand
     override          a folder of such files: kernels that have one are compiled from it
-    launches          record only so many launches of each kernel (None: all)
+    launches          number of launches of each variant to record (None: all)
     most_marks        sites that auto= may mark in one kernel
     least_occupancy   the share of its blocks per SM that a kernel must keep with automatic marks, else it runs unmarked
     strict            fail where automatic marks cannot be had or would harm the kernel, instead of running it unmarked
-    torch             run torch.profiler beside: True, or options of torch.profiler.profile; see `Profile.torch`
+    torch             also run torch.profiler: True, or options of torch.profiler.profile; see `Profile.torch`
     """
 
     records_per_warp: int | None = None
@@ -93,6 +105,11 @@ class Options:
     blocks: Collection[int] | int | slice | None = None
     sms: Collection[int] | None = None
     every: int = 1
+    skip: int | str = 0
+    within: str | None = None
+    from_step: int | None = None
+    to_step: int | None = None
+    memory: int | None = None
     store: str = "auto"
     auto: str | bool | Iterable[str] | None = None
     regions: Mapping[str, str] | Iterable[str] | None = None
@@ -122,6 +139,10 @@ class Options:
                 raise UsageError(f"bytes_per_block={self.bytes_per_block}: must be at least {SLOT_BYTES}, one record")
         if self.every < 1:
             raise UsageError(f"every={self.every}: must be at least 1 (1 profiles every launch)")
+        if isinstance(self.skip, int) and self.skip < 0:
+            raise UsageError(f"skip={self.skip}: must not be negative")
+        if self.memory is not None and self.memory < 1 << 20:
+            raise UsageError(f"memory={self.memory}: must be at least {1 << 20} bytes")
         if self.launches is not None and self.launches < 1:
             raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
         if not 0 <= self.least_occupancy <= 1:
@@ -139,11 +160,11 @@ class Options:
                 chosen = [chosen - 1] if isinstance(chosen, int) else None
             if chosen is not None and (not chosen or any(number < 0 for number in chosen)):
                 raise UsageError(f"{name}={chosen!r}: name at least one, none below 0; None records all")
-        if self.kernels is not None:
+        for name in ("kernels", "within"):
             try:
-                re.compile(self.kernels)
+                re.compile(getattr(self, name) or "")
             except re.error as error:
-                raise UsageError(f"kernels={self.kernels!r} is not a regular expression: {error}") from None
+                raise UsageError(f"{name}={getattr(self, name)!r} is not a regular expression: {error}") from None
 
     @functools.cached_property
     def marks(self) -> Auto:

@@ -11,22 +11,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import Span, make_trace
-from warplens.analyse.clock import clock
-from warplens.analyse.critical import critical_path
-from warplens.analyse.diff import Verdict, diff
+from warplens.analyse.critical_path import critical_path
+from warplens.analyse.diff import ChangeVerdict, diff
+from warplens.analyse.duration_shapes import duration_shapes
 from warplens.analyse.findings import findings
 from warplens.analyse.imbalance import imbalance
-from warplens.analyse.modes import modes
 from warplens.analyse.occupancy import achieved
 from warplens.analyse.overlap import overlap
+from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.ramp import ramp
-from warplens.analyse.result import PerKernel
-from warplens.analyse.tree import tree
+from warplens.analyse.region_tree import region_tree
+from warplens.analyse.sm_clock import sm_clock
 from warplens.analyse.waits import waits
 from warplens.analyse.waves import waves
 from warplens.trace.model import Trace
 
-ANALYSES = (imbalance, waves, overlap, waits, critical_path, ramp, modes, clock, achieved)
+ANALYSES = (imbalance, waves, overlap, waits, critical_path, ramp, duration_shapes, sm_clock, achieved)
 
 
 @st.composite
@@ -89,10 +89,14 @@ def test_findings_of_any_trace(trace: Trace) -> None:
         assert one.advice
         assert one.kernel in trace.kernels
         json.dumps(one.to_json(), allow_nan=False)
-    for root in tree(trace):
+    for root in region_tree(trace):
         for _, node in root.walk():
             assert 0 <= node.exclusive <= node.cycles
-    assert not {one.verdict for one in diff(trace, trace)} & {Verdict.FASTER, Verdict.SLOWER, Verdict.NEW}
+    assert not {one.verdict for one in diff(trace, trace)} & {
+        ChangeVerdict.FASTER,
+        ChangeVerdict.SLOWER,
+        ChangeVerdict.NEW,
+    }
 
 
 @settings(max_examples=20, deadline=None)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import Span, make_trace
-from warplens.analyse.critical import FASTER, CriticalPath, critical_path
+from warplens.analyse.critical_path import FASTER, CriticalPath, critical_path
 from warplens.trace.model import Trace
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import Span, make_trace
-from warplens.analyse.diagnose import Given, diagnose
-from warplens.analyse.issues import CLEAR, FOUND, NAMES, UNKNOWN, Checked
+from warplens.analyse.diagnose import KnownFacts, diagnose
+from warplens.analyse.kernel_issues import CLEAR, FOUND, NAMES, UNKNOWN, ResultCheck
 from warplens.analyse.ncu import NcuKernel, parse_ncu
 from warplens.commands import main
+from warplens.decode.trace_loader import load
 from warplens.errors import UsageError, WarplensError
-from warplens.trace.io import load
 from warplens.trace.model import Trace
 
 MEMORY, OCCUPANCY, DURATION, NUMERICAL = NAMES
@@ -36,14 +36,14 @@ def busy(warps: int = 16, blocks: int = SMS) -> list[Span]:
 
 
 def verdicts(made: Trace, **given: object) -> dict[str, str]:
-    return {issue.name: issue.verdict for issue in diagnose(made, given=Given(**given)).issues}
+    return {issue.name: issue.verdict for issue in diagnose(made, given=KnownFacts(**given)).issues}
 
 
 def test_a_healthy_kernel_is_clear_of_everything_that_can_be_known() -> None:
     # 100 µs: 384 MB are 80 % of what an H200 can move in them.
-    given = {"bytes": 384e6, "flops": 384e6, "checked": Checked(error=1e-3, tolerance=4e-3)}
+    given = {"bytes": 384e6, "flops": 384e6, "checked": ResultCheck(error=1e-3, tolerance=4e-3)}
     assert set(verdicts(trace(busy()), **given).values()) == {CLEAR}
-    one = diagnose(trace(busy()), given=Given(**given))
+    one = diagnose(trace(busy()), given=KnownFacts(**given))
     assert one.bound == "memory"
     assert "on the memory roof" in one.moves
     assert verdicts(trace(busy())) == {MEMORY: UNKNOWN, OCCUPANCY: CLEAR, DURATION: CLEAR, NUMERICAL: UNKNOWN}
@@ -59,7 +59,7 @@ def test_low_memory_throughput_is_an_issue_only_where_memory_is_the_roof(
 
 def test_only_what_was_not_given_is_asked_for() -> None:
     trace = make_trace([Span("load", 0, 100)])
-    said = {moved: diagnose(trace, given=Given(bytes=moved)).issues[0].what for moved in (None, 1e6)}
+    said = {moved: diagnose(trace, given=KnownFacts(bytes=moved)).issues[0].what for moved in (None, 1e6)}
     assert ("(--bytes)" in said[None], "(--ceilings)" in said[None]) == (True, True)
     assert ("(--bytes)" in said[1e6], "(--ceilings)" in said[1e6]) == (False, True)
 
@@ -67,7 +67,7 @@ def test_only_what_was_not_given_is_asked_for() -> None:
 def test_scattered_loads_are_named_by_nsight_compute_with_or_without_bytes() -> None:
     ncu = NcuKernel("kernel", sectors=31.9, load_efficiency=0.06)
     for given in ({}, {"bytes": 48e6}):
-        issue = diagnose(trace(busy()), given=Given(ncu=ncu, **given)).issues[0]
+        issue = diagnose(trace(busy()), given=KnownFacts(ncu=ncu, **given)).issues[0]
         assert issue.verdict == FOUND
         assert "31.9 sectors" in issue.what
         assert "6.0 % of the loaded bytes used" in issue.what
@@ -103,7 +103,7 @@ def test_blocks_that_take_turns_are_called_serialised() -> None:
     assert issue.evidence["working_warps"] == pytest.approx(1.0, abs=0.1)
     other = [replace(span, region=span.region.replace("wait turn", "spun")) for span in spans]
     assert diagnose(trace(other)).issues[2].verdict == CLEAR, "a name that does not say so"
-    assert diagnose(trace(other), given=Given(waits_like="spun")).issues[2].verdict == FOUND
+    assert diagnose(trace(other), given=KnownFacts(waits_like="spun")).issues[2].verdict == FOUND
 
 
 def test_few_blocks_and_late_kernels_take_long() -> None:
@@ -123,13 +123,13 @@ def test_numbers_that_are_none_are_found_in_values_and_in_results() -> None:
     assert "1 of 9 recorded values are NaN or Inf, first `row sum` in block 7, warp 0" in issue.what
     fine = [replace(value, value=1.0) for value in values]
     assert verdicts(trace([*busy(), *fine]))[NUMERICAL] == CLEAR
-    wrong = Checked("3 of 9 values are NaN")
+    wrong = ResultCheck("3 of 9 values are NaN")
     assert verdicts(trace(busy()), checked=wrong)[NUMERICAL] == FOUND
 
 
 def test_nsight_compute_decides_the_bound_and_the_stalls() -> None:
     ncu = NcuKernel("kernel", compute=0.75, memory=0.13, stalls={"long_scoreboard": 0.8, "barrier": 0.2})
-    one = diagnose(trace(busy()), given=Given(ncu=ncu))
+    one = diagnose(trace(busy()), given=KnownFacts(ncu=ncu))
     assert (one.bound, one.stalls_from) == ("compute", "ncu")
     assert list(one.stalls)[:2] == ["memory dependency", "synchronization"]
     waiting = [Span("wait", 0, LENGTH // 4, block, 0) for block in range(SMS)]
@@ -253,7 +253,7 @@ def test_real_kernels_with_one_thing_wrong_are_named_for_it_and_for_nothing_else
     """Traces of an H200: the broken attention kernels and the two repaired ones."""
     flops, moved, dtype = WORK.get(name, ROWS)
     double = 2 if name == "serialised" else 1
-    given = Given(flops=flops * double, bytes=moved * double, dtype=dtype)
+    given = KnownFacts(flops=flops * double, bytes=moved * double, dtype=dtype)
     one = diagnose(load(GOLDEN / f"{name}.warplens"), given=given)
     assert [issue.name for issue in one.found] == TROUBLE[name]
     assert all(issue.advice for issue in one.found)
@@ -264,8 +264,8 @@ def test_real_kernels_with_one_thing_wrong_are_named_for_it_and_for_nothing_else
 def test_nsight_compute_and_the_trace_agree_on_the_uncoalesced_kernel() -> None:
     (ncu,) = parse_ncu((GOLDEN / "uncoalesced.ncu.csv").read_text())
     flops, moved, _ = WORK["uncoalesced"]
-    one = diagnose(load(GOLDEN / "uncoalesced.warplens"), given=Given(flops=flops, bytes=moved, ncu=ncu))
-    assert "12 % of the loaded bytes used" in one.found[0].what
+    one = diagnose(load(GOLDEN / "uncoalesced.warplens"), given=KnownFacts(flops=flops, bytes=moved, ncu=ncu))
+    assert "11.6 % of the loaded bytes used" in one.found[0].what
     assert next(iter(one.stalls)) == "memory throttle"
     assert ncu.duration_ns == pytest.approx(one.time_ns, rel=0.02)
     assert ncu.achieved == pytest.approx(one.occupancy.share, abs=0.1)

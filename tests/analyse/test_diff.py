@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.builders import Span, make_trace
 from tests.support.noise import Kernel, run
-from warplens.analyse.diff import Verdict, diff
+from warplens.analyse.diff import ChangeVerdict, diff
 from warplens.analyse.thresholds import Threshold, check
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
@@ -20,26 +20,26 @@ STEADY = Kernel(clock_noise=0.005, blocks=66)
 @pytest.mark.slow
 def test_two_runs_of_the_same_kernel_are_the_same() -> None:
     """At most one false alarm in a hundred, with a clock that moves by up to 4 % between runs."""
-    verdicts: Counter[Verdict] = Counter()
-    kernels: Counter[Verdict] = Counter()
+    verdicts: Counter[ChangeVerdict] = Counter()
+    kernels: Counter[ChangeVerdict] = Counter()
     for seed in range(40):
         launches = (8, 1, 3)[seed % 3]
         kernel = Kernel(launches=launches, blocks=66)
         found = diff(run(kernel, 2 * seed), run(kernel, 2 * seed + 1))
         verdicts.update(one.verdict for one in found)
         kernels.update(one.verdict for one in found.kernels)
-    assert set(verdicts) <= {Verdict.SAME, Verdict.UNSURE}
-    assert verdicts[Verdict.SAME] >= 0.9 * verdicts.total()
-    assert set(kernels) <= {Verdict.SAME, Verdict.UNSURE}
+    assert set(verdicts) <= {ChangeVerdict.SAME, ChangeVerdict.UNSURE}
+    assert verdicts[ChangeVerdict.SAME] >= 0.9 * verdicts.total()
+    assert set(kernels) <= {ChangeVerdict.SAME, ChangeVerdict.UNSURE}
 
 
 @pytest.mark.parametrize(("region", "factor"), [("mma", 1.05), ("load", 1.05), ("mma", 0.94)])
 def test_a_change_of_five_percent_is_found_where_it_is(region: str, factor: float) -> None:
-    wanted = Verdict.SLOWER if factor > 1 else Verdict.FASTER
+    wanted = ChangeVerdict.SLOWER if factor > 1 else ChangeVerdict.FASTER
     for seed in range(6):
         found = diff(run(STEADY, 100 + 2 * seed), run(STEADY, 101 + 2 * seed, slower={region: factor}))
         assert found[region].verdict is wanted
-        assert {one.verdict for one in found if one.region != region} == {Verdict.SAME}
+        assert {one.verdict for one in found if one.region != region} == {ChangeVerdict.SAME}
         interval = found[region].changes["p50"]
         assert interval.low < factor - 1 < interval.high
 
@@ -48,7 +48,7 @@ def test_a_changed_clock_is_not_a_slower_kernel() -> None:
     """The same cycles at 1900 and at 1600 MHz; and the same ns for what waits for memory."""
     fast = make_trace([Span("mma", i * 1000, 900, block=b, cycles=1710) for b in range(8) for i in range(20)])
     slow = make_trace([Span("mma", i * 1200, 1069, block=b, cycles=1710) for b in range(8) for i in range(20)])
-    assert diff(fast, slow)["mma"].verdict is Verdict.SAME
+    assert diff(fast, slow)["mma"].verdict is ChangeVerdict.SAME
 
 
 def test_a_change_below_two_cycles_is_the_same() -> None:
@@ -58,7 +58,7 @@ def test_a_change_below_two_cycles_is_the_same() -> None:
     short, longer = trace(20), trace(21)
     change = diff(short, longer)["x"]
     assert change.changes["mean"].change == pytest.approx(0.05)
-    assert (change.verdict, change.note) == (Verdict.SAME, "the change is at most 2 cycles")
+    assert (change.verdict, change.note) == (ChangeVerdict.SAME, "the change is at most 2 cycles")
 
 
 def blocks(**regions: int) -> Trace:
@@ -75,15 +75,15 @@ def blocks(**regions: int) -> Trace:
 def test_new_and_vanished_regions_and_what_they_explain() -> None:
     found = diff(blocks(load=1000, mma=500, gone=200), blocks(load=1400, mma=500, new=100))
     assert {one.region: one.verdict for one in found} == {
-        "load": Verdict.SLOWER,
-        "mma": Verdict.SAME,
-        "gone": Verdict.GONE,
-        "new": Verdict.NEW,
+        "load": ChangeVerdict.SLOWER,
+        "mma": ChangeVerdict.SAME,
+        "gone": ChangeVerdict.GONE,
+        "new": ChangeVerdict.NEW,
     }
     explained = {one.region: one.explains for one in found}
     assert explained == pytest.approx({"load": 400 / 300, "mma": 0.0, "gone": -200 / 300, "new": 100 / 300}, abs=0.02)
     assert sum(value for value in explained.values() if value is not None) == pytest.approx(1.0)
-    assert found.verdict is Verdict.SLOWER
+    assert found.verdict is ChangeVerdict.SLOWER
     json.dumps(found.to_json(), allow_nan=False)
 
 
@@ -99,9 +99,9 @@ def test_counts_are_compared_per_launch() -> None:
 def test_one_block_says_it_cannot_know_the_noise() -> None:
     one, other = (make_trace([Span("x", i * 9000, n) for i in range(20)]) for n in (1000, 1500))
     change = diff(one, other)["x"]
-    assert change.verdict is Verdict.UNSURE
-    assert "one block only" in change.note
-    assert diff(one, one)["x"].verdict is Verdict.SAME
+    assert change.verdict is ChangeVerdict.UNSURE
+    assert "only one block" in change.note
+    assert diff(one, one)["x"].verdict is ChangeVerdict.SAME
 
 
 def test_kernels_are_matched_by_name() -> None:
@@ -111,7 +111,7 @@ def test_kernels_are_matched_by_name() -> None:
 
     assert [one.kernel for one in diff(trace("a"), trace("b")).kernels] == ["a -> b"]
     assert [one.kernel for one in diff(trace("a", "b"), trace("b", "c")).kernels] == ["b"]
-    with pytest.raises(WarplensError, match="no kernel is in both"):
+    with pytest.raises(WarplensError, match="no kernel in common"):
         diff(trace("a", "b"), trace("c", "d"))
     with pytest.raises(WarplensError, match="AFTER holds no spans"):
         diff(trace("a"), make_trace([]))

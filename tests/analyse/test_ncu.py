@@ -90,7 +90,7 @@ def test_findings_join_those_of_the_trace_under_its_kernel_name() -> None:
     assert "memory bound" in by_kind["throughput"].what
     assert by_kind["throughput"].gain == pytest.approx(0.18)
     assert "limited by registers" in by_kind["occupancy"].what
-    assert "memory dependency, 60 %" in by_kind["stalls"].what
+    assert "memory dependency, 60.0 %" in by_kind["stalls"].what
     assert {one.kernel for one in found} == {"gemm"}
     assert ncu_findings(parse_ncu(raw_page()), ["other"]) == []
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.support.builders import Span, make_trace
 from warplens.analyse.findings import findings
 from warplens.analyse.intervals import union
-from warplens.analyse.names import Purpose, purpose_of
 from warplens.analyse.overlap import overlap
+from warplens.analyse.region_purpose import Purpose, purpose_of
 from warplens.analyse.waits import UNMARKED, waits
 from warplens.trace.model import Trace
 

@@ -15,7 +15,7 @@ from warplens.analyse.occupancy import achieved, occupancy_findings
 from warplens.analyse.roofline import ceilings
 from warplens.commands import main
 from warplens.driver.limits import SM_LIMITS, limits_of
-from warplens.driver.occupancy import blocks_per_sm, occupancy, registers_for_warps, shared_for_blocks
+from warplens.driver.theoretical_occupancy import blocks_per_sm, occupancy, registers_for_warps, shared_for_blocks
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
 
@@ -186,7 +186,7 @@ def test_achieved_occupancy_counts_warps_alive() -> None:
     launches = tuple(replace(info, extra={"registers": 64, "shared_bytes": 0}) for info in plain.meta.launches)
     known = Trace(plain.spans, replace(plain.meta, launches=launches))
     (finding,) = occupancy_findings(achieved(known))
-    assert "the limit is registers" in finding.what
+    assert "limited by registers" in finding.what
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,7 @@ def test_like_launches_at_even_steps_are_ambiguous_without_host_times(tmp_path: 
     run.random.randint = lambda low, high: low  # type: ignore[method-assign]
     for at in range(40):
         run.launch(record=10 <= at < 14, jitter=0)
-    with pytest.raises(WarplensError, match="fit the 40 kernels of that name.* in .* ways.*torch=True"):
+    with pytest.raises(WarplensError, match="matched to the 40 kernels of that name.* in .* ways.*torch=True"):
         aligned(run, tmp_path, host=False)
     assert_true(run, aligned(run, tmp_path))
 
@@ -156,7 +156,7 @@ def test_intervals_that_no_line_meets_are_missed_least() -> None:
         (b"{", "not readable JSON"),
         (b"[]", "traceEvents: is missing"),
         (b'{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "name": "x"}]}', "cannot be read"),
-        (gzip.compress(b'{"traceEvents": []}', mtime=0), "holds no GPU kernel"),
+        (gzip.compress(b'{"traceEvents": []}', mtime=0), "no GPU kernel"),
         (b"\x1f\x8b\x00", "not readable JSON"),
     ],
 )

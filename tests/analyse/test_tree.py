@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import Span, make_trace
-from warplens.analyse.tree import Node, pruned, tree
+from warplens.analyse.region_tree import RegionNode, prune_tree, region_tree
 from warplens.errors import UsageError
 
 
 @pytest.fixture
-def roots() -> tuple[Node, ...]:
+def roots() -> tuple[RegionNode, ...]:
     spans = []
     for warp in (0, 1):
         spans += [
@@ -21,14 +21,14 @@ def roots() -> tuple[Node, ...]:
             Span("load", 450, 50, warp=warp),
             Span("store", 800, 200, warp=warp),
         ]
-    return tree(make_trace(spans))
+    return region_tree(make_trace(spans))
 
 
-def names(roots: tuple[Node, ...]) -> list[tuple[int, str]]:
+def names(roots: tuple[RegionNode, ...]) -> list[tuple[int, str]]:
     return [(depth, node.name) for root in roots for depth, node in root.walk()]
 
 
-def test_each_path_is_one_node(roots: tuple[Node, ...]) -> None:
+def test_each_path_is_one_node(roots: tuple[RegionNode, ...]) -> None:
     assert names(roots) == [(0, "kernel"), (1, "loop"), (2, "load"), (2, "mma"), (3, "load"), (1, "store")]
     kernel = roots[0]
     loop, store = kernel.children
@@ -39,7 +39,7 @@ def test_each_path_is_one_node(roots: tuple[Node, ...]) -> None:
     assert (kernel.cycles, kernel.exclusive, store.share) == (4000, 0, pytest.approx(0.2))
 
 
-def test_exclusive_time_of_the_whole_tree_is_the_warps_time(roots: tuple[Node, ...]) -> None:
+def test_exclusive_time_of_the_whole_tree_is_the_warps_time(roots: tuple[RegionNode, ...]) -> None:
     assert sum(node.exclusive for root in roots for _, node in root.walk()) == roots[0].cycles
     for root in roots:
         for _, node in root.walk():
@@ -58,17 +58,17 @@ def test_exclusive_time_of_the_whole_tree_is_the_warps_time(roots: tuple[Node, .
         ({"include": "nothing"}, ["kernel"]),
     ],
 )
-def test_filters(roots: tuple[Node, ...], options: dict[str, object], kept: list[str]) -> None:
-    assert [name for _, name in names(pruned(roots, **options))] == kept  # type: ignore[arg-type]
+def test_filters(roots: tuple[RegionNode, ...], options: dict[str, object], kept: list[str]) -> None:
+    assert [name for _, name in names(prune_tree(roots, **options))] == kept  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{"include": "("}, {"depth": -1}, {"threshold": 2.0}])
-def test_impossible_filters_are_refused(roots: tuple[Node, ...], options: dict[str, object]) -> None:
+def test_impossible_filters_are_refused(roots: tuple[RegionNode, ...], options: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        pruned(roots, **options)  # type: ignore[arg-type]
+        prune_tree(roots, **options)  # type: ignore[arg-type]
 
 
 def test_two_kernels_have_two_roots() -> None:
     spans = [Span("work", 0, 100, kernel="small"), Span("work", 500, 900, launch=1, kernel="large")]
-    assert names(tree(make_trace(spans))) == [(0, "large"), (1, "work"), (0, "small"), (1, "work")]
-    assert tree(make_trace([])) == ()
+    assert names(region_tree(make_trace(spans))) == [(0, "large"), (1, "work"), (0, "small"), (1, "work")]
+    assert region_tree(make_trace([])) == ()

@@ -96,7 +96,7 @@ def test_rows_are_named_by_what_tells_them_apart() -> None:
     assert rows_of(trace, "warp").labels == ["launch 0 block 3 warp 1", "launch 1 block 3 warp 1"]
     ranks = make_trace([Span("a", 0, 1, sm=0), Span("a", 0, 1, sm=0, rank=1)])
     assert rows_of(ranks, "sm").labels == ["rank 0 SM 0", "rank 1 SM 0"]
-    with pytest.raises(UsageError, match="cannot lay rows out by 'sms'"):
+    with pytest.raises(UsageError, match="no rows by 'sms'"):
         rows_of(trace, "sms")
 
 

@@ -16,9 +16,9 @@ from tests.support.cuda_compilers import needs_nvrtc
 from tests.support.simulated_driver import SimulatedDriver
 from warplens import simulate
 from warplens.decode import decode
+from warplens.driver import libcuda
 from warplens.frontends.cuda import module as module_file
 from warplens.frontends.cuda.nvrtc import compile_cubin
-from warplens.launch import memory as driver_memory
 from warplens.record.c_header import PATH
 from warplens.record.capture import Capture, Device, Launch
 from warplens.record.layout import Kind
@@ -46,7 +46,7 @@ class OneBlockPerSm(SimulatedDriver):
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> OneBlockPerSm:
     fake = OneBlockPerSm()
-    for place in (module_file, wlcu, driver_memory):
+    for place in (module_file, wlcu, libcuda):
         monkeypatch.setattr(place, "driver", lambda: fake)
     return fake
 

@@ -27,11 +27,11 @@ def chromium() -> Iterator[Chromium]:
 @pytest.fixture
 def show(chromium: Chromium, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     """Write a report of traces and open it from disk; at the end nothing may have complained or been fetched."""
-    from warplens.view.html import Options, save
+    from warplens.view.html import ReportOptions, save
 
     pages: list[tuple[Page, str]] = []
 
-    def open_report(*traces: Any, width: int = 1500, height: int = 950, options: Options | None = None) -> Page:
+    def open_report(*traces: Any, width: int = 1500, height: int = 950, options: ReportOptions | None = None) -> Page:
         path = save(traces, tmp_path / f"report{len(pages)}.html", options)
         page = chromium.open(path.as_uri(), width=width, height=height)
         pages.append((page, path.as_uri()))

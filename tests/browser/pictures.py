@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from tests.support.chromium import Chromium, Page, find_chromium
-from warplens.trace.io import load
-from warplens.view.html import Options, save
+from warplens.decode.trace_loader import load
+from warplens.view.html import ReportOptions, save
 
 
 def main(folder: Path, trace_path: str | None) -> None:
@@ -23,7 +23,7 @@ def main(folder: Path, trace_path: str | None) -> None:
     else:
         trace, label = load(trace_path), Path(trace_path).name
     with tempfile.TemporaryDirectory() as scratch, Chromium(executable) as browser:
-        report = save([trace], Path(scratch) / "report.html", Options(labels=[label]))
+        report = save([trace], Path(scratch) / "report.html", ReportOptions(labels=[label]))
         page = browser.open(report.as_uri(), width=1360, height=860)
         page.wait_for("document.documentElement && document.documentElement.dataset.ready")
         settle(page)

@@ -15,11 +15,11 @@ import pytest
 from tests.support.builders import Span, make_trace
 from tests.support.gemm_scene import gemm
 from warplens import samples
-from warplens.analyse.critical import critical_path
+from warplens.analyse.critical_path import critical_path
 from warplens.analyse.heatmap import over_time
 from warplens.analyse.timeline import strips
 from warplens.decode import decode
-from warplens.trace.io import load
+from warplens.decode.trace_loader import load
 from warplens.trace.model import Trace
 
 if TYPE_CHECKING:

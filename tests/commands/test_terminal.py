@@ -21,7 +21,7 @@ from warplens.commands import main
 from warplens.commands.doctor import DoctorCheck, _table
 from warplens.commands.shared.analysis_tables import print_findings
 from warplens.decode import decode
-from warplens.trace.io import load
+from warplens.decode.trace_loader import load
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -150,7 +150,7 @@ def test_a_pipe_gets_every_column_and_whole_names(tmp_path: Path, capsys: pytest
     assert main(["stats", str(made)]) == 0
     out = capsys.readouterr().out
     assert name in out
-    assert "left out here" not in out
+    assert "columns not shown" not in out
 
 
 @pytest.mark.parametrize("width", [60, 80])

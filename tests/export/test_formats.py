@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.builders import Span, make_trace
 from warplens.errors import UsageError, WarplensError
-from warplens.export import FORMATS
+from warplens.formats import FORMATS
 from warplens.trace.model import Trace
 
 
@@ -85,7 +85,7 @@ def test_proton_viewer_reads_hatchet(trace: Trace, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", [name for name, writer in FORMATS.items() if writer.startswith("warplens.export.")])
+@pytest.mark.parametrize("suffix", [name for name, one in FORMATS.items() if one.writer.startswith("warplens.export.")])
 def test_an_empty_trace_and_overwriting(suffix: str, tmp_path: Path) -> None:
     path = make_trace([]).export(tmp_path / f"T{suffix.upper()}")
     assert path.stat().st_size > 0

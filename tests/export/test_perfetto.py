@@ -14,7 +14,7 @@ from tests.support.builders import Span, make_trace
 from tests.support.mark_programs import programs
 from tests.support.trace_processor import TraceProcessor
 from warplens import native
-from warplens.export import tracks
+from warplens.export import track_table
 from warplens.export.packets import track_id
 from warplens.trace.model import Trace
 
@@ -129,7 +129,7 @@ def test_numpy_writes_the_same_bytes_as_c(spans: list[Span], tmp_path: Path) -> 
     trace = make_trace(spans)
     for annotate in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tracks, "CHUNK_ROWS", 20)
+            patch.setattr(track_table, "CHUNK_ROWS", 20)
             trace.export(tmp_path / "c.pftrace", annotate=annotate)
             patch.setenv("WARPLENS_NATIVE", "0")
             trace.export(tmp_path / "numpy.pftrace", annotate=annotate)

@@ -31,7 +31,7 @@ NAMED = {
     "uncoalesced": {"low memory throughput"},
     "low_occupancy": {"low occupancy"},
     "serialised": {"long duration"},
-    "overflowing": {"numerical trouble"},
+    "overflowing": {"numerical problem"},
     "decode": set(),
     "rows": set(),
 }

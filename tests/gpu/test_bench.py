@@ -44,7 +44,7 @@ def test_each_row_says_what_became_of_it(found: Results) -> None:
     assert notes["nan"] == ("wrong", "67,108,864 of 67,108,864 values are NaN")
     assert notes["huge"][0] == "oom"
     assert notes["inplace"][0] == "wrong"
-    assert notes["inplace"][1].startswith("right at first, then relative error")
+    assert notes["inplace"][1].startswith("right in the first call, but after timing: relative error")
     assert notes["raises"][0] == "failed"
     assert "RuntimeError" in notes["raises"][1]
     assert notes["chain"][0] == "ok"

@@ -87,6 +87,6 @@ def test_the_operator_table_counts_as_torch_does(tensors: tuple[Any, Any], tmp_p
     for name in ("aten::matmul", "aten::mm"):
         assert mine[name].calls == theirs[name].count == 10
         assert mine[name].cpu_ns == pytest.approx(1000 * theirs[name].cpu_time_total, rel=1e-3, abs=1000)
-    assert mine["[warplens]"].calls == 10
+    assert "[warplens]" not in mine, "recording takes no memory of torch's, so no operator is ours"
     assert mine["aten::matmul"].cuda_ns == sum(one.self_cuda_ns for one in mine.values() if one.name == "aten::mm")
     assert_inside(align(profile.trace, seen))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 from warplens.launch.collector import Collector
 
@@ -15,8 +16,9 @@ class Flight:
     def over(self) -> bool:
         return self.is_over
 
-    def land(self) -> None:
-        self.landed_in = threading.current_thread().name
+    def land(self, flights: Sequence[Flight]) -> None:
+        for one in flights:
+            one.landed_in = threading.current_thread().name
 
 
 def until(condition: object, seconds: float = 10.0) -> bool:
@@ -46,7 +48,8 @@ def test_the_end_waits_for_all_in_the_thread_that_asks() -> None:
     flights = [Flight(over=False) for _ in range(3)]
     for one in flights:
         collector.add(one)
-    collector.land_all()
+    while collector.land_oldest():
+        pass
     assert {one.landed_in for one in flights} == {threading.current_thread().name}
     assert not collector.land_oldest()
     collector.close()
@@ -55,6 +58,6 @@ def test_the_end_waits_for_all_in_the_thread_that_asks() -> None:
 def test_a_collector_that_never_saw_a_launch_has_no_thread() -> None:
     before = threading.active_count()
     collector = Collector(crowded=lambda: True)
-    collector.land_all()
+    assert not collector.land_oldest()
     collector.close()
     assert threading.active_count() == before

@@ -1,25 +1,21 @@
-"""What stands between a launch and its records: the driver in every thread, torch after a kernel failed."""
+"""What stands between a launch and its records: the driver in every thread, memory that fills up, failed kernels."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import gc
-import sys
 import threading
-import weakref
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
+from tests.support.contexts import Contexts
+from warplens import simulate
+from warplens.driver import libcuda
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
-from warplens.frontends.triton.torch_memory import Buffer
-from warplens.launch import memory as driver_memory
 from warplens.launch.buffers import Buffers
 from warplens.launch.collected_run import CollectedRun
+from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.options import Options
 from warplens.record.capture import Device
@@ -80,79 +76,79 @@ def test_every_thread_that_launches_has_a_context(monkeypatch: pytest.MonkeyPatc
     assert not problems
 
 
-def test_a_kernel_that_failed_is_a_problem_of_the_profile_not_a_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with TORCH_USE_CUDA_DSA")
-
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(synchronize=fail)))
-    with pytest.raises(WarplensError, match="cannot be read: CUDA error: an illegal memory access was encountered$"):
-        Buffer(SimpleNamespace(device="cuda:0")).synchronize()
-
-
-class Small:
-    """Device memory that holds one buffer: the next fits once the last was brought home."""
+class Small(Contexts):
+    """A device whose memory holds two launches, and whose kernels may fail."""
 
     def __init__(self) -> None:
-        self.held, self.full = 0, False
+        self.space, self.failed, self.size = simulate.GlobalMemory(64 << 20), False, 0
 
-    def budget(self) -> int:
-        return 1 << 40
-
-    def device_index(self) -> int:
-        return 0
+    def memory(self) -> tuple[int, int]:
+        return 4 * self.size, 4 * self.size
 
     def device(self) -> Device:
-        return Device()
+        return Device("small", sm_count=1)
 
-    def allocate(self, nbytes: int, stream: int | None) -> Any:
-        if self.held or self.full:
-            raise MemoryError("out of memory")
-        self.held = nbytes
-        return HostBuffer(self, nbytes)
+    def wait(self, event: int) -> None:
+        if self.failed:
+            raise WarplensError("cuEventSynchronize failed: an illegal memory access was encountered (CUDA error 700)")
 
 
-class HostBuffer:
-    def __init__(self, memory: Small, nbytes: int) -> None:
-        self.nbytes = nbytes
-        weakref.finalize(self, setattr, memory, "held", 0)
-
-    def align(self, alignment: int) -> int:
-        return alignment
-
-    def synchronize(self) -> None:
-        """Nothing ran."""
-
-    def rows(self, count: int, stride: int, offset: int, width: int) -> Any:
-        return np.zeros((count, width), np.uint8)
+KERNEL = WovenKernel(
+    name="gemm",
+    warps=1,
+    regions={1: "load"},
+    locations={},
+    slack=1,
+    full="stop",
+    store="mixed",
+    select=Selection(),
+)
 
 
-def test_launches_that_fill_the_device_are_brought_home_before_one_fails() -> None:
-    memory = Small()
-    buffers = Buffers(CollectedRun(), Options(), memory)
-    kernel = WovenKernel(
-        name="gemm",
-        warps=1,
-        regions={1: "load"},
-        locations={},
-        slack=1,
-        full="stop",
-        store="mixed",
-        select=Selection(),
-    )
-    assert all(buffers.lend(kernel, (4, 1, 1), None) for _ in range(3))
-    memory.full = True
+@pytest.fixture(name="small")
+def _small(monkeypatch: pytest.MonkeyPatch) -> Small:
+    small = Small()
+    monkeypatch.setattr(libcuda, "driver", lambda: small)
+    return small
+
+
+def test_launches_that_fill_the_device_are_brought_home_before_one_fails(small: Small) -> None:
+    small.size = 1 << 20
+    run = CollectedRun()
+    buffers, variant = Buffers(run, Options(records_per_warp=(1 << 16) - 18)), Variant("gemm", dict)
+    for _ in range(5):
+        launch = buffers.lend(KERNEL, variant, (1, 1, 1), 0)
+        assert launch is not None
+        with launch as pointer:
+            assert pointer
+    launches, problems = run.collect()
+    assert (len(launches), problems) == (5, [])
     with pytest.raises(WarplensError, match="kernel gemm: no device memory for 4 tracks"):
-        buffers.lend(kernel, (4, 1, 1), None)
+        buffers.lend(KERNEL, variant, (4, 1, 1), 0)
+    buffers.release()
 
 
-@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-def test_memory_of_a_failed_device_goes_without_a_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Library()
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    monkeypatch.setattr(driver_memory, "driver", functools.cache(Driver))
-    buffer = driver_memory.DriverBuffer(64, 0)
-    refused: list[object] = []
-    library.cuMemFree_v2 = lambda address: refused.append(address) or 700
-    del buffer
-    gc.collect()
-    assert len(refused) == 1
+def test_a_kernel_that_failed_is_a_problem_of_the_profile_not_a_stack_trace(small: Small) -> None:
+    small.size, small.failed = 1 << 28, True
+    run = CollectedRun()
+    buffers = Buffers(run, Options())
+    for _ in range(2):
+        launch = buffers.lend(KERNEL, Variant("gemm", dict), (1, 1, 1), 0)
+        assert launch is not None
+        with launch:
+            pass
+    launches, problems = run.collect()
+    assert not launches
+    assert all("an illegal memory access was encountered" in problem for problem in problems)
+    assert len(problems) == 2
+
+
+def test_a_launch_that_the_program_could_not_make_gives_its_memory_back(small: Small) -> None:
+    small.size = 1 << 20
+    buffers, variant = Buffers(CollectedRun(), Options(records_per_warp=(1 << 16) - 18)), Variant("gemm", dict)
+    for _ in range(5):
+        launch = buffers.lend(KERNEL, variant, (1, 1, 1), 0)
+        assert launch is not None
+        with pytest.raises(ZeroDivisionError), launch:
+            _ = 1 // 0
+    assert buffers.engine().in_use == 0

@@ -7,11 +7,11 @@ import itertools
 import pytest
 
 from tests.support.contexts import Contexts
-from warplens.analyse.time_shift import MEASURED
+from warplens.driver import libcuda
 from warplens.errors import WarplensError
-from warplens.launch import timing
-from warplens.launch.timing import Timings
-from warplens.record.capture import Launch
+from warplens.launch.timing import TIMED_LAUNCHES, Timings
+from warplens.launch.variant import Variant
+from warplens.record.cost_keys import TIMED_PLAIN, TIMED_RECORDED
 
 
 class Device(Contexts):
@@ -22,8 +22,7 @@ class Device(Contexts):
         self.events: dict[int, float] = {}
         self.functions: dict[int, int] = {}
         self.waits: list[int] = []
-        self.waited_for: set[int] = set()
-        self.failed = False
+        self.failed, self.idle, self.late = False, True, False
 
     def load(self, image: bytes) -> int:
         return next(self.handles)
@@ -47,51 +46,76 @@ class Device(Contexts):
     def elapsed_ns(self, first: int, second: int) -> float:
         return self.events.pop(second) - self.events.pop(first)
 
-    def synchronize(self) -> None:
-        self.waited_for.add(self.current)
+    def destroy_event(self, event: int) -> None:
+        self.events.pop(event, None)
+
+    def is_idle(self, stream: int) -> bool:
+        return self.idle
+
+    def reached(self, event: int) -> bool:
+        return self.late
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device()
-    monkeypatch.setattr(timing, "driver", lambda: device)
+    monkeypatch.setattr(libcuda, "driver", lambda: device)
     return device
 
 
-def run(timings: Timings, gpu: Device, marked: int, plain: int) -> None:
-    for number in range(marked + plain):
-        timings.begin("k", (), 0, marked=number < marked)
-        gpu.now += 3000 if number < marked else 2000
-        timings.end()
+def run(timings: Timings, gpu: Device, variant: Variant, recorded: int, plain: int) -> None:
+    for number in range(recorded + plain):
+        timed = timings.begin(variant, 0, recorded=number < recorded)
+        gpu.now += 3000 if number < recorded else 2000
+        if timed is not None:
+            timed.launched()
 
 
-def ratio(timings: Timings) -> float | None:
-    return timings.with_slowdown(Launch("k", (1, 1, 1), (32, 1, 1), {}, 0, b"")).cost.get(MEASURED)
-
-
-def test_launches_on_each_gpu_are_timed_behind_a_wait_of_its_own(gpu: Device) -> None:
-    timings = Timings(launches=3)
+def test_launches_are_timed_behind_a_wait_in_their_own_context_and_the_ratio_has_its_counts(gpu: Device) -> None:
+    timings, variant = Timings(), Variant("k", dict)
     for gpu.current in (1, 2):
-        run(timings, gpu, 3, 3)
+        run(timings, gpu, variant, 3, 3)
     assert set(gpu.waits) == {1, 2}
-    assert ratio(timings) == 1.5
-    assert gpu.waited_for == {1, 2}, "events of a GPU that still runs cannot be read"
+    (found,) = timings.slowdowns().values()
+    assert found == {"slowdown_measured": 1.5, TIMED_RECORDED: 6.0, TIMED_PLAIN: 6.0}
     assert not gpu.events
 
 
-@pytest.mark.parametrize("launches", [None, 1, 2])
-def test_nothing_waits_where_nothing_can_be_compared(gpu: Device, launches: int | None) -> None:
-    timings = Timings(launches)
-    run(timings, gpu, 5, 0 if launches is None else 5)
-    assert not gpu.waits
+def test_a_busy_stream_needs_no_wait(gpu: Device) -> None:
+    timings, variant = Timings(), Variant("k", dict)
+    gpu.idle = False
+    run(timings, gpu, variant, 3, 3)
+    assert len(gpu.waits) == 1, "only the two events with nothing between them"
+    assert timings.slowdowns()[id(variant)]["slowdown_measured"] == 1.5
+
+
+def test_a_time_that_holds_the_hosts_way_does_not_count(gpu: Device) -> None:
+    timings, variant = Timings(), Variant("k", dict)
+    gpu.late = True
+    run(timings, gpu, variant, 5, 5)
+    assert timings.slowdowns() == {}
     assert not gpu.events
-    assert ratio(timings) is None
+
+
+def test_no_more_launches_are_timed_than_asked_for(gpu: Device) -> None:
+    timings, variant = Timings(), Variant("k", dict)
+    run(timings, gpu, variant, 40, 40)
+    found = timings.slowdowns()[id(variant)]
+    assert (found[TIMED_RECORDED], found[TIMED_PLAIN]) == (TIMED_LAUNCHES, TIMED_LAUNCHES)
+
+
+@pytest.mark.parametrize(("recorded", "plain"), [(5, 0), (0, 5), (2, 5), (5, 2)])
+def test_too_few_launches_give_no_ratio(gpu: Device, recorded: int, plain: int) -> None:
+    timings, variant = Timings(), Variant("k", dict)
+    run(timings, gpu, variant, recorded, plain)
+    assert timings.slowdowns() == {}
 
 
 def test_a_launch_that_fails_is_for_the_program_to_find(gpu: Device) -> None:
-    timings = Timings(launches=3)
-    timings.begin("k", (), 0, marked=True)
+    timings, variant = Timings(), Variant("k", dict)
+    timed = timings.begin(variant, 0, recorded=True)
     gpu.failed = True
-    timings.end()
-    run(timings, gpu, 3, 3)
-    assert ratio(timings) is None
+    assert timed is not None
+    timed.launched()
+    run(timings, gpu, variant, 3, 3)
+    assert timings.slowdowns() == {}

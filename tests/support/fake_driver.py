@@ -15,10 +15,10 @@ import pytest
 
 from tests.support.contexts import Contexts
 from warplens import simulate
+from warplens.driver import libcuda
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core
 from warplens.frontends.intercept import interceptor, woven_module
-from warplens.launch import memory, timing
 from warplens.record.capture import Device
 
 
@@ -35,7 +35,6 @@ class FakeDriver(Contexts):
     blocks: dict[bool, int] = field(default_factory=lambda: {False: 4, True: 4})
     squeezes: bool = False
     """Whether a limit on registers brings a woven kernel's blocks back."""
-    capturing: bool = False
     broken: bool = False
     settings: list[tuple[int, int]] = field(default_factory=list)
     shared: list[str] = field(default_factory=list)
@@ -53,15 +52,24 @@ class FakeDriver(Contexts):
         return "_wl_buffer" in self.kernels[handle][0]
 
     def launch(self, handle: int, grid: Any, block: Any, arguments: list[Any], shared: int, stream: int) -> None:
-        text, symbol = self.kernels[handle]
-        self.fired.append((symbol, self.woven(handle), stream))
-        simulate.run(text, symbol, tuple(grid), tuple(block), arguments, memory=self.space, shared=shared)
+        given = list(arguments)
+
+        def run(handle: int) -> None:
+            text, symbol = self.kernels[handle]
+            self.fired.append((symbol, self.woven(handle), stream))
+            values = given if self.woven(handle) else given[: len(self.parameter_sizes(handle))]
+            simulate.run(text, symbol, tuple(grid), tuple(block), values, memory=self.space, shared=shared)
+
+        self.graphs.run(stream, handle, run)
 
     def event(self, stream: int) -> int:
         """Its time: a woven launch takes 3 us, a plain one 2, and everything beside them half a one."""
         handle, self.now = next(self.handles), self.now + 500
         self.events[handle] = self.now + sum(3000 if woven else 2000 for _, woven, _ in self.fired)
         return handle
+
+    def reached(self, event: int) -> bool:
+        return event not in self.events
 
     def elapsed_ns(self, first: int, second: int) -> float:
         return float(self.events.pop(second) - self.events.pop(first))
@@ -73,6 +81,7 @@ class FakeDriver(Contexts):
         return None
 
     def load_library(self, image: bytes) -> int:
+        self.check_safe("cuLibraryLoadData")
         if self.broken:
             raise WarplensError("cuLibraryLoadData failed: a PTX JIT compilation failed (CUDA error 218)")
         assert image.endswith(b"\0")
@@ -101,11 +110,8 @@ class FakeDriver(Contexts):
     def copy_settings(self, source: int, target: int) -> None:
         self.settings.append((source, target))
 
-    def share_constant(self, name: str, plain: int, library: int, stream: int) -> None:
+    def share_variable(self, name: str, plain: int, library: int, stream: int) -> None:
         self.shared.append(name)
-
-    def is_capturing(self, stream: int) -> bool:
-        return self.capturing
 
     def parameter_sizes(self, function: int) -> list[int]:
         text, symbol = self.kernels[function]
@@ -118,18 +124,6 @@ class FakeDriver(Contexts):
 
     def device(self) -> Device:
         return Device("fake", 0, 132, "9.0", 1980.0, "CUDA 13.0")
-
-    def total_memory(self) -> int:
-        return 1 << 40
-
-    def allocate(self, size: int) -> int:
-        return self.space.alloc(size)
-
-    def free(self, address: int) -> None:
-        pass
-
-    def clear(self, address: int, size: int, stream: int) -> None:
-        self.space.write(address, np.zeros(size, np.uint8))
 
     def synchronize(self) -> None:
         pass
@@ -145,7 +139,7 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """The fake in place of the driver, wherever interception asks for one."""
     fake = FakeDriver()
     woven_module.twin_of.cache_clear()
-    for module in (interceptor, memory, timing, woven_module, cuda_core, cuda_bindings):
+    for module in (libcuda, interceptor, woven_module, cuda_core, cuda_bindings):
         monkeypatch.setattr(module, "driver", lambda: fake)
     from warplens.calibrate import record_cost
 

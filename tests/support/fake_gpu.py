@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.contexts import Contexts
 from warplens import simulate
-from warplens.frontends.triton import torch_memory
+from warplens.driver import libcuda
 from warplens.record.capture import Device
 
 
@@ -28,27 +29,24 @@ class Fired:
     cooperative: bool
 
 
-class SimulatedBuffer(torch_memory.Buffer):
-    """A launch buffer in the interpreter's memory."""
+class LaunchDriver(Contexts):
+    """The CUDA driver as the launch engine uses it, over the memory of a fake GPU."""
 
-    def __init__(self, space: simulate.GlobalMemory, nbytes: int) -> None:
-        super().__init__(None)
-        self.space, self.size, self.address = space, nbytes, space.alloc(nbytes)
+    def __init__(self, gpu: FakeGpu) -> None:
+        self.gpu, self.space = gpu, gpu.space
 
-    @property
-    def nbytes(self) -> int:
-        return self.size
+    def memory(self) -> tuple[int, int]:
+        return self.gpu.budget * 4, self.gpu.budget * 4
 
-    def align(self, alignment: int) -> int:
-        self.start = -self.address % alignment
-        return self.address + self.start
+    def device(self) -> Device:
+        return Device()
 
-    def synchronize(self) -> None:
-        pass
+    def load(self, image: bytes) -> int:
+        self.check_safe("cuModuleLoadData")
+        return 0
 
-    def rows(self, count: int, stride: int, offset: int, width: int) -> Any:
-        tracks = self.space.read(self.address + self.start, np.uint8, count * stride).reshape(count, stride)
-        return tracks[:, offset : offset + width].copy()
+    def function(self, module: int, name: str) -> int | None:
+        return None
 
 
 class Tensor:
@@ -77,9 +75,9 @@ class FakeGpu:
     fired: list[Fired] = field(default_factory=list)
     capability: int = 80
     stream: int = 7
-    capturing: bool = False
-    budget: int = 1 << 40
+    budget: int = 1 << 27
     execute: bool = True
+    driver: Any = None
 
     def tensor(self, values: np.ndarray) -> Tensor:
         return Tensor(self.space, values)
@@ -103,6 +101,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
             return {"max_shared_mem": 232448, "multiprocessor_count": 132}
 
         def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, ...]:
+            cuda.check_safe("cuModuleLoadData")
             return name, (name, loading[-1]), 32, 0, 1024
 
         def unload_module(self, module: Any) -> None:
@@ -118,15 +117,18 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
                 allocate = _allocation._profile_allocator.get()
                 pointer = allocate(x * y * z * meta.profile_scratch_size, meta.profile_scratch_align, stream)
             together = bool(meta.launch_cooperative_grid)
-            gpu.fired.append(Fired(function[0], (x, y, z), stream, int(pointer or 0), function[1], together))
-            if not gpu.execute:
-                return
             given = arguments[len(arguments) - len(self.signature) :]
             values = [_plain(v) for v, kind in zip(given, self.signature.values(), strict=True) if kind != "constexpr"]
             values += [0, int(pointer or 0)]
-            simulate.run(
-                function[1], function[0], (x, y, z), 32 * meta.num_warps, values, memory=gpu.space, shared=meta.shared
-            )
+
+            def launch(function: Any) -> None:
+                name, text = function
+                gpu.fired.append(Fired(name, (x, y, z), stream, int(pointer or 0), text, together))
+                if gpu.execute:
+                    size, space = 32 * meta.num_warps, gpu.space
+                    simulate.run(text, name, (x, y, z), size, values, memory=space, shared=meta.shared)
+
+            cuda.graphs.run(stream, function, launch)
 
     class Driver:
         utils = Utils()
@@ -141,11 +143,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
         def get_current_target(self) -> GPUTarget:
             return GPUTarget("cuda", gpu.capability, 32)
 
-    monkeypatch.setattr(torch_memory, "allocate", lambda nbytes, stream: SimulatedBuffer(gpu.space, nbytes))
-    monkeypatch.setattr(torch_memory, "capturing", lambda: gpu.capturing)
-    monkeypatch.setattr(torch_memory, "budget", lambda: gpu.budget)
-    monkeypatch.setattr(torch_memory, "device_index", lambda: 0)
-    monkeypatch.setattr(torch_memory, "device", Device)
+    gpu.driver = cuda = LaunchDriver(gpu)
+    monkeypatch.setattr(libcuda, "driver", lambda: cuda)
     before = driver._active
     driver.set_active(Driver())
     knobs.runtime.kernel_load_start_hook.add(on_load)

@@ -8,13 +8,13 @@ from collections.abc import Callable
 _TRIES = 5
 
 
-def growth(work: Callable[[str], object], small: str, large: str) -> float:
+def growth(work: Callable[[str], object], small: str, large: str, tries: int = _TRIES) -> float:
     """How many times as long `work` takes for the larger text, fastest try against fastest.
 
     The two take turns, so that a moment in which the processor is slow meets both.
     """
     fastest = {small: float("inf"), large: float("inf")}
-    for _ in range(_TRIES):
+    for _ in range(tries):
         for text in fastest:
             began = time.process_time()
             work(text)

@@ -28,28 +28,16 @@ class SimulatedDriver(Contexts):
     def device(self) -> Device:
         return Device(name="interpreter", index=self.device_index(), sm_count=4, capability="9.0")
 
-    def allocate(self, size: int) -> int:
-        return int(self.space.alloc(size))
-
-    def free(self, address: int) -> None:
-        """The interpreter's memory is not given back."""
-
-    def clear(self, address: int, size: int, stream: int) -> None:
-        self.space.write(address, np.zeros(size, np.uint8))
-
     def download_rows(self, address: int, pitch: int, width: int, rows: int, out_pitch: int) -> np.ndarray:
         assert width == out_pitch
         return np.concatenate([self.space.read(address + row * pitch, np.uint8, width) for row in range(rows)])
 
     def synchronize(self) -> None:
         """Every launch has ended when it returns."""
-        self.waited.append(self.current)
+        self.waited.append(self.context())
 
-    def is_capturing(self, stream: int) -> bool:
-        return False
-
-    def total_memory(self) -> int:
-        return 1 << 30
+    def wait(self, event: int) -> None:
+        self.waited.append(self.context())
 
     def load(self, image: bytes) -> int:
         self.images.append(image.rstrip(b"\0").decode())

@@ -18,6 +18,7 @@ from triton.compiler.compiler import make_backend
 
 from warplens.frontends.triton.assemble import Assembled, HandMarkedKernel
 from warplens.frontends.triton.assemble import assemble as assembled
+from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
 from warplens.weave.fit.ptxas_output import read_log, warnings_in
 from warplens.weave.fit.resources import Resources
 from warplens.weave.weaver import weave
@@ -139,3 +140,14 @@ def assemble(text: str, capability: int, *, disassemble: bool = False) -> Listin
     log = done.stderr
     taken = read_log(log)
     return Listing(taken.registers, taken.spills, tuple(warnings_in(log)), sass)
+
+
+def compile_woven(job: Job, capability: int, recipe: Recipe, plain: bytes | None = None) -> Any:
+    """Compile a kernel with its marks woven in; `plain` is its machine code without them, if that is known."""
+    compiler = WeavingCompiler(recipe)
+    undo = compiler.install()
+    try:
+        with compiler.weaving(plain):
+            return job.compile(capability)
+    finally:
+        undo()

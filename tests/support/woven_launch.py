@@ -23,9 +23,11 @@ def launch(
     select: Selection | None = None,
     out: int = 0,
     parse: bool = True,
+    recorded: bool = True,
 ) -> tuple[list[tuple[Any, list[Any]]], np.ndarray, simulate.GlobalMemory]:
     """Run `entry`; every track as (header, [(kind, region, tag, payload, clock)]) in the order of its index; with
-    `parse` off, its slots as they are."""
+    `parse` off, its slots as they are. "CELL" among `args` is the address of a cell with the buffer's pointer, or with
+    0 where nothing is to be `recorded`."""
     grid, block = _dim3(grid), _dim3(block)
     select = select or Selection()
     warps = -(-int(np.prod(block)) // 32)
@@ -39,9 +41,10 @@ def launch(
     memory.write(base + tracks * stride, np.full(stride, 0xAB, np.uint8))
     text = woven.text
     pointer = base | shift
-    names = {"OUT": result, "BUFFER": pointer}
+    cell = memory.alloc(np.array([pointer if recorded else 0], np.uint64))
+    names = {"OUT": result, "BUFFER": pointer, "CELL": cell}
     values = [names.get(value, value) if isinstance(value, str) else value for value in args]
-    symbols = {"warplens_buffer": pointer} if "BUFFER" not in args else {}
+    symbols = {"warplens_buffer": pointer} if " warplens_buffer;" in text else {}
     simulate.run(text, entry, grid, block, values, memory=memory, symbols=symbols)
     assert (memory.read(base + tracks * stride, np.uint8, stride) == 0xAB).all(), "wrote past the last track"
     assert not memory.read(guard, np.uint8, stride).any(), "wrote before the first track"

@@ -32,7 +32,7 @@ def test_no_number_is_ever_cut_and_what_is_left_out_is_named(width: int, rows: l
     cells |= {name: [f"{row[i]:,}" for row in rows] for i, name in enumerate(NAMES[1:])}
     text = shown(width, cells)
     assert "…" not in text
-    said = re.search(r"left out here: (.*?);", text.replace("\n", " "))
+    said = re.search(r"columns not shown: (.*?);", text.replace("\n", " "))
     gone = [] if said is None else [name.strip() for name in said[1].split(",")]
     header = next(line for line in text.splitlines() if line.startswith("region")).split()
     assert header == [name for name in NAMES if name not in gone]

@@ -21,9 +21,9 @@ from warplens.record.layout import Kind
 from warplens.record.track_writer import TrackWriter
 from warplens.trace.model import Trace, empty_table
 from warplens.view import bundle
-from warplens.view.html import Options, report
-from warplens.view.payload import Packer, pack_spans
-from warplens.view.source import listing
+from warplens.view.html import ReportOptions, report
+from warplens.view.payload import ColumnPacker, pack_spans
+from warplens.view.source_listing import listing
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -34,8 +34,8 @@ def sample(region: str = "load") -> Trace:
     )
 
 
-def unpack(packer: Packer, name: str) -> np.ndarray:
-    """The inverse of Packer, written apart from it."""
+def unpack(packer: ColumnPacker, name: str) -> np.ndarray:
+    """The inverse of ColumnPacker, written apart from it."""
     data = zlib.decompress(base64.b64decode(packer.text), -15)
     entry = packer.manifest[name]
     at, count = entry["at"], entry["count"]
@@ -48,7 +48,7 @@ def unpack(packer: Packer, name: str) -> np.ndarray:
 
 def test_integers_of_any_size_and_sign_survive_packing() -> None:
     values = np.array([0, 1, -1, 255, -256, 2**31, -(2**40), 2**62, -(2**62)], np.int64)
-    packer = Packer()
+    packer = ColumnPacker()
     packer.ints("odd", values[:3])
     packer.ints("wide", values)
     packer.floats("floats", np.array([np.nan, -0.0, 1e308]))
@@ -65,7 +65,7 @@ def test_nanoseconds_come_back_from_cycles_and_what_is_stored_beside_them() -> N
         for s, d, c in zip(starts, rng.integers(0, 900, 300), rng.integers(0, 9000, 300), strict=True)
     ]
     trace = make_trace(spans)
-    packer = Packer()
+    packer = ColumnPacker()
     pack_spans(trace, packer, np.arange(1))
     rate = float(unpack(packer, "track.rate")[0])
     ns, got = int(unpack(packer, "track.ns")[0]), []
@@ -98,7 +98,7 @@ def test_the_policy_names_exactly_the_inline_scripts_and_styles() -> None:
 
 def test_names_never_become_markup() -> None:
     trace = make_trace([Span(HOSTILE, 0, 10, kernel=HOSTILE), Span(HOSTILE + "2", 20, 10, kernel=HOSTILE)])
-    text = report([trace, trace], Options(labels=[HOSTILE, HOSTILE]))
+    text = report([trace, trace], ReportOptions(labels=[HOSTILE, HOSTILE]))
     assert "<img" not in text
     document = re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL).group(1)
     assert [region["name"] for region in json.loads(document)["regions"]] == [HOSTILE, HOSTILE + "2"]
@@ -137,7 +137,7 @@ def test_a_region_that_never_ends_makes_a_report_however_often_it_begins() -> No
 
 def test_large_traces_are_thinned_by_whole_blocks_and_the_page_says_so() -> None:
     trace = make_trace([Span("a", 10 * i, 9, block=b, sm=b % 10) for b in range(40) for i in range(25)])
-    text = report([trace], Options(limit=300))
+    text = report([trace], ReportOptions(limit=300))
     document = json.loads(re.search(r'id="report">(.*?)</script>', text, re.DOTALL).group(1))
     info = document["traces"][0]
     assert (info["spans"], info["shown"]) == (1000, 250)
@@ -146,7 +146,7 @@ def test_large_traces_are_thinned_by_whole_blocks_and_the_page_says_so() -> None
 
 
 def test_source_is_read_only_from_given_folders_and_only_source(tmp_path: Path) -> None:
-    from warplens.analyse.lines import lines
+    from warplens.analyse.line_times import line_times
 
     inside = tmp_path / "project"
     inside.mkdir()
@@ -156,11 +156,11 @@ def test_source_is_read_only_from_given_folders_and_only_source(tmp_path: Path) 
     trace = make_trace([Span(name, 10 * i, 9) for i, name in enumerate(("a", "b", "c", "d"))])
     places = {"a": "gemm.py:20", "b": "../secret.py:3", "c": f"{tmp_path}/secret.py:2:7", "d": ".env:1"}
     trace = Trace(trace.spans, trace.meta.__class__(**{**vars(trace.meta), "locations": places}))
-    files = {file.name: file for file in listing(lines(trace), [inside])}
+    files = {file.name: file for file in listing(line_times(trace), [inside])}
     assert [line.number for line in files["gemm.py"].lines] == list(range(16, 25))
     assert [line.number for line in files["gemm.py"].lines if line.timed] == [20]
     assert all(not files[name].found for name in files if name != "gemm.py")
-    text = report([trace], Options(sources=[inside]))
+    text = report([trace], ReportOptions(sources=[inside]))
     assert "line 20 &lt;b&gt;" in text
     assert "password" not in text
 
@@ -177,7 +177,7 @@ def test_modules_are_joined_in_the_order_of_their_imports(tmp_path: Path, monkey
     monkeypatch.setattr(bundle, "ASSETS", tmp_path)
     (tmp_path / "x.js").write_text('import { a } from "./y.js";\n')
     (tmp_path / "y.js").write_text('import { b } from "./x.js";\n')
-    with pytest.raises(WarplensError, match=r"x\.js: imports itself"):
+    with pytest.raises(WarplensError, match=r"x\.js: circular import"):
         bundle.script("x.js")
 
 

@@ -10,7 +10,7 @@ from tests.support.synthetic_capture import make_capture
 from warplens.analyse.roofline import ceilings, place
 from warplens.commands import main
 from warplens.record.capture import Capture, Device, write_capture
-from warplens.view.roof import HEIGHT, MARGIN, WIDTH, roofs
+from warplens.view.roofline_chart import HEIGHT, MARGIN, WIDTH, roofs
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_point_on_the_roof_is_drawn_on_the_roof() -> None:
     assert chart["point"][1] == pytest.approx(bend[1][1], abs=0.2), "at the compute roof"
     assert bend[1][0] < chart["point"][0] < bend[2][0], "right of the ridge"
     assert all(MARGIN <= x <= WIDTH - MARGIN and 0 <= y <= HEIGHT - MARGIN for x, y in bend)
-    assert dict(shown["facts"])["of the roof"] == "100.0 %"
+    assert dict(shown["facts"])["share of the roof"] == "100.0 %"
 
 
 def test_the_report_has_a_roofline_only_when_work_is_given(capture: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.builders import Span, make_trace
 from warplens.commands import main
 from warplens.errors import WarplensError
 from warplens.view import serve
-from warplens.view.serve import UI, Server, tunnel_command
+from warplens.view.serve import UI, PerfettoServer, tunnel_command
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def ask(server: Server, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+def ask(server: PerfettoServer, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.putrequest(method, path, skip_host=True)
     for name, value in {"Host": f"127.0.0.1:{server.port}", **headers}.items():
@@ -34,7 +34,7 @@ def ask(server: Server, path: str, method: str = "GET", **headers: str) -> http.
     return answer
 
 
-def path_of(server: Server) -> str:
+def path_of(server: PerfettoServer) -> str:
     return server.file_url.split(f":{server.port}")[1]
 
 
@@ -48,7 +48,7 @@ def other_address() -> str | None:
 
 
 def test_it_hands_out_the_one_file_with_the_one_header(file: Path) -> None:
-    with Server(file, port=0) as server:
+    with PerfettoServer(file, port=0) as server:
         answer = ask(server, path_of(server), Origin=UI)
         assert (answer.status, answer.body) == (200, file.read_bytes())
         cross = {name.lower() for name, _ in answer.getheaders() if name.lower().startswith("access-control")}
@@ -61,7 +61,7 @@ def test_it_hands_out_the_one_file_with_the_one_header(file: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/a%20b.pftrace", "/../../etc/passwd", "/favicon.ico", "//", "/%2e%2e/x"])
 def test_nothing_else_is_there(file: Path, path: str) -> None:
-    with Server(file, port=0) as server:
+    with PerfettoServer(file, port=0) as server:
         answer = ask(server, path)
         assert answer.status == 404
         assert answer.getheader("Access-Control-Allow-Origin") is None
@@ -69,7 +69,7 @@ def test_nothing_else_is_there(file: Path, path: str) -> None:
 
 
 def test_other_methods_and_other_names_of_this_machine_are_refused(file: Path) -> None:
-    with Server(file, port=0) as server:
+    with PerfettoServer(file, port=0) as server:
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
             assert ask(server, path_of(server), method).status == 501
         assert ask(server, path_of(server), Host="evil.example:9001").status == 403
@@ -79,7 +79,7 @@ def test_other_methods_and_other_names_of_this_machine_are_refused(file: Path) -
 
 
 def test_only_loopback_is_listened_on(file: Path) -> None:
-    with Server(file, port=0) as server:
+    with PerfettoServer(file, port=0) as server:
         assert server._http.server_address[0] == "127.0.0.1"
         outside = other_address()
         if outside is None:
@@ -89,10 +89,10 @@ def test_only_loopback_is_listened_on(file: Path) -> None:
 
 
 def test_names_cannot_be_guessed_and_the_port_is_free_afterwards(file: Path) -> None:
-    with Server(file, port=0) as first:
+    with PerfettoServer(file, port=0) as first:
         port = first.port
         name = path_of(first)
-    with Server(file, port=port) as second:
+    with PerfettoServer(file, port=port) as second:
         assert path_of(second) != name
         assert len(path_of(second).split("/")[1]) >= 16
 
@@ -103,9 +103,9 @@ def test_a_busy_port_offers_the_page_instead(
     trace = make_trace([Span("a", 0, 10)]).save(tmp_path / "t.warplens")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(WarplensError, match="is busy"):
-            Server(tmp_path / "x", port=port)
-        monkeypatch.setattr(serve.Server.__init__, "__defaults__", (port,))
+        with pytest.raises(WarplensError, match="is in use"):
+            PerfettoServer(tmp_path / "x", port=port)
+        monkeypatch.setattr(serve.PerfettoServer.__init__, "__defaults__", (port,))
         assert main(["view", str(trace)]) == 1
     said = capsys.readouterr().err
     assert f"port {port}" in said
@@ -116,7 +116,7 @@ def test_the_command_serves_a_real_trace_and_then_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = make_trace([Span("a", 0, 10), Span("b", 20, 5)]).save(tmp_path / "t.warplens")
-    monkeypatch.setattr(serve.Server.__init__, "__defaults__", (0,))
+    monkeypatch.setattr(serve.PerfettoServer.__init__, "__defaults__", (0,))
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     got: list[bytes] = []
     fetching: list[threading.Thread] = []
@@ -153,7 +153,7 @@ def test_a_remote_machine_prints_the_tunnel_and_opens_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = make_trace([Span("a", 0, 10)]).save(tmp_path / "t.warplens")
-    monkeypatch.setattr(serve.Server.__init__, "__defaults__", (0,))
+    monkeypatch.setattr(serve.PerfettoServer.__init__, "__defaults__", (0,))
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 51000 10.0.0.5 2222")
     monkeypatch.setattr("webbrowser.open", lambda url: pytest.fail("opened a browser on a remote machine"))
     assert main(["view", str(trace), "--timeout", "0.05"]) == 1

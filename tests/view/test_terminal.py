@@ -16,12 +16,13 @@ from tests.support.builders import Span, make_trace
 from tests.support.synthetic_capture import make_capture
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
+from warplens.profiling.notebook_magic import load_ipython_extension
 from warplens.profiling.profile import Profile
 from warplens.trace.model import Trace, empty_table
 from warplens.view import terminal
-from warplens.view.notebook import load_ipython_extension, trace_html
+from warplens.view.figures import plot
+from warplens.view.notebook import trace_html
 from warplens.view.palette import BASE, colours
-from warplens.view.plot import plot
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

@@ -49,7 +49,7 @@ def test_what_a_jump_depends_on_moves_in_front_of_the_mark(case: str) -> None:
     module = parse(kernel("\n".join(["$x:", *lines, "@%p2 bra $y;", *(["$y:"] if "$y:" not in lines else [])])))
     function = module.entries[0]
     for block in outline(function, {}).blocks:
-        make_early([site.position for site in block.sites])
+        make_early([block.sites])
     text = module.text()
     found = [line.strip() for line in text[text.index("$x:") : text.index("// last")].splitlines()[1:]]
     assert found[: len(lines)] == (expected or lines)

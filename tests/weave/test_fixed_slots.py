@@ -15,7 +15,7 @@ from warplens.ptx.tree import parse
 from warplens.record.layout import TRACK_MAGIC, Kind, TrackState
 from warplens.weave.fixed_slots import MAX_FIXED_SLOTS, fits_fixed
 from warplens.weave.weaver import Woven, weave
-from warplens.weave.weaving import Selection, Weaving
+from warplens.weave.weaving import ParamBuffer, Selection, Weaving
 
 HEAD = """.version 8.0
 .target sm_80
@@ -61,6 +61,22 @@ def test_the_life_of_every_warp_of_a_kernel_without_marks_is_recorded() -> None:
         assert header["exit_clock"] > header["start_clock"]
         assert header["exit_ns"] >= header["start_ns"] > 0
         assert records == []
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_kernel_in_a_graph_finds_its_slots_by_a_cell(recorded: bool) -> None:
+    text = HEAD + wrapped("loop", LOOP) + STORE + END
+    direct, _ = run(weave(text, how=FIXED))
+    woven = weave(text, how=FIXED, buffer=ParamBuffer(-1, indirect=True))
+    found, out, _ = launch(woven, "k", 3, 64, ["OUT", "CELL"], out=192, recorded=recorded)
+    assert out.tolist() == [5] * 192
+    if recorded:
+        assert [[record[:4] for record in records] for _, records in found] == [
+            [record[:4] for record in records] for _, records in direct
+        ]
+        assert all(header["state"] == TrackState.EXITED and header["written"] == 2 for header, _ in found)
+    else:
+        assert not any(header["magic"] or header["written"] or records for header, records in found)
 
 
 def test_only_the_named_kernels_are_woven() -> None:

@@ -1,4 +1,4 @@
-"""What each block waited for: the block before it on its SM; and, inside a block, the path that led to its end."""
+"""The dependencies of the critical path: between the blocks of an SM, and between the warps inside a block."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from warplens.analyse.lives import Array, Float, Int, Lives, reduce_by
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, reduce_by
 from warplens.analyse.producers import Matches
 
 NONE = -1
 
 
 class Chains:
-    """Blocks in sequence: each block's predecessor is the one of its launch and SM that ended last before it began."""
+    """Blocks in sequence. A block's predecessor is the block of its launch and SM that ended last before it began."""
 
-    def __init__(self, lives: Lives) -> None:
+    def __init__(self, lives: Lifetimes) -> None:
         self.lives = lives
         blocks = lives.blocks
         place = blocks.launch * (int(blocks.sm.max(initial=0)) + 1) + blocks.sm
@@ -27,13 +27,13 @@ class Chains:
         at = np.searchsorted(ended[order], place * width + blocks.begin_ns - low, side="right") - 1
         before = order[np.maximum(at, 0)]
         real = (at >= 0) & (place[before] == place) & (before != np.arange(len(blocks)))
-        # Two records at one instant could make each other's predecessor; begin before begin keeps it a tree.
+        # Blocks with equal times could be each other's predecessor; requiring an earlier begin keeps this a tree.
         real &= blocks.begin_ns[before] < blocks.begin_ns
         self.before = np.where(real, before, NONE)
 
     @cached_property
     def generations(self) -> list[Int]:
-        """Blocks by their number of predecessors, so that each generation only needs the one before."""
+        """Blocks grouped by their number of predecessors: each generation depends only on the one before."""
         count = np.zeros(len(self.before), np.int64)
         before = self.before.tolist()
         depth = count.tolist()
@@ -52,7 +52,7 @@ class Chains:
         return np.asarray(total)
 
     def latest(self) -> Int:
-        """The latest end among each block and all that follow from it."""
+        """The latest end among each block and all its successors."""
         out = self.lives.blocks.end_ns.copy()
         for generation in reversed(self.generations[1:]):
             np.maximum.at(out, self.before[generation], out[generation])
@@ -68,8 +68,8 @@ class Chains:
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Stretches of tracks, in cycles, that make up the path of every block. Sorted by track, then time, disjoint."""
+class PathPieces:
+    """The parts of tracks, in cycles, that the paths of all blocks run along: disjoint, ordered by track, then time."""
 
     track: Int
     begin: Int
@@ -77,9 +77,9 @@ class Pieces:
 
 
 class BlockPaths:
-    """The path inside every block: backwards from its last record, through each wait that blocked to its producer."""
+    """The path inside every block: back from its last record, and through each blocking wait to its producer."""
 
-    def __init__(self, lives: Lives, matches: Matches) -> None:
+    def __init__(self, lives: Lifetimes, matches: Matches) -> None:
         self.lives = lives
         real = matches.producer >= 0
         wait, producer = matches.wait[real], matches.producer[real]
@@ -96,10 +96,10 @@ class BlockPaths:
 
     @cached_property
     def blocked(self) -> Int:
-        """Cycles of each track that a marked producer held it up."""
+        """Cycles that each track waited for marked producers."""
         lives = self.lives
-        held = np.minimum(self.freed, lives.end[self.wait]) - lives.start[self.wait]
-        return np.bincount(lives.of_row[self.wait], weights=held, minlength=len(lives)).astype(np.int64)
+        waited = np.minimum(self.freed, lives.end[self.wait]) - lives.start[self.wait]
+        return np.bincount(lives.of_row[self.wait], weights=waited, minlength=len(lives)).astype(np.int64)
 
     def _latest_wait(self, track: Int, cycle: Int) -> Int:
         """The last blocking wait of a track that ended at or before a cycle."""
@@ -110,7 +110,7 @@ class BlockPaths:
         return np.where((at >= 0) & here, at, NONE)
 
     @cached_property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> PathPieces:
         lives = self.lives
         last = self._last_track()
         start = self._latest_wait(last, lives.finish[last])
@@ -123,14 +123,14 @@ class BlockPaths:
                 seen[at] = 1
                 at = onward[at]
         visited = np.frombuffer(bytes(seen), np.uint8).astype(bool)
-        # The first piece of each block ends with the block; every further one ends where a producer let a wait go.
+        # The first piece of each block ends with the block; every other piece ends where a producer ended a wait.
         track = np.concatenate([last, lives.of_row[self.producer[visited]]])
         end = np.concatenate([lives.finish[last], time[visited]])
         left_by = np.concatenate([start, follow[visited]])
         begin = np.where(left_by >= 0, self.freed[np.maximum(left_by, 0)] if len(self.freed) else 0, lives.begin[track])
         begin = np.minimum(begin, end)
         order = np.argsort(self.offset[track] + begin, kind="stable")
-        return Pieces(track[order].astype(np.int64), begin[order], end[order])
+        return PathPieces(track[order].astype(np.int64), begin[order], end[order])
 
     def _last_track(self) -> Int:
         """The track of each block that was recorded last."""
@@ -144,7 +144,7 @@ class BlockPaths:
         lives = self.lives
         track = lives.of_row[self.producer].astype(np.int64)
         follow = self._latest_wait(track, self.freed)
-        # Always strictly back in time, so that no zero-length producer can make a circle.
+        # Always step back in time: a producer of zero length could otherwise create a cycle.
         ends = lives.end[self.wait]
         stuck = (follow >= 0) & (ends[np.maximum(follow, 0)] >= ends) if len(ends) else np.zeros(0, bool)
         follow[stuck] = self._latest_wait(track[stuck], ends[stuck] - 1)
@@ -163,14 +163,16 @@ class BlockPaths:
             return np.where(at >= 0, before[np.maximum(at, 0)] + inside, 0)
 
         offset = lives.spread(self.offset)
-        whole = covered(offset + lives.end) - covered(offset + lives.start)
-        whole[~lives.is_span | lives.detached] = 0
+        inclusive = covered(offset + lives.end) - covered(offset + lives.start)
+        inclusive[~lives.is_span | lives.detached] = 0
         inner = lives.inner
-        return np.asarray(whole - np.bincount(lives.parent[inner], weights=whole[inner], minlength=len(whole)))
+        return np.asarray(
+            inclusive - np.bincount(lives.parent[inner], weights=inclusive[inner], minlength=len(inclusive))
+        )
 
     @cached_property
     def floor(self) -> Int:
-        """Cycles each track needs even if nobody ever keeps it waiting."""
+        """Cycles that each track would need without any blocking wait."""
         return np.asarray(np.maximum(self.lives.finish - self.lives.begin - self.blocked, 0))
 
     def longest(self, per_track: Array) -> Array:

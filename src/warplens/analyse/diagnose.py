@@ -1,4 +1,4 @@
-"""What a kernel's numbers mean: its bound with evidence, occupancy, stalls, roofline position, and the four issues."""
+"""Diagnose a kernel: what bounds it, its occupancy, stalls and roofline position, and four common problems."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from warplens.analyse.devices import find_peak
-from warplens.analyse.finding import digits, percent
-from warplens.analyse.issues import (
+from warplens.analyse.kernel_issues import (
     FOUND,
-    Checked,
     Issue,
+    ResultCheck,
     duration_issue,
     memory_issue,
     numerical_issue,
     occupancy_issue,
-    parallel,
-    rate,
+    parallelism,
 )
-from warplens.analyse.lives import Lives
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.ncu import NcuKernel
 from warplens.analyse.occupancy import Achieved, achieved
 from warplens.analyse.roofline import Roofline, device_of, kernel_of, roofline
@@ -27,19 +25,20 @@ from warplens.analyse.waits import waits
 from warplens.analyse.waves import waves
 from warplens.errors import WarplensError
 from warplens.trace.model import Trace
+from warplens.wording import digits, percent
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a trace does not hold: a launch's work and type, its time without marks and the time it should take, what a
-    check of its result said, ceilings measured on the device, and what Nsight Compute measured."""
+class KnownFacts:
+    """What is known of a kernel beyond its trace: its work per launch and type, its time without marks and its expected
+    time, the check of its result, ceilings measured on the device, and what Nsight Compute measured."""
 
     flops: float | None = None
     bytes: float | None = None
     dtype: str = "fp16"
     time_ns: float | None = None
     expected_ns: float | None = None
-    checked: Checked | None = None
+    checked: ResultCheck | None = None
     measured: Mapping[str, float] | None = None
     ncu: NcuKernel | None = None
     waits_like: str | None = None
@@ -47,8 +46,8 @@ class Given:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """`bound` is memory, compute, neither or unknown, `why` its evidence; `stalls` are shares of warp time by waiting
-    region, or Nsight Compute's groups where it was given (`stalls_from`); `moves` says what would move the point."""
+    """`bound` is memory, compute, neither or unknown, `why` the evidence. `stalls` are shares of warp time by waiting
+    region, or the stall groups of Nsight Compute where given (`stalls_from`). `moves` says how to raise the point."""
 
     kernel: str
     device: str
@@ -61,7 +60,7 @@ class Diagnosis:
     stalls: Mapping[str, float]
     stalls_from: str
     issues: tuple[Issue, ...]
-    given: Given = field(repr=False, default_factory=Given)
+    given: KnownFacts = field(repr=False, default_factory=KnownFacts)
 
     @property
     def found(self) -> tuple[Issue, ...]:
@@ -91,12 +90,12 @@ class Diagnosis:
         }
 
 
-def diagnose(trace: Trace, *, kernel: str | None = None, given: Given | None = None) -> Diagnosis:
-    """Interpret one kernel of a trace; `given` is what else is known about it."""
-    extra = given or Given()
+def diagnose(trace: Trace, *, kernel: str | None = None, given: KnownFacts | None = None) -> Diagnosis:
+    """Diagnose one kernel of a trace; `given` is what else is known about it."""
+    extra = given or KnownFacts()
     if not trace.of_kind("span").any():
-        raise WarplensError("the trace holds no spans: there is nothing to diagnose")
-    lives = Lives.of(trace)
+        raise WarplensError("the trace holds no spans, so there is nothing to diagnose")
+    lives = Lifetimes.of(trace)
     name = kernel_of(lives, kernel)
     device = device_of(trace)
     time = extra.time_ns or lives.kernel_ns(name)
@@ -123,7 +122,7 @@ def diagnose(trace: Trace, *, kernel: str | None = None, given: Given | None = N
     late = duration_issue(
         time,
         extra.expected_ns,
-        parallel(trace, name, extra.waits_like),
+        parallelism(trace, name, extra.waits_like),
         waves(trace).kernels[name],
         longest_wait,
         device or "an unknown device",
@@ -148,35 +147,35 @@ def diagnose(trace: Trace, *, kernel: str | None = None, given: Given | None = N
     )
 
 
-def _bound(point: Roofline | None, given: Given, device: str) -> tuple[str, str]:
-    """Nsight Compute counts what really moved; declared work counts what had to."""
+def _bound(point: Roofline | None, given: KnownFacts, device: str) -> tuple[str, str]:
+    """Prefer Nsight Compute, which counts what was really moved; declared work is what had to be moved."""
     ncu = given.ncu
     if ncu is not None and ncu.compute is not None and ncu.memory is not None:
         bound = "neither" if ncu.bound == "latency" else ncu.bound
         shares = f"memory {percent(ncu.memory)}, compute {percent(ncu.compute)} of their peaks"
         return bound, f"Nsight Compute: {shares}."
     if point is None and (given.flops or given.bytes):
-        return "unknown", f"no roof is listed for {device or 'the device'}: measure it and give --ceilings."
+        return "unknown", f"no peaks are listed for {device or 'the device'}: measure them and pass --ceilings."
     if point is None:
-        return "unknown", "give --flops and --bytes, or a report of Nsight Compute with --ncu."
+        return "unknown", "pass --flops and --bytes, or a Nsight Compute report with --ncu."
     roof = point.ceilings
     parts = []
     if point.bandwidth is not None:
-        parts.append(f"memory {rate(point.bandwidth)} GB/s ({percent(point.bandwidth / roof.bandwidth)} of peak)")
+        parts.append(f"memory {digits(point.bandwidth)} GB/s ({percent(point.bandwidth / roof.bandwidth)} of peak)")
     if point.tflops is not None:
         parts.append(
-            f"compute {rate(point.tflops)} TFLOP/s {roof.dtype} ({percent(point.tflops / roof.tflops)} of peak)"
+            f"compute {digits(point.tflops)} TFLOP/s {roof.dtype} ({percent(point.tflops / roof.tflops)} of peak)"
         )
     return point.bound, ", ".join(parts) + "."
 
 
 def _moves(point: Roofline | None) -> str:
-    """Where the point lies and what would move it."""
+    """Where the point lies under the roof, and what would raise it."""
     if point is None:
         return ""
     roof = point.ceilings
     if point.of_roof > 1.02:
-        return "Above the roof, which cannot be: check the bytes, the FLOPs, the type and the time."
+        return "Above the roof, which is impossible: check the bytes, the FLOPs, the type and the time."
     left = point.roof == "memory" if point.intensity is None else point.intensity < roof.ridge
     side = "left" if left else "right"
     where = f"{percent(point.of_roof)} of the roof, {side} of the ridge"
@@ -196,5 +195,5 @@ def _moves(point: Roofline | None) -> str:
         )
     return (
         f"{where}: below the compute roof. Move up: the matrix units, work that overlaps (copies ahead, softmax beside "
-        "the products), fewer waits; bytes are not the trouble."
+        "the products), fewer waits; bytes are not the problem."
     )

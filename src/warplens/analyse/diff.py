@@ -1,4 +1,4 @@
-"""What changed between two traces: region by region, with how sure one can be."""
+"""What changed between two traces, region by region, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from warplens.analyse.lives import Float, Lives
-from warplens.analyse.names import Purpose, purpose_of
+from warplens.analyse.lifetimes import Float, Lifetimes
+from warplens.analyse.region_purpose import Purpose, purpose_of
 from warplens.analyse.resample import METRICS, TRIMMED, Interval, Sample, clusters_of, compare, interval_of_means
-from warplens.analyse.statistics import Row, statistics
+from warplens.analyse.statistics import RegionStatistics, statistics
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.trace.model import Trace
 
 MARGIN = 0.02
 CONFIDENCE = 0.99
-_FEWEST_CYCLES = 2.0
+_MIN_CHANGE_CYCLES = 2.0
 _RESOLVED = 2.5
 _OWN_UNIT = {Purpose.WORK: ("cycles",), Purpose.MEMORY: ("ns",)}
-"""What a region's time is made of stays the same in this unit when only the clock changes."""
+"""The unit in which a region's duration stays the same when only the clock rate changes."""
 
 
-class Verdict(Enum):
-    """FASTER and SLOWER are beyond the margin for certain, in cycles and in ns; SAME is within it; NEW and GONE are
-    regions of one trace only; UNSURE is everything that the noise does not let one say."""
+class ChangeVerdict(Enum):
+    """FASTER and SLOWER are beyond the margin with confidence, in cycles and in ns; SAME is within it; NEW and GONE are
+    regions of one trace only; UNSURE is everything that the noise leaves open."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -44,9 +44,9 @@ class RegionChange:
 
     region: str
     kernel: str
-    verdict: Verdict
-    before: Row | None
-    after: Row | None
+    verdict: ChangeVerdict
+    before: RegionStatistics | None
+    after: RegionStatistics | None
     changes: Mapping[str, Interval]
     count_change: float
     explains: float | None
@@ -61,14 +61,14 @@ class KernelChange:
     before_ns: float
     after_ns: float
     interval: Interval
-    verdict: Verdict
+    verdict: ChangeVerdict
     launches: tuple[int, int]
     mhz: tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """All kernels and regions that either trace has. The overall verdict is the worst one of any kernel or region."""
+    """All kernels and regions of either trace. The overall verdict is the worst of any kernel or region."""
 
     kernels: tuple[KernelChange, ...]
     regions: tuple[RegionChange, ...]
@@ -85,12 +85,18 @@ class Difference:
         raise UsageError(f"no region named {region!r}{did_you_mean(region, (one.region for one in self.regions))}")
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ChangeVerdict:
         seen = {one.verdict for one in self.kernels} | {one.verdict for one in self.regions}
-        for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.UNSURE, Verdict.NEW, Verdict.GONE):
+        for verdict in (
+            ChangeVerdict.SLOWER,
+            ChangeVerdict.FASTER,
+            ChangeVerdict.UNSURE,
+            ChangeVerdict.NEW,
+            ChangeVerdict.GONE,
+        ):
             if verdict in seen:
                 return verdict
-        return Verdict.SAME
+        return ChangeVerdict.SAME
 
     def to_json(self) -> dict[str, Any]:
         return {"verdict": self.verdict.value, **_plain(asdict(self))}
@@ -100,12 +106,14 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
     """Compare two traces.
 
     A region is SLOWER or FASTER when its mean duration (or its mean without the longest outliers) changed by more than
-    `margin` in cycles and in ns, with `confidence` shared among all regions, and by more than two cycles. Both units,
-    because a different clock alone changes the ns of what computes and the cycles of what waits for memory, and
-    neither is the code's doing.
+    `margin` in cycles and in ns, with `confidence` shared among all regions, and by more than two cycles. Both units
+    are needed: a different clock rate alone changes the ns of computation and the cycles of memory waits, and neither
+    is caused by the code.
     """
     if not 0 < confidence < 1 or margin < 0:
-        raise UsageError(f"margin={margin}, confidence={confidence}: expected a share of at least 0 and one below 1")
+        raise UsageError(
+            f"margin={margin}, confidence={confidence}: margin must be at least 0, and confidence between 0 and 1"
+        )
     pairs = _pairs(before, after)
     changes: list[RegionChange] = []
     kernels = []
@@ -118,28 +126,32 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
 
 
 def _pairs(before: Trace, after: Trace) -> list[tuple[str, str]]:
-    """Kernels of the same name; two traces of one kernel each are compared whatever their names."""
-    old, new = list(Lives.of(before).kernels), list(Lives.of(after).kernels)
+    """Kernels of the same name; if both traces hold one kernel, the two are compared whatever their names."""
+    old, new = list(Lifetimes.of(before).kernels), list(Lifetimes.of(after).kernels)
     if not old or not new:
-        raise WarplensError(f"{'BEFORE' if not old else 'AFTER'} holds no spans: there is nothing to compare")
+        raise WarplensError(f"{'BEFORE' if not old else 'AFTER'} holds no spans, so there is nothing to compare")
     if len(old) == len(new) == 1:
         return [(old[0], new[0])]
     common = [(name, name) for name in old if name in new]
     if not common:
-        raise WarplensError(f"no kernel is in both: A has {', '.join(old[:5])}, B has {', '.join(new[:5])}")
+        raise WarplensError(
+            f"the two traces have no kernel in common: A has {', '.join(old[:5])}, B has {', '.join(new[:5])}"
+        )
     return common
 
 
 def _kernel(
     before: Trace, after: Trace, old: str, new: str, margin: float, confidence: float, inside: list[RegionChange]
 ) -> KernelChange:
-    ns, cycles = zip(*(_durations(Lives.of(trace), name) for trace, name in ((before, old), (after, new))), strict=True)
+    ns, cycles = zip(
+        *(_durations(Lifetimes.of(trace), name) for trace, name in ((before, old), (after, new))), strict=True
+    )
     interval = interval_of_means(ns[0], ns[1], confidence)
     in_cycles = interval_of_means(cycles[0], cycles[1], confidence)
     verdict = _verdict([in_cycles, interval], margin)
-    unchanged = all(one.verdict is Verdict.SAME and abs(one.count_change) < 1e-9 for one in inside)
-    if verdict is Verdict.UNSURE and unchanged and in_cycles.low <= 0 <= in_cycles.high:
-        verdict = Verdict.SAME  # nothing in it changed, and its own time differs by no more than its noise
+    unchanged = all(one.verdict is ChangeVerdict.SAME and abs(one.count_change) < 1e-9 for one in inside)
+    if verdict is ChangeVerdict.UNSURE and unchanged and in_cycles.low <= 0 <= in_cycles.high:
+        verdict = ChangeVerdict.SAME  # no region changed, and the kernel's time differs by no more than its noise
     return KernelChange(
         kernel=new if old == new else f"{old} -> {new}",
         before_ns=float(ns[0].mean()),
@@ -151,8 +163,8 @@ def _kernel(
     )
 
 
-def _durations(lives: Lives, kernel: str) -> tuple[Float, Float]:
-    """Each launch's time in ns and, by the clock its warps saw, in cycles."""
+def _durations(lives: Lifetimes, kernel: str) -> tuple[Float, Float]:
+    """Each launch's duration in ns, and in cycles of the clock that its warps saw."""
     at = lives.kernels[kernel]
     ns = np.array([lives.launches[number].duration_ns for number in at], np.float64)
     lived = np.bincount(lives.launch, weights=lives.finish - lives.begin, minlength=len(lives.launches))[at]
@@ -166,7 +178,7 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
     samples = [_samples(*given) for given in ((before, old, rows[0]), (after, new, rows[1]))]
     names = list(dict.fromkeys([*rows[0], *rows[1]]))
     shared = [name for name in names if name in samples[0] and name in samples[1]]
-    # Each of many regions, by either mean, gets its part of the error allowed in all, or some would always differ.
+    # Bonferroni: each of many regions, tested by two means, gets its part of the allowed error.
     each = 1 - (1 - confidence) / max(2 * len(shared), 1)
     explained = _explained(rows, [launches for _, launches in parts])
     real = [all(info.clock == "gpu" for info in trace.meta.launches) for trace in (before, after)]
@@ -174,7 +186,7 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
     for name in names:
         first, second = rows[0].get(name), rows[1].get(name)
         if first is None or second is None or name not in shared:
-            verdict = Verdict.NEW if second is not None and second.count else Verdict.GONE
+            verdict = ChangeVerdict.NEW if second is not None and second.count else ChangeVerdict.GONE
             out.append(RegionChange(name, new, verdict, first, second, {}, 0.0, explained.get(name)))
             continue
         found = compare(samples[0][name], samples[1][name], each)
@@ -182,11 +194,14 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
         own = _OWN_UNIT.get(purpose_of(name), units) if all(real) else units
         verdict = _judge(found, units, own, margin)
         note = ""
-        if verdict in (Verdict.FASTER, Verdict.SLOWER) and abs(second.mean - first.mean) <= _FEWEST_CYCLES:
-            verdict, note = Verdict.SAME, f"the change is at most {_FEWEST_CYCLES:.0f} cycles"
-        if verdict is Verdict.UNSURE and first == second:
-            verdict = Verdict.SAME  # every statistic is equal: the same run, or one that noise did not touch
-        if verdict is Verdict.UNSURE:
+        if (
+            verdict in (ChangeVerdict.FASTER, ChangeVerdict.SLOWER)
+            and abs(second.mean - first.mean) <= _MIN_CHANGE_CYCLES
+        ):
+            verdict, note = ChangeVerdict.SAME, f"the change is at most {_MIN_CHANGE_CYCLES:.0f} cycles"
+        if verdict is ChangeVerdict.UNSURE and first == second:
+            verdict = ChangeVerdict.SAME  # every statistic is equal
+        if verdict is ChangeVerdict.UNSURE:
             note = _why(found, margin)
         per_launch = [row.count / launches for row, (_, launches) in zip((first, second), parts, strict=True)]
         changes = {metric: found[metric, "cycles"] for metric in METRICS}
@@ -197,13 +212,13 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
 
 
 def _part(trace: Trace, kernel: str) -> tuple[Trace, int]:
-    launches = len(Lives.of(trace).kernels[kernel])
+    launches = len(Lifetimes.of(trace).kernels[kernel])
     return (trace if len(trace.kernels) == 1 else trace.select(kernel=kernel)), launches
 
 
-def _samples(trace: Trace, kernel: str, known: Mapping[str, Row]) -> dict[str, Sample]:
+def _samples(trace: Trace, kernel: str, known: Mapping[str, RegionStatistics]) -> dict[str, Sample]:
     """Each region's measured spans with their clusters."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     cluster, clusters = clusters_of(lives, kernel)
     rows = lives.spans_of(kernel, measured=True)
     region = lives.region[rows]
@@ -222,32 +237,32 @@ def _samples(trace: Trace, kernel: str, known: Mapping[str, Row]) -> dict[str, S
 
 def _judge(
     found: Mapping[tuple[str, str], Interval], units: tuple[str, ...], own: tuple[str, ...], margin: float
-) -> Verdict:
-    """By the mean and by the trimmed mean: either may show a change, and neither may contradict that it is the same."""
+) -> ChangeVerdict:
+    """Judge by the mean and by the trimmed mean: either may show a change, and both must agree on SAME."""
     plain, trimmed = (
         _verdict([found[metric, unit] for unit in units], margin, [found[metric, unit] for unit in own])
         for metric in ("mean", TRIMMED)
     )
-    certain = [verdict for verdict in (trimmed, plain) if verdict in (Verdict.FASTER, Verdict.SLOWER)]
+    certain = [verdict for verdict in (trimmed, plain) if verdict in (ChangeVerdict.FASTER, ChangeVerdict.SLOWER)]
     if certain:
-        return certain[0] if len(set(certain)) == 1 else Verdict.UNSURE
+        return certain[0] if len(set(certain)) == 1 else ChangeVerdict.UNSURE
     doubt = all(found["mean", unit].low > 0 or found["mean", unit].high < 0 for unit in own)
-    if trimmed is Verdict.SAME and (plain is Verdict.SAME or not doubt):
-        return Verdict.SAME
+    if trimmed is ChangeVerdict.SAME and (plain is ChangeVerdict.SAME or not doubt):
+        return ChangeVerdict.SAME
     return plain
 
 
-def _verdict(intervals: list[Interval], margin: float, own: list[Interval] | None = None) -> Verdict:
-    """A change must show in every unit; to be the same, one of the units that are the region's own is enough."""
+def _verdict(intervals: list[Interval], margin: float, own: list[Interval] | None = None) -> ChangeVerdict:
+    """A change must show in every unit; for SAME, one of the region's own units is enough."""
     if all(one.low > margin for one in intervals):
-        return Verdict.SLOWER
+        return ChangeVerdict.SLOWER
     if all(one.high < -margin for one in intervals):
-        return Verdict.FASTER
-    return Verdict.SAME if any(_within(one, margin) for one in own or intervals) else Verdict.UNSURE
+        return ChangeVerdict.FASTER
+    return ChangeVerdict.SAME if any(_within(one, margin) for one in own or intervals) else ChangeVerdict.UNSURE
 
 
 def _within(one: Interval, margin: float) -> bool:
-    """Within the margin, and known well enough to say so; where nothing was repeated, the value has to do."""
+    """Whether the change is within the margin with confidence; without repetitions, the value alone decides."""
     wide = _RESOLVED * max(margin, 1e-3)
     return abs(one.change) <= margin and (not np.isfinite(one.low) or (one.low >= -wide and one.high <= wide))
 
@@ -255,14 +270,14 @@ def _within(one: Interval, margin: float) -> bool:
 def _why(found: Mapping[tuple[str, str], Interval], margin: float) -> str:
     cycles, ns = found["mean", "cycles"], found["mean", "ns"]
     if not np.isfinite(cycles.low):
-        return "one block only: profile several launches or blocks to know the noise"
+        return "only one block: profile several launches or blocks to measure the noise"
     if (cycles.low > margin) != (ns.low > margin) or (cycles.high < -margin) != (ns.high < -margin):
-        return "cycles and ns disagree: the clock changed between the two"
+        return "cycles and ns disagree: the clock rate changed between the two"
     return "the noise is as large as the change: profile more launches"
 
 
-def _explained(rows: list[dict[str, Row]], launches: list[int]) -> dict[str, float | None]:
-    """Each region's own time per launch, after less before, as a share of the whole change."""
+def _explained(rows: list[dict[str, RegionStatistics]], launches: list[int]) -> dict[str, float | None]:
+    """The change of each region's exclusive time per launch, as a share of the whole change."""
     own = [{name: row.exclusive_ns / launches[side] for name, row in rows[side].items()} for side in (0, 1)]
     names = {*own[0], *own[1]}
     change = {name: own[1].get(name, 0.0) - own[0].get(name, 0.0) for name in names}
@@ -273,7 +288,7 @@ def _explained(rows: list[dict[str, Row]], launches: list[int]) -> dict[str, flo
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinity and no enums."""
+    """Convert to JSON types: infinity becomes None and enums become their values."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

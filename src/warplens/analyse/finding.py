@@ -1,8 +1,8 @@
-"""One statement an analysis makes: what, evidence, size, what to do."""
+"""A finding: one statement of an analysis with its evidence, its size and what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,8 +13,8 @@ Number = float | int | str
 class Finding:
     """`gain` is the estimated share of the kernel's time that acting on it would save, `gain_ns` the same per launch.
 
-    `withheld` says why the statement should not be believed: it is smaller than the clock's error or the profiler's
-    own cost, or the trace does not hold what it needs. Gains of different findings overlap; they do not add up.
+    `withheld` says why the finding is not reliable: it is smaller than the clock's error or the profiling overhead, or
+    the trace lacks data for it. Gains of different findings overlap; they do not add up.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Finding:
 
     @property
     def rank(self) -> float:
-        """What findings are ordered by: the gain in terms of everything the trace saw."""
+        """The gain as a share of the whole trace, by which findings are ordered."""
         return self.gain * self.kernel_share
 
     def to_json(self) -> dict[str, Any]:
@@ -42,38 +42,7 @@ class Finding:
         return document
 
 
-def numbers(values: Iterable[int], most: int = 8) -> str:
-    """`0-3, 7, 9 and 4 more`: a list of numbers as people write it."""
-    ordered = sorted({int(value) for value in values})
-    runs: list[list[int]] = []
-    for value in ordered:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    words = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    rest = sum(len(run) for run in runs[most:])
-    return ", ".join(words[:most]) + (f" and {rest} more" if rest else "")
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
-
-
-def digits(value: float) -> str:
-    """Three digits, and never fewer than a whole number needs."""
-    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
-
-
-def duration(ns: float) -> str:
-    """A time in the unit that reads best."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(ns) >= size:
-            return f"{digits(ns / size)} {unit}"
-    return f"{ns:.0f} ns"
-
-
 def _plain(value: Any) -> Number:
-    """Numpy's numbers as Python's own, so that they are JSON."""
+    """Convert numpy numbers to Python numbers for JSON."""
     plain: Number = value.item() if hasattr(value, "item") else value
     return plain

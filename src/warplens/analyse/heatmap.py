@@ -1,4 +1,4 @@
-"""Where time goes, as matrices: rows (SMs, warps, blocks) against time, and rows against regions."""
+"""Matrices of where time goes: SMs, warps or blocks by time, and by region."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.timeline import Rows, Segments, innermost, rows_of, strips
+from warplens.analyse.timeline import Segments, TimelineRows, innermost, rows_of, strips
 from warplens.trace.model import Trace
 
 Float = npt.NDArray[np.float64]
@@ -17,9 +17,9 @@ OTHER = "other regions"
 
 @dataclass(frozen=True)
 class OverTime:
-    """What each row did when. `warps` is [region, row, bin]: the mean number of warps with that region innermost."""
+    """Activity over time. `warps` is [region, row, bin]: the mean number of warps with that region innermost."""
 
-    rows: Rows
+    rows: TimelineRows
     regions: Sequence[str]
     begin: int
     end: int
@@ -28,9 +28,9 @@ class OverTime:
 
 @dataclass(frozen=True)
 class ByRegion:
-    """What each row spent where. Both are [row, region], in cycles: the mean of a span, and the sum of all."""
+    """Cycles per row and region, as [row, region]: the mean of a span, and the sum of all spans."""
 
-    rows: Rows
+    rows: TimelineRows
     regions: Sequence[str]
     mean: Float
     total: Float
@@ -44,14 +44,14 @@ def over_time(
     most: int = 12,
     segments: Segments | None = None,
 ) -> OverTime:
-    """Rows against time for the `most` regions that take most time; the rest is summed as one."""
+    """Compute activity over time for the `most` regions with the most time; the others are summed as one."""
     found = strips(trace, by, bins, time, segments or innermost(trace))
     warps = found.time.transpose(1, 0, 2) / found.bin_ns
     order = np.argsort(-warps.sum(axis=(1, 2)), kind="stable")
     order = order[warps[order].any(axis=(1, 2))] if len(order) else order
-    kept, rest = sorted(order[:most].tolist()), order[most:]
-    regions = [found.regions[at] for at in kept]
-    made = warps[kept]
+    shown, rest = sorted(order[:most].tolist()), order[most:]
+    regions = [found.regions[at] for at in shown]
+    made = warps[shown]
     if len(rest):
         made = np.concatenate((made, warps[rest].sum(axis=0, keepdims=True)))
         regions.append(OTHER)
@@ -59,7 +59,7 @@ def over_time(
 
 
 def by_region(trace: Trace, by: str = "warp_index") -> ByRegion:
-    """The durations of closed spans, per row and region."""
+    """Compute the durations of closed spans per row and region."""
     rows, regions = rows_of(trace, by), trace.regions
     at = np.flatnonzero(trace.of_kind("span") & ~trace.numpy("open"))
     key = rows.of_span[at] * len(regions) + trace.codes("region")[0][at]
@@ -74,7 +74,7 @@ def by_region(trace: Trace, by: str = "warp_index") -> ByRegion:
 class ByBlock:
     """The mean cycles of each region in each block, [cell, region], NaN where a block never entered it.
 
-    `each` consecutive blocks share a cell; it is more than one only for grids too large to tell blocks apart.
+    `each` consecutive blocks share a cell; it is more than one only for grids too large to show each block.
     """
 
     blocks: int
@@ -84,7 +84,7 @@ class ByBlock:
 
 
 def by_block(trace: Trace, most: int = 16384) -> ByBlock:
-    """Every block's mean durations, in order of block number."""
+    """Compute the mean durations of each block, in order of block number."""
     block, regions = trace.numpy("block").astype(np.int64), trace.regions
     blocks = int(block.max(initial=-1)) + 1
     each = max(1, -(-blocks // most))

@@ -1,4 +1,4 @@
-"""How the durations of a region are spread: counts in bins that suit the spread."""
+"""The distribution of each region's durations, in linear or logarithmic bins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warplens.trace.model import Trace
 Array = npt.NDArray[Any]
 BINS = 48
 _LOG_FROM = 30.0
-"""Longest over median from which bins grow with the duration: equal ones would put all but the tail into one."""
+"""Ratio of longest to median from which bins are logarithmic: equal bins would put all but the tail into one."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Histogram:
 
 
 def histograms(*traces: Trace, bins: int = BINS) -> dict[str, list[Histogram | None]]:
-    """For each region, one histogram per trace over common edges; None where a trace has no span of it."""
+    """Count each region's durations, one histogram per trace over common edges; None where a trace has no such span."""
     groups = [durations(trace) for trace in traces]
     names = list(dict.fromkeys(name for group in groups for name in group))
     made: dict[str, list[Histogram | None]] = {}
@@ -54,7 +54,7 @@ def durations(trace: Trace) -> dict[str, Array]:
 
 
 def edges_of(values: Array, bins: int = BINS) -> tuple[Array, str]:
-    """Edges from shortest to longest: equal steps of at least a cycle, or equal ratios for a long tail."""
+    """Bin edges from shortest to longest: equal steps of at least a cycle, or equal ratios for a long tail."""
     low, high = float(values.min()), float(values.max())
     middle = max(float(np.median(values)), 1.0)
     if high / middle >= _LOG_FROM and low >= 0:

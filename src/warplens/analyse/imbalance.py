@@ -1,4 +1,4 @@
-"""Is the work even? Across the warps of a role, across blocks, across SMs; whoever is late is named."""
+"""Imbalance of work between the warps of a role, between blocks and between SMs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, duration, numbers, percent
-from warplens.analyse.lives import Array, Float, Int, Lives, Mask, reduce_by
-from warplens.analyse.names import Purpose, purposes
-from warplens.analyse.result import PerKernel
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
+from warplens.analyse.finding import Finding
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask, reduce_by
+from warplens.analyse.per_kernel import PerKernel
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.roles import WarpRole, warp_roles
+from warplens.analyse.waves import WAVES
 from warplens.trace.model import Trace
+from warplens.wording import duration, number_ranges, percent
 
-_MOST_NAMED = 64
+_MAX_NAMED = 64
 _LATE = 1.2
 _FAR = 5.0
 
@@ -22,8 +25,8 @@ _FAR = 5.0
 class RoleBalance:
     """Work (time outside waits) of the warps of one role, block by block.
 
-    `factor` is the busiest warp's work over the mean, averaged over blocks; `loss` the share of the blocks' time
-    between the mean and the busiest; `busiest` the warp numbers by how much above the mean they are.
+    `factor` is the busiest warp's work over the mean, averaged over blocks. `loss` is the share of the blocks' time
+    between the mean and the busiest. `busiest` lists warp numbers, furthest above the mean first.
     """
 
     role: WarpRole
@@ -35,8 +38,9 @@ class RoleBalance:
 
 @dataclass(frozen=True)
 class Imbalance:
-    """`block_factor` is the longest block over the mean (per launch, averaged); `sm_loss` the share of SM time
-    between an SM's last block and the kernel's end. Late blocks last 1.2 times the median and five spreads more."""
+    """`block_factor` is the longest block over the mean, averaged over launches. `sm_loss` is the share of SM time
+    between an SM's last block and the kernel's end. Late blocks last at least 1.2 times the median, and exceed it by
+    five robust standard deviations."""
 
     roles: tuple[RoleBalance, ...]
     block_median_ns: float
@@ -52,8 +56,8 @@ class Imbalance:
 
 
 def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]:
-    """Balance of every kernel; `waits` is an expression for regions that only wait."""
-    lives = Lives.of(trace)
+    """Measure the imbalance of every kernel; `waits` is a regular expression for regions that only wait."""
+    lives = Lifetimes.of(trace)
     waiting = np.array([purpose is Purpose.WAIT for purpose in purposes(lives.regions, waits)], bool)
     at_work = lives.own * ~waiting[lives.region] if waiting.any() else lives.own
     work = lives.sum_per_track(at_work)
@@ -62,7 +66,7 @@ def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]
 
 
 def _of_kernel(
-    lives: Lives, kernel: str, work: Int, at_work: Float, roles: tuple[WarpRole, ...], role: Int
+    lives: Lifetimes, kernel: str, work: Int, at_work: Float, roles: tuple[WarpRole, ...], role: Int
 ) -> Imbalance:
     mine = np.isin(lives.blocks.launch, lives.kernels[kernel])
     lasted = lives.blocks.end_ns - lives.blocks.begin_ns
@@ -81,7 +85,7 @@ def _of_kernel(
         ),
         block_median_ns=float(np.median(medians)),
         block_factor=float(np.mean(factors)),
-        late_blocks=tuple(dict.fromkeys(lives.blocks.number[named].tolist()))[:_MOST_NAMED],
+        late_blocks=tuple(dict.fromkeys(lives.blocks.number[named].tolist()))[:_MAX_NAMED],
         late_share=float(late.sum() / max(mine.sum(), 1)),
         late_region=_late_region(lives, late, mine),
         late_median_ns=float(np.median(lasted[late])) if late.any() else 0.0,
@@ -92,14 +96,14 @@ def _of_kernel(
     )
 
 
-def _balance(lives: Lives, work: Int, at_work: Float, role: WarpRole, member: Mask) -> RoleBalance:
-    """Each block's busiest warp against the mean of its role."""
+def _balance(lives: Lifetimes, work: Int, at_work: Float, role: WarpRole, member: Mask) -> RoleBalance:
+    """Compare each block's busiest warp with the mean of its role."""
     tracks = np.flatnonzero(member)
     blocks, group = np.unique(lives.block[tracks], return_inverse=True)
     group = group.reshape(-1)
     most = reduce_by(np.maximum, work[tracks], group, len(blocks))
     mean = np.bincount(group, weights=work[tracks]) / np.bincount(group)
-    whole = (lives.blocks.end - lives.blocks.begin)[blocks]
+    block_cycles = (lives.blocks.end - lives.blocks.begin)[blocks]
     above = work[tracks] - mean[group]
     by_warp = np.bincount(lives.warp[tracks], weights=above) / np.maximum(np.bincount(lives.warp[tracks]), 1)
     margin = 0.05 * float(mean.mean())
@@ -107,19 +111,19 @@ def _balance(lives: Lives, work: Int, at_work: Float, role: WarpRole, member: Ma
     return RoleBalance(
         role=role,
         factor=float(np.mean(most / np.maximum(mean, 1))),
-        loss=float((most - mean).sum() / max(whole.sum(), 1)),
-        busiest=tuple(busiest[:_MOST_NAMED]),
+        loss=float((most - mean).sum() / max(block_cycles.sum(), 1)),
+        busiest=tuple(busiest[:_MAX_NAMED]),
         region=_uneven_region(lives, at_work, tracks, group, most, work),
     )
 
 
-def _uneven_region(lives: Lives, at_work: Float, tracks: Int, group: Int, most: Array, work: Int) -> str:
-    """The region that the busiest warps spend more on than the others of their role."""
+def _uneven_region(lives: Lifetimes, at_work: Float, tracks: Int, group: Int, most: Array, work: Int) -> str:
+    """The region in which the busiest warps spend most more than the others of their role."""
     busiest = tracks[work[tracks] == most[group]]
     return _difference(lives, at_work, busiest, np.setdiff1d(tracks, busiest))
 
 
-def _difference(lives: Lives, weight: Float, some: Int, others: Int) -> str:
+def _difference(lives: Lifetimes, weight: Float, some: Int, others: Int) -> str:
     if not len(some) or not len(others):
         return ""
     kind = np.zeros(len(lives), np.int64)
@@ -132,7 +136,7 @@ def _difference(lives: Lives, weight: Float, some: Int, others: Int) -> str:
 
 
 def _late(lasted: Int, launches: list[slice]) -> Mask:
-    """Blocks far beyond the middle of their launch."""
+    """Blocks that last far longer than the median of their launch."""
     late = np.zeros(len(lasted), bool)
     for part in launches:
         middle = float(np.median(lasted[part]))
@@ -141,7 +145,7 @@ def _late(lasted: Int, launches: list[slice]) -> Mask:
     return late
 
 
-def _late_region(lives: Lives, late: Mask, mine: Mask) -> str:
+def _late_region(lives: Lifetimes, late: Mask, mine: Mask) -> str:
     if not late.any():
         return ""
     return _difference(
@@ -149,8 +153,8 @@ def _late_region(lives: Lives, late: Mask, mine: Mask) -> str:
     )
 
 
-def _slow_sms(lives: Lives, lasted: Int, mine: Mask) -> tuple[tuple[int, ...], float]:
-    """SMs whose blocks all take longer: at least two blocks each, and far beyond the other SMs."""
+def _slow_sms(lives: Lifetimes, lasted: Int, mine: Mask) -> tuple[tuple[int, ...], float]:
+    """SMs, of those with at least two blocks, whose blocks take far longer than on the other SMs."""
     sm = lives.blocks.sm[mine]
     count = np.bincount(sm)
     seen = np.flatnonzero(count >= 2)
@@ -160,11 +164,11 @@ def _slow_sms(lives: Lives, lasted: Int, mine: Mask) -> tuple[tuple[int, ...], f
     middle = float(np.median(mean))
     spread = 1.4826 * float(np.median(np.abs(mean - middle)))
     slow = seen[(mean > 1.1 * middle) & (mean > middle + _FAR * spread)]
-    return tuple(slow.tolist()[:_MOST_NAMED]), float(mean.max() / max(middle, 1))
+    return tuple(slow.tolist()[:_MAX_NAMED]), float(mean.max() / max(middle, 1))
 
 
-def _sm_loss(lives: Lives, at: int) -> float:
-    """The mean over SMs that ran anything of the time from their last block's end to the kernel's."""
+def _sm_loss(lives: Lifetimes, at: int) -> float:
+    """The time from an SM's last block to the kernel's end, averaged over the SMs that ran blocks."""
     of = lives.blocks_of(at)
     sms, index = np.unique(lives.blocks.sm[of], return_inverse=True)
     last = reduce_by(np.maximum, lives.blocks.end_ns[of], index.reshape(-1), len(sms))
@@ -172,7 +176,7 @@ def _sm_loss(lives: Lives, at: int) -> float:
 
 
 def imbalance_findings(answer: PerKernel[Imbalance], *, quantised: dict[str, float] | None = None) -> list[Finding]:
-    """What is uneven. `quantised` is the share per kernel that a part-filled last wave already explains."""
+    """Uneven warps and blocks. `quantised` is the share per kernel that a partial last wave already explains."""
     out = []
     for kernel, one in answer.kernels.items():
         for balance in one.roles:
@@ -185,12 +189,12 @@ def imbalance_findings(answer: PerKernel[Imbalance], *, quantised: dict[str, flo
 
 
 def _uneven_warps(kernel: str, balance: RoleBalance) -> Finding:
-    who = f"warp {numbers(balance.busiest[:4])}" if balance.busiest else "another warp in each block"
+    who = f"warp {number_ranges(balance.busiest[:4])}" if balance.busiest else "a different warp in each block"
     where = f", mostly in `{balance.region}`" if balance.region else ""
     return Finding(
         kind="imbalance",
-        what=f"The {balance.role.name} do the same job unevenly: the busiest has {percent(balance.factor - 1)} more "
-        f"work than the mean of its block ({who}{where}).",
+        what=f"Work is uneven between {balance.role.name}: the busiest has {percent(balance.factor - 1)} more work "
+        f"than the mean of its block ({who}{where}).",
         advice="Give each warp of the role the same number of tiles or rows, or let them take work from a counter.",
         gain=balance.loss,
         kernel=kernel,
@@ -203,16 +207,16 @@ def _uneven_warps(kernel: str, balance: RoleBalance) -> Finding:
 def _uneven_blocks(kernel: str, one: Imbalance, gain: float) -> Finding:
     if one.slow_sms and not one.late_blocks:
         what = (
-            f"Blocks on SM {numbers(one.slow_sms)} take longer than elsewhere (up to {percent(one.sm_factor - 1)} "
-            f"more), and the other SMs wait for them at the end."
+            f"Blocks on SM {number_ranges(one.slow_sms)} take longer than elsewhere (up to "
+            f"{percent(one.sm_factor - 1)} more), and the other SMs wait for them at the end."
         )
         advice = "Check what shares those SMs (another stream, a debugger, MPS), or let blocks take work dynamically."
     elif one.late_blocks:
         where = f"; the difference is in `{one.late_region}`" if one.late_region else ""
         what = (
             f"{percent(one.late_share)} of the blocks last {duration(one.late_median_ns)} where the median block lasts "
-            f"{duration(one.block_median_ns)} (blocks {numbers(one.late_blocks, 6)}{where}), and the other SMs idle "
-            f"until they end."
+            f"{duration(one.block_median_ns)} (blocks {number_ranges(one.late_blocks, 6)}{where}), and the other SMs "
+            f"idle until they end."
         )
         advice = "Start the long blocks first, split their work, or make the kernel persistent with a work queue."
     else:
@@ -237,3 +241,28 @@ def _uneven_blocks(kernel: str, one: Imbalance, gain: float) -> Finding:
             "sm_time_idle_at_end": one.sm_loss,
         },
     )
+
+
+def imbalance_table(kernel: str, one: Imbalance) -> AnswerTable:
+    """How evenly blocks, SMs and the warps of each role are loaded."""
+    facts = [
+        ("median block", duration(one.block_median_ns)),
+        ("longest block over the mean", f"{one.block_factor:.2f}"),
+        ("late blocks", ", ".join(map(str, one.late_blocks[:12])) or "none"),
+        ("SM time idle at the end", percent(one.sm_loss)),
+        ("slow SMs", ", ".join(map(str, one.slow_sms[:12])) or "none"),
+    ]
+    for balance in one.roles:
+        factor = f"{balance.factor:.2f} ({percent(balance.loss)} lost)"
+        facts.append((f"{balance.role.name}: busiest over mean", factor))
+    return fact_table(f"{kernel}: balance", facts)
+
+
+IMBALANCE = Analysis(
+    "imbalance",
+    run=lambda ask: imbalance(ask.trace, waits=ask.waits),
+    findings=lambda answer, ask: imbalance_findings(
+        answer, quantised={name: one.quantised for name, one in ask.of(WAVES).kernels.items()}
+    ),
+    table=imbalance_table,
+)

@@ -1,22 +1,22 @@
-"""Sets of time on many places at once: unions of intervals, and which of several sets hold at the same time.
+"""Unions of time intervals, and how long several sets of intervals coincide.
 
-An interval is two numbers on one long axis; places (an SM of a launch, a block) follow one another on it.
+An interval is two numbers on one long axis, on which places (an SM of a launch, a block) follow one another.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from warplens.analyse.lives import Float, Int
+from warplens.analyse.lifetimes import Float, Int
 
 TAG_BITS = 4
-MOST_SETS = 1 << TAG_BITS
+MAX_SETS = 1 << TAG_BITS
 
 
 def union(starts: Int, ends: Int) -> tuple[Int, Int]:
-    """The merged intervals. `starts[i]` and `ends[i]` need not belong together, only balance as a whole.
+    """Merge intervals. `starts[i]` and `ends[i]` need not belong to the same interval.
 
-    Sorted apart, the i-th start opens a new piece exactly when all i earlier starts have ended.
+    With both sorted, the i-th start opens a new interval exactly when all i earlier ones have ended.
     """
     starts, ends = np.sort(starts), np.sort(ends)
     if not len(starts):
@@ -32,24 +32,24 @@ def length(begin: Int, end: Int) -> int:
 
 
 def concurrency(sets: list[tuple[Int, Int]]) -> Float:
-    """How long each combination of sets held: entry `m` is the time when exactly the sets of bit mask `m` did.
+    """Measure how long each combination of sets was active: entry `m` is for exactly the sets in bit mask `m`.
 
-    Entry 0 counts only time between the first and last edge and mixes places; it means nothing across places.
+    Entry 0 is meaningless where there are several places, since it counts the time between them.
     """
-    if len(sets) > MOST_SETS:
-        raise ValueError(f"{len(sets)} sets are more than {MOST_SETS}")
+    if len(sets) > MAX_SETS:
+        raise ValueError(f"{len(sets)} sets; at most {MAX_SETS} are supported")
     tagged = [(np.concatenate(pair) << TAG_BITS) | bit for bit, pair in enumerate(sets)]
     edges = np.sort(np.concatenate(tagged)) if tagged else np.empty(0, np.int64)
     if not len(edges):
         return np.zeros(1 << len(sets))
-    toggled = np.left_shift(1, edges & (MOST_SETS - 1))
+    toggled = np.left_shift(1, edges & (MAX_SETS - 1))
     mask = np.bitwise_xor.accumulate(toggled)[:-1]
     lasted = np.diff(edges >> TAG_BITS)
     return np.bincount(mask, weights=lasted, minlength=1 << len(sets)).astype(np.float64)
 
 
-def deepest(starts: Int, ends: Int, place: Int, places: int) -> Int:
-    """The most intervals of a place that hold at once."""
+def most_concurrent(starts: Int, ends: Int, place: Int, places: int) -> Int:
+    """The largest number of concurrent intervals at each place."""
     if not len(starts):
         return np.zeros(places, np.int64)
     time = np.concatenate([starts, ends])

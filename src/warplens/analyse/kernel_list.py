@@ -1,4 +1,4 @@
-"""Which kernels ran, how often, how long, and whether warplens can mark them."""
+"""List which kernels ran, how often, for how long, and whether warplens can mark them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _TORCH = re.compile(r"\bat(_cuda)?::|\bc10::|torch")
 
 
 @dataclass(frozen=True)
-class Listed:
-    """One kernel; times are None where nobody measured them, `reason` says why it cannot be marked."""
+class ListedKernel:
+    """One kernel; times are None where they were not measured, and `reason` says why it cannot be marked."""
 
     kernel: str
     launches: int
@@ -34,28 +34,31 @@ class Listed:
 
 def list_kernels(
     times: Mapping[str, Sequence[int]], seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]
-) -> list[Listed]:
-    """Every kernel, the one with the most time first; `seen` are those whose code passed through a front end, and what
-    one has to say of a kernel while nothing is woven is why it could not be."""
+) -> list[ListedKernel]:
+    """Every kernel, the one with the most time first.
+
+    `seen` counts the launches of kernels whose code passed through a front end. Since nothing is woven while listing,
+    `notes` on a kernel say why it could not be.
+    """
     rows = []
-    met = set()
+    matched = set()
     for name, durations in times.items():
         known = _known(name, seen)
-        met.add(known)
-        said = "; ".join(notes.get(known or name, ()))
-        reason = said or ("" if known else _reason(name))
+        matched.add(known)
+        noted = "; ".join(notes.get(known or name, ()))
+        reason = noted or ("" if known else _reason(name))
         total = sum(durations)
         mean, p50 = total / len(durations), statistics.median(durations)
-        rows.append(Listed(known or name, len(durations), total, mean, p50, not reason, reason))
+        rows.append(ListedKernel(known or name, len(durations), total, mean, p50, not reason, reason))
     for name, count in seen.items():
-        if name not in met:
+        if name not in matched:
             reason = "; ".join(notes.get(name, ()))
-            rows.append(Listed(name, count, None, None, None, not reason, reason))
+            rows.append(ListedKernel(name, count, None, None, None, not reason, reason))
     return sorted(rows, key=lambda row: (-(row.total_ns or 0), -row.launches))
 
 
 def _known(name: str, seen: Mapping[str, int]) -> str:
-    """The name by which a front end knows a kernel of CUPTI's, which shows C++ kernels with their parameters."""
+    """The front end's name of a kernel that CUPTI reports: CUPTI shows C++ kernels with their parameters."""
     if name in seen:
         return name
     plain = plain_name(re.sub(r"^void ", "", name).partition("(")[0].partition("<")[0])
@@ -64,7 +67,7 @@ def _known(name: str, seen: Mapping[str, int]) -> str:
 
 def _reason(name: str) -> str:
     if _LIBRARY.search(name):
-        return "a library's kernel, compiled ahead of time: there is no PTX to weave marks into"
+        return "library kernel, compiled ahead of time: it has no PTX to weave marks into"
     if _TORCH.search(name):
-        return "PyTorch's own kernel, compiled ahead of time: there is no PTX to weave marks into"
+        return "PyTorch kernel, compiled ahead of time: it has no PTX to weave marks into"
     return "its PTX did not pass through Triton or a compiler that warplens knows"

@@ -1,4 +1,4 @@
-"""What Nsight Compute measured of a kernel, from its CSV pages, and the findings in it."""
+"""Read the CSV pages of Nsight Compute, and state findings from them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from warplens.analyse.finding import Finding, percent
+from warplens.analyse.finding import Finding
 from warplens.errors import WarplensError
 from warplens.ptx.symbols import base_name
+from warplens.wording import percent
 
 _IDENTITY = ("ID", "Kernel Name")
 _STALL = re.compile(r"(?:issue_stalled_|^stall )([a-z_ ]+?)(?:_per_issue_active.*|_not_issued.*|\..*)?$", re.IGNORECASE)
@@ -25,7 +26,7 @@ _ADVICE = {
     "memory dependency": "Prefetch, keep more loads in flight, or hide their latency with more warps or other work.",
     "memory throttle": "Make fewer, wider and coalesced accesses; the load and store queues are full.",
     "execution dependency": "Give each warp more independent instructions (unroll, reorder, several accumulators).",
-    "synchronization": "Have fewer or narrower barriers, and balance the work between them.",
+    "synchronization": "Use fewer or narrower barriers, and balance the work between them.",
     "other": "See Nsight Compute's source page for where they occur.",
 }
 _METRICS = {
@@ -55,9 +56,12 @@ _SCALE = {
 
 @dataclass(frozen=True)
 class NcuKernel:
-    """One kernel, launches averaged. Throughputs and occupancies are shares (0 to 1) or None where not collected;
-    `stalls` are shares of all stall cycles per reason, `limiter` what keeps occupancy at its theoretical value;
-    `sectors` are the 32-byte sectors per global load request, `load_efficiency` the used share of their bytes."""
+    """One kernel, averaged over its launches.
+
+    Throughputs and occupancies are shares (0 to 1), or None where not collected. `stalls` are shares of all stall
+    cycles per reason. `limiter` is what limits the theoretical occupancy. `sectors` is the number of 32-byte sectors
+    per global load request, and `load_efficiency` the used share of their bytes.
+    """
 
     kernel: str
     launches: int = 1
@@ -75,7 +79,7 @@ class NcuKernel:
 
     @property
     def groups(self) -> dict[str, float]:
-        """Stalls in the five groups that people speak of, largest first."""
+        """Stalls in five common groups, largest first."""
         out = dict.fromkeys((*_GROUPS, "other"), 0.0)
         for reason, share in self.stalls.items():
             group = next((name for name, reasons in _GROUPS.items() if reason in reasons), "other")
@@ -93,7 +97,7 @@ class NcuKernel:
 
 
 def parse_ncu(text: str, source: str = "ncu output") -> tuple[NcuKernel, ...]:
-    """Kernels of a `--csv` page, raw (one column per metric) or details (one row per metric)."""
+    """Parse the kernels of a `--csv` page, raw (one column per metric) or details (one row per metric)."""
     lines = text.splitlines()
     start = next((at for at, line in enumerate(lines) if all(f'"{name}"' in line for name in _IDENTITY)), None)
     if start is None:
@@ -108,7 +112,7 @@ def parse_ncu(text: str, source: str = "ncu output") -> tuple[NcuKernel, ...]:
     for name, metrics in launches:
         by_name.setdefault(name, []).append(metrics)
     if not by_name:
-        raise WarplensError(f"{source}: holds no kernel; did ncu's filter exclude all of them?")
+        raise WarplensError(f"{source}: no kernel in it; did ncu's filter exclude all of them?")
     return tuple(_kernel(name, metrics) for name, metrics in by_name.items())
 
 
@@ -116,7 +120,7 @@ Metrics = dict[str, tuple[float, str]]
 
 
 def _wide(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:
-    """The raw page: its first row holds the units."""
+    """Parse the raw page, whose first row holds the units."""
     units = rows[0] if rows and not (rows[0].get("ID") or "").strip() else {}
     out = []
     for row in rows[1:] if units else rows:
@@ -127,7 +131,7 @@ def _wide(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:
 
 
 def _tall(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:
-    """The details page: one row per metric of a launch. `Memory Throughput` comes twice; the one in percent counts."""
+    """Parse the details page, with one row per metric. `Memory Throughput` occurs twice; the one in percent counts."""
     out: dict[tuple[str, str], Metrics] = {}
     for row in rows:
         name, unit = row.get("Metric Name") or "", row.get("Metric Unit") or ""
@@ -170,11 +174,11 @@ def _kernel(name: str, launches: Sequence[Metrics]) -> NcuKernel:
 
 
 def _sectors(mean: Callable[[Iterable[str]], float | None]) -> float | None:
-    """As its own metric, or as the two that `--set full` collects."""
-    asked = mean(["l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"])
+    """Sectors per request: its own metric, or the quotient of the two metrics that `--set full` collects."""
+    ratio = mean(["l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"])
     sectors = mean(["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"])
     requests = mean(["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"])
-    return sectors / requests if asked is None and sectors is not None and requests else asked
+    return sectors / requests if ratio is None and sectors is not None and requests else ratio
 
 
 def _load_efficiency(mean: Callable[[Iterable[str]], float | None]) -> float | None:
@@ -190,7 +194,7 @@ def _scale(unit: str) -> float:
 
 
 def _stalls(launches: Sequence[Metrics]) -> dict[str, float]:
-    """Shares of the stalled cycles; `selected` is a warp that issued, not one that stalled."""
+    """Shares of the stalled cycles per reason; `selected` means that the warp issued, so it is no stall."""
     per_issue: dict[str, float] = {}
     sampled: dict[str, float] = {}
     for metrics in launches:
@@ -209,7 +213,7 @@ def _stalls(launches: Sequence[Metrics]) -> dict[str, float]:
 
 
 def ncu_findings(found: Iterable[NcuKernel], kernels: Iterable[str] = ()) -> list[Finding]:
-    """Statements per kernel; names are matched to those of a trace, which has them without their arguments."""
+    """Findings per kernel. Names are matched to those of a trace, which lack arguments."""
     known = list(kernels)
     out = []
     for one in found:
@@ -225,7 +229,7 @@ def ncu_findings(found: Iterable[NcuKernel], kernels: Iterable[str] = ()) -> lis
 
 
 def match_kernel(kernel: str, known: Sequence[str]) -> str | None:
-    """The name among `known` that ncu means: it writes kernels with their arguments and template parameters."""
+    """The name among `known` of a kernel that ncu lists with its arguments and template parameters."""
     bare = base_name(kernel)
     return next((name for name in known if name == kernel or bare == base_name(name)), None if known else kernel)
 
@@ -236,17 +240,17 @@ def _throughput(one: NcuKernel, kernel: str) -> list[Finding]:
     advice = {
         "memory": "Reduce traffic: tiling and reuse, wider coalesced accesses, smaller types, fusion.",
         "compute": "Use matrix units or cheaper instructions, more instruction-level parallelism, fewer operations.",
-        "latency": "Neither unit is busy: have more warps or independent instructions in flight, and shorter waits.",
+        "latency": "Neither unit is busy: keep more warps or independent instructions in flight, and shorten waits.",
     }[one.bound]
-    words = {
+    limit = {
         "memory": "memory bound",
         "compute": "compute bound",
-        "latency": "bound by latency: neither memory nor compute is busy",
+        "latency": "latency bound: neither memory nor compute is busy",
     }[one.bound]
     return [
         Finding(
             kind="throughput",
-            what=f"Nsight Compute: the kernel is {words} (memory {percent(one.memory)} and compute "
+            what=f"Nsight Compute: the kernel is {limit} (memory {percent(one.memory)} and compute "
             f"{percent(one.compute)} of their peaks).",
             advice=advice,
             gain=1 - max(one.memory, one.compute),
@@ -262,11 +266,11 @@ def _occupancy(one: NcuKernel, kernel: str) -> Finding:
     uneven = achieved < 0.8 * theoretical
     return Finding(
         kind="occupancy",
-        what=f"Nsight Compute: {percent(achieved)} of the warp slots were in use, {percent(theoretical)} could "
-        f"be{limiter}.",
-        advice="Blocks are uneven or too few to fill the device; balance them."
+        what=f"Nsight Compute: {percent(achieved)} of the warp slots were in use, {percent(theoretical)} are "
+        f"possible{limiter}.",
+        advice="Blocks are uneven or too few to fill the device; balance them or launch more."
         if uneven
-        else f"If latency is not hidden, lift the limit on {one.limiter or 'occupancy'}; otherwise leave it.",
+        else f"If latency is not hidden, raise the limit on {one.limiter or 'occupancy'}; otherwise ignore this.",
         gain=0.0,
         kernel=kernel,
         evidence={**_given(one, "achieved", "theoretical"), "limiter": one.limiter or "none"},

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, percent
-from warplens.analyse.lives import Lives
-from warplens.analyse.result import PerKernel
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
+from warplens.analyse.finding import Finding
+from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.per_kernel import PerKernel
 from warplens.driver.limits import SM_LIMITS
-from warplens.driver.occupancy import MAX_REGISTERS, Occupancy, occupancy
+from warplens.driver.theoretical_occupancy import MAX_REGISTERS, Occupancy, occupancy
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 _BINS = 100
 
@@ -30,7 +32,7 @@ class Achieved:
 
 def achieved(trace: Trace) -> PerKernel[Achieved]:
     """Warps alive over time on the SMs that each kernel used."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     answers = {}
     for kernel, launches in lives.kernels.items():
         curves = [_curve(lives, int(at)) for at in launches]
@@ -45,7 +47,7 @@ def achieved(trace: Trace) -> PerKernel[Achieved]:
     return PerKernel(answers)
 
 
-def _curve(lives: Lives, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _curve(lives: Lifetimes, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Mean warps per used SM in equal steps of a launch; a warp with several recorded lanes counts once."""
     launch = lives.launches[at]
     mine = np.flatnonzero((lives.launch == at) & (lives.per_track("lane") == lives.per_track("lane").min()))
@@ -62,7 +64,7 @@ def _curve(lives: Lives, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]
     return np.asarray(np.diff(until(lives.begin_ns[mine]) - until(lives.finish_ns[mine])) / step / used)
 
 
-def _known(lives: Lives, at: int) -> tuple[int, Occupancy | None]:
+def _known(lives: Lifetimes, at: int) -> tuple[int, Occupancy | None]:
     """The warps that an SM of the device holds, and the theoretical occupancy where the launch says what it needs."""
     info = lives.launches[at].info
     device = lives.trace.meta.devices.get(str(info.device if info else 0), {})
@@ -89,7 +91,7 @@ def occupancy_findings(answer: PerKernel[Achieved]) -> list[Finding]:
             Finding(
                 kind="occupancy",
                 what=f"{percent(one.share)} of the warp slots were in use ({one.warps:.1f} warps per SM), "
-                f"{percent(one.theoretical.share)} could be; the limit is {limiters}.",
+                f"{percent(one.theoretical.share)} are possible, limited by {limiters}.",
                 advice=f"Where waits are not hidden: {one.theoretical.lift}.",
                 gain=0.0,
                 kernel=kernel,
@@ -97,3 +99,22 @@ def occupancy_findings(answer: PerKernel[Achieved]) -> list[Finding]:
             )
         )
     return out
+
+
+def occupancy_table(kernel: str, one: Achieved) -> AnswerTable:
+    """Achieved and theoretical occupancy, and what limits it."""
+    share = f" ({percent(one.share)} of the slots)" if one.share else ""
+    facts = [("warps alive per SM", f"{one.warps:.1f}{share}")]
+    if one.theoretical:
+        limit = one.theoretical
+        possible = f"{limit.warps} ({percent(limit.share)}), limited by {' and '.join(limit.limiters)}"
+        facts += [("possible", possible), ("to raise the limit", limit.lift)]
+    return fact_table(f"{kernel}: occupancy", facts)
+
+
+OCCUPANCY = Analysis(
+    "occupancy",
+    run=lambda ask: achieved(ask.trace),
+    findings=lambda answer, _: occupancy_findings(answer),
+    table=occupancy_table,
+)

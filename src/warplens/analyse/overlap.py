@@ -1,4 +1,4 @@
-"""What ran at the same time on one SM: which regions overlap, and which time nothing else hides."""
+"""Which regions ran at the same time on an SM, and which time nothing else hides."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, percent
-from warplens.analyse.intervals import MOST_SETS, TAG_BITS, concurrency, union
-from warplens.analyse.lives import Float, Int, Lives
-from warplens.analyse.names import Purpose, purposes
+from warplens.analyse.analysis import Analysis, AnswerTable
+from warplens.analyse.finding import Finding
+from warplens.analyse.intervals import MAX_SETS, TAG_BITS, concurrency, union
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.pipeline import Pipeline, pipeline_depth
-from warplens.analyse.result import PerKernel
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 REST = "(other regions)"
 
@@ -21,8 +23,8 @@ REST = "(other regions)"
 class RegionOverlap:
     """One region on the SMs of a kernel; shares are of SM time (SMs that ran blocks × kernel time).
 
-    `active`: at least one warp is in it (and in none of its inner regions). `alone`: nothing else marked is active.
-    `exposed`: no other region that works or moves memory is active; waits hide nothing.
+    `active`: at least one warp is in it, and in none of its inner regions. `alone`: no other region is active.
+    `exposed`: no other region is active except waits, which hide nothing.
     """
 
     region: str
@@ -36,9 +38,9 @@ class RegionOverlap:
 class Overlap:
     """`together[i][j]` is the share of SM time in which regions i and j were both active; the diagonal is `active`.
 
-    `waiting` is the share in which every marked warp of the SM was waiting; `memory_exposed` that in which memory
-    moved and no work ran; `work_exposed` that in which work ran and no memory moved; `hidden` the share of the memory
-    regions' time that ran under work.
+    The other values are shares of SM time too: `waiting` with every marked warp of the SM waiting, `memory_exposed`
+    with memory regions active but no work, `work_exposed` with work but no memory regions. `hidden` is the share of
+    the memory regions' time that work overlaps.
     """
 
     regions: tuple[RegionOverlap, ...]
@@ -54,17 +56,17 @@ class Overlap:
 
 
 def overlap(trace: Trace, *, waits: str | None = None) -> PerKernel[Overlap]:
-    """Overlap of the regions of every kernel, exact to the cycle: the warps of an SM share its clock."""
-    lives = Lives.of(trace)
+    """Measure the overlap of regions in every kernel, exact to the cycle: the warps of an SM share its clock."""
+    lives = Lifetimes.of(trace)
     kinds = purposes(lives.regions, waits)
     axis = _Axis(lives)
     return PerKernel({kernel: _of_kernel(lives, kernel, kinds, axis) for kernel in lives.kernels})
 
 
 class _Axis:
-    """Rows' edges on one axis on which the (launch, SM) places follow one another."""
+    """The begin and end of each row on one axis, on which the (launch, SM) places follow one another."""
 
-    def __init__(self, lives: Lives) -> None:
+    def __init__(self, lives: Lifetimes) -> None:
         places = int(lives.place.max(initial=-1)) + 1
         begin = np.full(places, np.iinfo(np.int64).max)
         end = np.zeros(places, np.int64)
@@ -72,21 +74,21 @@ class _Axis:
         np.maximum.at(end, lives.place, lives.finish)
         width = int((end - begin).max(initial=0)) + 2
         shift = (np.arange(places) * width - begin)[lives.place]
-        # Half the bytes sort in half the time; an edge still gets its tag on top.
+        # 32-bit values sort twice as fast; each still needs room for its tag.
         small = places * width < 1 << (32 - TAG_BITS)
         self.start = (lives.start + lives.spread(shift)).astype(np.uint32 if small else np.int64)
         self.end = self.start + lives.duration.astype(self.start.dtype)
 
 
-def _of_kernel(lives: Lives, kernel: str, kinds: list[Purpose], axis: _Axis) -> Overlap:
+def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose], axis: _Axis) -> Overlap:
     alone_in_trace = len(lives.kernels) == 1
     rows = lives.spans_of(kernel)
     inner = lives.inner if alone_in_trace else lives.inner[lives.tracks_of(kernel)[lives.of_row[lives.inner]]]
     busy = np.bincount(lives.region[rows], weights=lives.exclusive[rows], minlength=len(lives.regions))
     shown = [int(code) for code in np.argsort(-busy, kind="stable") if busy[code] > 0]
-    groups = [[code] for code in shown[: MOST_SETS - 3]]
-    rest = shown[MOST_SETS - 3 :]
-    # What is left over is kept apart by purpose, so that exposed time stays exact however many regions there are.
+    groups = [[code] for code in shown[: MAX_SETS - 3]]
+    rest = shown[MAX_SETS - 3 :]
+    # The remaining regions are grouped by purpose, so that exposed time stays exact for any number of regions.
     for purpose in ({Purpose.WAIT}, {Purpose.MEMORY}, {Purpose.WORK, Purpose.OTHER}):
         codes = [code for code in rest if kinds[code] in purpose]
         if codes:
@@ -95,37 +97,39 @@ def _of_kernel(lives: Lives, kernel: str, kinds: list[Purpose], axis: _Axis) -> 
     for number, codes in enumerate(groups):
         group_of[codes] = number
     own = _parts(group_of[lives.region[rows]], len(groups), rows)
-    taken = _parts(group_of[lives.region[lives.parent[inner]]], len(groups), inner)
-    # A child's begin ends its parent's own time and its end resumes it.
+    children = _parts(group_of[lives.region[lives.parent[inner]]], len(groups), inner)
+    # A child's begin interrupts its parent's exclusive time and its end resumes it.
     sets = [
         union(np.concatenate([axis.start[mine], axis.end[child]]), np.concatenate([axis.end[mine], axis.start[child]]))
-        for mine, child in zip(own, taken, strict=True)
+        for mine, child in zip(own, children, strict=True)
     ]
-    held = concurrency(sets)
-    whole = _sm_cycles(lives, kernel)
+    lasted = concurrency(sets)
+    sm_cycles = _sm_cycles(lives, kernel)
     names = [lives.regions[codes[0]] if len(codes) == 1 else REST for codes in groups]
     purpose_of = [kinds[codes[0]] for codes in groups]
-    return _answer(held, names, purpose_of, whole, pipeline_depth(lives, kernel, kinds))
+    return _answer(lasted, names, purpose_of, sm_cycles, pipeline_depth(lives, kernel, kinds))
 
 
 def _parts(group: Int, groups: int, rows: Int | slice) -> list[Int]:
-    """The rows of each group; group -1 is nobody's."""
+    """The rows of each group; rows of group -1 are left out."""
     order = np.argsort(group.astype(np.int8), kind="stable")
     bounds = np.cumsum(np.bincount(group + 1, minlength=groups + 1))
     chosen = order if isinstance(rows, slice) else rows[order]
     return [chosen[bounds[number] : bounds[number + 1]] for number in range(groups)]
 
 
-def _sm_cycles(lives: Lives, kernel: str) -> float:
-    """SM time of a kernel in cycles: its launches' durations, once for each SM that ran blocks of it."""
+def _sm_cycles(lives: Lifetimes, kernel: str) -> float:
+    """SM time of a kernel in cycles: the durations of its launches times the SMs that ran its blocks."""
     places = np.bincount(lives.place_launch, minlength=len(lives.launches))
     ns = sum(float(places[at]) * lives.launches[at].duration_ns for at in lives.kernels[kernel].tolist())
     return float(ns * lives.cycles_per_ns)
 
 
-def _answer(held: Float, names: list[str], kinds: list[Purpose], whole: float, pipeline: Pipeline | None) -> Overlap:
+def _answer(
+    lasted: Float, names: list[str], kinds: list[Purpose], sm_cycles: float, pipeline: Pipeline | None
+) -> Overlap:
     n = len(names)
-    mask: Int = np.arange(len(held))
+    mask: Int = np.arange(len(lasted))
     has = [(mask >> bit) & 1 == 1 for bit in range(n)]
     waits = _any(has, [kind is Purpose.WAIT for kind in kinds], mask)
     memory = _any(has, [kind is Purpose.MEMORY for kind in kinds], mask)
@@ -137,20 +141,20 @@ def _answer(held: Float, names: list[str], kinds: list[Purpose], whole: float, p
             RegionOverlap(
                 names[bit],
                 kinds[bit].value,
-                active=float(held[has[bit]].sum() / whole),
-                alone=float(held[1 << bit] / whole),
-                exposed=float(held[has[bit] & ~others].sum() / whole),
+                active=float(lasted[has[bit]].sum() / sm_cycles),
+                alone=float(lasted[1 << bit] / sm_cycles),
+                exposed=float(lasted[has[bit] & ~others].sum() / sm_cycles),
             )
         )
-    together = tuple(tuple(float(held[has[i] & has[j]].sum() / whole) for j in range(n)) for i in range(n))
-    moving = float(held[memory].sum())
+    together = tuple(tuple(float(lasted[has[i] & has[j]].sum() / sm_cycles) for j in range(n)) for i in range(n))
+    moving = float(lasted[memory].sum())
     return Overlap(
         regions=tuple(regions),
         together=together,
-        waiting=float(held[waits & ~memory & ~work].sum() / whole),
-        memory_exposed=float(held[memory & ~work].sum() / whole),
-        work_exposed=float(held[work & ~memory].sum() / whole),
-        hidden=float(held[memory & work].sum() / moving) if moving else 0.0,
+        waiting=float(lasted[waits & ~memory & ~work].sum() / sm_cycles),
+        memory_exposed=float(lasted[memory & ~work].sum() / sm_cycles),
+        work_exposed=float(lasted[work & ~memory].sum() / sm_cycles),
+        hidden=float(lasted[memory & work].sum() / moving) if moving else 0.0,
         pipeline=pipeline,
     )
 
@@ -166,7 +170,7 @@ def _any(
 
 
 def overlap_findings(answer: PerKernel[Overlap]) -> list[Finding]:
-    """Memory time that could run under work and does not."""
+    """Memory time that work could hide but does not."""
     out = []
     for kernel, one in answer.kernels.items():
         moving = [region for region in one.regions if region.purpose == "memory"]
@@ -179,8 +183,8 @@ def overlap_findings(answer: PerKernel[Overlap]) -> list[Finding]:
         out.append(
             Finding(
                 kind="overlap",
-                what=f"`{worst.region}` is not hidden: for {percent(one.memory_exposed)} of the SM time memory moved "
-                f"and no work ran, for {percent(one.work_exposed)} work ran and no memory moved.{deep}",
+                what=f"`{worst.region}` is not hidden: for {percent(one.memory_exposed)} of the SM time memory regions "
+                f"ran without work, and for {percent(one.work_exposed)} work ran without memory regions.{deep}",
                 advice="Start the next tile's loads before working on this one (double buffering, cp.async or TMA with "
                 "more stages), or let another block's work fill the gap (more blocks per SM).",
                 gain=gain,
@@ -195,3 +199,32 @@ def overlap_findings(answer: PerKernel[Overlap]) -> list[Finding]:
             )
         )
     return out
+
+
+def overlap_table(kernel: str, one: Overlap) -> AnswerTable:
+    """Each region's activity, and how much of it coincides with each of the first eight regions."""
+    title = (
+        f"{kernel}: {percent(one.waiting)} of SM time all warps wait, {percent(one.memory_exposed)} memory without "
+        f"work, {percent(one.work_exposed)} work without memory; {percent(one.hidden)} of memory time is hidden by work"
+    )
+    if one.pipeline:
+        title += f"; {one.pipeline.mean:.1f} loads in flight (p99 {one.pipeline.most:.1f})"
+    shown = [region.region for region in one.regions[:8]]
+    rows = tuple(
+        (
+            *(region.region, region.purpose),
+            *(percent(share) for share in (region.active, region.alone, region.exposed)),
+            *(percent(share) for share in together[: len(shown)]),
+        )
+        for region, together in zip(one.regions, one.together, strict=True)
+    )
+    columns = ("region", "purpose", "active", "alone", "exposed", *(f"with {name}" for name in shown))
+    return AnswerTable(title, columns, rows)
+
+
+OVERLAP = Analysis(
+    "overlap",
+    run=lambda ask: overlap(ask.trace, waits=ask.waits),
+    findings=lambda answer, _: overlap_findings(answer),
+    table=overlap_table,
+)

@@ -1,4 +1,4 @@
-"""How deep a load/work pipeline really ran: how many loads had begun, ahead of the work, when each work began."""
+"""The effective depth of a load/work pipeline: how many loads were in flight when each work region began."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.lives import Float, Int, Lives
-from warplens.analyse.names import Purpose
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.region_purpose import Purpose
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Loads (of region `load`) begun and not yet worked on (by region `work`) at each begin of work, per warp.
+    """Loads (region `load`) that have begun but have not been consumed (by region `work`) when work begins, per warp.
 
-    1 is no pipeline: each load is followed by its work. `mean` and `most` are over all begins of work.
+    1 means no pipeline: each load is followed by its work. `mean` and `most` (p99) are over all begins of work.
     """
 
     load: str
@@ -23,8 +23,8 @@ class Pipeline:
     most: float
 
 
-def pipeline_depth(lives: Lives, kernel: str, kinds: list[Purpose]) -> Pipeline | None:
-    """None unless the kernel has a memory and a work region that repeat equally often in its blocks."""
+def pipeline_depth(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Pipeline | None:
+    """Measure the pipeline depth; None unless a memory and a work region repeat equally often in a block."""
     rows = lives.spans_of(kernel)
     region = lives.region[rows]
     count = np.bincount(region, minlength=len(lives.regions))
@@ -35,8 +35,8 @@ def pipeline_depth(lives: Lives, kernel: str, kinds: list[Purpose]) -> Pipeline 
     loads, works = np.flatnonzero(region == load), np.flatnonzero(region == work)
     if not isinstance(rows, slice):
         loads, works = rows[loads], rows[works]
-    per_load, rounds_of_load = _sharers(lives, loads)
-    per_work, rounds_of_work = _sharers(lives, works)
+    per_load, rounds_of_load = _warps_running(lives, loads)
+    per_work, rounds_of_work = _warps_running(lives, works)
     fits = (rounds_of_load >= 4) & (np.abs(rounds_of_load - rounds_of_work) <= 0.25 * rounds_of_load)
     if not fits.any():
         return None
@@ -63,9 +63,9 @@ def _most(count: Int, chosen: list[bool]) -> int | None:
     return at if counted[at] > 0 else None
 
 
-def _sharers(lives: Lives, rows: Int) -> tuple[Int, Float]:
-    """How many warps of each block run the region, and how often each does."""
+def _warps_running(lives: Lifetimes, rows: Int) -> tuple[Int, Float]:
+    """How many warps of each block run the region, and how often each of them does."""
     times = np.bincount(lives.of_row[rows], minlength=len(lives))
     blocks = len(lives.blocks)
-    sharers = np.bincount(lives.block[times > 0], minlength=blocks)
-    return sharers, np.bincount(lives.block, weights=times, minlength=blocks) / np.maximum(sharers, 1)
+    warps = np.bincount(lives.block[times > 0], minlength=blocks)
+    return warps, np.bincount(lives.block, weights=times, minlength=blocks) / np.maximum(warps, 1)

@@ -1,4 +1,4 @@
-"""Whom a wait waited for: the span of the same block whose end let it go."""
+"""Match each wait to its producer: the span of the same block whose end ended the wait."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.lives import Int, Lives, Mask
-from warplens.analyse.names import Purpose
+from warplens.analyse.lifetimes import Int, Lifetimes, Mask
+from warplens.analyse.region_purpose import Purpose
 from warplens.trace.arrays import run_starts
 
-NOBODY = -1
+NO_PRODUCER = -1
 _TRIES = 4
 _HASH = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
 class Matches:
-    """For each wait (a row), its producer's row or -1, and whether the two were matched by values they both carry."""
+    """For each wait (a row): its producer's row or -1, and whether the two were matched by values in both."""
 
     wait: Int
     producer: Int
     by_key: Mask
 
 
-def match_waits(lives: Lives, kinds: list[Purpose]) -> Matches:
+def match_waits(lives: Lifetimes, kinds: list[Purpose]) -> Matches:
     """Match every wait to its producer.
 
-    Where a wait carries values (marks inside it, such as stage and phase), the producer is the last span of another
-    warp of the block that carries the same ones and ended before the wait did. Otherwise it is the span of another
-    warp of the block that ended last within the wait; a wait during which nobody finished anything waited for
-    something that is not marked, and has no producer.
+    Where a wait contains value marks, such as stage and phase, its producer is the last span of another warp of the
+    block that contains the same values and ended before the wait did. Otherwise it is the span of another warp of the
+    block that ended last within the wait. If no span ended within it, the wait was for something that is not marked,
+    and has no producer.
     """
     is_wait = np.array([kind is Purpose.WAIT for kind in kinds], bool)[lives.region] & lives.is_span
     wait = np.flatnonzero(is_wait & (lives.duration > 0))
-    producer = np.full(len(wait), NOBODY, np.int64)
+    producer = np.full(len(wait), NO_PRODUCER, np.int64)
     by_key = np.zeros(len(wait), bool)
     if len(wait):
         leaf = _leaves(lives) & ~is_wait
@@ -50,15 +50,15 @@ def match_waits(lives: Lives, kinds: list[Purpose]) -> Matches:
     return Matches(wait, producer, by_key)
 
 
-def _leaves(lives: Lives) -> Mask:
-    """Spans with no span inside, and asynchronous ones."""
+def _leaves(lives: Lifetimes) -> Mask:
+    """Spans without inner spans, and asynchronous spans."""
     leaf = lives.is_span.copy()
     leaf[lives.parent[lives.inner]] = False
     return np.asarray(leaf | lives.detached)
 
 
-def _keys(lives: Lives) -> Int | None:
-    """A hash of the values marked directly inside each span, 0 where there are none."""
+def _keys(lives: Lifetimes) -> Int | None:
+    """A hash of the values recorded directly inside each span, 0 where there are none."""
     rows = np.flatnonzero(lives.trace.of_kind("value") & (lives.parent >= 0))
     if not len(rows):
         return None
@@ -75,13 +75,13 @@ def _keys(lives: Lives) -> Int | None:
     return key
 
 
-def _latest(lives: Lives, wait: Int, source: Int, key: Int | None) -> Int:
-    """Among the source spans of a wait's block (and key), the one that ended last at or before the wait's end.
+def _latest(lives: Lifetimes, wait: Int, source: Int, key: Int | None) -> Int:
+    """Find the source span of each wait's block (and key) that ended last at or before the wait's end.
 
-    Without keys it must also have ended after the wait began. A span of the waiting warp itself counts only when it
-    is asynchronous.
+    Without keys it must also have ended after the wait began. A span of the waiting warp itself counts only if it is
+    asynchronous.
     """
-    found = np.full(len(wait), NOBODY, np.int64)
+    found = np.full(len(wait), NO_PRODUCER, np.int64)
     if not len(wait) or not len(source):
         return found
     groups, group_of_wait, group_of_source = _groups(lives, wait, source, key)
@@ -110,14 +110,14 @@ def _latest(lives: Lives, wait: Int, source: Int, key: Int | None) -> Int:
         if key is None:
             in_time = lives.end[row] > lives.start[wait[open_]]
             good &= in_time
-            own &= in_time  # an earlier candidate ended earlier still
+            own &= in_time  # earlier candidates ended even earlier
         found[open_[good]] = row[good]
         open_ = open_[own]
         at[open_] -= 1
     return found
 
 
-def _groups(lives: Lives, wait: Int, source: Int, key: Int | None) -> tuple[int, Int, Int]:
+def _groups(lives: Lifetimes, wait: Int, source: Int, key: Int | None) -> tuple[int, Int, Int]:
     of_wait, of_source = lives.block[lives.of_row[wait]], lives.block[lives.of_row[source]]
     if key is None:
         return len(lives.blocks), of_wait, of_source

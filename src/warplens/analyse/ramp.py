@@ -1,4 +1,4 @@
-"""How long until useful work: from the launch to the first of it, and what each block spends before and after it."""
+"""Ramp-up and ramp-down: the time from the launch to the first useful work, and around it in each block."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, duration, percent
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
+from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import length, union
-from warplens.analyse.lives import Int, Lives, reduce_by, unique_rows
-from warplens.analyse.names import Purpose, purposes
-from warplens.analyse.result import PerKernel
+from warplens.analyse.lifetimes import Int, Lifetimes, reduce_by, unique_rows
+from warplens.analyse.per_kernel import PerKernel
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
+from warplens.wording import duration, percent
 
 _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class Ramp:
-    """Means over a kernel's launches. Useful regions (`useful`) are those that work, else all that do not wait.
+    """Means over a kernel's launches. `useful` are the regions that work, or else all that do not wait.
 
-    `to_first_ns` is from the launch to the first useful region, averaged over SMs; `prologue` and `epilogue` are the
-    shares of the blocks' time before their first and after their last useful region; `exposed` the share of SM time
-    with blocks on the SM of which none was between its first and last useful region; `unmarked` the share of warps'
-    time before their first and after their last record.
+    `to_first_ns` is the time from the launch to the first useful region, averaged over SMs. `prologue` and `epilogue`
+    are the shares of the blocks' time before their first and after their last useful region. `exposed` is the share of
+    SM time in which blocks were resident but none was between its first and last useful region. `unmarked` is the
+    share of the warps' lifetime before their first and after their last record.
     """
 
     useful: tuple[str, ...]
@@ -39,8 +41,8 @@ class Ramp:
 
 
 def ramp(trace: Trace, *, waits: str | None = None) -> PerKernel[Ramp]:
-    """Ramp-up of every kernel."""
-    lives = Lives.of(trace)
+    """Measure the ramp of every kernel."""
+    lives = Lifetimes.of(trace)
     kinds = purposes(lives.regions, waits)
     start, stop = trace.numpy("start_ns"), trace.numpy("start_ns") + trace.numpy("dur_ns")
     answers = {}
@@ -56,7 +58,7 @@ def ramp(trace: Trace, *, waits: str | None = None) -> PerKernel[Ramp]:
     return PerKernel(answers)
 
 
-def _useful(lives: Lives, kinds: list[Purpose], mine: Int | slice) -> list[int]:
+def _useful(lives: Lifetimes, kinds: list[Purpose], mine: Int | slice) -> list[int]:
     used = np.flatnonzero(np.bincount(lives.region[mine], minlength=len(lives.regions))).tolist()
     for wanted in ({Purpose.WORK}, {Purpose.OTHER, Purpose.MEMORY}, {Purpose.WAIT}):
         found = [code for code in used if kinds[code] in wanted]
@@ -65,7 +67,7 @@ def _useful(lives: Lives, kinds: list[Purpose], mine: Int | slice) -> list[int]:
     return []
 
 
-def _of_kernel(lives: Lives, kernel: str, useful: list[int], rows: Int, start: Int, stop: Int) -> Ramp:
+def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int], rows: Int, start: Int, stop: Int) -> Ramp:
     blocks = lives.blocks
     block = lives.block[lives.of_row[rows]]
     first = np.full(len(blocks), _NEVER)
@@ -104,8 +106,8 @@ def _of_kernel(lives: Lives, kernel: str, useful: list[int], rows: Int, start: I
     )
 
 
-def _unmarked(lives: Lives, kernel: str) -> float:
-    """The part of the warps' lifetimes outside their first to last record, where the trace knows the lifetimes."""
+def _unmarked(lives: Lifetimes, kernel: str) -> float:
+    """The share of the warps' lifetime before the first and after the last record; 0 where lifetimes are unknown."""
     infos = [lives.launches[at].info for at in lives.kernels[kernel].tolist()]
     alive = sum(info.busy_ns for info in infos if info)
     seen = float((lives.finish_ns - lives.begin_ns)[lives.tracks_of(kernel)].sum())
@@ -113,7 +115,7 @@ def _unmarked(lives: Lives, kernel: str) -> float:
 
 
 def ramp_findings(answer: PerKernel[Ramp]) -> list[Finding]:
-    """Time at the edges of blocks that no other block's work hides."""
+    """Prologue and epilogue time that no other block hides."""
     out = []
     for kernel, one in answer.kernels.items():
         if one.exposed <= 0:
@@ -121,9 +123,9 @@ def ramp_findings(answer: PerKernel[Ramp]) -> list[Finding]:
         out.append(
             Finding(
                 kind="ramp",
-                what=f"For {percent(one.exposed)} of the SM time blocks were only starting or finishing: "
-                f"{duration(one.prologue_ns)} pass in a block before its first useful region and "
-                f"{duration(one.epilogue_ns)} after its last ({', '.join(one.useful[:3])}).",
+                what=f"For {percent(one.exposed)} of the SM time blocks were only starting or finishing: a block "
+                f"spends {duration(one.prologue_ns)} before its first useful region and {duration(one.epilogue_ns)} "
+                f"after its last ({', '.join(one.useful[:3])}).",
                 advice="Let blocks overlap (two per SM, or a persistent kernel that prefetches the next tile during "
                 "the epilogue), do more work per block, and move set-up out of the kernel.",
                 gain=one.exposed,
@@ -138,3 +140,26 @@ def ramp_findings(answer: PerKernel[Ramp]) -> list[Finding]:
             )
         )
     return out
+
+
+def ramp_table(kernel: str, one: Ramp) -> AnswerTable:
+    """The time before and after the useful regions of a launch and of its blocks."""
+    return fact_table(
+        f"{kernel}: ramp",
+        [
+            ("useful regions", ", ".join(one.useful[:6])),
+            ("launch to the first of these", f"{duration(one.to_first_ns)} ({percent(one.to_first)})"),
+            ("prologue of a block", f"{duration(one.prologue_ns)} ({percent(one.prologue)})"),
+            ("epilogue of a block", f"{duration(one.epilogue_ns)} ({percent(one.epilogue)})"),
+            ("SM time in prologues and epilogues only", percent(one.exposed)),
+            ("warp time before and after all marks", percent(one.unmarked)),
+        ],
+    )
+
+
+RAMP = Analysis(
+    "ramp",
+    run=lambda ask: ramp(ask.trace, waits=ask.waits),
+    findings=lambda answer, _: ramp_findings(answer),
+    table=ramp_table,
+)

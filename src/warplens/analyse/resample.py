@@ -1,4 +1,4 @@
-"""How sure a mean or percentile is: bootstrap over whole blocks or launches, since spans of one block move together."""
+"""Confidence intervals by bootstrap over whole blocks or launches, since the spans of one block are correlated."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from math import pi, sqrt, tan
 
 import numpy as np
 
-from warplens.analyse.lives import Array, Float, Int, Lives
-from warplens.analyse.statistics import Row
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes
+from warplens.analyse.statistics import RegionStatistics
 
-MOST_CLUSTERS = 256
-FEW_LAUNCHES = 5
+MAX_CLUSTERS = 256
+MIN_LAUNCHES = 5
 _BINS = 128
 _REPEATS = 1000
-_MOST_SPANS = 200_000
+_MAX_SPANS = 200_000
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 METRICS = ("mean", *_QUANTILES)
 TRIMMED = "trimmed"
@@ -23,7 +23,7 @@ _CAP = 0.98
 
 @dataclass(frozen=True)
 class Interval:
-    """A relative change with its confidence interval; infinite where nothing was repeated."""
+    """A relative change with its confidence interval, which is infinite without repetitions."""
 
     change: float
     low: float
@@ -31,18 +31,18 @@ class Interval:
 
 
 class Sample:
-    """The spans of one region, by cluster: launches where there are several, blocks otherwise."""
+    """The spans of one region, grouped in clusters: launches where there are several, blocks otherwise."""
 
-    def __init__(self, row: Row, cycles: Int, ns: Int, cluster: Int, clusters: int) -> None:
+    def __init__(self, row: RegionStatistics, cycles: Int, ns: Int, cluster: Int, clusters: int) -> None:
         self.row = row
         self.values: dict[str, Array] = {"cycles": cycles, "ns": ns}
         self.cluster, self.clusters = cluster, clusters
         self.count = np.bincount(cluster, minlength=clusters)
         self.present = int((self.count > 0).sum())
-        self.step = max(len(cycles) // _MOST_SPANS, 1)
+        self.step = max(len(cycles) // _MAX_SPANS, 1)
 
-    def some(self, unit: str) -> Array:
-        """The durations, or every n-th where there are very many: enough for the shape of their distribution."""
+    def subsample(self, unit: str) -> Array:
+        """The durations, or every n-th of very many: enough to estimate their distribution."""
         return self.values[unit][:: self.step]
 
     def point(self, metric: str, unit: str, cap: float) -> float:
@@ -52,35 +52,35 @@ class Sample:
         return float(self.row[metric if unit == "cycles" else f"{metric}_ns"])
 
 
-def clusters_of(lives: Lives, kernel: str) -> tuple[Int, int]:
+def clusters_of(lives: Lifetimes, kernel: str) -> tuple[Int, int]:
     """The cluster of each track of a kernel (-1 for other tracks) and how many there are.
 
-    Whole launches are the honest unit, since noise is shared within one; with fewer than five there are too few of
-    them, and blocks serve (joined into at most 256 groups).
+    Launches are the right unit, since noise is shared within one. Fewer than five are too few, and blocks (in at most
+    256 groups) are used instead.
     """
     launches = lives.kernels[kernel]
     mine = lives.tracks_of(kernel)
-    if len(launches) >= FEW_LAUNCHES:
+    if len(launches) >= MIN_LAUNCHES:
         number = np.searchsorted(launches, lives.launch)
-        groups = min(len(launches), MOST_CLUSTERS)
+        groups = min(len(launches), MAX_CLUSTERS)
     else:
         blocks = np.unique(lives.block[mine])
         number = np.searchsorted(blocks, lives.block)
-        groups = min(len(blocks), MOST_CLUSTERS)
+        groups = min(len(blocks), MAX_CLUSTERS)
     return np.where(mine, number % max(groups, 1), -1), groups
 
 
 def compare(before: Sample, after: Sample, confidence: float, seed: int = 0) -> dict[tuple[str, str], Interval]:
     """The relative change of each metric in each unit, with its interval.
 
-    `trimmed` is the mean with the longest two of a hundred spans cut to the length of the next: a few outliers make
-    a plain mean too uncertain to see a small change of all the others.
+    `trimmed` is the mean with the longest 2 % of the spans cut to the 98th percentile: with a few outliers, the plain
+    mean is too uncertain to show a small change of all the others.
     """
     rng = np.random.default_rng(seed)
     drawn = [_weights(rng, one) for one in (before, after)]
     out = {}
     for unit in ("cycles", "ns"):
-        both = np.concatenate([before.some(unit), after.some(unit)])
+        both = np.concatenate([before.subsample(unit), after.subsample(unit)])
         edges, cap = _edges(both), float(np.quantile(both, _CAP))
         pairs = zip((before, after), drawn, strict=True)
         replicas = [_replicas(one, unit, weights, edges, cap) for one, weights in pairs]
@@ -94,7 +94,7 @@ def compare(before: Sample, after: Sample, confidence: float, seed: int = 0) -> 
 
 
 def interval_of_means(before: Float, after: Float, confidence: float, seed: int = 0) -> Interval:
-    """The relative change of a mean of independent numbers, such as launch durations."""
+    """The relative change of the mean of independent numbers, such as launch durations."""
     change = float(after.mean() / before.mean() - 1) if before.mean() else 0.0
     rng = np.random.default_rng(seed)
     means = [rng.choice(one, (_REPEATS, len(one))).mean(axis=1) for one in (before, after)]
@@ -102,14 +102,14 @@ def interval_of_means(before: Float, after: Float, confidence: float, seed: int 
 
 
 def _weights(rng: np.random.Generator, sample: Sample) -> Float:
-    """How often each cluster is drawn in each repeat."""
+    """How often each cluster is drawn in each bootstrap replica."""
     n = sample.clusters
     drawn = rng.integers(0, n, (_REPEATS, n)) + n * np.arange(_REPEATS)[:, None]
     return np.bincount(drawn.ravel(), minlength=n * _REPEATS).reshape(_REPEATS, n).astype(np.float64)
 
 
 def _edges(values: Array) -> Float:
-    """Bin edges that follow the data, so that each bin holds about as many spans."""
+    """Bin edges at quantiles of the data, so that bins hold about equally many spans."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)))
     return np.concatenate([[edges[0] - 0.5], edges + 0.5])
 
@@ -123,17 +123,17 @@ def _replicas(sample: Sample, unit: str, weights: Float, edges: Float, cap: floa
         with np.errstate(divide="ignore", invalid="ignore"):
             out[name] = np.asarray((weights @ total) / drawn_count)
     bins = len(edges) - 1
-    at = np.clip(np.searchsorted(edges, sample.some(unit), side="right") - 1, 0, bins - 1)
+    at = np.clip(np.searchsorted(edges, sample.subsample(unit), side="right") - 1, 0, bins - 1)
     key = sample.cluster[:: sample.step] * bins + at
-    heaps = np.bincount(key, minlength=sample.clusters * bins).reshape(sample.clusters, bins)
-    drawn = np.cumsum(weights @ heaps, axis=1)
+    counts = np.bincount(key, minlength=sample.clusters * bins).reshape(sample.clusters, bins)
+    drawn = np.cumsum(weights @ counts, axis=1)
     for name, share in _QUANTILES.items():
         out[name] = _quantile(drawn, edges, share)
     return out
 
 
 def _quantile(drawn: Float, edges: Float, share: float) -> Float:
-    """Where each cumulative histogram reaches a share, straight inside the bin."""
+    """The value at which each cumulative histogram reaches a share, interpolated linearly inside the bin."""
     want = share * drawn[:, -1]
     at = np.minimum((drawn < want[:, None]).sum(axis=1), drawn.shape[1] - 1)
     rows = np.arange(len(drawn))
@@ -147,18 +147,18 @@ def _interval(change: float, spread: Float, clusters: int, confidence: float) ->
     if clusters < 2 or len(spread) < 10:
         return Interval(change, -np.inf, np.inf)
     low, high = np.quantile(spread, [(1 - confidence) / 2, (1 + confidence) / 2])
-    wider = _few(clusters, confidence)
+    wider = _small_sample_factor(clusters, confidence)
     return Interval(change, change - wider * max(change - low, 0.0), change + wider * max(high - change, 0.0))
 
 
-def _few(clusters: int, confidence: float) -> float:
+def _small_sample_factor(clusters: int, confidence: float) -> float:
     """How much too narrow a bootstrap over few clusters is: Student's t over the normal, and n over n - 1."""
     n = clusters - 1
     return student(confidence, n) / _normal(confidence) * sqrt(clusters / n)
 
 
 def student(confidence: float, degrees: int) -> float:
-    """How many standard errors a two-sided interval reaches: Student's t, from three degrees on by its expansion."""
+    """Student's t for a two-sided interval; from three degrees of freedom on by its series expansion."""
     if degrees == 1:
         return tan(pi * confidence / 2)
     if degrees == 2:

@@ -1,4 +1,4 @@
-"""Which warps of a block do the same job: those that run the same set of regions."""
+"""Roles of warps: the warps of a kernel that run the same set of regions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import numbers
-from warplens.analyse.lives import Int, Lives
+from warplens.analyse.lifetimes import Int, Lifetimes
+from warplens.wording import number_ranges
 
 
 @dataclass(frozen=True)
 class WarpRole:
-    """Warps of a kernel's blocks, by number, and the regions that they run."""
+    """The warps of one role, by their number in the block, and the regions that they run."""
 
     kernel: str
     warps: tuple[int, ...]
@@ -20,13 +20,14 @@ class WarpRole:
 
     @property
     def name(self) -> str:
-        return f"warp{'' if len(self.warps) == 1 else 's'} {numbers(self.warps)}"
+        return f"warp{'' if len(self.warps) == 1 else 's'} {number_ranges(self.warps)}"
 
 
-def warp_roles(lives: Lives) -> tuple[tuple[WarpRole, ...], Int]:
-    """All roles and each track's. A warp number has one role per kernel: whatever it runs in any block counts.
+def warp_roles(lives: Lifetimes) -> tuple[tuple[WarpRole, ...], Int]:
+    """All roles, and the role of each track.
 
-    A block that skips a region for its data does not thereby get a role of its own, or imbalance would hide in it.
+    A warp number has one role per kernel, with the regions that it runs in any block. If a block that skips a region
+    had another role, its imbalance would go unnoticed.
     """
     if not len(lives):
         return (), np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""Where a kernel or region stands against what the device can do: memory bound, compute bound, or neither."""
+"""Place a kernel or region under the roofline of its device: memory bound, compute bound, or neither."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from warplens.analyse.devices import DTYPES, find_peak, peak_of
-from warplens.analyse.finding import digits, percent
 from warplens.analyse.intervals import length, union
-from warplens.analyse.lives import Lives
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.trace.model import Trace
+from warplens.wording import digits, percent
 
 _CLOSE = 0.6
-"""Below this share of the roof something else than the roof is the limit; Nsight Compute draws the line there too."""
+"""Below this share of the roof, something other than the roof is the limit; Nsight Compute uses the same value."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The roof: GB/s and TFLOP/s of one type, and where they come from."""
+    """The roof of a device: GB/s, TFLOP/s of one type, and their source."""
 
     device: str
     bandwidth: float
@@ -41,8 +41,8 @@ class Ceilings:
 class Roofline:
     """One point. Rates and shares are None where the bytes or FLOPs were not given.
 
-    `bound` is memory, compute, or neither: when below 60 % of the roof, latency, occupancy or waiting is the limit.
-    `of_roof` is the achieved share of the roof at this intensity, `times` how much faster the roof would be.
+    `bound` is memory, compute, or neither: below 60 % of the roof, latency, occupancy or waiting is the limit.
+    `of_roof` is the achieved share of the roof at this intensity, `times` its inverse.
     """
 
     what: str
@@ -91,16 +91,16 @@ def roofline(
     """Place a kernel, or one region of it, under the roof of its device.
 
     `flops` and `bytes` are per launch, or with `per_span` per instance of the region. A region's time is how long it
-    was active on an SM, averaged over the SMs: the rate it would reach if it ran all the time. Without a trace, give
-    `time_ns` and `device`.
+    was active on an SM, averaged over the SMs, so its rate is the one it would reach if it ran all the time.
+    Without a trace, give `time_ns` and `device`.
     """
     if not flops and not bytes:
-        raise UsageError("give flops, bytes or both: a trace does not know them")
+        raise UsageError("give flops, bytes or both: a trace does not contain them")
     if min(flops or 0, bytes or 0) < 0:
         raise UsageError(f"flops={flops}, bytes={bytes}: must not be negative")
     what, count = region or kernel or "kernel", 1.0
     if trace is not None:
-        lives = Lives.of(trace)
+        lives = Lifetimes.of(trace)
         kernel = kernel_of(lives, kernel)
         device = device or device_of(trace)
         what = f"{kernel}: {region}" if region else kernel
@@ -109,9 +109,9 @@ def roofline(
         else:
             time_ns, count = _region_time(lives, kernel, region)
     if not time_ns or not 0 < time_ns < inf:
-        raise UsageError(f"time_ns={time_ns}: give a trace, or a positive time")
+        raise UsageError(f"time_ns={time_ns}: pass a trace or a positive time")
     if not device:
-        raise UsageError("the trace does not say which device it ran on: name it with device=")
+        raise UsageError("the trace does not name its device: pass device=")
     roof = ceilings(device, dtype, measured)
     scale = count if per_span else 1.0
     return place(what, time_ns, _times(flops, scale), _times(bytes, scale), roof)
@@ -145,18 +145,18 @@ def place(what: str, time_ns: float, flops: float | None, moved: float | None, r
 
 def _advice(bound: str, over: str, reached: float, intensity: float | None, roof: Ceilings) -> str:
     if reached > 1.02:
-        return "Above the roof: check the bytes, FLOPs and type given (data from L2 counts as no bytes), or measure."
+        return "Above the roof: check the bytes, FLOPs and type (data from L2 does not count), or measure the peaks."
     if bound == "memory":
         return "Memory bound: only fewer bytes help (reuse in registers and shared memory, fusion, smaller types)."
     if bound == "compute":
-        return "Compute bound: use a faster type or unit, or fewer operations; memory has room."
-    where = f"its roof there is {over}"
+        return "Compute bound: use a faster type or unit, or fewer operations; memory is not the limit."
+    where = f"its roof is {over}"
     if intensity is not None:
         side = "left" if intensity < roof.ridge else "right"
         where = f"at {digits(intensity)} FLOP/byte, {side} of the ridge at {digits(roof.ridge)}, its roof is {over}"
     return (
-        f"Neither: at {percent(reached)} of the roof ({where}) it is latency, waiting, imbalance or too few warps that "
-        f"limits; see `warplens stats --findings`."
+        f"Neither: at {percent(reached)} of the roof ({where}), the limit is latency, waiting, imbalance or too few "
+        f"warps; see `warplens stats --findings`."
     )
 
 
@@ -164,27 +164,27 @@ def _times(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
 
-def kernel_of(lives: Lives, kernel: str | None) -> str:
+def kernel_of(lives: Lifetimes, kernel: str | None) -> str:
     """The kernel of that name, or the only one there is."""
     names = list(lives.kernels)
     if kernel is None and len(names) == 1:
         return names[0]
     if not names:
-        raise WarplensError("the trace holds no spans: there is nothing to place")
+        raise WarplensError("the trace holds no spans")
     if kernel not in names:
-        asked = f"no kernel named {kernel!r}" if kernel else "several kernels: name one"
+        asked = f"no kernel named {kernel!r}" if kernel else "the trace has several kernels: name one"
         raise UsageError(f"{asked}{did_you_mean(kernel or '', names)}")
     return kernel
 
 
 def device_of(trace: Trace) -> str:
-    """The name of the device that a trace was made on; the first that is listed, "" where none is named."""
+    """The name of the trace's device: the first with listed peaks; empty where the trace names none."""
     names = [str(device.get("name", "")) for device in trace.meta.devices.values()]
     return next((name for name in names if find_peak(name)), names[0] if names else "")
 
 
-def _region_time(lives: Lives, kernel: str, region: str) -> tuple[float, float]:
-    """ns per launch during which a region was active, averaged over the device's SMs, and its instances per launch."""
+def _region_time(lives: Lifetimes, kernel: str, region: str) -> tuple[float, float]:
+    """The ns per launch that a region was active, averaged over the device's SMs, and its instances per launch."""
     if region not in lives.regions:
         raise UsageError(f"no region named {region!r}{did_you_mean(region, lives.regions)}")
     rows = np.flatnonzero(lives.is_span & (lives.region == lives.regions.index(region)))
@@ -192,8 +192,8 @@ def _region_time(lives: Lives, kernel: str, region: str) -> tuple[float, float]:
     if not len(rows):
         raise UsageError(f"kernel {kernel!r} has no region {region!r}")
     start = lives.trace.numpy("start_ns")[rows]
-    whole = int((start + lives.trace.numpy("dur_ns")[rows]).max()) + 1
-    axis = lives.place[lives.of_row[rows]] * whole
+    width = int((start + lives.trace.numpy("dur_ns")[rows]).max()) + 1
+    axis = lives.place[lives.of_row[rows]] * width
     active = length(*union(axis + start, axis + start + lives.trace.numpy("dur_ns")[rows]))
     launches = lives.kernels[kernel]
     sms = float(np.mean([lives.launches[at].sms for at in launches]))

@@ -1,4 +1,4 @@
-"""What a run found, per kernel: launches, time, marks, what they cost, and where the time went."""
+"""A run summarised per kernel: launches, time, marks and their cost, and where the time went."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warplens.analyse.findings import own_cost
-from warplens.analyse.time_shift import MEASURED, SLOWDOWN
+from warplens.analyse.findings import profiling_cost
+from warplens.record.cost_keys import SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.trace.model import Trace
 from warplens.trace.schema import LIFE
 
@@ -17,12 +17,12 @@ _TOP = 3
 
 @dataclass(frozen=True)
 class KernelSummary:
-    """One kernel. Times are of the recorded launches.
+    """One kernel. Times are those of the recorded launches.
 
-    `covered` and the shares in `top` are of the time its warps lived, without what inner regions took;
-    `covered_least` and `covered_median` are over the warps, None in traces that do not hold them. `cost` is the share
-    of the kernel's time that the marks took, where it is known; `measured` is how much longer marked launches took than
-    unmarked ones of the same shape in this run, `estimated` the same from what records cost on this GPU.
+    `covered` and the shares in `top` are shares of the warps' lifetime, in exclusive time. `covered_least` and
+    `covered_median` are over the warps, None where the trace does not have them. `cost` is the share of the kernel's
+    time that the marks took, where known; `measured` is how many times as long marked launches took as unmarked ones of
+    the same shape in this run, `estimated` the same from the cost of records on this GPU.
     """
 
     kernel: str
@@ -70,8 +70,8 @@ def summarise(trace: Trace, seen: Mapping[str, int]) -> list[KernelSummary]:
                 covered=sum(row.exclusive for row in own) / lived,
                 covered_least=min((info.covered["least"] for info in infos if info.covered), default=None),
                 covered_median=_median([info.covered["median"] for info in infos if info.covered]),
-                cost=own_cost(trace, kernel),
-                measured=_median([info.cost[MEASURED] for info in infos if MEASURED in info.cost]),
+                cost=profiling_cost(trace, kernel),
+                measured=_median([info.cost[SLOWDOWN_MEASURED] for info in infos if SLOWDOWN_MEASURED in info.cost]),
                 estimated=_median([info.cost[SLOWDOWN] for info in infos if SLOWDOWN in info.cost]),
                 top=[(row.region, row.exclusive / lived) for row in sorted(own, key=lambda row: -row.exclusive)[:_TOP]],
             )
@@ -84,7 +84,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def unmarked(trace: Trace, seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Kernels that ran and are not in the trace, with what is known of the reason."""
+    """Kernels that ran but are not in the trace, each with the reason where it is known."""
     recorded = {info.kernel for info in trace.meta.launches}
     names = dict.fromkeys([*seen, *notes])
     return {name: "; ".join(notes.get(name, ())) for name in names if name not in recorded}

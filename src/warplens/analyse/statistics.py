@@ -1,4 +1,4 @@
-"""How long regions take: counts, durations, shares and spreads, per region or any finer group."""
+"""Statistics of regions: counts, durations, shares and spreads, per region or in finer groups."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.arrays import run_starts
+from warplens.wording import percent
 
 if TYPE_CHECKING:
     import pandas
@@ -29,11 +30,11 @@ Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Row:
+class RegionStatistics:
     """Durations of one region (within one group). Plain names are cycles; `_ns` ones nanoseconds.
 
-    `share` is of the time that warps were alive. Open spans, whose end nobody saw, are counted but not measured.
-    The spreads are (largest - smallest) / mean of the mean duration over warps and over SMs.
+    `share` is a share of the warps' lifetime. Open spans, whose end was not recorded, are counted but not measured.
+    The spreads are (largest - smallest) / mean of the mean duration per warp and per SM.
     """
 
     group: str
@@ -71,26 +72,26 @@ class Row:
         return getattr(self, name)
 
 
-METRICS = tuple(field.name for field in fields(Row))
+METRICS = tuple(field.name for field in fields(RegionStatistics))
 NAMES = ("group", "region")
-"""Those of them that are words."""
+"""The metrics that are names, not numbers."""
 
 
-def _by_group(row: Row) -> tuple[int, str, int]:
-    """Groups that are numbers in the order of these."""
+def _by_group(row: RegionStatistics) -> tuple[int, str, int]:
+    """Sort key that orders numeric groups by number."""
     return int(row.group) if row.group.isdigit() else 0, row.group, -row.total
 
 
 @dataclass(frozen=True, repr=False)
 class Statistics:
-    """The rows, largest total first, and what the shares are of. Printed, it is a table of cycles."""
+    """The rows, largest total first, and the total that shares refer to. Prints as a table of cycles."""
 
     by: str
-    rows: Sequence[Row]
+    rows: Sequence[RegionStatistics]
     busy_cycles: int
     busy_ns: int
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[RegionStatistics]:
         return iter(self.rows)
 
     def __len__(self) -> int:
@@ -101,14 +102,14 @@ class Statistics:
         lines = [(*[self.by] * grouped, "region", "count", "share", *_SHOWN)]
         for row in self.rows:
             numbers = (f"{row[name]:,.0f}" for name in _SHOWN)
-            lines.append((*[row.group] * grouped, row.region, f"{row.count:,}", f"{100 * row.share:.1f} %", *numbers))
+            lines.append((*[row.group] * grouped, row.region, f"{row.count:,}", percent(row.share), *numbers))
         columns = []
         for at, cells in enumerate(zip(*lines, strict=True)):
             wide = max(map(len, cells))
             columns.append([cell.ljust(wide) if at < 1 + grouped else cell.rjust(wide) for cell in cells])
         return "\n".join("  ".join(line) for line in zip(*columns, strict=True))
 
-    def __getitem__(self, region: str) -> Row:
+    def __getitem__(self, region: str) -> RegionStatistics:
         """The row of a region (the first group's, when grouped)."""
         for row in self.rows:
             if row.region == region:
@@ -116,7 +117,7 @@ class Statistics:
         raise UsageError(f"no region named {region!r}{did_you_mean(region, (row.region for row in self.rows))}")
 
     def sorted(self, metric: str, *, descending: bool | None = None) -> Statistics:
-        """The same rows in another order; unless told, numbers with the largest first and names from A to Z."""
+        """The same rows in another order; by default numbers descend and names ascend."""
         name = metric.removesuffix("_cycles")
         if name not in METRICS:
             raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
@@ -140,7 +141,7 @@ class Statistics:
 
 
 def statistics(trace: Trace, by: str = "region") -> Statistics:
-    """Statistics of every region, in each group of `by`: region (no finer), kernel, sm, warp, block, launch, rank."""
+    """Compute the statistics of every region in each group of `by`: kernel, sm, warp, block, launch or rank."""
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
     trace.prefetch("region", "kind", "open", "dur_cycles", "dur_ns", "parent", "warp", "sm")
@@ -164,13 +165,13 @@ def statistics(trace: Trace, by: str = "region") -> Statistics:
             "region": regions[value % len(regions)],
         }
 
-    def row(number: int) -> Row:
+    def row(number: int) -> RegionStatistics:
         value, part = int(keys[number]), order[bounds[number] : bounds[number + 1]]
         rows_of = at[part]
         durations = cycles[rows_of]
         in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
         exclusive = int(own_cycles[rows_of].sum())
-        return Row(
+        return RegionStatistics(
             **name(value),
             count=len(part),
             open=int(unended[value]) if value < len(unended) else 0,
@@ -204,7 +205,7 @@ def _groups(trace: Trace, by: str) -> tuple[Int, Sequence[Any]]:
 
 
 def _partition(key: Int) -> tuple[Int, Int, Int]:
-    """The distinct keys, an order that brings equal keys together, and where each begins in it."""
+    """The distinct keys, an order that groups equal keys, and where each group begins in it."""
     small = key.astype(np.uint16) if len(key) and key.max() < 1 << 16 else key
     order = np.argsort(small, kind="stable")
     in_order = key[order]
@@ -227,14 +228,14 @@ def _summary(durations: Int) -> dict[str, Any]:
 
 
 def _exclusive(durations: Int, parent: Int, measured: npt.NDArray[np.bool_]) -> Int:
-    """Each span's time less that of its direct children, never below zero (asynchronous children may outlive it)."""
+    """Each span's time less that of its direct children; never negative, since asynchronous children may outlive it."""
     child = measured & (parent >= 0)
     inner = np.bincount(parent[child], weights=durations[child], minlength=len(durations))
     return np.asarray(np.maximum(durations - inner.astype(np.int64), 0))
 
 
 def _extent(trace: Trace, start: str, durations: Int) -> int:
-    """The sum of the tracks' extents, for traces that do not know their warps' lifetimes."""
+    """The sum of the tracks' extents, for traces without the lifetimes of warps."""
     if not len(trace):
         return 0
     track, begin = trace.numpy("track"), trace.numpy(start)
@@ -251,6 +252,6 @@ def _spread(durations: Int, member: Int) -> float:
     return float((means.max() - means.min()) / middle) if middle else 0.0
 
 
-def _never_ended(group: str, region: str, unended: int) -> Row:
+def _never_ended(group: str, region: str, unended: int) -> RegionStatistics:
     zeros = {name: 0 for name in METRICS if name not in ("group", "region", "open")}
-    return Row(group=group, region=region, open=unended, **zeros)
+    return RegionStatistics(group=group, region=region, open=unended, **zeros)

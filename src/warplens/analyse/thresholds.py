@@ -18,7 +18,7 @@ _TIMES = ("time", "time_ns", "mean_ns")
 
 @dataclass(frozen=True)
 class Threshold:
-    """A region's metric and how far it may go: relative (`+5%`), by an amount (`+40`), or up to a value (`900`)."""
+    """A region's metric and its limit: relative (`+5%`), by an amount (`+40`), or an absolute value (`900`)."""
 
     text: str
     region: str
@@ -42,14 +42,14 @@ class Threshold:
         return cls(text, region, metric, sign, float(found["number"]), relative)
 
     def limit(self, before: float) -> float:
-        """The value that may not be passed."""
+        """The limiting value."""
         step = before * self.number / 100 if self.relative else self.number
         return before + self.sign * step if self.sign else self.number
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """How a threshold came out. `crossed` needs the change to be certain, where its certainty is known."""
+    """The outcome of a threshold. `crossed` requires the change to be significant, where its interval is known."""
 
     threshold: Threshold
     before: float
@@ -70,7 +70,7 @@ def _number(value: float) -> str:
 
 
 def check(difference: Difference, thresholds: list[Threshold]) -> tuple[Crossing, ...]:
-    """Hold a comparison against thresholds; a region that only one trace has cannot be held to any."""
+    """Check a comparison against thresholds; a region that only one trace has is an error."""
     return tuple(_check(difference, one) for one in thresholds)
 
 
@@ -88,7 +88,9 @@ def _check(difference: Difference, one: Threshold) -> Crossing:
     change = known[one.region]
     if change.before is None or change.after is None:
         where = "AFTER" if change.after is None else "BEFORE"
-        raise WarplensError(f"--fail-on {one.text!r}: region {one.region!r} is not in {where}: nothing to compare")
+        raise WarplensError(
+            f"--fail-on {one.text!r}: region {one.region!r} is not in {where}, so it cannot be compared"
+        )
     before, after = float(change.before[one.metric]), float(change.after[one.metric])
     found = change.changes.get(one.metric)
     low, high = (found.low, found.high) if found else (-math.inf, math.inf)
@@ -101,5 +103,5 @@ def _decide(one: Threshold, before: float, after: float, low: float, high: float
     passed = after < limit if down else after > limit
     known = math.isfinite(low) and math.isfinite(high)
     certain = not known or (high < 0 if down else low > 0) or not one.sign
-    note = "" if not passed or certain else "; not counted: the noise could explain it"
+    note = "" if not passed or certain else "; not counted: the change is within the noise"
     return Crossing(one, before, after, limit, bool(passed and certain), note)

@@ -1,4 +1,4 @@
-"""Durations without what the marks themselves added, by constants measured on the device that made the trace."""
+"""Correct durations for the cost of the marks, with constants measured on the same device."""
 
 from __future__ import annotations
 
@@ -9,25 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.errors import WarplensError
+from warplens.record.cost_keys import BEHIND_CYCLES, BEHIND_VALUE_CYCLES, EMPTY_CYCLES, RECORD_CYCLES, REGION_CYCLES
 from warplens.trace.arrays import run_starts
 
 if TYPE_CHECKING:
     from warplens.trace.model import Trace
 
-REGION_CYCLES, RECORD_CYCLES, EMPTY_CYCLES = "region_cycles", "record_cycles", "empty_cycles"
-"""Keys of a launch's cost: what a region measures beyond the work in it, what each record inside adds to it, and what a
-region without work measures."""
-BEHIND_CYCLES, NOTED_CYCLES = "behind_cycles", "behind_value_cycles"
-"""More: the most that lies between a record and one right behind it, and between a value and a record behind that."""
-ALONE_CYCLES = "record_alone_cycles"
-"""Another: what a record takes where nothing hides it."""
-SLOWDOWN, MEASURED = "slowdown", "slowdown_measured"
-"""More: how much longer the kernel takes for its marks, estimated, and in this run with and without them."""
 SLACK = 1.05
-"""How much more than in the calibration may lie between two records with nothing between them: about a cycle, for what
-compilers put between a clock read and its store. More would hide more work: none shows that is shorter."""
+"""The factor by which two records with nothing between them may be further apart than in the calibration: about a
+cycle, for what compilers place between a clock read and its store. A larger factor would hide short work."""
 ROWS = 1 << 16
-"""Rows that are corrected at a time: what fits the cache is sorted several times faster."""
+"""Rows to correct at a time: sorting is several times faster within the cache."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -35,28 +27,28 @@ Mask = npt.NDArray[np.bool_]
 
 
 def time_shift(trace: Trace) -> Floats:
-    """Cycles of every row less what the marks took; never below zero, nor below those of the spans inside it together.
+    """Cycles of every row less the cost of marks; never negative, and never less than its inner spans together.
 
-    A record makes the next one wait, until its store has read its registers, but work between them hides that. So what
-    lies between two records of a track counts as nothing where it is no longer than with nothing between them, and in
-    full, less the constant of a record, where it is longer. A span is what is left between its ends, less the constant
-    of a region. The trace keeps its raw durations. Launches without a calibration are refused: nothing is assumed.
+    A record delays the next one until its store has read its registers, but work between them hides that delay. So the
+    time between two records of a track counts as zero where it is no longer than without any work, and otherwise in
+    full, less the constant of a record. A span is the sum of what remains between its ends, less the constant of a
+    region. The trace keeps its raw durations. Launches without a calibration are refused.
     """
     known = _constants(trace)
     launch, spans = trace.numpy("launch"), trace.of_kind("span")
     raw = trace.numpy("dur_cycles")
     end = trace.numpy("start_cycle") + raw
     work, pieces = _work(trace, spans, end, known)
-    # The constant is that of regions with work in them, and may be negative: nothing comes of nothing.
+    # The constant applies to regions with work in them and may be negative; regions without work stay at zero.
     once = (known.region - known.record)[launch]
     corrected = np.where(pieces > 0, np.maximum(work - once, 0.0), 0.0)
     if (once < 0).any():
-        _hold(trace, spans, end, corrected)
+        _cover_children(trace, spans, end, corrected)
     return np.where(spans, corrected, raw)
 
 
 class _Constants(NamedTuple):
-    """By launch."""
+    """Calibration constants, indexed by launch."""
 
     region: Floats
     record: Floats
@@ -65,7 +57,7 @@ class _Constants(NamedTuple):
 
 
 def _work(trace: Trace, spans: Mask, end: Ints, known: _Constants) -> tuple[Floats, Ints]:
-    """Of every row: cycles in which the track did more than record, and into how many pieces records cut them."""
+    """The cycles of work in every row, and the number of pieces that records cut them into."""
     start, launch, values = trace.numpy("start_cycle"), trace.numpy("launch"), trace.of_kind("value")
     columns: tuple[npt.NDArray[Any], ...] = trace.numpy("track"), start, end, spans, values, launch
     heads = run_starts(columns[0])
@@ -80,9 +72,9 @@ def _work(trace: Trace, spans: Mask, end: Ints, known: _Constants) -> tuple[Floa
 def _between(
     known: _Constants, track: Ints, start: Ints, end: Ints, spans: Mask, values: Mask, launch: Ints
 ) -> tuple[Floats, Ints]:
-    """The same of some whole tracks."""
+    """The same for some complete tracks."""
     heads = run_starts(track)
-    # One behind the other on one line, so that one sort puts the records of each in order.
+    # Tracks follow one another on one axis, so that a single sort orders the records of each.
     first, last = np.minimum.reduceat(start, heads), np.maximum.reduceat(end, heads)
     offset = np.cumsum(np.append(0, (last - first + 1)[:-1])) - first
     line = np.repeat(offset, np.diff(np.append(heads, len(start))))
@@ -99,12 +91,12 @@ def _between(
     return cycles[to] - cycles[at], pieces[to] - pieces[at]
 
 
-def _hold(trace: Trace, spans: Mask, end: Ints, corrected: Floats) -> None:
-    """Make every span as long as those directly inside it together: each of them had its constant given back."""
+def _cover_children(trace: Trace, spans: Mask, end: Ints, corrected: Floats) -> None:
+    """Make every span at least as long as its direct children together: a negative constant lengthened each of them."""
     depth, parent, start = trace.numpy("depth"), trace.numpy("parent").astype(np.int64), trace.numpy("start_cycle")
     track = trace.numpy("track")
     inside = spans & (parent >= 0) & (end <= end[parent])
-    # What goes on after the next has begun beside it is asynchronous: such spans do not add up.
+    # A span that outlasts the begin of its next sibling is asynchronous: such spans do not add up.
     inside[:-1] &= (start[1:] >= end[:-1]) | (depth[1:] > depth[:-1]) | (track[1:] != track[:-1])
     rows = np.flatnonzero(inside)
     rows = rows[np.argsort(depth[rows], kind="stable")]
@@ -116,7 +108,7 @@ def _hold(trace: Trace, spans: Mask, end: Ints, corrected: Floats) -> None:
 
 
 def _constants(trace: Trace) -> _Constants:
-    """What the calibrations of the launches say; an empty region stands in where they do not know `behind`."""
+    """Constants from the calibrations of the launches; an empty region stands in for a missing `behind_cycles`."""
     infos = trace.meta.launches
     missing = [info.kernel for info in infos if REGION_CYCLES not in info.cost or RECORD_CYCLES not in info.cost]
     if missing or not infos:
@@ -128,6 +120,6 @@ def _constants(trace: Trace) -> _Constants:
     for info in infos:
         cost = info.cost
         behind = max(cost.get(BEHIND_CYCLES, 0.0), cost.get(EMPTY_CYCLES, 0.0)) * SLACK
-        noted = max(cost.get(NOTED_CYCLES, 0.0) * SLACK, behind)
+        noted = max(cost.get(BEHIND_VALUE_CYCLES, 0.0) * SLACK, behind)
         constants[:, info.launch] = cost[REGION_CYCLES], cost[RECORD_CYCLES], behind, noted
     return _Constants(*constants)

@@ -1,4 +1,4 @@
-"""What was going on when: the innermost region of every track, drawn into bins of time, and the lines to draw it on."""
+"""The innermost region of every track over time, binned for drawing, and the rows to draw it on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.lives import Lives, unique_rows
+from warplens.analyse.lifetimes import Lifetimes, unique_rows
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 
@@ -23,12 +23,12 @@ ROWS: dict[str, tuple[str, ...]] = {
     "warp": ("rank", "launch", "block", "warp", "lane"),
     "warp_index": ("warp",),
 }
-"""What a row of a timeline or heat map can be, and the columns that tell two rows apart."""
+"""What a row of a timeline or heat map can stand for, and the columns that identify it."""
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Stretches of time in which one span was the innermost of its track. They never overlap on a track."""
+    """Intervals in which one span was the innermost of its track. They never overlap on a track."""
 
     row: Int
     begin: Int
@@ -36,7 +36,7 @@ class Segments:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TimelineRows:
     """The rows of a timeline: one label each, and the row of every span."""
 
     by: str
@@ -47,9 +47,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Strips:
-    """Rows by bins of time. `time` is [row, region, bin]: ns that warps of the row spent with that region innermost."""
+    """Time per row and bin. `time` is [row, region, bin]: the ns that warps spent with that region innermost."""
 
-    rows: Rows
+    rows: TimelineRows
     regions: Sequence[str]
     begin: int
     end: int
@@ -65,27 +65,27 @@ class Strips:
 
     @property
     def dominant(self) -> Int:
-        """The region with the most time in each bin, -1 where there is none: [row, bin]."""
+        """The region with the most time in each bin as [row, bin], -1 where there is none."""
         if not self.time.size:
             return np.full((self.time.shape[0], self.bins), -1, np.int64)
         return np.where(self.time.max(axis=1) > 0, self.time.argmax(axis=1), -1)
 
     @property
     def warps(self) -> npt.NDArray[np.float64]:
-        """The mean number of warps inside any region: [row, bin]."""
+        """The mean number of warps inside any region as [row, bin]."""
         return np.asarray(self.time.sum(axis=1) / self.bin_ns)
 
 
 def innermost(trace: Trace) -> Segments:
-    """For each track, which span was innermost when. Spans of no length, instants and values take no time."""
+    """Find which span was innermost at each time of each track. Empty spans, instants and values take no time."""
     begin, duration, parent = trace.numpy("start_ns"), trace.numpy("dur_ns"), _live_parents(trace)
     at = np.flatnonzero(trace.of_kind("span") & (duration > 0))
     end = begin + duration
-    loose = np.zeros(int(trace.numpy("track").max(initial=-1)) + 1, bool)
-    loose[_loose_tracks(trace, at, begin, end, parent)] = True
-    nested = at[~loose[trace.numpy("track")[at]]]
+    overlapping = np.zeros(int(trace.numpy("track").max(initial=-1)) + 1, bool)
+    overlapping[_overlapping_tracks(trace, at, begin, end, parent)] = True
+    nested = at[~overlapping[trace.numpy("track")[at]]]
     parts = [_nested_segments(nested, begin, end, parent)]
-    rest = at[loose[trace.numpy("track")[at]]]
+    rest = at[overlapping[trace.numpy("track")[at]]]
     for rows in np.split(rest, np.flatnonzero(np.diff(trace.numpy("track")[rest])) + 1):
         parts.append(_swept_segments(rows, begin, end))
     joined = [np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "begin", "end")]
@@ -94,7 +94,7 @@ def innermost(trace: Trace) -> Segments:
 
 
 def _live_parents(trace: Trace) -> Int:
-    """Each row's nearest ancestor that takes time."""
+    """The nearest ancestor of each row that takes time."""
     parent = trace.numpy("parent").astype(np.int64)
     takes = trace.of_kind("span") & (trace.numpy("dur_ns") > 0)
     while True:
@@ -104,8 +104,8 @@ def _live_parents(trace: Trace) -> Int:
         parent = np.where(skip, parent[parent], parent)
 
 
-def _loose_tracks(trace: Trace, at: Int, begin: Int, end: Int, parent: Int) -> Int:
-    """Tracks with a span that outlives its parent or overlaps its sibling: asynchronous work, mismatched ends."""
+def _overlapping_tracks(trace: Trace, at: Int, begin: Int, end: Int, parent: Int) -> Int:
+    """Tracks with a span that outlives its parent or overlaps a sibling, such as asynchronous work."""
     track = trace.numpy("track")
     inner = at[parent[at] >= 0]
     outlives = inner[end[inner] > end[parent[inner]]]
@@ -116,7 +116,7 @@ def _loose_tracks(trace: Trace, at: Int, begin: Int, end: Int, parent: Int) -> I
 
 
 def _nested_segments(at: Int, begin: Int, end: Int, parent: Int) -> Segments:
-    """A span is innermost from its begin to its first child's, and again from each child's end to the next's begin."""
+    """A span is innermost from its begin to its first child's, and from each child's end to the next child's begin."""
     own_end = end[at].copy()
     if len(at) > 1:
         has_child = parent[at[1:]] == at[:-1]
@@ -134,7 +134,7 @@ def _nested_segments(at: Int, begin: Int, end: Int, parent: Int) -> Segments:
 
 
 def _swept_segments(rows: Int, begin: Int, end: Int) -> Segments:
-    """One track whose spans overlap anyhow: at any time, the span that began last counts."""
+    """Segments of one track whose spans overlap: at any time, the span that began last is the innermost."""
     if not len(rows):
         return Segments(rows, rows, rows)
     moments = np.unique(np.concatenate((begin[rows], end[rows]))).tolist()
@@ -152,17 +152,17 @@ def _swept_segments(rows: Int, begin: Int, end: Int) -> Segments:
     return Segments(made[:, 0], made[:, 1], made[:, 2])
 
 
-def rows_of(trace: Trace, by: str = "sm") -> Rows:
-    """The rows of a timeline by sm, block, warp or warp_index, in order."""
+def rows_of(trace: Trace, by: str = "sm") -> TimelineRows:
+    """The ordered rows of a timeline by sm, block, warp or warp_index."""
     if by not in ROWS:
-        raise UsageError(f"cannot lay rows out by {by!r}{did_you_mean(by, ROWS)}")
+        raise UsageError(f"no rows by {by!r}{did_you_mean(by, ROWS)}")
     columns = [trace.numpy(name).astype(np.int64) for name in ROWS[by]]
     code = np.zeros(len(trace), np.int64)
     for column in columns:
         code = code * (int(column.max(initial=0)) + 1) + column
     _, first, of_span = np.unique(code, return_index=True, return_inverse=True)
     keys = [tuple(int(column[at]) for column in columns) for at in first.tolist()]
-    return Rows(by, keys, _labels(by, keys), of_span.reshape(-1))
+    return TimelineRows(by, keys, _labels(by, keys), of_span.reshape(-1))
 
 
 def _labels(by: str, keys: list[tuple[int, ...]]) -> list[str]:
@@ -176,7 +176,7 @@ def _labels(by: str, keys: list[tuple[int, ...]]) -> list[str]:
 def strips(
     trace: Trace, by: str = "sm", bins: int = 240, time: tuple[int, int] | None = None, segments: Segments | None = None
 ) -> Strips:
-    """Time per row, region and bin, over the whole trace or `time`, exactly as the spans say."""
+    """Compute the exact time per row, region and bin, over the whole trace or the interval `time`."""
     if bins < 1:
         raise UsageError(f"bins={bins}: must be at least 1")
     rows = rows_of(trace, by)
@@ -193,7 +193,7 @@ def strips(
 
 
 def _binned(key: Int, low: Int, high: Int, length: int, shape: tuple[int, int, int]) -> npt.NDArray[np.float64]:
-    """Sum of [low, high) per key and bin: the two edge bins by what they hold, those between as whole ones."""
+    """Sum [low, high) per key and bin: the first and last bin partly, those between in full."""
     lines, bins = shape[0] * shape[1], shape[2]
     width = length / bins
     first = np.minimum((low / width).astype(np.int64), bins - 1)
@@ -205,12 +205,12 @@ def _binned(key: Int, low: Int, high: Int, length: int, shape: tuple[int, int, i
     long = last - first > 1
     steps = np.bincount(key[long] * (bins + 1) + first[long] + 1, minlength=lines * (bins + 1)).astype(np.int64)
     steps -= np.bincount(key[long] * (bins + 1) + last[long], minlength=lines * (bins + 1)).astype(np.int64)
-    whole = np.cumsum(steps.reshape(lines, bins + 1), axis=1)[:, :bins]
-    return np.asarray((total.reshape(lines, bins) + whole * width).reshape(shape))
+    full_bins = np.cumsum(steps.reshape(lines, bins + 1), axis=1)[:, :bins]
+    return np.asarray((total.reshape(lines, bins) + full_bins * width).reshape(shape))
 
 
 def extent(trace: Trace) -> tuple[int, int]:
-    """From the first begin to the last end, in ns."""
+    """The first begin and the last end, in ns."""
     if not len(trace):
         return 0, 1
     start = trace.numpy("start_ns")
@@ -218,7 +218,7 @@ def extent(trace: Trace) -> tuple[int, int]:
 
 
 def lanes(trace: Trace) -> npt.NDArray[np.int32]:
-    """The line of each span within its track, outermost first, such that no two on one line overlap."""
+    """The line of each span within its track, outermost first, such that no two spans on a line overlap."""
     lane = trace.numpy("depth").astype(np.int32)
     begin, duration, track = trace.numpy("start_ns"), trace.numpy("dur_ns"), trace.numpy("track")
     end, parent = begin + duration, trace.numpy("parent")
@@ -239,23 +239,23 @@ def lanes(trace: Trace) -> npt.NDArray[np.int32]:
 
 
 @dataclass(frozen=True)
-class Thinned:
-    """Part of a trace that a timeline can hold: `kept` of its `blocks` blocks, all their spans."""
+class ThinnedTrace:
+    """Part of a trace: `kept` of its `blocks` blocks, with all their spans."""
 
     trace: Trace
     kept: int
     blocks: int
 
 
-def thinned(trace: Trace, most: int) -> Thinned:
-    """Whole blocks, as many as stay within `most` rows: every n-th of each SM, and of only some SMs if need be.
+def thinned(trace: Trace, most: int) -> ThinnedTrace:
+    """Keep whole blocks up to `most` rows: every n-th block of each SM, and only some SMs if necessary.
 
-    Taking every n-th block of the grid instead would show only some SMs, since blocks go round the SMs in turn.
+    Every n-th block of the grid would show only some SMs, since blocks are assigned to SMs in turn.
     """
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     rows = np.bincount(lives.block, weights=lives.counts, minlength=len(lives.blocks))
     if not most or len(trace) <= most:
-        return Thinned(trace, len(rows), len(rows))
+        return ThinnedTrace(trace, len(rows), len(rows))
     rank = np.array([launch.rank for launch in lives.launches], np.int64)[lives.blocks.launch]
     _, _, place = unique_rows(rank, lives.blocks.sm)
     order = np.lexsort((lives.blocks.begin_ns, place))
@@ -275,4 +275,4 @@ def thinned(trace: Trace, most: int) -> Thinned:
             every += 1
         keep = alone & (place % every == 0)
     tracks = trace.numpy("track")[lives.first][keep[lives.block]]
-    return Thinned(trace.select(track=tracks.tolist()), int(keep.sum()), len(rows))
+    return ThinnedTrace(trace.select(track=tracks.tolist()), int(keep.sum()), len(rows))

@@ -1,4 +1,4 @@
-"""How much time only waits, who waits, and what for."""
+"""How much time warps wait, which warps wait, and for what."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, percent
-from warplens.analyse.lives import Int, Lives, Mask
-from warplens.analyse.names import Purpose, purposes
-from warplens.analyse.overlap import Overlap
+from warplens.analyse.analysis import Analysis, AnswerTable, region_table
+from warplens.analyse.finding import Finding
+from warplens.analyse.lifetimes import Int, Lifetimes, Mask
+from warplens.analyse.overlap import OVERLAP, Overlap
+from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
-from warplens.analyse.result import PerKernel
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.roles import WarpRole, warp_roles
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 UNMARKED = "(nothing marked)"
 
 
 @dataclass(frozen=True)
 class RoleWait:
-    """One role: the share of its warps' time that it waits, and whether it feeds (`producer`: it moves memory and does
-    no marked work), works (`consumer`) or neither can be told (`any`)."""
+    """One role: the share of its warps' time spent waiting, and its side: `producer` (moves memory and does no marked
+    work), `consumer` (works and moves no memory) or `any`."""
 
     role: WarpRole
     side: str
@@ -31,9 +33,9 @@ class RoleWait:
 
 @dataclass(frozen=True)
 class RegionWait:
-    """One waiting region: its share of all warp time, and the share of it spent on each region that ended it.
+    """One waiting region: its share of all warp time, and how that divides among the regions waited for.
 
-    `by_key` is the share of its matches that rest on values rather than on time.
+    `by_key` is the share of its matches that were made by values rather than by time.
     """
 
     region: str
@@ -44,7 +46,7 @@ class RegionWait:
 
 @dataclass(frozen=True)
 class Waits:
-    """`share` is waited time over warp time; `producer` and `consumer` the same for the two sides of a pipeline."""
+    """`share` is the waiting share of warp time; `producer` and `consumer` the same for the two sides of a pipeline."""
 
     share: float
     producer: float
@@ -54,8 +56,8 @@ class Waits:
 
 
 def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = None) -> PerKernel[Waits]:
-    """Waits of every kernel; `waits` is an expression for regions that only wait, besides those named so."""
-    lives = Lives.of(trace)
+    """Measure the waits of every kernel; `waits` is a regular expression for additional regions that only wait."""
+    lives = Lifetimes.of(trace)
     kinds = purposes(lives.regions, waits)
     found = matches or match_waits(lives, kinds)
     roles, role = warp_roles(lives)
@@ -69,7 +71,7 @@ def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = N
 
 
 def _of_kernel(
-    lives: Lives,
+    lives: Lifetimes,
     kernel: str,
     mine: Mask,
     kinds: list[Purpose],
@@ -79,7 +81,7 @@ def _of_kernel(
     per_track: Int,
 ) -> Waits:
     life = lives.finish - lives.begin
-    whole = max(float(life[mine].sum()), 1.0)
+    warp_cycles = max(float(life[mine].sum()), 1.0)
     purpose = dict(zip(lives.regions, kinds, strict=True))
     of_roles = []
     for number, one in enumerate(roles):
@@ -88,11 +90,11 @@ def _of_kernel(
             share = float(per_track[member].sum() / max(float(life[member].sum()), 1.0))
             of_roles.append(RoleWait(one, _side(one, purpose), share))
     return Waits(
-        share=float(per_track[mine].sum() / whole),
+        share=float(per_track[mine].sum() / warp_cycles),
         producer=max((each.share for each in of_roles if each.side == "producer"), default=0.0),
         consumer=max((each.share for each in of_roles if each.side == "consumer"), default=0.0),
         roles=tuple(of_roles),
-        regions=_regions(lives, mine, found, whole),
+        regions=_regions(lives, mine, found, warp_cycles),
     )
 
 
@@ -103,7 +105,7 @@ def _side(role: WarpRole, purpose: dict[str, Purpose]) -> str:
     return "consumer" if Purpose.WORK in does and Purpose.MEMORY not in does else "any"
 
 
-def _regions(lives: Lives, mine: Mask, found: Matches, whole: float) -> tuple[RegionWait, ...]:
+def _regions(lives: Lifetimes, mine: Mask, found: Matches, warp_cycles: float) -> tuple[RegionWait, ...]:
     here = mine[lives.of_row[found.wait]]
     wait, producer, by_key = found.wait[here], found.producer[here], found.by_key[here]
     many = len(lives.regions)
@@ -126,12 +128,12 @@ def _regions(lives: Lives, mine: Mask, found: Matches, whole: float) -> tuple[Re
             if time[code][at]
         }
         ratio = float(keyed[code] / matched[code]) if matched[code] else 0.0
-        out.append(RegionWait(lives.regions[code], total / whole, shares, ratio))
+        out.append(RegionWait(lives.regions[code], total / warp_cycles, shares, ratio))
     return tuple(out)
 
 
 def wait_findings(answer: PerKernel[Waits], overlaps: PerKernel[Overlap]) -> list[Finding]:
-    """Waiting that nothing hides: the gain is the SM time in which every marked warp waits."""
+    """Waiting that nothing hides. The gain is the SM time in which every marked warp waits."""
     out = []
     for kernel, one in answer.kernels.items():
         bubble = overlaps[kernel].waiting
@@ -143,12 +145,13 @@ def wait_findings(answer: PerKernel[Waits], overlaps: PerKernel[Overlap]) -> lis
         if one.producer or one.consumer:
             sides = f" Producers wait {percent(one.producer)} of their time, consumers {percent(one.consumer)}."
         worst = max(one.roles, key=lambda each: each.share)
-        what_for = f"`{target}`" if target != UNMARKED else "something that no mark shows"
+        awaited = f"`{target}`" if target != UNMARKED else "code that is not marked"
+        portion = "all of it" if share > 0.9995 else f"{percent(share)} of it"
         out.append(
             Finding(
                 kind="waits",
-                what=f"For {percent(bubble)} of the SM time every marked warp waits; most of it in `{top.region}`, "
-                f"{percent(share)} of that for {what_for}.{sides}",
+                what=f"For {percent(bubble)} of the SM time every marked warp waits, mostly in `{top.region}`, "
+                f"{portion} for {awaited}.{sides}",
                 advice=_advice(target, one),
                 gain=bubble,
                 kernel=kernel,
@@ -170,9 +173,31 @@ def wait_findings(answer: PerKernel[Waits], overlaps: PerKernel[Overlap]) -> lis
 
 def _advice(target: str, one: Waits) -> str:
     if target == UNMARKED:
-        return "Mark what is waited for (the load, the arrive, the other kernel's part), or start it earlier."
+        return "Mark what the warps wait for (the load, the arrive, another kernel's part), or start it earlier."
     if one.consumer > one.producer:
         return f"The consumers starve: add pipeline stages or producer warps, or make `{target}` faster."
     if one.producer > one.consumer:
-        return f"The producers are held back: free stages earlier, or make `{target}` faster."
+        return f"The producers are blocked: free stages earlier, or make `{target}` faster."
     return f"Make `{target}` shorter or start it earlier, or put more independent work between it and the wait."
+
+
+def waits_table(kernel: str, one: Waits) -> AnswerTable:
+    """Each waiting region's share of warp time, and what it waits for."""
+    title = f"{kernel}: {percent(one.share)} of warp time waits"
+    if one.producer or one.consumer:
+        title += f" (producers {percent(one.producer)}, consumers {percent(one.consumer)})"
+    return region_table(
+        title,
+        one.regions,
+        ("share", lambda row: percent(row.share)),
+        ("waits for", lambda row: ", ".join(f"{n} {percent(s)}" for n, s in list(row.waits_for.items())[:3])),
+        ("matched by values", lambda row: percent(row.by_key)),
+    )
+
+
+WAITS = Analysis(
+    "waits",
+    run=lambda ask: waits(ask.trace, waits=ask.waits, matches=ask.matches),
+    findings=lambda answer, ask: wait_findings(answer, ask.of(OVERLAP)),
+    table=waits_table,
+)

@@ -1,4 +1,4 @@
-"""How well the grid fills the device: waves of blocks, idle SMs, and the tail in which the last blocks run alone."""
+"""How well the grid fills the device: waves of blocks, idle SMs, and the tail in which the last blocks run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.finding import Finding, percent
-from warplens.analyse.intervals import deepest, length, union
-from warplens.analyse.lives import Float, Int, Lives, reduce_by, unique_rows
-from warplens.analyse.result import PerKernel
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
+from warplens.analyse.finding import Finding
+from warplens.analyse.intervals import length, most_concurrent, union
+from warplens.analyse.lifetimes import Float, Int, Lifetimes, reduce_by, unique_rows
+from warplens.analyse.per_kernel import PerKernel
 from warplens.trace.model import Trace
+from warplens.wording import percent
 
 _BINS = 100
 _EVEN = 1.25
@@ -21,10 +23,10 @@ _EVEN = 1.25
 class Waves:
     """Means over a kernel's launches; shares are of SMs × kernel time.
 
-    `slots` is the most blocks seen on one SM at once, `waves` the blocks over all slots, `idle` the share of SM time
-    without a block: `unused` on SMs that never got one, `ramp` before an SM's first, `gaps` between, `tail` after its
-    last. `quantised` is the part of tail and unused that comes from the number of blocks; what remains comes from
-    uneven blocks. `resident` is the mean number of blocks per SM over the launch, in equal steps of time.
+    `slots` is the largest number of concurrent blocks on one SM, `waves` the number of blocks over all slots. `idle` is
+    the share of SM time without a block: `unused` on SMs that never got one, `ramp` before an SM's first, `gaps`
+    between two, `tail` after its last. `quantised` is the part of tail and unused due to the number of blocks; the
+    rest is due to uneven blocks. `resident` is the mean number of blocks per SM in equal steps of the launch.
     """
 
     blocks: int
@@ -42,8 +44,8 @@ class Waves:
 
 
 def waves(trace: Trace) -> PerKernel[Waves]:
-    """Waves and idle SMs of every kernel."""
-    lives = Lives.of(trace)
+    """Measure the waves and idle SMs of every kernel."""
+    lives = Lifetimes.of(trace)
     answers = {}
     for kernel, launches in lives.kernels.items():
         parts = [_of_launch(lives, int(at)) for at in launches]
@@ -62,30 +64,30 @@ def waves(trace: Trace) -> PerKernel[Waves]:
 _SHARES = ("waves", "idle", "unused", "ramp", "gaps", "tail", "quantised")
 
 
-def _of_launch(lives: Lives, at: int) -> Waves:
+def _of_launch(lives: Lifetimes, at: int) -> Waves:
     launch = lives.launches[at]
     of = lives.blocks_of(at)
     begin, end = lives.blocks.begin_ns[of], lives.blocks.end_ns[of]
     (sms,), _, place = unique_rows(lives.blocks.sm[of])
-    whole = float(launch.duration_ns * launch.sms)
+    sm_ns = float(launch.duration_ns * launch.sms)
     axis = place * (launch.duration_ns + 1)
     busy_begin, busy_end = union(axis + begin - launch.begin_ns, axis + end - launch.begin_ns)
     busy = length(busy_begin, busy_end)
     first = reduce_by(np.minimum, begin, place, len(sms))
     last = reduce_by(np.maximum, end, place, len(sms))
     unused = (launch.sms - len(sms)) / launch.sms
-    ramp = float((first - launch.begin_ns).sum() / whole)
-    tail = float((launch.end_ns - last).sum() / whole)
-    slots = max(int(deepest(begin, end, place, len(sms)).max()), 1)
+    ramp = float((first - launch.begin_ns).sum() / sm_ns)
+    tail = float((launch.end_ns - last).sum() / sm_ns)
+    slots = max(int(most_concurrent(begin, end, place, len(sms)).max()), 1)
     return Waves(
         blocks=launch.blocks,
         sms=launch.sms,
         slots=slots,
         waves=launch.blocks / (launch.sms * slots),
-        idle=1 - busy / whole,
+        idle=1 - busy / sm_ns,
         unused=unused,
         ramp=ramp,
-        gaps=max(1 - busy / whole - unused - ramp - tail, 0.0),
+        gaps=max(1 - busy / sm_ns - unused - ramp - tail, 0.0),
         tail=tail,
         quantised=_quantised(launch.blocks, launch.sms, tail, unused, end - begin),
         resident=_resident(begin - launch.begin_ns, end - launch.begin_ns, launch.duration_ns, launch.sms),
@@ -94,16 +96,16 @@ def _of_launch(lives: Lives, at: int) -> Waves:
 
 
 def _quantised(blocks: int, sms: int, tail: float, unused: float, lasted: Int) -> float:
-    """What equal blocks would lose because they do not divide evenly among the SMs, at most what was lost."""
+    """The loss of equal blocks that do not divide evenly among the SMs, at most the measured loss."""
     per_sm = blocks / sms
     model = 1 - per_sm / math.ceil(per_sm)
     even = float(np.percentile(lasted, 95)) <= _EVEN * max(float(np.median(lasted)), 1.0)
     return tail + unused if even and model > 0 else min(tail + unused, model)
 
 
-def _resident(begin: Int, end: Int, whole: int, sms: int) -> tuple[float, ...]:
-    """Blocks per SM over time: exact integrals over equal steps."""
-    step = whole / _BINS
+def _resident(begin: Int, end: Int, duration_ns: int, sms: int) -> tuple[float, ...]:
+    """The mean number of blocks per SM in equal steps of time."""
+    step = duration_ns / _BINS
     edges = np.arange(_BINS + 1) * step
 
     def until(times: Int) -> Float:
@@ -116,11 +118,11 @@ def _resident(begin: Int, end: Int, whole: int, sms: int) -> tuple[float, ...]:
 
 
 def wave_findings(answer: PerKernel[Waves]) -> list[Finding]:
-    """Grids that leave SMs idle for the number of their blocks."""
+    """Grids whose number of blocks leaves SMs idle, and gaps between blocks."""
     out = []
     for kernel, one in answer.kernels.items():
         if one.quantised > 0:
-            out.append(_grid_too_small(kernel, one) if one.unused > 0 else _part_filled(kernel, one))
+            out.append(_grid_too_small(kernel, one) if one.unused > 0 else _partial_wave(kernel, one))
         if one.gaps > 0:
             out.append(_gaps(kernel, one))
     return out
@@ -140,7 +142,9 @@ def _evidence(one: Waves) -> dict[str, float | int | str]:
 
 def _withheld(one: Waves) -> str:
     return (
-        "" if one.complete else "not every block of the grid was recorded, so idle SMs cannot be told from unseen ones"
+        ""
+        if one.complete
+        else "some blocks were not recorded, so an idle SM may have run blocks that are not in the trace"
     )
 
 
@@ -149,7 +153,7 @@ def _grid_too_small(kernel: str, one: Waves) -> Finding:
     return Finding(
         kind="waves",
         what=f"The grid is too small for the device: its {one.blocks:,} blocks ran on {used} of {one.sms} SMs, and "
-        f"{percent(one.quantised)} of all SM time was idle for want of blocks.",
+        f"{percent(one.quantised)} of all SM time was idle because there were too few blocks.",
         advice="Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel).",
         gain=one.quantised,
         kernel=kernel,
@@ -158,10 +162,10 @@ def _grid_too_small(kernel: str, one: Waves) -> Finding:
     )
 
 
-def _part_filled(kernel: str, one: Waves) -> Finding:
+def _partial_wave(kernel: str, one: Waves) -> Finding:
     return Finding(
         kind="waves",
-        what=f"The last wave is part-filled: {one.blocks:,} blocks are {one.waves:.2f} waves of {one.slots} per SM on "
+        what=f"The last wave is partial: {one.blocks:,} blocks are {one.waves:.2f} waves of {one.slots} per SM on "
         f"{one.sms} SMs, and {percent(one.tail)} of all SM time was idle at the end.",
         advice=f"Choose a grid that is a multiple of {one.sms * one.slots} blocks, or make the kernel persistent so "
         f"that SMs share the last tiles (stream-K, split-K).",
@@ -175,11 +179,36 @@ def _part_filled(kernel: str, one: Waves) -> Finding:
 def _gaps(kernel: str, one: Waves) -> Finding:
     return Finding(
         kind="waves",
-        what=f"SMs had no block between blocks for {percent(one.gaps)} of the time: one ended and the next had not "
-        f"begun to record.",
+        what=f"SMs were idle between two blocks for {percent(one.gaps)} of the time: one had ended and the next had "
+        f"not started recording.",
         advice="Make the kernel persistent, or let two blocks fit on an SM so that one starts while the other ends.",
         gain=one.gaps,
         kernel=kernel,
         evidence={"gaps": one.gaps, "blocks_per_sm": one.slots},
         withheld=_withheld(one),
     )
+
+
+def waves_table(kernel: str, one: Waves) -> AnswerTable:
+    """How many waves the grid takes, and when SMs had no block."""
+    return fact_table(
+        f"{kernel}: waves",
+        [
+            ("blocks", f"{one.blocks:,} on {one.sms} SMs, {one.slots} at once on each"),
+            ("waves", f"{one.waves:.2f}"),
+            ("SM time without a block", percent(one.idle)),
+            ("  on SMs never used", percent(one.unused)),
+            ("  before the first block", percent(one.ramp)),
+            ("  between blocks", percent(one.gaps)),
+            ("  after the last block", percent(one.tail)),
+            ("  due to the number of blocks", percent(one.quantised)),
+        ],
+    )
+
+
+WAVES = Analysis(
+    "waves",
+    run=lambda ask: waves(ask.trace),
+    findings=lambda answer, _: wave_findings(answer),
+    table=waves_table,
+)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warplens.analyse.result import plain
+from warplens.analyse.per_kernel import plain
 from warplens.bench.benchmark_case import Case
 from warplens.bench.parameter_axes import Axis, replace_values
 from warplens.bench.results import Results, Sweep

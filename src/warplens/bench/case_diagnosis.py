@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from warplens.analyse.devices import DTYPES
-from warplens.analyse.diagnose import Diagnosis, Given, diagnose
-from warplens.analyse.issues import Checked
-from warplens.analyse.lives import Lives
+from warplens.analyse.diagnose import Diagnosis, KnownFacts, diagnose
+from warplens.analyse.kernel_issues import ResultCheck
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.bench.benchmark_case import Case
 from warplens.bench.results import ResultRow
 from warplens.errors import UsageError
@@ -34,18 +34,18 @@ def profile_case(
 
 def diagnose_row(trace: Trace, row: ResultRow, kernel: str | None = None, **more: Any) -> Diagnosis:
     """Diagnose a row with its declared work, its time without marks and the outcome of its check."""
-    lives = Lives.of(trace)
+    lives = Lifetimes.of(trace)
     longest = max(lives.kernels, key=lambda name: lives.kernel_ns(name) * len(lives.kernels[name]), default=None)
     compared = row.tolerance is not None or row.status == "wrong"
     # The declared work is that of a whole call; its time applies to the kernel only if the call is one launch.
     one_launch = len(trace.meta.launches) == 1
     rated = row.dtype in DTYPES
-    given = Given(
+    given = KnownFacts(
         flops=row.flops if rated else None,
         bytes=row.bytes,
         dtype=row.dtype if rated else "fp32",
         time_ns=row.median_ns if one_launch else None,
-        checked=Checked(row.note if row.status == "wrong" else "", row.error, row.tolerance) if compared else None,
+        checked=ResultCheck(row.note if row.status == "wrong" else "", row.error, row.tolerance) if compared else None,
         **more,
     )
     return diagnose(trace, kernel=kernel or longest, given=given)

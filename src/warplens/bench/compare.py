@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from warplens.analyse.per_kernel import plain
 from warplens.analyse.resample import Interval, student
-from warplens.analyse.result import plain
 from warplens.bench.results import ResultRow, Results
 from warplens.bench.sample_statistics import RESOLUTION_NS, Series, independent
 from warplens.errors import UsageError, WarplensError

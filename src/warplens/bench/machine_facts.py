@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from warplens import __version__
 from warplens.bench.backend import Backend
+from warplens.version import __version__
 
 _PACKAGES = ("numpy", "torch", "triton")
 

@@ -11,7 +11,7 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from warplens.analyse.result import plain
+from warplens.analyse.per_kernel import plain
 from warplens.analyse.roofline import Ceilings
 from warplens.bench.results import STATUSES, ResultRow, Results, Sweep
 from warplens.errors import CaptureError, UsageError, did_you_mean

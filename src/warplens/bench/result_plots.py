@@ -13,8 +13,8 @@ from warplens.bench.result_tables import heading
 from warplens.bench.results import ResultRow, Results, Sweep
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.files import atomic_write, check_writable, safe_name
+from warplens.view.figures import new_figure
 from warplens.view.palette import colours
-from warplens.view.plot import blank
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,7 @@ def plot(results: Results, kind: str, rows: Sequence[ResultRow]) -> Figure | Non
     value, label = _quantity(kind, sweep, rows)
     if not any(value(row) for row in rows) or (kind == "roofline" and not results.roofs):
         return None
-    figure = blank()
+    figure = new_figure()
     figure.set_size_inches(7.2, 4.4)
     axis = figure.subplots()
     if kind == "roofline":

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from warplens.bench.results import ResultRow, Results, Sweep
+from warplens.wording import percent
 
 Column = tuple[str, Callable[[ResultRow], str]]
 
@@ -131,7 +132,7 @@ def _number(value: float | None, scale: float = 1.0) -> str:
 
 
 def _percent(value: float | None, digits: int = 1) -> str:
-    return "-" if value is None else f"{100 * value:.{digits}f} %"
+    return "-" if value is None else percent(value, digits)
 
 
 def _error(row: ResultRow) -> str:

@@ -67,22 +67,27 @@ def measure(lib: Driver, arch: str, full: str) -> Calibration:
 
 def measure_woven(lib: Driver, arch: str, full: str) -> dict[str, Calibration]:
     """The same with its marks woven in, by where their stores are; empty where that cannot be."""
-    from warplens.frontends.cuda import woven
+    from warplens.frontends.cuda import woven_build
 
     options = Options(full=full, records_per_warp=2 * SLOTS * ROUNDS)
     module = _module(arch, woven=True)
     found: dict[str, Calibration] = {}
     for name, store in STORES.items():
-        how = replace(woven.how_for(options, SHAPE.block), store=store)
+        how = replace(woven_build.how_for(options, SHAPE.block), store=store)
         build = module.woven(how)
-        kernel = woven.find_loaded(lib, build, "calibrate", "calibrate") if build is not None else None
+        kernel = woven_build.find_loaded(lib, build, "calibrate", "calibrate") if build is not None else None
         if build is None or kernel is None:
             return {}
         got = build.woven.stores["calibrate"]
         if got not in (name, store):
             continue  # a ring, say, holds no record back
         alone = Session(options)
-        _launch(lib, build.handle, woven.lend(alone, build, how, kernel, SHAPE))
+        described = woven_build.woven_kernel(build, how, kernel, SHAPE, "")
+        record = alone.buffers.lend(described, alone.variant("calibrate", how, SHAPE.grid), SHAPE.grid, SHAPE.stream)
+        if record is None:
+            return {}
+        with record as pointer:
+            _launch(lib, build.handle, pointer)
         launches, _ = alone.collect()
         found[name] = solve(decode(Capture(launches, device=lib.device())), lib.device().name)
     return found

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.time_shift import (
+from warplens.record.cost_keys import (
     ALONE_CYCLES,
     BEHIND_CYCLES,
+    BEHIND_VALUE_CYCLES,
     EMPTY_CYCLES,
-    NOTED_CYCLES,
     RECORD_CYCLES,
     REGION_CYCLES,
 )
@@ -53,7 +53,7 @@ class Calibration:
             EMPTY_CYCLES: self.empty,
             ALONE_CYCLES: self.alone,
             BEHIND_CYCLES: self.behind,
-            NOTED_CYCLES: self.noted,
+            BEHIND_VALUE_CYCLES: self.noted,
         }
 
 

@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.time_shift import ALONE_CYCLES, SLOWDOWN
 from warplens.calibrate.known_lengths import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.decode import decode
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.record.capture import AUTOMATIC, Capture, Launch
+from warplens.record.cost_keys import ALONE_CYCLES, SLOWDOWN
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.mark_comments import mark_text
 from warplens.weave.weaver import Woven, weave

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from warplens import __version__
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
 from warplens.errors import WarplensError, closest, did_you_mean
+from warplens.version import __version__
 
 _VERBS = {
     "demo": "profile a small sample kernel, with or without a GPU",

@@ -20,11 +20,12 @@ from warplens.bench.result_files import SUFFIXES, load_results
 from warplens.bench.result_tables import columns, heading, machine_line, method_line, remarks
 from warplens.bench.results import BROKEN, ResultRow, Results
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
-from warplens.commands.shared.console import force_option, json_option, print_json, stderr, stdout, table, time_ns
+from warplens.commands.shared.console import force_option, json_option, print_json, stderr, stdout, table
 from warplens.commands.shared.roofline_options import ceilings_option, read_ceilings
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable
-from warplens.view.fitting import Fitting
+from warplens.view.adaptive_table import AdaptiveTable
+from warplens.wording import change, duration
 
 if TYPE_CHECKING:
     from warplens.bench.benchmark_job import BenchmarkJob
@@ -192,7 +193,7 @@ def _progress(job: BenchmarkJob) -> Iterator[Any]:
     with console.status(f"measuring {job.total} cases on {escape(job.backend.device)}") as status:
 
         def advance(row: ResultRow) -> None:
-            time = time_ns(row.median_ns) if row.median_ns else row.status
+            time = duration(row.median_ns) if row.median_ns else row.status
             status.update(f"{len(job.rows)} of {job.total}: {escape(row.line)} at {row.x}: {time}")
 
         yield advance
@@ -210,7 +211,7 @@ def _show(results: Results, given: dict[str, Any]) -> None:
         for (name, others), rows in results.groups().items():
             sweep = results.sweep(name)
             shown = [(title, render) for title, render in columns(sweep, rows) if title != "remarks"]
-            made = Fitting(title=escape(heading(sweep, others)), title_justify="left", spare=_OPTIONAL_COLUMNS)
+            made = AdaptiveTable(title=escape(heading(sweep, others)), title_justify="left", spare=_OPTIONAL_COLUMNS)
             for title, _ in shown:
                 text = title in (sweep.line, "bound")
                 made.add_column(escape(title), justify="left" if text else "right", no_wrap=True)
@@ -292,8 +293,8 @@ def _print_comparison(result: Comparison) -> None:
     columns = [
         ("case", lambda one: escape(one.name)),
         ("verdict", lambda one: f"[{_COLOURS[one.verdict]}]{one.verdict}[/]"),
-        ("before", lambda one: time_ns(one.before_ns) if one.before_ns else "-"),
-        ("after", lambda one: time_ns(one.after_ns) if one.after_ns else "-"),
+        ("before", lambda one: duration(one.before_ns) if one.before_ns else "-"),
+        ("after", lambda one: duration(one.after_ns) if one.after_ns else "-"),
         ("change of the median", lambda one: escape(_percent(one.interval))),
     ]
     title = f"better or worse: the median changed by more than {100 * result.threshold:g} % and more than the noise"
@@ -308,9 +309,7 @@ def _print_comparison(result: Comparison) -> None:
 
 
 def _percent(interval: Interval | None) -> str:
-    if interval is None:
-        return "-"
-    return f"{100 * interval.change:+.1f} % [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+    return "-" if interval is None else change(interval.change, interval.low, interval.high)
 
 
 def _share(text: str, option: str) -> float:

@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from warplens import samples
-from warplens.analyse.trust import clock_line, plural, warnings_of
+from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.commands.shared.analysis_tables import statistics_table
 from warplens.commands.shared.console import force_option, json_option, print_json, stdout
 from warplens.commands.shared.invocation import warplens_command
@@ -17,6 +17,7 @@ from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.files import check_writable
 from warplens.trace.model import Trace
+from warplens.wording import plural
 
 _TOLERANCE = 1e-3
 

@@ -11,14 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES
-from warplens.analyse.diagnose import Diagnosis, Given, diagnose
-from warplens.analyse.finding import duration
-from warplens.analyse.issues import CLEAR, FOUND
+from warplens.analyse.diagnose import Diagnosis, KnownFacts, diagnose
+from warplens.analyse.kernel_issues import CLEAR, FOUND
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.commands.shared.console import (
     force_option,
     json_option,
-    percent,
     print_hanging,
     print_json,
     read_trace,
@@ -36,6 +34,7 @@ from warplens.commands.shared.roofline_options import (
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable, safe_name
 from warplens.trace.model import Trace
+from warplens.wording import duration, percent
 
 _STYLES = {FOUND: "bold red", CLEAR: "green"}
 
@@ -97,7 +96,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         known |= {"flops": parse_amount(given["flops"], "--flops"), "bytes": parse_amount(given["moved"], "--bytes")}
         known |= {"dtype": given["roof"] or "fp16", "ncu": _ncu(given["ncu"], given["kernel"], trace)}
         with working("diagnosing"):
-            found = [(arguments[0], diagnose(trace, kernel=given["kernel"], given=Given(**known)))]
+            found = [(arguments[0], diagnose(trace, kernel=given["kernel"], given=KnownFacts(**known)))]
     if given["as_json"]:
         print_json({"diagnoses": [{"of": label} | one.to_json() for label, one in found]})
     else:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 
 import click
 from rich.markup import escape
 
-from warplens.analyse.diff import CONFIDENCE, MARGIN, Difference, KernelChange, RegionChange, Verdict, diff
+from warplens.analyse.diff import CONFIDENCE, MARGIN, ChangeVerdict, Difference, KernelChange, RegionChange, diff
 from warplens.analyse.resample import Interval
 from warplens.analyse.thresholds import Crossing, Threshold, check
-from warplens.commands.shared.console import (
-    cycles,
-    json_option,
-    percent,
-    print_json,
-    read_trace,
-    stdout,
-    table,
-    time_ns,
-    working,
-)
+from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table, working
 from warplens.commands.shared.number_range import number_range
 from warplens.errors import ThresholdCrossed
 from warplens.trace.model import Trace
+from warplens.wording import change, duration, integer, percent, plural
 
 _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow", "NEW": "cyan", "GONE": "cyan"}
 
@@ -97,19 +87,19 @@ def _print(result: Difference, crossings: tuple[Crossing, ...]) -> None:
     for kernel in result.kernels:
         console.print(_kernel_line(kernel))
     console.print(_region_table(result))
-    for change in result:
-        if change.note:
-            console.print(f"[dim]{escape(change.region)}: {escape(change.note)}[/]")
+    for region in result:
+        if region.note:
+            console.print(f"[dim]{escape(region.region)}: {escape(region.note)}[/]")
     for one in crossings:
         mark = "[red]FAIL[/]" if one.crossed else "[green]pass[/]"
         console.print(f"{mark} {escape(one.text)}")
 
 
 def _kernel_line(one: KernelChange) -> str:
-    runs = f"{one.launches[0]} and {one.launches[1]} launches"
+    runs = f"{one.launches[0]:,} and {plural(one.launches[1], 'launch')}"
     clock = f"; clock {one.mhz[0]:,.0f} -> {one.mhz[1]:,.0f} MHz"
     return (
-        f"[bold]{escape(one.kernel)}[/]: {time_ns(one.before_ns)} -> {time_ns(one.after_ns)} {_change(one.interval)} "
+        f"[bold]{escape(one.kernel)}[/]: {duration(one.before_ns)} -> {duration(one.after_ns)} {_change(one.interval)} "
         f"{_verdict(one.verdict)} ({runs}{clock})"
     )
 
@@ -119,8 +109,8 @@ def _region_table(result: Difference) -> object:
     columns = [
         ("region", lambda one: escape(f"{one.kernel}: {one.region}" if several else one.region)),
         ("verdict", lambda one: _verdict(one.verdict)),
-        ("mean before", lambda one: cycles(one.before.mean) if one.before else "-"),
-        ("after", lambda one: cycles(one.after.mean) if one.after else "-"),
+        ("mean before", lambda one: integer(one.before.mean) if one.before else "-"),
+        ("after", lambda one: integer(one.after.mean) if one.after else "-"),
         ("change", lambda one: _change(one.changes.get("mean"))),
         ("p50", lambda one: _point(one.changes.get("p50"))),
         ("p95", lambda one: _point(one.changes.get("p95"))),
@@ -133,23 +123,19 @@ def _region_table(result: Difference) -> object:
     return table(title, columns, result.regions)
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: ChangeVerdict) -> str:
     return f"[{_COLOURS[verdict.value]}]{verdict.value}[/]"
 
 
 def _count(one: RegionChange) -> str:
     if one.before is None or one.after is None:
         return "-"
-    return "=" if abs(one.count_change) < 1e-9 else f"{100 * one.count_change:+.1f} %"
+    return "=" if abs(one.count_change) < 1e-9 else change(one.count_change)
 
 
 def _point(interval: Interval | None) -> str:
-    return "-" if interval is None else f"{100 * interval.change:+.1f} %"
+    return "-" if interval is None else change(interval.change)
 
 
 def _change(interval: Interval | None) -> str:
-    if interval is None:
-        return "-"
-    if not math.isfinite(interval.low):
-        return f"{100 * interval.change:+.1f} %"
-    return rf"{100 * interval.change:+.1f} % \[{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+    return "-" if interval is None else escape(change(interval.change, interval.low, interval.high))

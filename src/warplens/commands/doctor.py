@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 import click
 from rich.markup import escape
 
-from warplens import __version__, native
+from warplens import native
 from warplens.commands.shared.console import json_option, print_json, stdout
 from warplens.driver.libcuda import gpu_names
 from warplens.frontends.registry import FRONT_ENDS
-from warplens.view.fitting import Fitting
+from warplens.version import __version__
+from warplens.view.adaptive_table import AdaptiveTable
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")
 _EXTRAS = {
@@ -63,9 +64,9 @@ def command(as_json: bool) -> int:
     return 1 if broken else 0
 
 
-def _table(checks: list[DoctorCheck]) -> Fitting:
+def _table(checks: list[DoctorCheck]) -> AdaptiveTable:
     """Build the table; remedies are never truncated, so that they can be pasted."""
-    table = Fitting(spare=("used for", "found"))
+    table = AdaptiveTable(spare=("used for", "found"))
     for name in ("", "what", "found", "used for", "how to get it"):
         table.add_column(name, no_wrap=True)
     marks = {"ok": "[green]ok[/]", "missing": "[yellow]--[/]", "broken": "[red]!![/]"}

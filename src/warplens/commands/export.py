@@ -8,7 +8,7 @@ import click
 
 from warplens.commands.shared.console import force_option, json_option, print_json, read_trace, stderr, working
 from warplens.errors import UsageError
-from warplens.export import export, merge, suffix_of
+from warplens.export import chosen_format, export, merge
 from warplens.files import check_writable
 
 
@@ -57,7 +57,7 @@ def command(
     target = option_output or output
     if target is None:
         raise UsageError("no output file; give one, for example: warplens export t.warplens -o t.pftrace")
-    suffix_of(target)
+    chosen_format(target)
     check_writable(target, force=force)
     loaded = read_trace(trace)
     with working(f"writing {target}"):

@@ -8,11 +8,12 @@ from statistics import median
 import click
 from rich.markup import escape
 
-from warplens.analyse.trust import clock_line, plural, warnings_of
-from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table, time_ns
+from warplens.analyse.trace_quality import clock_line, warnings_of
+from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
 from warplens.errors import UsageError
 from warplens.record.c_header import INCLUDE
 from warplens.trace.model import Trace
+from warplens.wording import duration, plural
 
 _MAX_LAUNCHES = 12
 
@@ -116,8 +117,8 @@ def _copy_out_times(trace: Trace) -> list[float]:
 def _copy_out_line(trace: Trace) -> str:
     times = _copy_out_times(trace)
     if len(times) == 1:
-        return time_ns(times[0])
-    least, middle, most = time_ns(min(times)), time_ns(median(times)), time_ns(max(times))
+        return duration(times[0])
+    least, middle, most = duration(min(times)), duration(median(times)), duration(max(times))
     return f"{least} min, {middle} median, {most} max over {len(times):,} launches"
 
 
@@ -131,12 +132,12 @@ def _launch_table(trace: Trace) -> object:
         ("grid", lambda info: "×".join(map(str, info.grid))),
         ("block", lambda info: "×".join(map(str, info.block))),
         ("tracks", lambda info: f"{info.tracks:,}"),
-        ("start", lambda info: time_ns(info.begin_ns)),
-        ("duration", lambda info: time_ns(info.end_ns - info.begin_ns)),
+        ("start", lambda info: duration(info.begin_ns)),
+        ("duration", lambda info: duration(info.end_ns - info.begin_ns)),
         ("clock", lambda info: info.clock),
     ]
     if _copy_out_times(trace):
         columns.insert(
-            -1, ("copy-out", lambda info: time_ns(t) if (t := info.cost.get("finalize_ns")) is not None else "-")
+            -1, ("copy-out", lambda info: duration(t) if (t := info.cost.get("finalize_ns")) is not None else "-")
         )
     return table(title, columns, infos[:_MAX_LAUNCHES], spare=("clock", "rank"))

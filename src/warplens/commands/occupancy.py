@@ -7,11 +7,11 @@ from dataclasses import asdict
 import click
 
 from warplens.analyse.devices import find_peak
-from warplens.analyse.trust import plural
-from warplens.commands.shared.console import json_option, percent, print_json, stdout
+from warplens.commands.shared.console import json_option, print_json, stdout
 from warplens.commands.shared.roofline_options import parse_amount
 from warplens.driver.limits import SM_LIMITS
-from warplens.driver.occupancy import occupancy
+from warplens.driver.theoretical_occupancy import occupancy
+from warplens.wording import percent, plural
 
 
 @click.command("occupancy")

@@ -92,7 +92,7 @@ def command(
         roofline(trace, flops=work, bytes=traffic, dtype=dtype, device=device or name, measured=measured)
         for trace in placed
     ]
-    options = html.Options(
+    options = html.ReportOptions(
         limit=html.LIMIT if limit is None else limit,
         roofs=roofs,
         sources=[*folders, Path.cwd(), *(Path(path).resolve().parent for path in traces)],

@@ -12,14 +12,12 @@ from warplens.analyse.devices import DTYPES, PEAKS, Peak
 from warplens.analyse.roofline import Roofline, roofline
 from warplens.commands.shared.console import (
     json_option,
-    percent,
     print_hanging,
     print_json,
     read_trace,
     stderr,
     stdout,
     table,
-    time_ns,
 )
 from warplens.commands.shared.roofline_options import (
     bytes_option,
@@ -30,6 +28,7 @@ from warplens.commands.shared.roofline_options import (
     read_ceilings,
 )
 from warplens.errors import UsageError
+from warplens.wording import digits, duration, percent
 
 
 @click.command("roofline")
@@ -118,15 +117,15 @@ def _print(one: Roofline) -> None:
     roof = one.ceilings
     origin = "measured" if roof.measured else f"listed: {roof.source}"
     bound = "neither memory nor compute" if one.bound == "neither" else one.bound
-    console.print(f"[bold]{escape(one.what)}[/] in {time_ns(one.time_ns)}: [bold]{bound}[/] bound")
+    console.print(f"[bold]{escape(one.what)}[/] in {duration(one.time_ns)}: [bold]{bound}[/] bound")
     if one.tflops is not None:
         share = percent(one.tflops / roof.tflops)
-        console.print(f"  {one.tflops:,.1f} of {roof.tflops:,.1f} TFLOP/s {roof.dtype} ({share})")
+        console.print(f"  {digits(one.tflops)} of {digits(roof.tflops)} TFLOP/s {roof.dtype} ({share})")
     if one.bandwidth is not None:
         share = percent(one.bandwidth / roof.bandwidth)
-        console.print(f"  {one.bandwidth:,.0f} of {roof.bandwidth:,.0f} GB/s ({share})")
+        console.print(f"  {digits(one.bandwidth)} of {digits(roof.bandwidth)} GB/s ({share})")
     if one.intensity is not None:
-        console.print(f"  {one.intensity:,.1f} FLOP/byte; the ridge point is at {roof.ridge:,.1f}")
+        console.print(f"  {digits(one.intensity)} FLOP/byte; the ridge point is at {digits(roof.ridge)}")
     speedup = f"; at the roof it would be {one.times:.2f} times as fast" if one.of_roof <= 1 else ""
     console.print(f"  {percent(one.of_roof)} of the roof{speedup}")
     console.print(f"  {escape(roof.device)} ({escape(origin)})")
@@ -139,7 +138,7 @@ def _print_ceilings(device: str, measured: dict[str, float], as_json: bool) -> N
         return
     units = {"bandwidth": "GB/s"}
     for name, value in measured.items():
-        stdout().print(f"{name:<10} {value:,.1f} {units.get(name, 'TFLOP/s')}")
+        stdout().print(f"{name:<10} {digits(value)} {units.get(name, 'TFLOP/s')}")
 
 
 def _print_devices(as_json: bool) -> None:
@@ -149,7 +148,7 @@ def _print_devices(as_json: bool) -> None:
     columns = [
         ("device", lambda peak: peak.name),
         ("SMs", lambda peak: str(peak.sms)),
-        ("GB/s", lambda peak: f"{peak.bandwidth:,.0f}"),
+        ("GB/s", lambda peak: digits(peak.bandwidth)),
         *((dtype, _rate(dtype)) for dtype in ("fp64", "fp32", "tf32", "fp16", "fp8")),
         ("source", lambda peak: escape(peak.source)),
     ]
@@ -157,4 +156,4 @@ def _print_devices(as_json: bool) -> None:
 
 
 def _rate(dtype: str) -> Callable[[Peak], str]:
-    return lambda peak: f"{peak.tflops[dtype]:,.1f}" if dtype in peak.tflops else "-"
+    return lambda peak: digits(peak.tflops[dtype]) if dtype in peak.tflops else "-"

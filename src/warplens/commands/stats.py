@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 from rich.markup import escape
 
+from warplens.analyse.analysis import Answers
+from warplens.analyse.region_tree import prune_tree, region_tree
+from warplens.analyse.registry import ANALYSES
 from warplens.analyse.statistics import GROUPS
-from warplens.analyse.tree import pruned, tree
-from warplens.analyse.trust import warnings_of
+from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared import analysis_tables
-from warplens.commands.shared.console import (
-    json_option,
-    print_json,
-    read_trace,
-    stderr,
-    stdout,
-    working,
-)
+from warplens.commands.shared.console import json_option, print_json, read_trace, stderr, stdout, working
 from warplens.commands.shared.number_range import number_range
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
-
-_SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "clock", "occupancy")
 
 
 @click.command("stats")
@@ -64,7 +56,7 @@ _SHOWN = ("imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "cl
     help="With --tree: drop regions below this share of warp time.  [default: 0]",
 )
 @click.option("--findings", "show_findings", is_flag=True, help="Show findings, ranked by possible gain, with advice.")
-@click.option("--show", multiple=True, metavar="|".join(_SHOWN), help="Show this analysis as a table (repeatable).")
+@click.option("--show", multiple=True, metavar="|".join(ANALYSES), help="Show this analysis as a table (repeatable).")
 @click.option(
     "--waits", default=None, metavar="REGEX", help="With --findings or --show: additional regions to treat as waits."
 )
@@ -97,8 +89,8 @@ def command(
     --tree, --findings and --show replace this table and can be combined.
     """
     for name in show:
-        if name not in _SHOWN:
-            raise UsageError(f"--show {name}: unknown analysis{did_you_mean(name, _SHOWN)}")
+        if name not in ANALYSES:
+            raise UsageError(f"--show {name}: unknown analysis{did_you_mean(name, ANALYSES)}")
     if not as_tree and any(given is not None for given in (include, exclude, depth, threshold)):
         raise UsageError("--include, --exclude, --depth and --threshold need --tree; use --region to filter the table")
     if waits is not None and not (show_findings or ncu or show):
@@ -106,24 +98,27 @@ def command(
     loaded = read_trace(trace)
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
     console = stdout()
+    answers = Answers(part, waits)
     document: dict[str, Any] = {}
     if as_tree:
-        roots = pruned(tree(part), include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100)
+        roots = prune_tree(
+            region_tree(part), include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100
+        )
         document["tree"] = [root.to_json() for root in roots]
         if not as_json:
             console.print(analysis_tables.tree_view(roots))
     if show_findings or ncu:
-        found = _findings(part, waits, ncu)
+        found = _findings(answers, ncu)
         document["findings"] = [one.to_json() for one in found]
         if not as_json:
             analysis_tables.print_findings(console, found)
             _print_unknown_overhead(part)
     for name in show:
-        answer = _analysis(name)(part, waits)
+        answer = answers.of(ANALYSES[name])
         document.setdefault("analyses", {})[name] = answer.to_json()
         if not as_json:
             for kernel, one in answer.kernels.items():
-                console.print(getattr(analysis_tables, f"{name}_table")(escape(kernel), one))
+                console.print(analysis_tables.answer_table(ANALYSES[name].table(kernel, one)))
     if not document:
         result = part.stats(by=by)
         result = result.sorted(metric) if metric else result
@@ -138,43 +133,18 @@ def command(
         console.print(f"[yellow]{escape(line)}[/]")
 
 
-def _findings(trace: Trace, waits: str | None, ncu: str | None) -> Any:
-    from warplens.analyse.findings import findings
+def _findings(answers: Answers, ncu: str | None) -> Any:
+    from warplens.analyse.findings import findings_from
     from warplens.analyse.ncu import ncu_findings
     from warplens.runner.nsight_compute import read_ncu
 
-    extra = ncu_findings(read_ncu(ncu), trace.kernels) if ncu else ()
+    extra = ncu_findings(read_ncu(ncu), answers.trace.kernels) if ncu else ()
     with working("analysing"):
-        return findings(trace, waits_like=waits, extra=extra)
+        return findings_from(answers, extra)
 
 
 def _print_unknown_overhead(trace: Trace) -> None:
-    from warplens.analyse.findings import own_cost
+    from warplens.analyse.findings import profiling_cost
 
-    if any(own_cost(trace, kernel) is None for kernel in trace.kernels):
+    if any(profiling_cost(trace, kernel) is None for kernel in trace.kernels):
         stderr().print("[dim]Profiling overhead was not measured; findings are not filtered for it.[/]")
-
-
-def _analysis(name: str) -> Callable[[Trace, str | None], Any]:
-    """Return the analysis of this name."""
-    if name in ("waves", "modes", "clock", "occupancy"):
-        from warplens.analyse import clock, modes, occupancy, waves
-
-        plain: dict[str, Callable[..., Any]] = {
-            "waves": waves.waves,
-            "modes": modes.modes,
-            "clock": clock.clock,
-            "occupancy": occupancy.achieved,
-        }
-        return lambda trace, _: plain[name](trace)
-    from warplens.analyse import critical, imbalance, overlap, ramp
-    from warplens.analyse import waits as waiting
-
-    able: dict[str, Callable[..., Any]] = {
-        "imbalance": imbalance.imbalance,
-        "overlap": overlap.overlap,
-        "waits": waiting.waits,
-        "path": critical.critical_path,
-        "ramp": ramp.ramp,
-    }
-    return lambda trace, waits: able[name](trace, waits=waits)

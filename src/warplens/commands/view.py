@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from warplens.analyse.finding import numbers
-from warplens.analyse.trust import warnings_of
+from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared.console import read_trace, stderr, stdout, working
 from warplens.commands.shared.number_range import number_range
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
+from warplens.wording import number_ranges
 
 
 @click.command("view")
@@ -101,7 +101,9 @@ def _in_terminal(
     if not len(part):
         where = " and ".join(f"{name} {value}" for name, value in (("SM", sm), ("block", block)) if value is not None)
         there = trace.select(region=list(regions) or None)
-        have = " and ".join(f"{word} {numbers(there.numpy(name))}" for name, word in (("sm", "SM"), ("block", "block")))
+        have = " and ".join(
+            f"{word} {number_ranges(there.numpy(name))}" for name, word in (("sm", "SM"), ("block", "block"))
+        )
         raise WarplensError(f"nothing was recorded on {where or 'any warp'}; the trace has {have}")
     console = stdout()
     columns = width or (min(console.width, 200) if console.is_terminal else 160)
@@ -116,7 +118,7 @@ def _in_terminal(
 
 def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
     from warplens.export import export
-    from warplens.view.serve import Server, tunnel_command
+    from warplens.view.serve import PerfettoServer, tunnel_command
 
     console = stderr()
     made = Path(trace).suffix != ".pftrace"
@@ -125,7 +127,7 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
     with tempfile.TemporaryDirectory(prefix="warplens-") as folder:
         file = Path(folder) / f"{Path(trace).stem}.pftrace" if made else Path(trace)
         try:
-            server = Server(file)
+            server = PerfettoServer(file)
         except WarplensError as error:
             raise WarplensError(str(error).replace("TRACE", trace)) from None
         with server:

@@ -22,7 +22,7 @@ from warplens.decode.warp_lives import add_lives, silent_tracks
 from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record.capture import Capture
-from warplens.trace.arrays import coded, numpy_dtype, to_arrow
+from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.columns import LazyColumns
 from warplens.trace.model import Trace
 from warplens.trace.schema import COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
@@ -233,7 +233,7 @@ def _columns(
         return to_arrow(np.repeat(values.astype(numpy_dtype(COLUMNS[name])), counts))
 
     def named(name: str, codes: npt.NDArray[np.integer], words: list[str] | tuple[str, ...]) -> pa.Array:
-        return coded(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
+        return dictionary_array(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
 
     def at_rows(values: Int64) -> Callable[[Int64], Int64]:
         return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]

@@ -1,4 +1,4 @@
-"""What the decoder lost or mended, counted and in words."""
+"""Count lost and malformed records, and describe the first few in sentences."""
 
 from __future__ import annotations
 

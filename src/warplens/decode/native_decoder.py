@@ -107,7 +107,7 @@ class NativeDecoder:
         knots: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]],
         rows: DecodedRows,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Start and duration of every row in ns."""
+        """The start and duration of every row in ns."""
         start_ns, duration_ns = np.empty(len(rows.start), np.int64), np.empty(len(rows.start), np.int64)
 
         def work(begin: int, end: int) -> None:
@@ -123,7 +123,7 @@ class NativeDecoder:
     def inside(
         self, plan: RowPlan, start_clock: npt.NDArray[np.int64], lived: npt.NDArray[np.int64], rows: DecodedRows
     ) -> npt.NDArray[np.int64]:
-        """Cycles of each track's life that lie in at least one region."""
+        """The cycles of each track that are inside at least one region."""
         out = np.empty(len(lived), np.int64)
 
         def work(begin: int, end: int) -> None:

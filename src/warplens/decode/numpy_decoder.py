@@ -7,7 +7,7 @@ malformed end, asynchronous marks or very deep nesting is decoded record by reco
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,9 @@ from warplens.decode.decoded_rows import (
     RegionTable,
     RowPlan,
 )
+from warplens.decode.track_records import TrackRecords
 from warplens.decode.track_walk import walk_track
-from warplens.decode.track_windows import TrackWindows
+from warplens.decode.track_windows import Bool, Int64, TrackWindows
 from warplens.record.capture import Launch
 from warplens.record.layout import (
     CLOCK_BITS,
@@ -39,9 +40,6 @@ from warplens.record.layout import (
     ValueType,
 )
 
-Int64 = npt.NDArray[np.int64]
-Bool = npt.NDArray[np.bool_]
-
 _BACKWARD = 0xFFFF0000
 _WRAP = 1 << 32
 _DEEP = 200
@@ -52,26 +50,6 @@ _WIDE_TAG = np.zeros(1 << TAG_BITS, bool)
 _WIDE_TAG[[*WIDE_KINDS, Kind.ANCHOR]] = True
 _ROW_KIND = np.full(_CLOCK + 1, -1, np.int8)
 _ROW_KIND[[Kind.BEGIN, Kind.ASYNC_BEGIN, Kind.INSTANT, Kind.VALUE]] = SPAN, SPAN, INSTANT, VALUE
-
-
-@dataclass(frozen=True)
-class Records:
-    """The records of all tracks of a launch, with their payloads attached.
-
-    `wide` records should have a 64-bit clock; `exact` is that clock, or -1.
-    """
-
-    track: Int64
-    slot: Int64
-    kind: Int64
-    region: Int64
-    tag: Int64
-    low: Int64
-    payload: npt.NDArray[np.uint64]
-    has_payload: Bool
-    wide: Bool
-    exact: Int64
-    empty: int
 
 
 class NumpyDecoder:
@@ -175,7 +153,7 @@ def _on_line(
         return np.floor(ns[segment] + (clock - clocks[segment]) * slopes[segment] + 0.5).astype(np.int64)
 
 
-def read(launch: Launch, windows: TrackWindows) -> Records:
+def read(launch: Launch, windows: TrackWindows) -> TrackRecords:
     """Read all records of a launch in track order, and attach the payloads."""
     ends = np.cumsum(windows.slots)
     track = np.repeat(np.arange(len(windows)), windows.slots)
@@ -199,7 +177,7 @@ def read(launch: Launch, windows: TrackWindows) -> Records:
         wide &= _WIDE_TAG[tag]
         exact = wide & has_payload & (payload < np.uint64(1 << CLOCK_BITS))
         kinds = np.where(wide, np.where(tag == Kind.ANCHOR, _CLOCK, tag), kinds)
-    return Records(
+    return TrackRecords(
         track=track[real],
         slot=slot[real],
         kind=kinds,
@@ -227,7 +205,7 @@ def _payload_slots(track: Int64, kind: Int64) -> Bool:
     return np.asarray(np.append(claims[1:], False) & same_track_next)
 
 
-def _unwrap(records: Records, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> Int64:
+def _unwrap(records: TrackRecords, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> Int64:
     """The 64-bit clock of each record, accumulated from the low words forward from the start or back from the exit."""
     n = len(records.track)
     first = np.ones(n, bool)
@@ -254,7 +232,7 @@ def _unwrap(records: Records, windows: TrackWindows, plan: RowPlan, out: Decoded
     return clock
 
 
-def _settle_exact(records: Records, clock: Int64, head: Int64, out: DecodedRows) -> None:
+def _settle_exact(records: TrackRecords, clock: Int64, head: Int64, out: DecodedRows) -> None:
     """Correct the clocks after each exact 64-bit clock, up to the next one in the track."""
     out.counters[Counter.TORN_PAYLOADS] += int((records.wide & (records.exact < 0)).sum())
     if not records.wide.any():
@@ -264,7 +242,9 @@ def _settle_exact(records: Records, clock: Int64, head: Int64, out: DecodedRows)
     clock[known] += (records.exact - clock)[latest[known]]
 
 
-def _settle_anchors(records: Records, clock: Int64, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> None:
+def _settle_anchors(
+    records: TrackRecords, clock: Int64, windows: TrackWindows, plan: RowPlan, out: DecodedRows
+) -> None:
     """Add the 32-bit wraps that an anchor's globaltimer shows to be missing, from the anchor on."""
     anchors = np.flatnonzero(records.kind == Kind.ANCHOR)
     out.counters[Counter.TORN_PAYLOADS] += int((~records.has_payload[anchors]).sum())
@@ -285,7 +265,7 @@ def _settle_anchors(records: Records, clock: Int64, windows: TrackWindows, plan:
         place[track] += 1
 
 
-def _plain_columns(records: Records, clock: Int64, plan: RowPlan, regions: RegionTable, out: DecodedRows) -> None:
+def _plain_columns(records: TrackRecords, clock: Int64, plan: RowPlan, regions: RegionTable, out: DecodedRows) -> None:
     """Fill the columns that do not require pairing begins with ends."""
     gives = _ROW_KIND[records.kind] >= 0
     rows = slice(int(plan.row_start[0]), int(plan.row_start[-1]))
@@ -305,7 +285,7 @@ def _plain_columns(records: Records, clock: Int64, plan: RowPlan, regions: Regio
         out.counters[Counter.TORN_PAYLOADS] += int((~paid).sum())
 
 
-def _last_clock(records: Records, clock: Int64, windows: TrackWindows, out: DecodedRows) -> Int64:
+def _last_clock(records: TrackRecords, clock: Int64, windows: TrackWindows, out: DecodedRows) -> Int64:
     """The last known time of each track: its exit, or its last record if later ones were lost."""
     last = windows.start_clock.copy()
     tails = np.flatnonzero(np.append(records.track[1:] != records.track[:-1], True)) if len(clock) else np.empty(0, int)
@@ -320,12 +300,12 @@ def _last_clock(records: Records, clock: Int64, windows: TrackWindows, out: Deco
     return np.where(complete, np.maximum(windows.exit_clock, last), last)
 
 
-def _needs_walk(records: Records, tracks: int) -> Bool:
+def _needs_walk(records: TrackRecords, tracks: int) -> Bool:
     asynchronous = (records.kind == Kind.ASYNC_BEGIN) | (records.kind == Kind.ASYNC_END)
     return np.bincount(records.track[asynchronous], minlength=tracks) > 0
 
 
-def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: RowPlan, out: DecodedRows) -> Bool:
+def _pair_nested(records: TrackRecords, clock: Int64, last: Int64, skip: Bool, plan: RowPlan, out: DecodedRows) -> Bool:
     """Pair begins and ends by nesting depth in all tracks at once. Returns the tracks that need walk_track instead."""
     tracks = len(skip)
     change = (records.kind == Kind.BEGIN).astype(np.int64) - (records.kind == Kind.END)
@@ -359,7 +339,9 @@ def _pair_nested(records: Records, clock: Int64, last: Int64, skip: Bool, plan: 
     return careful
 
 
-def _depth_and_parent(records: Records, height: Int64, change: Int64, keep: Bool, row: Int64, out: DecodedRows) -> None:
+def _depth_and_parent(
+    records: TrackRecords, height: Int64, change: Int64, keep: Bool, row: Int64, out: DecodedRows
+) -> None:
     gives = (_ROW_KIND[records.kind] >= 0) & keep
     depth = height - (change > 0)
     out.depth[row[gives]] = depth[gives]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
 from warplens.decode.decoded_rows import SEARCH_LIMIT, Counter, DecodedRows, Detail
+from warplens.decode.track_records import TrackRecords
 from warplens.record.layout import Kind
-
-if TYPE_CHECKING:
-    from warplens.decode.numpy_decoder import Records
 
 _INT16_MAX = 32767
 _OPENS = (Kind.BEGIN, Kind.ASYNC_BEGIN)
@@ -22,7 +18,7 @@ Open = tuple[int, int, int]
 
 
 def walk_track(
-    records: Records, clock: npt.NDArray[np.int64], part: slice, track: int, last: int, row: int, out: DecodedRows
+    records: TrackRecords, clock: npt.NDArray[np.int64], part: slice, track: int, last: int, row: int, out: DecodedRows
 ) -> list[Detail]:
     """Pair the records of one track. An end closes the innermost span of its name; unclosed spans are marked open."""
     stack: list[Open] = []

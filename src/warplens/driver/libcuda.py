@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,17 @@ from warplens.record.capture import Device
 
 _CLOCK_KHZ, _SM_COUNT, _MAJOR, _MINOR = 13, 16, 75, 76
 _HOST, _DEVICE = 1, 2
-_BLOCKING, _NO_TIME, _NOT_READY = 1, 2, 600
-CAPTURED = "it is captured into a CUDA graph, and replays are not recorded"
-"""Why a launch for which `is_capturing` holds runs unmarked."""
+_NO_TIME, _NOT_READY = 2, 600
+_CAPTURING = 1
+_RELAXED = 2
+
+
+class StreamCapture(NamedTuple):
+    """What goes to a stream is recorded into a graph: the capture's number, its graph, and the node added last."""
+
+    number: int
+    graph: int
+    node: int
 
 
 class _Memcpy2D(ctypes.Structure):
@@ -30,6 +38,15 @@ class _Memcpy2D(ctypes.Structure):
         ("dst_x", c_size_t), ("dst_y", c_size_t), ("dst_type", c_int), ("dst_host", c_void_p),
         ("dst_device", c_uint64), ("dst_array", c_void_p), ("dst_pitch", c_size_t),
         ("width", c_size_t), ("height", c_size_t),
+    )  # fmt: skip
+
+
+class _KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2."""
+
+    _fields_ = (
+        ("function", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
+        ("arguments", c_void_p), ("extra", c_void_p), ("kernel", c_void_p), ("context", c_void_p),
     )  # fmt: skip
 
 
@@ -61,6 +78,9 @@ class Driver:
                 "compiling works (warplens.cuda.compile with arch='sm_90', say), and `warplens demo` runs without a GPU"
             ) from None
         self._calls: dict[str, Any] = {}
+        # These are called for each recorded launch: they skip the look-up by name.
+        self._get_context, self._get_capturing = self._lib.cuCtxGetCurrent, self._lib.cuStreamIsCapturing
+        self._record_event = self._lib.cuEventRecord
         self._entered = threading.local()
         self._entered.here = True
         self._call("cuInit", c_uint(0))
@@ -93,15 +113,22 @@ class Driver:
     def _call(self, name: str, *arguments: object) -> None:
         status = self._status(name, *arguments)
         if status:
-            text = c_char_p()
-            self._lib.cuGetErrorString(c_int(status), byref(text))
-            message = text.value.decode() if text.value else "unknown error"
-            raise WarplensError(f"{name} failed: {message} (CUDA error {status})")
+            self._fail(name, status)
+
+    def _fail(self, name: str, status: int) -> None:
+        text = c_char_p()
+        self._lib.cuGetErrorString(c_int(status), byref(text))
+        message = text.value.decode() if text.value else "unknown error"
+        raise WarplensError(f"{name} failed: {message} (CUDA error {status})")
 
     def context(self) -> int:
         """The current context, one per GPU as a rule. Modules and their functions belong to one."""
+        if not hasattr(self._entered, "here"):
+            self._enter()
         current = c_void_p()
-        self._call("cuCtxGetCurrent", byref(current))
+        status = self._get_context(byref(current))
+        if status:
+            self._fail("cuCtxGetCurrent", status)
         return current.value or 0
 
     @contextmanager
@@ -215,14 +242,18 @@ class Driver:
         return handle.value or 0
 
     def new_event(self) -> int:
-        """An event without a time, for `mark`, `reached` and `wait`; waiting for it leaves the processor to others."""
+        """An event without a time, for `mark`, `reached` and `wait`."""
         handle = c_void_p()
-        self._call("cuEventCreate", byref(handle), c_uint(_BLOCKING | _NO_TIME))
+        self._call("cuEventCreate", byref(handle), c_uint(_NO_TIME))
         return handle.value or 0
 
     def mark(self, event: int, stream: int) -> None:
         """Let `event` be reached when all that was given to `stream` before is done."""
-        self._call("cuEventRecord", c_void_p(event), c_void_p(stream))
+        if not hasattr(self._entered, "here"):
+            self._enter()
+        status = self._record_event(c_void_p(event), c_void_p(stream))
+        if status:
+            self._fail("cuEventRecord", status)
 
     def reached(self, event: int) -> bool:
         """Return whether an event is over, without waiting. A kernel that failed counts as over."""
@@ -293,9 +324,9 @@ class Driver:
         self._call(f"cu{kind}GetName", byref(name), c_void_p(handle))
         return (name.value or b"").decode()
 
-    def share_constant(self, name: str, plain: int, library: int, stream: int) -> None:
-        """Copy a constant of a function's module to the library that stands in for it; one that neither gives out by
-        its name holds what it was compiled with."""
+    def share_variable(self, name: str, plain: int, library: int, stream: int) -> None:
+        """Copy a variable of a function's module to the library that stands in for it. A variable that the module does
+        not give out by its name holds what it was compiled with."""
         module, source, target, size = c_void_p(), c_uint64(), c_uint64(), c_size_t()
         symbol = c_char_p(name.encode())
         self._call("cuFuncGetModule", byref(module), c_void_p(plain))
@@ -320,11 +351,43 @@ class Driver:
             if not self._status("cuFuncGetAttribute", byref(value), c_int(number), c_void_p(source)):
                 self._status("cuFuncSetAttribute", c_void_p(target), c_int(number), value)
 
+    def capture(self, stream: int) -> StreamCapture | None:
+        """The capture that what goes to `stream` is recorded into; None where it is run."""
+        status, number, graph, nodes, count = c_int(), c_uint64(), c_void_p(), ctypes.POINTER(c_void_p)(), c_size_t()
+        outputs = (byref(status), byref(number), byref(graph))
+        ask = functools.partial(self._status, "cuStreamGetCaptureInfo", c_void_p(stream), *outputs)
+        # The last node is not told where its edges are of a special kind. Asking about the legacy stream while others
+        # are captured fails too: it cannot be captured.
+        told = not ask(byref(nodes), byref(count))
+        if (not told and ask(None, None)) or status.value != _CAPTURING:
+            return None
+        return StreamCapture(number.value, graph.value or 0, (nodes[0] or 0) if told and count.value else 0)
+
     def is_capturing(self, stream: int) -> bool:
         """Whether what goes to `stream` is recorded into a graph instead of being run."""
-        status = c_int()
-        self._call("cuStreamIsCapturing", c_void_p(stream), byref(status))
-        return status.value != 0
+        if not hasattr(self._entered, "here"):
+            self._enter()
+        capturing = c_int()
+        return not self._get_capturing(c_void_p(stream), byref(capturing)) and capturing.value != 0
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """Allow every driver call in this thread while some stream is being captured; none of them is captured."""
+        mode = c_int(_RELAXED)
+        self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
+        try:
+            yield
+        finally:
+            self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
+
+    def set_node_function(self, executable: int, node: int, function: int, shared: int) -> bool:
+        """Let later launches of an executable graph run another function at a kernel node of its graph, with the same
+        arguments and `shared` bytes of dynamic shared memory. Return whether the driver does it."""
+        params = _KernelNode()
+        if self._status("cuGraphKernelNodeGetParams", c_void_p(node), byref(params)):
+            return False
+        params.function, params.kernel, params.shared = function, None, shared
+        return not self._status("cuGraphExecKernelNodeSetParams", c_void_p(executable), c_void_p(node), byref(params))
 
     def device_index(self) -> int:
         index = c_int()
@@ -386,7 +449,8 @@ _FUNCTION_ATTRIBUTES = {"shared_bytes": 1, "local_bytes": 3, "registers": 4}
 _VERSION_2 = {
     "cuMemAlloc", "cuMemFree", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpy2DUnaligned", "cuStreamDestroy",
     "cuMemGetInfo", "cuModuleGetGlobal", "cuMemcpyDtoDAsync", "cuCtxPushCurrent", "cuCtxPopCurrent",
-    "cuEventDestroy", "cuMemcpy2DAsync", "cuMemsetD2D8Async",
+    "cuEventDestroy", "cuMemcpy2DAsync", "cuMemsetD2D8Async", "cuStreamGetCaptureInfo",
+    "cuGraphKernelNodeGetParams", "cuGraphExecKernelNodeSetParams",
 }  # fmt: skip
 
 

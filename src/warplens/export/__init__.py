@@ -1,4 +1,4 @@
-"""Other formats of a trace, one file per format, picked by the suffix of the path."""
+"""Exporters, one file per format. The suffix of the path chooses the format."""
 
 from __future__ import annotations
 
@@ -8,38 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.formats import FORMATS, Format, format_of
 
 if TYPE_CHECKING:
     from warplens.analyse.torch.alignment import Aligned
     from warplens.trace.model import Trace
 
-FORMATS = {
-    ".pftrace": "warplens.export.perfetto:write",
-    ".json": "warplens.export.chrome:write",
-    ".json.gz": "warplens.export.chrome:write",
-    ".hatchet": "warplens.export.hatchet:write",
-    ".csv": "warplens.export.table:write_csv",
-    ".parquet": "warplens.export.table:write_parquet",
-    ".html": "warplens.view.html:write",
-    ".png": "warplens.view.plot:write",
-    ".svg": "warplens.view.plot:write",
-}
-"""Suffix to `module:function(trace, path, *, force, annotate)`, imported when first used."""
 
-ANNOTATE_LIMIT = 200_000
-"""Spans up to which every slice carries its cycles unless told otherwise: beyond, they double the file."""
-
-
-def suffix_of(path: str | os.PathLike[str]) -> str:
-    """The suffix of FORMATS that `path` ends with."""
-    name = Path(path).name.lower()
-    for suffix in sorted(FORMATS, key=len, reverse=True):
-        if name.endswith(suffix):
-            return suffix
+def chosen_format(path: str | os.PathLike[str]) -> Format:
+    """The format that the suffix of `path` names; an error lists the known ones."""
+    if found := format_of(Path(path).name):
+        return found
     given = Path(path).suffix
     allowed = ", ".join(FORMATS)
     if not given:
-        raise UsageError(f"{path}: the suffix picks the format and this name has none; use one of {allowed}")
+        raise UsageError(f"{path}: the suffix chooses the format, and this name has none; use one of {allowed}")
     hint = did_you_mean(given.lower(), FORMATS)
     raise UsageError(f"{path}: no exporter for {given!r}{hint if 'known' not in hint else ''}; use one of {allowed}")
 
@@ -54,13 +37,13 @@ def export(
 ) -> Path:
     """Write `trace` in the format that the suffix of `path` names.
 
-    `annotate` puts the cycles on each slice of a `.pftrace`: None does so up to ANNOTATE_LIMIT spans. `torch` names a
-    trace that torch.profiler exported of the same run: it goes into the same `.pftrace`, on one clock.
+    `annotate` adds the cycles to each slice of a `.pftrace`; None does so up to 200,000 spans. `torch` names a
+    trace of the same run that torch.profiler exported; both are written to one `.pftrace`, on one clock.
     """
     if torch is not None:
         merge(trace, torch, path, force=force, annotate=annotate)
         return Path(path)
-    module, function = FORMATS[suffix_of(path)].split(":")
+    module, function = chosen_format(path).writer.split(":")
     _write(getattr(import_module(module), function), trace, path, force=force, annotate=annotate)
     return Path(path)
 
@@ -73,14 +56,14 @@ def merge(
     force: bool = True,
     annotate: bool | None = None,
 ) -> Aligned:
-    """Write `trace` and a torch trace of the same run as one `.pftrace`; says how well their clocks were aligned."""
+    """Write `trace` and a torch trace of the same run as one `.pftrace`, and return how they were aligned."""
     from warplens.analyse.torch.alignment import align
     from warplens.analyse.torch.kineto import read_torch
     from warplens.export.merged import write_merged
 
-    suffix = suffix_of(path)
+    suffix = chosen_format(path).suffix
     if suffix != ".pftrace":
-        raise UsageError(f"a torch trace merges into a .pftrace, not into {suffix}")
+        raise UsageError(f"a torch trace can be merged into a .pftrace, not into {suffix}")
     aligned = align(trace, read_torch(torch))
     _write(write_merged, aligned, path, force=force, annotate=annotate)
     return aligned

@@ -1,7 +1,7 @@
-"""Chrome's JSON trace: for viewers that do not read Perfetto's own format.
+"""Chrome's JSON trace, for viewers that do not read Perfetto's own format.
 
-Times are microseconds with the nanoseconds as decimals; `args` holds the original numbers. The text is put together a
-column at a time. The format cannot say on which side of an edge a span of zero length lies; a `.pftrace` can.
+Times are microseconds with the nanoseconds as decimals; `args` holds the original numbers. The text is assembled column
+by column. The format cannot express on which side of an edge a span of zero length lies; a `.pftrace` can.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from warplens.export.describe import describe_launch, launch_facts
+from warplens.export.descriptions import describe_launch, launch_facts
 from warplens.export.events import encoder
-from warplens.export.tracks import INSTANT, SPAN, VALUE, Tracks, stack_in_lanes
+from warplens.export.track_table import INSTANT, SPAN, VALUE, TrackTable, stack_in_lanes
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 
@@ -30,8 +30,8 @@ _GZIP_LEVEL = 4
 
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
-    """Write a `.json` or `.json.gz`; the cycles are always there."""
-    writer = ChromeWriter(trace, Tracks(trace))
+    """Write a `.json` or `.json.gz`; cycles are always included."""
+    writer = ChromeWriter(trace, TrackTable(trace))
     with atomic_write(path, force=force) as out:
         if path.name.lower().endswith(".gz"):
             with (
@@ -46,7 +46,7 @@ def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None
 class ChromeWriter:
     """One export: names first, then launches, then the warps chunk by chunk."""
 
-    def __init__(self, trace: Trace, tracks: Tracks) -> None:
+    def __init__(self, trace: Trace, tracks: TrackTable) -> None:
         self._trace, self._tracks = trace, tracks
         self._next_tid = int(tracks.tid.max(initial=0)) + 1
         self._cycles = tracks.column("dur_cycles")
@@ -63,7 +63,7 @@ class ChromeWriter:
         for begin, end in self._tracks.chunks():
             lane_of, lanes = events.lanes(self._tracks.row_start[begin : end + 1])
             self._warps(out, begin, end, lane_of, lanes)
-        # A name said twice, so that every event before it can end in a comma.
+        # The last name is repeated, so that every event before it can end in a comma.
         out.write((_line(names[-1]) if names else b"") + b"\n]}\n")
 
     def _processes(self) -> Iterator[dict[str, Any]]:
@@ -92,7 +92,7 @@ class ChromeWriter:
         return self._next_tid - 1
 
     def _warps(self, out: BinaryIO, begin: int, end: int, lane_of: Array, lanes: Array) -> None:
-        """The threads of some tracks and every row of them."""
+        """Write the threads of some tracks, and all their rows."""
         tracks = self._tracks
         low = int(tracks.row_start[begin])
         first = np.concatenate(([0], np.cumsum(lanes, dtype=np.int64)))
@@ -127,7 +127,7 @@ class ChromeWriter:
         return _join(prefix, head, *_micros(start), ',"args":{"ns":', start, self._tail(row))
 
     def _counters(self, head: pa.Array, row: Array) -> pa.Array:
-        """A counter belongs to its process, so that it takes the track's name; JSON has no word for NaN or infinity."""
+        """Counters belong to a process, so they carry the track's name. NaN and infinity become instants."""
         assert self._values is not None
         start, value = self._tracks.rows.start[row], self._values[row]
         track = np.searchsorted(self._tracks.row_start, row, side="right") - 1
@@ -141,14 +141,14 @@ class ChromeWriter:
         if finite.all():
             return shown
         odd = row[~finite]
-        words = pa.array([f'"{number}"' for number in value[~finite].tolist()], pa.large_string())
+        quoted = pa.array([f'"{number}"' for number in value[~finite].tolist()], pa.large_string())
         points = [
             self._names('{"ph":"i","s":"t","name":', odd),
             head.filter(pa.array(~finite)),
             *_micros(start[~finite]),
         ]
         return pa.concat_arrays(
-            [shown, _join(*points, ',"args":{"value":', words, ',"ns":', start[~finite], self._tail(odd))]
+            [shown, _join(*points, ',"args":{"value":', quoted, ',"ns":', start[~finite], self._tail(odd))]
         )
 
     def _names(self, prefix: str, row: Array) -> pa.Array:
@@ -156,7 +156,7 @@ class ChromeWriter:
         return texts.take(pa.array(self._tracks.rows.region[row]))
 
     def _tail(self, row: Array) -> pa.Array:
-        """The end of an event: what its track is."""
+        """The end of each event, which identifies its track."""
         track = np.searchsorted(self._tracks.row_start, row, side="right") - 1
         low, high = int(track[0]), int(track[-1]) + 1
         columns = (self._tracks.identity[name][low:high].tolist() for name in ("block", "warp", "launch"))
@@ -172,12 +172,12 @@ def _meta(what: str, pid: int, tid: int | None, **args: Any) -> dict[str, Any]:
 
 
 def _text(name: str) -> str:
-    """As UTF-8: trace_processor leaves escapes as they are in names that have no quotes."""
+    """A JSON string in UTF-8: trace_processor does not decode escapes in names without quotes."""
     return json.dumps(name, ensure_ascii=False)
 
 
 def _decimal(value: float) -> str:
-    """trace_processor misreads more than 18 decimals, which small numbers have unless written with an exponent."""
+    """Format small numbers with an exponent, since trace_processor misreads more than 18 decimals."""
     return repr(value) if value == 0 or abs(value) >= 1 else f"{value:.16e}"
 
 
@@ -186,12 +186,12 @@ def _line(event: dict[str, Any]) -> bytes:
 
 
 def _micros(ns: Array) -> tuple[Array, pa.Array]:
-    """The whole microseconds and the three decimals."""
+    """Whole microseconds, and three decimals."""
     return ns // 1000, _FRACTIONS.take(pa.array(ns % 1000))
 
 
 def _join(*parts: pa.Array | Array | str) -> pa.Array:
-    """Texts and numbers side by side, row by row."""
+    """Concatenate texts and numbers row by row."""
     texts = [
         pc.cast(pa.array(part), pa.large_string()) if isinstance(part, np.ndarray) else
         pa.scalar(part, pa.large_string()) if isinstance(part, str) else part
@@ -201,6 +201,6 @@ def _join(*parts: pa.Array | Array | str) -> pa.Array:
 
 
 def _bytes(texts: pa.Array) -> memoryview:
-    """All texts one after another, which is how an array of them lies in memory."""
+    """All texts concatenated, which is how Arrow stores them."""
     offsets = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
     return memoryview(texts.buffers()[2])[int(offsets[0]) : int(offsets[-1])]

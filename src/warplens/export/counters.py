@@ -1,4 +1,4 @@
-"""Values as Perfetto counter tracks: one for each region that has values in a warp, on a packet sequence of its own."""
+"""Values as Perfetto counter tracks: one per warp and region with values, each on its own packet sequence."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from warplens.export import wire as w
 from warplens.export.packets import name_id, sequence_packet, track_id, track_packet
-from warplens.export.tracks import VALUE, Tracks
+from warplens.export.track_table import VALUE, TrackTable
 
 Array = npt.NDArray[Any]
-_WHOLE = float(1 << 53)
+_MAX_EXACT_INTEGER = float(1 << 53)
 
 
-def write_counters(tracks: Tracks, ids: Array, out: BinaryIO, sequence: int) -> int:
-    """Write all counters, the first on `sequence`, and give the next free sequence."""
+def write_counters(tracks: TrackTable, ids: Array, out: BinaryIO, sequence: int) -> int:
+    """Write all counters, the first on `sequence`, and return the next free sequence."""
     values = tracks.column("value")
     for begin, end in tracks.chunks():
         low, high = int(tracks.row_start[begin]), int(tracks.row_start[end])
@@ -44,11 +44,11 @@ def _pack(sequence: Array, time: Array, head: npt.NDArray[np.bool_], value: Arra
     delta = np.diff(time, prepend=0)
     delta[head] = time[head]
     delta, sequence = delta.astype(np.uint64), sequence.astype(np.uint64)
-    whole = np.abs(value) < _WHOLE
-    whole[whole] = value[whole] == np.floor(value[whole])
-    number = np.where(whole, value, 0).astype(np.int64).view(np.uint64)
-    event_bytes = 4 + np.where(whole, w.sizes(number), 8)
-    packer = w.Packer(len(value))
+    integral = np.abs(value) < _MAX_EXACT_INTEGER
+    integral[integral] = value[integral] == np.floor(value[integral])
+    number = np.where(integral, value, 0).astype(np.int64).view(np.uint64)
+    event_bytes = 4 + np.where(integral, w.sizes(number), 8)
+    packer = w.MessagePacker(len(value))
     packer.constant(b"\x0a")
     packer.byte(4 + w.sizes(sequence) + w.sizes(delta) + event_bytes)
     packer.constant(b"\x50")
@@ -58,8 +58,8 @@ def _pack(sequence: Array, time: Array, head: npt.NDArray[np.bool_], value: Arra
     packer.constant(b"\x5a")
     packer.byte(event_bytes)
     packer.constant(b"\x48\x04")
-    packer.constant(b"\xf0\x01", whole)
-    packer.varint(number, whole)
-    packer.constant(b"\xe1\x02", ~whole)
-    packer.raw(np.ascontiguousarray(value, np.float64).view(np.uint8).reshape(-1, 8), ~whole)
+    packer.constant(b"\xf0\x01", integral)
+    packer.varint(number, integral)
+    packer.constant(b"\xe1\x02", ~integral)
+    packer.raw(np.ascontiguousarray(value, np.float64).view(np.uint8).reshape(-1, 8), ~integral)
     return packer.tobytes()

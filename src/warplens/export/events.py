@@ -1,4 +1,4 @@
-"""Begins, ends and points as TrackEvent packets: in C where it can be had, else the same bytes with numpy."""
+"""Encode begins, ends and points as TrackEvent packets, in C if available, otherwise with numpy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from warplens import native
 from warplens.export.lanes import BEGIN, END, MAX_DEPTH, Events, events_of
-from warplens.export.tracks import SPAN, Rows
-from warplens.export.wire import Packer, sizes
+from warplens.export.track_table import SPAN, TrackRows
+from warplens.export.wire import MessagePacker, sizes
 
 Array = npt.NDArray[Any]
 
@@ -21,17 +21,17 @@ CYCLES_NAME, OPEN_NAME = 1, 2
 
 
 class Encoder(Protocol):
-    """Writes the rows of consecutive tracks; `lanes` comes first, since each lane takes a packet sequence."""
+    """Writes the rows of consecutive tracks. Call `lanes` first, since each lane needs a packet sequence."""
 
     def lanes(self, row_start: Array) -> tuple[Array, Array]:
         """The lane of each row and the number of lanes of each track."""
 
     def write(self, out: BinaryIO, row_start: Array, sequence: Array) -> None:
-        """The packets, each track's lane 0 on its `sequence` and the lanes beside it on the ones after."""
+        """Write the packets: lane 0 of each track on its `sequence`, further lanes on the following ones."""
 
 
-def encoder(rows: Rows, cycles: Array | None, is_open: Array | None) -> Encoder:
-    """The fastest encoder there is. With `cycles`, every slice says how many it took and whether it was left open."""
+def encoder(rows: TrackRows, cycles: Array | None, is_open: Array | None) -> Encoder:
+    """The fastest available encoder. With `cycles`, every slice carries its cycles and whether it is open."""
     library = native.load()
     if library is None:
         return NumpyEncoder(rows, cycles, is_open)
@@ -47,11 +47,11 @@ class _Columns(ctypes.Structure):
 class NativeEncoder:
     """`wl_tracks` of native/perfetto.c."""
 
-    def __init__(self, library: ctypes.CDLL, rows: Rows, cycles: Array | None, is_open: Array | None) -> None:
+    def __init__(self, library: ctypes.CDLL, rows: TrackRows, cycles: Array | None, is_open: Array | None) -> None:
         self._call = library.wl_tracks
         self._call.restype = ctypes.c_int
         arrays = [rows.kind, rows.region, rows.parent, rows.depth, rows.start, rows.duration, cycles, is_open]
-        self._arrays = arrays  # kept alive: the structure holds bare addresses
+        self._arrays = arrays  # keep a reference: the structure holds bare addresses
         self._columns = _Columns(*(native.pointer(array) for array in arrays))
         self._lane_of = np.empty(0, np.int32)
         self._lanes = np.empty(0, np.int32)
@@ -89,9 +89,9 @@ class NativeEncoder:
 
 
 class NumpyEncoder:
-    """The same with numpy, and row by row where a track's spans do not nest."""
+    """The same in numpy, row by row for tracks whose spans do not nest."""
 
-    def __init__(self, rows: Rows, cycles: Array | None, is_open: Array | None) -> None:
+    def __init__(self, rows: TrackRows, cycles: Array | None, is_open: Array | None) -> None:
         self._rows = rows
         self._cycles = cycles
         self._open = is_open
@@ -123,7 +123,7 @@ class NumpyEncoder:
             cycles = self._cycles[row].astype(np.uint64)
             event_bytes += annotated * (5 + sizes(cycles)) + is_open * 6
         unsigned = sequence.astype(np.uint64)
-        packer = Packer(len(row))
+        packer = MessagePacker(len(row))
         packer.constant(b"\x0a")
         packer.byte(4 + sizes(unsigned) + sizes(delta) + event_bytes)
         packer.constant(b"\x50")
@@ -146,7 +146,7 @@ class NumpyEncoder:
 
 
 def _since_last(sequence: Array, time: Array) -> npt.NDArray[np.uint64]:
-    """Time since the last event of the same sequence, from 0 for its first."""
+    """Time since the previous event of the same sequence; the absolute time for its first."""
     order = np.argsort(sequence, kind="stable")
     times = time[order]
     delta = np.diff(times, prepend=0)

@@ -1,8 +1,8 @@
 """A call tree for Hatchet and Proton's viewer: `proton-viewer -m normalized_cycles out.hatchet`.
 
-Readers add the children to each node, so every value is exclusive: a span's cycles less those of its inner spans.
-`normalized_cycles` is the sum over launches of the average over the launch's warps. Open spans have no cycles, as in
-the statistics.
+Readers add the values of children to each node, so every value is exclusive.
+`normalized_cycles` is the sum over launches of the mean over the launch's warps. Open spans have no cycles, as in the
+statistics.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 
 MAX_DEPTH = 200
-"""Deeper spans count for their ancestor at this depth: JSON readers recurse."""
+"""Deeper spans are added to their ancestor at this depth, since JSON readers recurse."""
 
 Array = npt.NDArray[Any]
 
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
     """Write a `.hatchet`."""
-    # Proton's viewer takes the second entry for the devices, also where none is known.
+    # Proton's viewer expects the devices as second entry, even if there are none.
     document: list[Any] = [_tree(trace), {"CUDA": _devices(trace)}]
     with atomic_write(path, force=force) as out:
         out.write(json.dumps(document, separators=(",", ":")).encode())
@@ -63,7 +63,7 @@ def _tree(trace: Trace) -> dict[str, Any]:
 
 
 def _fill(trace: Trace, nodes: list[dict[str, Any]], node: Array, span: Array) -> None:
-    """Sum the spans' own cycles into their nodes."""
+    """Add the exclusive cycles of spans to their nodes."""
     measured = span & ~trace.numpy("open")
     cycles, parent = trace.numpy("dur_cycles"), trace.numpy("parent")
     inner = measured & (parent >= 0)
@@ -76,7 +76,7 @@ def _fill(trace: Trace, nodes: list[dict[str, Any]], node: Array, span: Array) -
 
 
 def _warps(trace: Trace) -> Array:
-    """By row: how many warps of its launch the trace holds."""
+    """The number of recorded warps of each row's launch."""
     track = trace.numpy("track")
     heads = run_starts(track)
     launch = trace.numpy("launch").astype(np.int64) * (1 << 16) + trace.numpy("rank")
@@ -90,7 +90,7 @@ def _node(name: str, children: list[dict[str, Any]] | None = None) -> dict[str, 
 
 
 def _devices(trace: Trace) -> dict[str, dict[str, Any]]:
-    """What Proton's viewer calls device info, as far as it is known."""
+    """Device information for Proton's viewer, as far as it is known."""
     return {
         str(device.get("index", at)): {
             "arch": str(device.get("capability", "")).replace(".", ""),

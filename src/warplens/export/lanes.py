@@ -1,7 +1,7 @@
-"""Which spans of a track can share one line of a timeline, and in what order they begin and end on it.
+"""Assign the spans of a track to lanes of a timeline, and order their begins and ends.
 
-A line takes spans that nest. Those of a track do, except asynchronous ones, those closed by a mismatched end, and those
-deeper than Perfetto nests: they go to lanes 1, 2, … beside the track's own lane 0. `native/perfetto.c` walks the same.
+The spans of a lane nest. Asynchronous spans, spans closed by a mismatched end, and spans deeper than Perfetto nests go
+to lanes 1, 2, … instead of the track's own lane 0. `native/perfetto.c` implements the same.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.export.tracks import SPAN, VALUE, Rows
+from warplens.export.track_table import SPAN, VALUE, TrackRows
 
 BEGIN, END, POINT = 1, 2, 3
-"""The numbers of TrackEvent.Type."""
+"""Values of TrackEvent.Type."""
 
 MAX_DEPTH = 500
-"""Perfetto drops slices that lie deeper than 512."""
+"""Perfetto drops slices at a depth of more than 512."""
 
 _PLAIN_DEPTH = 64
-"""Tracks that nest deeper are walked: the vectorised order costs one pass per level."""
+"""Tracks that nest deeper are processed row by row, since the vectorised code needs one pass per level."""
 
-_LEFT_OUT, _NONE = -1, -2
-"""A row without a parent, or whose parent a selection left out: then the depth tells what it lies in; or in nothing."""
+_UNKNOWN_PARENT, _NO_PARENT = -1, -2
+"""A row without a parent, or whose parent was not selected, so that only its depth is known; or a row in no span."""
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Events:
-    """Begins, ends and points in an order in which each lane's times never go back.
+    """Begins, ends and points, ordered so that the times of each lane never decrease.
 
-    Perfetto would nest what follows at the same time inside an instant, so that one is begun and ended, not a point.
+    Perfetto would nest a slice inside an instant of the same time, so such an instant becomes a begin and an end.
     """
 
     row: npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class Events:
     track: npt.NDArray[np.int64]
 
 
-def events_of(rows: Rows, row_start: Array, most: int = MAX_DEPTH) -> tuple[Events, Array, Array]:
+def events_of(rows: TrackRows, row_start: Array, most: int = MAX_DEPTH) -> tuple[Events, Array, Array]:
     """The events of consecutive tracks, the lane of each row and the number of lanes of each track."""
     base = int(row_start[0])
     track_of = np.repeat(np.arange(len(row_start) - 1), np.diff(row_start))
@@ -63,8 +63,8 @@ def events_of(rows: Rows, row_start: Array, most: int = MAX_DEPTH) -> tuple[Even
     return Events(*(values[order] for values in joined)), lane_of, lanes
 
 
-def _plain_tracks(rows: Rows, row: Array, track: Array, tracks: int, most: int) -> npt.NDArray[np.bool_]:
-    """Tracks whose depth, parent and times all tell the same story, so that lane 0 holds every row."""
+def _plain_tracks(rows: TrackRows, row: Array, track: Array, tracks: int, most: int) -> npt.NDArray[np.bool_]:
+    """Tracks whose depths, parents and times are consistent, so that all rows fit in lane 0."""
     plain = np.ones(tracks, bool)
     if not len(row):
         return plain
@@ -87,8 +87,8 @@ def _plain_tracks(rows: Rows, row: Array, track: Array, tracks: int, most: int) 
     return plain
 
 
-def _plain_events(rows: Rows, row: Array, track: Array) -> Events:
-    """Of n rows that nest, row i at depth d begins after i begins and i - d ends; it ends after all its inner rows."""
+def _plain_events(rows: TrackRows, row: Array, track: Array) -> Events:
+    """Order rows that nest: row i at depth d begins after i begins and i - d ends, and ends after its inner rows."""
     count = len(row)
     depth, start = rows.depth[row].astype(np.int64), rows.start[row]
     closed = rows.kind[row] == SPAN
@@ -111,8 +111,8 @@ def _plain_events(rows: Rows, row: Array, track: Array) -> Events:
     return Events(order_row, order_what, np.zeros(total, np.int64), order_track)
 
 
-def walk(rows: Rows, first: int, last: int, most: int) -> Array:
-    """The events of one track as (row, what, lane), row by row; the reference for everything faster."""
+def walk(rows: TrackRows, first: int, last: int, most: int) -> Array:
+    """The events of one track as (row, what, lane), row by row; the reference for the faster implementations."""
     kind, parents, depth = (values[first:last].tolist() for values in (rows.kind, rows.parent, rows.depth))
     start = rows.start[first:last].tolist()
     end = (rows.start[first:last] + rows.duration[first:last]).tolist()
@@ -125,7 +125,7 @@ def walk(rows: Rows, first: int, last: int, most: int) -> Array:
         while stack:
             top = stack[-1]
             if end[top] > start[row] or (end[top] == start[row] and depth[top] < depth[row]):
-                inside = lane == 0 and depth[top] < depth[row] if parent == _LEFT_OUT else top == parent
+                inside = lane == 0 and depth[top] < depth[row] if parent == _UNKNOWN_PARENT else top == parent
                 return inside and end[row] <= end[top] and len(stack) < most
             out.append((stack.pop(), END, lane))
         return True
@@ -133,7 +133,7 @@ def walk(rows: Rows, first: int, last: int, most: int) -> Array:
     def next_shown(row: int) -> int:
         return next((other for other in range(row + 1, len(kind)) if kind[other] != VALUE), len(kind))
 
-    def is_loose(row: int, parent: int) -> bool:
+    def is_asynchronous(row: int, parent: int) -> bool:
         if kind[row] != SPAN:
             return False
         if parent >= 0 and end[row] > end[parent]:
@@ -145,11 +145,11 @@ def walk(rows: Rows, first: int, last: int, most: int) -> Array:
         if kind[row] == VALUE:
             continue
         parent = parents[row]
-        if parent != _LEFT_OUT:
-            parent = parent - first if first <= parent < first + row else _NONE
+        if parent != _UNKNOWN_PARENT:
+            parent = parent - first if first <= parent < first + row else _NO_PARENT
         lane = lane_of[parent] if parent >= 0 else 0
-        if is_loose(row, parent) or not fits(lane, row, parent):
-            lane = next((other for other in range(1, len(lanes)) if fits(other, row, _NONE)), len(lanes))
+        if is_asynchronous(row, parent) or not fits(lane, row, parent):
+            lane = next((other for other in range(1, len(lanes)) if fits(other, row, _NO_PARENT)), len(lanes))
             if lane == len(lanes):
                 lanes.append([])
         lane_of[row] = lane

@@ -1,8 +1,8 @@
 """Perfetto's trace packets and the ids of tracks.
 
-Track ids are `track_id(kind, *numbers)` of what the track is, so that they are the same in every export of a trace and
-another writer can refer to them: `("sm", rank, device, sm)`, `("warp", rank, device, launch, block, warp, lane)`,
-`("overlap", id of the track beside it, lane)`, `("counter", id of the warp's track, name_id(region))`. Flow ids may be
+Track ids are `track_id(kind, *numbers)` of what the track shows, so they are the same in every export of a trace and
+other writers can refer to them: `("sm", rank, device, sm)`, `("warp", rank, device, launch, block, warp, lane)`,
+`("overlap", id of the track beside it, lane)`, `("counter", id of the warp's track, name_id(region))`. Flow ids can be
 made the same way.
 """
 
@@ -19,10 +19,10 @@ from warplens.export import wire as w
 Array = npt.NDArray[Any]
 
 BOOTTIME, CLOCK = 6, 64
-"""Perfetto's trace clock, and the id that each sequence gives its own incremental one."""
+"""Perfetto's trace clock, and the id of each sequence's own incremental clock."""
 
 HEAD_SEQUENCE = 1
-"""The sequence of descriptors and launches, whose times are absolute."""
+"""The sequence of descriptors and launches, with absolute times."""
 
 BEGIN, END, COUNTER = 1, 2, 4
 """Types of a track event."""
@@ -34,7 +34,7 @@ _STATE_CLEARED = 1
 
 
 def track_id(kind: str, *numbers: Any) -> Array:
-    """The 64-bit ids of tracks, from numbers or arrays of them; never 0, which is Perfetto's root."""
+    """The 64-bit ids of tracks, from numbers or arrays; never 0, which is Perfetto's root."""
     state = np.full(np.broadcast_shapes(*(np.shape(value) for value in numbers)), name_id(kind), np.uint64)
     with np.errstate(over="ignore"):
         for value in numbers:
@@ -43,7 +43,7 @@ def track_id(kind: str, *numbers: Any) -> Array:
 
 
 def name_id(name: str) -> int:
-    """64 bits that stand for a name."""
+    """A 64-bit hash of a name."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
@@ -78,14 +78,14 @@ def track_packet(uuid: int, *fields: bytes) -> bytes:
 
 
 def process_packet(uuid: int, pid: int, name: str, rank: int) -> bytes:
-    """The descriptor of a process, shown as the `rank`-th."""
+    """The descriptor of a process, shown at position `rank`."""
     process = w.number(1, pid) + w.data(6, name) + w.number(3, rank)
     order = w.number(11, _EXPLICIT_CHILDREN) + w.number(12, rank) + w.number(20, EXPLICIT)
     return track_packet(uuid, w.data(3, process), order)
 
 
 def sequence_packet(sequence: int, uuid: int, interned: bytes = b"") -> bytes:
-    """What a sequence starts with: its track, its incremental clock and its names."""
+    """The first packet of a sequence: its track, its incremental clock and its names."""
     defaults = w.number(58, CLOCK) + w.data(11, w.number(11, uuid))
     return packet(
         w.number(10, sequence), _SEQUENCE_START, w.data(59, defaults), w.data(12, interned) if interned else b""

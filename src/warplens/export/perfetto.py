@@ -1,8 +1,8 @@
-"""Perfetto's own format: TrackEvent packets, written as bytes, a few tracks at a time.
+"""Perfetto's own format: TrackEvent packets, encoded directly, a few tracks at a time.
 
-An SM is a process, a warp a thread of it; a launch is a slice of the SM's own track. Each line of the timeline is one
-packet sequence whose defaults hold its track and whose clock counts from its last event, so that a begin or an end
-takes about a dozen bytes.
+An SM is a process and a warp is a thread of it; a launch is a slice on the SM's own track. Each line of the timeline is
+one packet sequence, whose defaults hold its track and whose clock counts from its previous event, so that a begin or an
+end takes about a dozen bytes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from warplens.export import ANNOTATE_LIMIT
 from warplens.export import wire as w
 from warplens.export.counters import write_counters
-from warplens.export.describe import describe_launch, describe_track, launch_facts
+from warplens.export.descriptions import describe_launch, describe_track, launch_facts
 from warplens.export.events import CYCLES_NAME, OPEN_NAME, encoder
 from warplens.export.packets import (
     BEGIN,
@@ -31,16 +30,18 @@ from warplens.export.packets import (
     track_id,
     track_packet,
 )
-from warplens.export.tracks import SPAN, VALUE, LaunchOnSm, Tracks, stack_in_lanes
+from warplens.export.track_table import SPAN, VALUE, LaunchOnSm, TrackTable, stack_in_lanes
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 
 Array = npt.NDArray[Any]
+ANNOTATE_LIMIT = 200_000
+"""The number of spans up to which slices carry their cycles by default; they double the size of the file."""
 
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
     """Write a `.pftrace`."""
-    writer = PerfettoWriter(trace, Tracks(trace), annotate)
+    writer = PerfettoWriter(trace, TrackTable(trace), annotate)
     with atomic_write(path, force=force) as out:
         writer.write(out)
 
@@ -48,13 +49,13 @@ def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None
 class PerfettoWriter:
     """One export: descriptors and launches first, then the warps chunk by chunk, then the counters.
 
-    In a file with more in it, the SMs come after `first_rank` other processes, and sequences from `sequence` on.
+    In a merged file, the SMs come after `first_rank` other processes, and sequences start at `sequence`.
     """
 
     def __init__(
         self,
         trace: Trace,
-        tracks: Tracks,
+        tracks: TrackTable,
         annotate: bool | None,
         *,
         first_rank: int = 0,
@@ -104,7 +105,7 @@ class PerfettoWriter:
         yield packet(w.number(10, HEAD_SEQUENCE), w.number(8, entry.end), w.data(11, end))
 
     def links(self, entry: LaunchOnSm) -> bytes:
-        """More fields of a launch's slice; a merged file ties it to its kernel."""
+        """Additional fields of a launch's slice; a merged file links it to its kernel."""
         return b""
 
     def _warps(self, out: BinaryIO) -> None:
@@ -125,7 +126,7 @@ class PerfettoWriter:
             self._next += int(first[-1])
 
     def _names_used(self, row_start: Array, lane_of: Array, first: Array) -> npt.NDArray[np.bool_]:
-        """By line and region: whether the line has such a span. Interning only these keeps short tracks short."""
+        """Which regions occur on each line; only their names are interned, which keeps short tracks small."""
         low, high = int(row_start[0]), int(row_start[-1])
         region, kind = self._tracks.rows.region[low:high], self._tracks.rows.kind[low:high]
         line = np.repeat(first[:-1], np.diff(row_start)) + lane_of
@@ -136,7 +137,7 @@ class PerfettoWriter:
         return used
 
     def _head(self, track: int, sequence: int, used: npt.NDArray[np.bool_]) -> Iterator[bytes]:
-        """The descriptors of a warp's lines and the start of their sequences."""
+        """The descriptors of a warp's lines, and the first packets of their sequences."""
         tracks, uuid = self._tracks, int(self.ids[track])
         name = tracks.names[track]
         thread = w.number(1, int(tracks.pid[track])) + w.number(2, int(tracks.tid[track])) + w.data(5, name)

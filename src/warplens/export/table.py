@@ -1,4 +1,4 @@
-"""The table of spans for programs that read tables."""
+"""The table of spans as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warplens.trace.model import Trace
 
 
 def write_csv(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
-    """Write a `.csv` with a header line; names as text, no value as an empty field."""
+    """Write a `.csv` with a header line; names are text, and missing values are empty."""
     with atomic_write(path, force=force) as out:
         table = trace.spans
         for name in ("kernel", "region", "kind"):
@@ -22,6 +22,6 @@ def write_csv(trace: Trace, path: Path, *, force: bool = True, annotate: bool | 
 
 
 def write_parquet(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
-    """Write a plain `.parquet`: the spans without the trace's document."""
+    """Write a plain `.parquet`: the spans without the trace's JSON document."""
     with atomic_write(path, force=force) as out:
         pq.write_table(trace.spans, out, compression="zstd")

@@ -1,4 +1,4 @@
-"""A torch trace's part of a merged Perfetto file: threads, streams, memory and the alignment."""
+"""The part of a merged Perfetto file that comes from the torch trace: threads, streams, memory and alignment."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from warplens.export.packets import (
 _BYTES_UNIT = 3
 _DEVICE_PIDS = 9_000
 TO_KERNEL, TO_SM, TO_BACKWARD = (kind << 60 for kind in (1, 2, 3))
-"""What is added to a number to make it the id of an arrow of this kind."""
-_UNSAID = frozenset(
+"""Offsets that make a number the id of a flow arrow of each kind."""
+_HIDDEN_ARGUMENTS = frozenset(
     {"Ev Idx", "Record function id", "External id", "finished", "device", "stream", "context", "queued"}
 )
 
 
 class TorchWriter:
-    """Packets on one sequence, with absolute times and interned names."""
+    """Writes packets on one sequence, with absolute times and interned names."""
 
     def __init__(self, aligned: Aligned, origin: int, sequence: int, pids: set[int], tids: set[int]) -> None:
         self._aligned, self._torch, self._origin, self._sequence = aligned, aligned.torch, origin, sequence
@@ -42,16 +42,16 @@ class TorchWriter:
         cpu = {one.place[0] for one in self._torch.slices if not one.on_gpu}
         gpu = {one.place[0] for one in self._torch.slices if one.on_gpu}
         gpu |= {event.device for event in self._torch.memory if event.device >= 0}
-        self._cpu = {pid: _free(pid, pids) for pid in sorted(cpu)}
-        self._gpu = {device: _free(_DEVICE_PIDS + device, pids) for device in sorted(gpu)}
+        self._cpu = {pid: _reserve(pid, pids) for pid in sorted(cpu)}
+        self._gpu = {device: _reserve(_DEVICE_PIDS + device, pids) for device in sorted(gpu)}
 
     @property
     def processes(self) -> int:
-        """How many processes this part has."""
+        """The number of processes in this part."""
         return len(self._cpu) + len(self._gpu)
 
     def write(self, out: BinaryIO, inside: Mapping[int, Sequence[int]]) -> None:
-        """Everything; `inside` has, by the identity of a kernel's slice, the arrows to what the SMs saw of it."""
+        """Write all packets; `inside` has the flows to the SMs by the identity of a kernel's slice."""
         out.write(b"".join(self._descriptors()))
         out.write(packet(w.number(10, self._sequence), w.number(13, 1), w.data(12, self._interned())))
         self._flows = self._flow_ids(inside)
@@ -68,7 +68,7 @@ class TorchWriter:
             yield process_packet(_cpu_id(pid), number, name, rank)
             for at, place in enumerate(place for place in threads if place[0] == pid):
                 name = self._torch.threads.get(place, f"thread {place[1]}")
-                thread = w.number(1, number) + w.number(2, _free(place[1], self._tids)) + w.data(5, name)
+                thread = w.number(1, number) + w.number(2, _reserve(place[1], self._tids)) + w.data(5, name)
                 fields = w.number(5, _cpu_id(pid)), w.data(4, thread), w.number(12, at)
                 yield track_packet(_line_id(False, place), *fields)
         streams = sorted({one.place for one in self._torch.slices if one.on_gpu})
@@ -85,7 +85,7 @@ class TorchWriter:
         return b"".join(w.data(2, w.number(1, iid) + w.data(2, name)) for name, iid in self._names.items())
 
     def _flow_ids(self, inside: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-        """By the identity of a slice: the arrows that begin or end at it."""
+        """The flows that begin or end at each slice, by its identity."""
         flows = {kernel: list(ids) for kernel, ids in inside.items()}
         for number, one in enumerate(self._torch.slices):
             call = self._torch.calls.get(one.correlation) if one.on_gpu and one.correlation else None
@@ -101,7 +101,7 @@ class TorchWriter:
         return flows
 
     def _lines(self, on_gpu: bool, place: Thread, slices: Sequence[Slice]) -> Iterator[bytes]:
-        """The slices of a thread or stream; those that overlap without nesting go beside."""
+        """The slices of a thread or stream; slices that overlap without nesting go to extra lanes."""
         uuid = _line_id(on_gpu, place)
         for lane, inside in enumerate(nested_lanes(slices)):
             line = uuid
@@ -120,7 +120,7 @@ class TorchWriter:
             yield self._event(line, open_.pop().end, w.number(9, END))
 
     def _begin(self, one: Slice) -> bytes:
-        facts = {name: value for name, value in one.args.items() if name not in _UNSAID}
+        facts = {name: value for name, value in one.args.items() if name not in _HIDDEN_ARGUMENTS}
         if id(one) in self._launch:
             facts["warplens_launch"] = self._launch[id(one)]
         flows = b"".join(w.fixed(47, flow) for flow in self._flows.get(id(one), ()))
@@ -133,13 +133,13 @@ class TorchWriter:
 
     def _memory(self) -> Iterator[bytes]:
         events = sorted(self._torch.memory, key=lambda event: event.device)
-        for device, mine in groupby(events, key=lambda event: event.device):
-            held = list(mine)
+        for device, group in groupby(events, key=lambda event: event.device):
+            changes = list(group)
             if device >= 0:
-                yield from self._counter(_gpu_id(device), "allocated", ((e.time, e.allocated) for e in held))
-                yield from self._counter(_gpu_id(device), "reserved", ((e.time, e.reserved) for e in held))
+                yield from self._counter(_gpu_id(device), "allocated", ((e.time, e.allocated) for e in changes))
+                yield from self._counter(_gpu_id(device), "reserved", ((e.time, e.reserved) for e in changes))
             elif self._cpu:
-                yield from self._counter(_cpu_id(held[0].place[0]), "allocated", _totals(held))
+                yield from self._counter(_cpu_id(changes[0].place[0]), "allocated", _totals(changes))
 
     def _counter(self, parent: int, name: str, samples: Iterable[tuple[int, int]]) -> Iterator[bytes]:
         uuid = int(track_id("torch memory", parent, name_id(name)))
@@ -149,7 +149,7 @@ class TorchWriter:
             yield self._event(uuid, time, w.number(9, COUNTER) + w.number(30, value))
 
     def _alignments(self) -> Iterator[bytes]:
-        """One slice per GPU over its recorded kernels, which says how far the regions below may be off."""
+        """One slice per GPU over its recorded kernels, with the error of the regions below."""
         for one in self._aligned.alignments:
             kernels = list(one.kernels.values())
             device = kernels[0].place[0]
@@ -164,15 +164,15 @@ class TorchWriter:
             yield self._event(uuid, max(kernel.end for kernel in kernels), w.number(9, END))
 
 
-def _free(number: int, taken: set[int]) -> int:
-    """The number, or one that is not taken; it is then."""
-    found = next(one for one in count(number, 1 << 23) if one not in taken)
-    taken.add(found)
+def _reserve(number: int, used: set[int]) -> int:
+    """Reserve the number, or the next one that is free."""
+    found = next(one for one in count(number, 1 << 23) if one not in used)
+    used.add(found)
     return found
 
 
 def nested_lanes(slices: Sequence[Slice]) -> list[list[Slice]]:
-    """Slices, in order of start and longer ones first, as lines on which they nest."""
+    """Assign slices, ordered by start with longer ones first, to lanes on which they nest."""
     lanes: list[list[Slice]] = []
     ends: list[list[int]] = []
     for one in slices:
@@ -189,11 +189,11 @@ def nested_lanes(slices: Sequence[Slice]) -> list[list[Slice]]:
 
 
 def _totals(events: Sequence[MemoryEvent]) -> Iterator[tuple[int, int]]:
-    """What is held: the CPU's allocator does not always say, so that the sizes are summed."""
-    held = 0
+    """Allocated bytes over time; the CPU's allocator does not always report the total, so sizes are summed."""
+    total = 0
     for event in events:
-        held = event.allocated or held + event.size
-        yield event.time, max(held, 0)
+        total = event.allocated or total + event.size
+        yield event.time, max(total, 0)
 
 
 def _cpu_id(pid: int) -> int:
@@ -209,7 +209,7 @@ def _line_id(on_gpu: bool, place: Thread) -> int:
 
 
 def _plain(value: Any) -> str | int | float:
-    """An argument as an annotation can hold it."""
+    """Convert an argument to a type that annotations support."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, Decimal):

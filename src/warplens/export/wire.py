@@ -1,4 +1,4 @@
-"""Protobuf's wire format: the few lines of it that writing Perfetto packets takes."""
+"""Protobuf's wire format, as far as Perfetto packets need it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SMALL = [bytes((value,)) for value in range(128)]
 
 
 def varint(value: int) -> bytes:
-    """A base-128 number; negative ones as their 64-bit two's complement."""
+    """Encode a varint; negative numbers as 64-bit two's complement."""
     if 0 <= value < 128:
         return _SMALL[value]
     value &= MASK64
@@ -37,7 +37,7 @@ def number(field: int, value: int) -> bytes:
 
 def data(field: int, value: bytes | str) -> bytes:
     """A length-delimited field: bytes, text or a message."""
-    # A name may hold half a character: JSON can write one, UTF-8 cannot.
+    # A name from JSON may contain a lone surrogate, which UTF-8 cannot encode.
     payload = value.encode(errors="replace") if isinstance(value, str) else value
     return _TAGS[field << 3 | 2] + varint(len(payload)) + payload
 
@@ -53,15 +53,15 @@ def fixed(field: int, value: int) -> bytes:
 
 
 def sizes(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """How many bytes each value takes as a varint."""
+    """The size of each value as a varint, in bytes."""
     size = np.ones(len(values), np.int64)
     for byte in range(1, 10):
         size += values >= np.uint64(1 << 7 * byte)
     return size
 
 
-class Packer:
-    """Many short messages at once: a matrix with one message per row, whose unused bytes are left out at the end."""
+class MessagePacker:
+    """Encodes many short messages at once, as a matrix with one message per row and a mask of the used bytes."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -69,15 +69,15 @@ class Packer:
         self._masks: list[Mask] = []
 
     def constant(self, values: bytes, where: Mask | None = None) -> None:
-        """The same bytes in every row of `where`."""
+        """Append the same bytes to every row of `where`."""
         self._add(np.broadcast_to(np.frombuffer(values, np.uint8), (self._rows, len(values))), where)
 
     def byte(self, values: npt.NDArray[np.int64]) -> None:
-        """One byte per row."""
+        """Append one byte to every row."""
         self._add(values.astype(np.uint8)[:, None], None)
 
     def varint(self, values: npt.NDArray[np.uint64], where: Mask | None = None) -> None:
-        """One varint per row of `where`."""
+        """Append one varint to every row of `where`."""
         width = int(sizes(values.max(initial=0, keepdims=True))[0]) if self._rows else 1
         shifts = np.arange(0, 7 * width, 7, dtype=np.uint64)
         parts = values[:, None] >> shifts
@@ -90,11 +90,11 @@ class Packer:
         self._masks.append(used)
 
     def raw(self, values: Matrix, where: Mask | None = None) -> None:
-        """A fixed number of bytes per row of `where`."""
+        """Append a fixed number of bytes to every row of `where`."""
         self._add(values, where)
 
     def tobytes(self) -> bytes:
-        """The messages one after another."""
+        """All messages, concatenated."""
         return np.concatenate(self._parts, axis=1)[np.concatenate(self._masks, axis=1)].tobytes()
 
     def _add(self, values: Matrix, where: Mask | None) -> None:

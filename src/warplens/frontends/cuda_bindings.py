@@ -12,7 +12,7 @@ from warplens.frontends import nvrtc_sources
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import by_position, swap
-from warplens.frontends.intercept.woven_module import Unavailable, source_name
+from warplens.frontends.intercept.woven_module import Twin, Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 
 _LOADERS = ("cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoad", "cuLibraryLoadData", "cuLibraryLoadFromFile")
@@ -62,14 +62,14 @@ class Bindings:
         def launch(f: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: Any,
                    params: Any = 0, *extra: Any) -> Any:  # fmt: skip
             shape = Shape((gx, gy, gz), (bx, by, bz), int(shared), int(stream or 0))
-            found = self._twin(f, shape, params, extra)
-            try:
-                if found is None:
-                    return original(f, gx, gy, gz, bx, by, bz, shared, stream, params, *extra)
-                function, kept = found
-                return original(type(f)(function), gx, gy, gz, bx, by, bz, shared, stream, kept.address, *extra)
-            finally:
-                self.launches.launched()
+
+            def plain() -> Any:
+                return original(f, gx, gy, gz, bx, by, bz, shared, stream, params, *extra)
+
+            def woven(function: int, given: int) -> Any:
+                return original(type(f)(function), gx, gy, gz, bx, by, bz, shared, stream, given, *extra)
+
+            return self._launch(f, shape, params, extra, plain, woven)
 
         def launch_ex(config: Any, f: Any, params: Any = 0, *extra: Any) -> Any:
             shape = Shape(
@@ -77,18 +77,27 @@ class Bindings:
                 (config.blockDimX, config.blockDimY, config.blockDimZ),
                 int(config.sharedMemBytes), int(config.hStream or 0),
             )  # fmt: skip
-            found = self._twin(f, shape, params, extra)
-            try:
-                if found is None:
-                    return original(config, f, params, *extra)
-                function, kept = found
-                return original(config, type(f)(function), kept.address, *extra)
-            finally:
-                self.launches.launched()
+
+            def plain() -> Any:
+                return original(config, f, params, *extra)
+
+            def woven(function: int, given: int) -> Any:
+                return original(config, type(f)(function), given, *extra)
+
+            return self._launch(f, shape, params, extra, plain, woven)
 
         return launch_ex if name == "cuLaunchKernelEx" else launch
 
-    def _twin(self, f: Any, shape: Shape, params: Any, extra: Sequence[Any]) -> tuple[int, Arguments] | None:
+    def _launch(
+        self,
+        f: Any,
+        shape: Shape,
+        params: Any,
+        extra: Sequence[Any],
+        plain: Callable[[], Any],
+        woven: Callable[[int, int], Any],
+    ) -> Any:
+        """Make one launch; `woven` takes the function to launch and the address of its arguments."""
         lib, handle = driver(), int(f)
         kind, symbol, image = self.kernels.get(handle, ("", "", b""))
         if not kind:
@@ -101,12 +110,11 @@ class Bindings:
                 raise Unavailable("its arguments are packed in one buffer")
             return source_name(_ptx(image), f"{plain_name(symbol)}.cu")
 
-        found = self.launches.twin(PlainKernel(symbol, function, text, image), shape)
-        if found is None:
-            return None
-        twin, buffer = found
-        count = len(lib.parameter_sizes(function))
-        return twin.kernel if kind == "Kernel" else twin.function, Arguments(params, count, buffer)
+        def launch_twin(twin: Twin, pointer: int) -> Any:
+            given = Arguments(params, len(lib.parameter_sizes(function)), pointer)
+            return woven(twin.kernel if kind == "Kernel" else twin.function, given.address)
+
+        return self.launches.launch(PlainKernel(symbol, function, text, image), shape, plain, launch_twin)
 
 
 class Arguments:

@@ -12,7 +12,7 @@ from warplens.errors import UsageError
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import by_position, instances, swap
-from warplens.frontends.intercept.woven_module import Unavailable, source_name
+from warplens.frontends.intercept.woven_module import Twin, Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 
@@ -31,13 +31,17 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
     made: Made = []
 
     def watched_launch(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
-        found = _twin(launches, made, stream, config, kernel)
-        if found is None:
+        def plain() -> None:
             launch(stream, config, kernel, *arguments)
+
+        def woven(twin: Twin, pointer: int) -> None:
+            launch(stream, config, type(kernel).from_handle(twin.kernel), *arguments, pointer)
+
+        known = _known(made, stream, config, kernel)
+        if known is None:
+            plain()
         else:
-            twin, buffer = found
-            launch(stream, config, type(kernel).from_handle(twin.kernel), *arguments, buffer)
-        launches.launched()
+            launches.launch(*known, plain, woven)
 
     class Program(program):  # type: ignore[misc, valid-type]
         """Remembers what it was made of, for the PTX of what it compiles."""
@@ -55,7 +59,8 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
     return [swap(launch, by_position(launch, watched_launch)), swap(program, Program)]
 
 
-def _twin(launches: Interceptor, made: Made, stream: Any, config: Any, kernel: Any) -> tuple[Any, int] | None:
+def _known(made: Made, stream: Any, config: Any, kernel: Any) -> tuple[PlainKernel, Shape] | None:
+    """The kernel of a launch and its shape; None where cuda.core must say what is wrong with them."""
     try:
         handle, lib = int(kernel.handle), driver()
         symbol = lib.name_of(handle, "Kernel")
@@ -63,7 +68,7 @@ def _twin(launches: Interceptor, made: Made, stream: Any, config: Any, kernel: A
     except UsageError:
         return None
     text = givers.get(handle) or (lambda: _find(made, lib.kernel_library(handle), plain_name(symbol)))
-    return launches.twin(PlainKernel(symbol, lib.kernel_function(handle), text), shape)
+    return PlainKernel(symbol, lib.kernel_function(handle), text), shape
 
 
 def blocks_of(config: Any) -> Dim3:

@@ -19,7 +19,7 @@ from warplens.driver.kernel_arguments import Shape
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import instances
-from warplens.frontends.intercept.woven_module import Unavailable, source_name
+from warplens.frontends.intercept.woven_module import Twin, Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 
 _ARGUMENTS = (
@@ -82,15 +82,16 @@ def _classes() -> tuple[Any, Any]:
         ) -> None:
             handle = (get_current_stream() if stream is None else stream).ptr
             shape = Shape(_three(grid), _three(block), int(shared_mem), int(handle))
-            found = self.launches.twin(self.kernel, shape)
-            if found is None:
+
+            def plain() -> None:
                 self.plain(grid, block, args, shared_mem, stream, **options)
-            else:
-                twin, buffer = found
-                woven = Function.__new__(Function)
-                woven.module, woven.ptr = self.module, twin.function
-                woven(grid, block, (*args, np.uint64(buffer)), shared_mem, stream, **options)
-            self.launches.launched()
+
+            def woven(twin: Twin, pointer: int) -> None:
+                function = Function.__new__(Function)
+                function.module, function.ptr = self.module, twin.function
+                function(grid, block, (*args, np.uint64(pointer)), shared_mem, stream, **options)
+
+            self.launches.launch(self.kernel, shape, plain, woven)
 
     class WatchedModule(Module):  # type: ignore[misc]
         """A plain module whose functions are watched; it owns nothing."""

@@ -12,7 +12,7 @@ from warplens.frontends.intercept.woven_module import Unavailable
 
 
 @dataclass
-class _Program:
+class _NvrtcProgram:
     """A program as it was created, and the options it was compiled with."""
 
     arguments: tuple[Any, ...]
@@ -20,8 +20,8 @@ class _Program:
     expressions: list[bytes] = field(default_factory=list)
 
 
-_programs: dict[int, _Program] = {}
-_images: dict[str, _Program] = {}
+_programs: dict[int, _NvrtcProgram] = {}
+_images: dict[str, _NvrtcProgram] = {}
 _original: dict[str, Callable[..., Any]] = {}
 
 
@@ -31,7 +31,7 @@ def install() -> list[Callable[[], None]]:
     def create(*arguments: Any) -> Any:
         status, program = _original["nvrtcCreateProgram"](*arguments)
         if not int(status):
-            _programs[int(program)] = _Program(arguments)
+            _programs[int(program)] = _NvrtcProgram(arguments)
         return status, program
 
     def add(program: Any, expression: bytes) -> Any:

@@ -96,7 +96,8 @@ class Arena:
         return next(slab for slab in self._slabs if address in slab.ranges)
 
     def _find(self, size: int, alignment: int, stream: int) -> Range | None:
-        for slab in self._slabs:
+        # The newest slab is the one with room while launches come faster than they are brought home.
+        for slab in reversed(self._slabs):
             address = slab.ranges.take(size, alignment)
             if address is not None:
                 if slab.cleared and self.lib.reached(slab.cleared):

@@ -1,12 +1,15 @@
-"""The buffers of a profile's woven launches: how large, when to bring them home."""
+"""How much memory a woven launch gets, and which engine lends it."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
+from warplens.driver import libcuda
 from warplens.errors import WarplensError
 from warplens.launch.collected_run import CollectedRun
-from warplens.launch.memory import Buffer, Memory
+from warplens.launch.engine import Engine
+from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.options import Options
 from warplens.record.capture import Dim3
@@ -19,53 +22,83 @@ DEFAULT_SHIFTS = (10, 20)
 MOST_BYTES = 1 << 30
 """What a launch with automatic marks may get: how much they write shows only when they ran."""
 FIRST_SHARE = 1 / 16
-"""Of the memory that buffers may hold, what the first launch of a kernel with automatic marks may take of it."""
+"""Of the memory that records may take, what the first launch of a variant with automatic marks may take of it."""
 
 
 class Buffers:
-    """Lend a buffer to each launch, and add the launch to the run; wait only where the device fills up."""
+    """Lend memory to the launches of one session."""
 
-    def __init__(self, run: CollectedRun, options: Options, memory: Memory) -> None:
-        self.run, self.options, self.memory = run, options, memory
-        self._launches: list[WovenLaunch] = []
-        self._held = 0
-        """Bytes on the device."""
-        self._first: dict[str, WovenLaunch] = {}
-        self._lending = threading.RLock()
+    def __init__(self, run: CollectedRun, options: Options) -> None:
+        self._run, self._options = run, options
+        self._engines: dict[int, Engine] = {}
+        self._lock = threading.Lock()
 
-    def lend(self, kernel: WovenKernel, grid: Dim3, stream: int | None) -> int:
-        """What the kernel takes as its buffer: the address, with log2 of a track's size in its low bits. 0 for none."""
-        try:
-            with self._lending:
-                return self._lend(kernel, grid, stream)
-        except MemoryError as error:
-            problem = f"{error}; ask for fewer with records_per_warp=, warps= or blocks="
-            if not kernel.auto or self.options.strict:
-                raise WarplensError(f"kernel {kernel.name}: {problem}") from None
-            self.run.note(kernel.name, f"runs unmarked: {problem}")
-            return 0
+    def lend(
+        self,
+        kernel: WovenKernel,
+        variant: Variant,
+        grid: Dim3,
+        stream: int,
+        *,
+        place: Mapping[str, int] | None = None,
+        refuse: bool = True,
+    ) -> WovenLaunch | None:
+        """A launch with memory for its records; None where none of its blocks is to be recorded, or there is no memory.
 
-    def _lend(self, kernel: WovenKernel, grid: Dim3, stream: int | None) -> int:
-        blocks = kernel.select.blocks_of(grid[0] * grid[1] * grid[2])
-        tracks = blocks * kernel.select.tracks_per_block(kernel.warps)
+        `with launch as pointer:` launches the woven kernel. `place` is where the launch lies in a graph. Without
+        `refuse`, nobody is told that there is no memory.
+        """
+        engine = self.engine()
+        if variant.most_written is None and variant.recorded > 1 and self._options.records_per_warp is None:
+            engine.collector.land_finished()  # an earlier launch says how much room this one needs
+        known = (grid, variant.most_written)
+        if variant.room is None or variant.room[0] != known:
+            tracks = kernel.tracks(grid)
+            variant.room = known, tracks, self.shift(kernel, variant, tracks, engine.budget) if tracks else 0
+        _, tracks, shift = variant.room
         if not tracks:
-            return 0
-        shift = self._shift(kernel, tracks)
-        if self._held + (tracks << shift) > self.memory.budget():
-            self._bring_home()
-        buffer = self._allocate(tracks, shift, stream)
-        address = buffer.align(1 << shift)
-        device = self.run.other_device(self.memory.device_index(), self.memory.device)
-        launch = WovenLaunch(kernel, grid, buffer, shift, device)
-        self._first.setdefault(kernel.name, launch)
-        self._launches.append(launch)
-        self._held += buffer.nbytes
-        self.run.add(launch)
-        return address | shift
+            return None
+        range_ = engine.take(tracks << shift, 1 << shift, stream)
+        if range_ is None and not refuse:
+            return None
+        if range_ is None:
+            self._refuse(kernel, f"no device memory for {tracks} tracks of {1 << shift} bytes")
+            return None
+        launch = WovenLaunch(
+            kernel,
+            grid,
+            engine,
+            range_,
+            shift,
+            stream,
+            device=engine.device if engine.device.index != self._run.device.index else None,
+            tracks=tracks,
+            variant=variant,
+            place=place or {},
+        )
+        self._run.add(launch)
+        return launch
 
-    def _shift(self, kernel: WovenKernel, tracks: int) -> int:
-        records = self.options.records_per_warp
-        wish = self.options.bytes_per_block
+    def engine(self) -> Engine:
+        """The engine of the current context."""
+        lib = libcuda.driver()
+        context = lib.context()
+        found = self._engines.get(context)
+        if found is None:
+            with self._lock:
+                found = self._engines.get(context) or Engine(lib, self._options.memory)
+                self._engines[context] = found
+                self._run.other_device(found.device.index, lambda: found.device)
+        return found
+
+    def release(self) -> None:
+        """Give all memory back to the driver. Every launch must have been collected."""
+        while self._engines:
+            self._engines.popitem()[1].release()
+
+    def shift(self, kernel: WovenKernel, variant: Variant, tracks: int, budget: int) -> int:
+        """log2 of the bytes of a track."""
+        records, wish = self._options.records_per_warp, self._options.bytes_per_block
         if kernel.shared_slots:
             # The wish was for shared memory; a ring there and its copy in global memory have the same size.
             records = kernel.shared_slots if kernel.full == "ring" else records
@@ -79,31 +112,18 @@ class Buffers:
         low, high = DEFAULT_SHIFTS
         most = DEFAULT_BYTES
         if kernel.auto and kernel.full == "stop":
-            most = max(most, min(MOST_BYTES, int(self.memory.budget() * FIRST_SHARE)))
+            most = max(most, min(MOST_BYTES, int(budget * FIRST_SHARE)))
         default = max(low, MIN_SHIFT, min(high, (most // tracks).bit_length() - 1))
-        if not kernel.auto or kernel.full == "ring" or kernel.name not in self._first:
+        written = variant.most_written
+        if written is None or kernel.full == "ring":
             return default
-        # The first launch, which had room for what it could, says what the others need.
-        written = int(self._first[kernel.name].collect().extra["most_written"])
-        needed = max(MIN_SHIFT, min(MAX_SHIFT, shift_for(min(written + written // 8, MAX_SLOTS), "stop", kernel.slack)))
+        # An earlier launch, which had room for what it could, says what the others need; they may differ by their data.
+        slots = min(written * (2 if kernel.auto else 4), MAX_SLOTS)
+        needed = max(MIN_SHIFT, min(MAX_SHIFT, shift_for(slots, "stop", kernel.slack)))
         return needed if tracks << needed <= MOST_BYTES else max(default, (MOST_BYTES // tracks).bit_length() - 1)
 
-    def _allocate(self, tracks: int, shift: int, stream: int | None) -> Buffer:
-        size = (tracks + 1) << shift
-        try:
-            try:
-                return self.memory.allocate(size, stream)
-            except MemoryError:
-                if not self._held:
-                    raise
-            self._bring_home()
-            return self.memory.allocate(size, stream)
-        except MemoryError as error:
-            raise MemoryError(f"no device memory for {tracks} tracks of {1 << shift} bytes ({error})") from None
-
-    def _bring_home(self) -> None:
-        """Collect earlier launches when their buffers fill the device; the only place that waits."""
-        for launch in self._launches:
-            launch.collect()
-        self._launches.clear()
-        self._held = 0
+    def _refuse(self, kernel: WovenKernel, problem: str) -> None:
+        remedy = "ask for fewer with records_per_warp=, warps= or blocks=, or allow more with memory="
+        if not kernel.auto or self._options.strict:
+            raise WarplensError(f"kernel {kernel.name}: {problem}; {remedy}")
+        self._run.note(kernel.name, f"runs unmarked: {problem}; {remedy}")

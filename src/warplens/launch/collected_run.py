@@ -30,6 +30,7 @@ class CollectedRun:
         """Launches of each kernel, recorded or not."""
         self.notes: dict[str, list[str]] = {}
         self.coverage = LineCoverage()
+        self._knows_device = False
         self._pending: list[tuple[PendingLaunch, int]] = []
         self._lock = threading.Lock()
 
@@ -42,6 +43,10 @@ class CollectedRun:
         with self._lock:
             self.seen[kernel] = self.seen.get(kernel, 0) + 1
 
+    def passed_by(self, kernel: str) -> None:
+        """Remember that a kernel was loaded whose launches are not followed."""
+        self.seen.setdefault(kernel, 0)
+
     def note(self, kernel: str, text: str) -> None:
         """Tell the user once about a kernel, such as why it runs unmarked; the trace keeps the note."""
         notes = self.notes.setdefault(kernel, [])
@@ -51,17 +56,17 @@ class CollectedRun:
 
     def other_device(self, index: int, describe: Callable[[], Device]) -> Device | None:
         """The device of a launch if it is not the run's own; the first launch decides which that is."""
-        if self.device.name == Device().name:
-            self.device = describe()
+        if not self._knows_device:
+            self.device, self._knows_device = describe(), True
         return describe() if index != self.device.index else None
 
-    def collect(self) -> tuple[list[Launch], list[str]]:
+    def collect(self) -> tuple[list[tuple[PendingLaunch, Launch]], list[str]]:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
         launches, problems = [], []
         for pending, announced in self._pending:
             try:
                 launch = pending.collect()
-                launches.append(replace(launch, extra={**launch.extra, HOST_NS: announced}))
+                launches.append((pending, replace(launch, extra={**launch.extra, HOST_NS: announced})))
             except WarplensError as problem:
                 problems.append(str(problem))
         self._pending.clear()

@@ -9,27 +9,35 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 PAUSE_S = 0.005
 """Without a new launch for this long, the program is taken to be busy with something else."""
 
 
+BATCH = 64
+"""Launches that come home together: the host waits for their copies once."""
+
+
 class Landing(Protocol):
-    """A launch on its way: `over` says whether the device has finished it, `land` copies its records to the host and
-    raises nothing: what went wrong is kept by the launch."""
+    """A launch on its way. `over` says whether the device has finished it; `land` brings several of one kind home and
+    raises nothing: what went wrong is kept by the launches."""
 
     def over(self) -> bool: ...
 
-    def land(self) -> None: ...
+    def land(self, launches: Sequence[Any]) -> None: ...
 
 
 class Collector:
-    """Launches in the order in which they were made. `crowded` says that device memory runs low."""
+    """Launches in the order in which they were made. `crowded` says that device memory runs low. The thread runs inside
+    `relaxed`, where the program's captures into graphs do not forbid what it asks of the driver."""
 
-    def __init__(self, crowded: Callable[[], bool]) -> None:
-        self._crowded = crowded
+    def __init__(
+        self, crowded: Callable[[], bool], relaxed: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self._crowded, self._relaxed = crowded, relaxed
         self._waiting: deque[Landing] = deque()
         self._landing = threading.Lock()
         """Held while launches land, so that no two threads copy at once."""
@@ -49,16 +57,12 @@ class Collector:
             self._wake.set()
 
     def land_oldest(self) -> bool:
-        """Wait for the oldest launch and bring it home; False where there is none."""
-        with self._landing:
-            if not self._waiting:
-                return False
-            self._waiting.popleft().land()
-            return True
+        """Wait for the oldest launches and bring them home; False where there is none."""
+        return self._land(wait=True)
 
-    def land_all(self) -> None:
-        """Wait for every launch and bring it home."""
-        while self.land_oldest():
+    def land_finished(self) -> None:
+        """Bring the launches home that are over, without waiting for the device."""
+        while self._land(wait=False):
             pass
 
     def close(self) -> None:
@@ -69,6 +73,10 @@ class Collector:
             self._thread.join()
 
     def _run(self) -> None:
+        with self._relaxed():
+            self._land_until_closed()
+
+    def _land_until_closed(self) -> None:
         while not self._closed:
             self._wake.wait()
             if self._closed:
@@ -77,13 +85,15 @@ class Collector:
                 self._wake.clear()
                 continue
             quiet = time.monotonic() - self._newest > PAUSE_S
-            if not (quiet or self._crowded()) or not self._land_finished():
+            if not (quiet or self._crowded()) or not self._land(wait=False):
                 time.sleep(PAUSE_S)
 
-    def _land_finished(self) -> bool:
-        """Bring the oldest launch home if it is over."""
+    def _land(self, *, wait: bool) -> bool:
+        """Bring a batch home: launches that are over, and with `wait` the others too."""
         with self._landing:
-            if not self._waiting or not self._waiting[0].over():
-                return False
-            self._waiting.popleft().land()
-            return True
+            batch: list[Landing] = []
+            while self._waiting and len(batch) < BATCH and (wait or self._waiting[0].over()):
+                batch.append(self._waiting.popleft())
+            if batch:
+                batch[0].land(batch)
+            return bool(batch)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,18 @@ from warplens.driver.libcuda import Driver
 STAGING_BYTES = 32 << 20
 """Pinned memory that copies go through, in pieces where they are larger."""
 
+Rows = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class RowCopy:
+    """The first `width` bytes of each of `rows` rows that lie `pitch` bytes apart on the device."""
+
+    address: int
+    pitch: int
+    width: int
+    rows: int
+
 
 class SideCopy:
     """Copies of one context. Not for several threads at once."""
@@ -19,23 +33,36 @@ class SideCopy:
     def __init__(self, lib: Driver, stream: int) -> None:
         self._lib, self._stream = lib, stream
         self._done = 0
-        self._staging: npt.NDArray[np.uint8] | None = None
+        self._staging: Rows | None = None
 
-    def rows(self, address: int, pitch: int, width: int, rows: int) -> npt.NDArray[np.uint8]:
-        """The first `width` bytes of each of `rows` rows that lie `pitch` bytes apart on the device."""
-        out = np.empty((rows, width), np.uint8)
-        if not rows or not width:
-            return out
-        staging = self._pinned()
-        step = max(1, len(staging) // width)
-        for first in range(0, rows, step):
-            count = min(step, rows - first)
-            host = staging[: count * width]
-            self._lib.copy_rows(host.ctypes.data, width, address + first * pitch, pitch, width, count, self._stream)
-            self._lib.mark(self._done, self._stream)
-            self._lib.wait(self._done)
-            out[first : first + count] = host.reshape(count, width)
-        return out
+    def all_rows(self, copies: Sequence[RowCopy]) -> list[Rows]:
+        """Make several copies; the host waits once for as many as the pinned memory holds."""
+        outputs = [np.empty((one.rows, one.width), np.uint8) for one in copies]
+        staging = self._pinned() if any(output.size for output in outputs) else None
+        staged: list[tuple[Rows, int]] = []
+        used = 0
+        for one, output in zip(copies, outputs, strict=True):
+            for piece, target in _pieces(one, output):
+                if staging is None:
+                    continue
+                if used + target.size > len(staging):
+                    self._finish(staging, staged)
+                    used = 0
+                host = staging.ctypes.data + used
+                self._lib.copy_rows(host, one.width, piece, one.pitch, one.width, len(target), self._stream)
+                staged.append((target, used))
+                used += target.size
+        if staging is not None:
+            self._finish(staging, staged)
+        return outputs
+
+    def _finish(self, staging: Rows, staged: list[tuple[Rows, int]]) -> None:
+        """Wait for the copies under way, and move them where they belong."""
+        self._lib.mark(self._done, self._stream)
+        self._lib.wait(self._done)
+        for target, at in staged:
+            target[:] = staging[at : at + target.size].reshape(target.shape)
+        staged.clear()
 
     def release(self) -> None:
         """Give the pinned memory back."""
@@ -44,9 +71,18 @@ class SideCopy:
             self._lib.destroy_event(self._done)
             self._staging = None
 
-    def _pinned(self) -> npt.NDArray[np.uint8]:
+    def _pinned(self) -> Rows:
         if self._staging is None:
             pointer = ctypes.cast(self._lib.pinned(STAGING_BYTES), ctypes.POINTER(ctypes.c_uint8))
             self._staging = np.ctypeslib.as_array(pointer, (STAGING_BYTES,))
             self._done = self._lib.new_event()
         return self._staging
+
+
+def _pieces(one: RowCopy, output: Rows) -> Iterator[tuple[int, Rows]]:
+    """The address and the target of parts that fit the pinned memory; none of a copy without bytes."""
+    if not output.size:
+        return
+    step = max(1, STAGING_BYTES // one.width)
+    for first in range(0, one.rows, step):
+        yield one.address + first * one.pitch, output[first : first + step]

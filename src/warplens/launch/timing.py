@@ -1,89 +1,101 @@
-"""How long launches took with marks and without, side by side in one run: by the driver's events around them.
+"""How long plain and recorded launches of a variant took on the device: by the driver's events around them.
 
-Once as many launches of a kernel are recorded as were asked for, the others run as they are. A few of either kind are
-timed, and the quickest counts: whatever else comes between the events makes a launch look longer, never shorter. Before
-each the GPU is kept busy for a moment, else the time would hold the host's way to the launch.
+Nothing waits for the device. A launch on an idle stream would be timed together with the host's way to it, so the
+stream is kept busy for that long first. The quickest launch counts: whatever else comes between the events makes a
+launch look longer, never shorter.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from warplens.analyse.time_shift import MEASURED
-from warplens.driver.libcuda import Driver, driver
+from warplens.driver import libcuda
+from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
+from warplens.launch.variant import Variant
 from warplens.record.capture import Launch
+from warplens.record.cost_keys import SLOWDOWN_MEASURED, TIMED_PLAIN, TIMED_RECORDED
 
-MOST, LEAST = 8, 2
-"""Launches of each kind that are timed, and that make a number; the first ones load code and do not count."""
-BUSY_NS = 300_000
-"""Longer than the host takes from the first event to the launch: what the GPU waits for in between would count."""
-
-Span = tuple[int, int]
-"""The events around a launch."""
+TIMED_LAUNCHES = 10
+"""Launches of each kind that are timed."""
+FEWEST = 3
+"""Times of each kind that make a slowdown; the first launch of each kind loads code and does not count."""
+BUSY_NS = 60_000
+"""Longer than the host takes from the first event to the launch."""
 
 
 @dataclass
-class _Shape:
-    """Launches of one kernel and shape: marked and unmarked ones."""
+class _Times:
+    recorded: list[Timed] = field(default_factory=list)
+    plain: list[Timed] = field(default_factory=list)
 
-    marked: list[Span] = field(default_factory=list)
-    plain: list[Span] = field(default_factory=list)
+
+class Timed:
+    """One launch that is timed: made right before the launch, `launched` is called right after it."""
+
+    def __init__(self, timings: Timings, lib: Driver, stream: int) -> None:
+        self._timings, self._lib, self._stream = timings, lib, stream
+        self.first, self.second = lib.event(stream), 0
+
+    def launched(self) -> None:
+        try:
+            # Once the device has passed the first event, the time holds a part of the host's way.
+            if self._lib.reached(self.first):
+                self._lib.destroy_event(self.first)
+                self.first = 0
+            else:
+                self.second = self._lib.event(self._stream)
+        except WarplensError:
+            self._timings.switch_off()  # the launch failed, which is for the program to find
 
 
 class Timings:
-    """Times of one profile. Where the driver cannot be had there are none, and nothing else changes."""
+    """The times of one session. Without a driver there are none, and nothing else changes."""
 
-    def __init__(self, launches: int | None) -> None:
-        """`launches` is how many of each kernel are recorded: where all are, or too few, nothing can be compared."""
-        self._shapes: dict[tuple[str, Hashable], _Shape] = {}
-        self._nothing: list[Span] = []
+    def __init__(self) -> None:
+        self._variants: dict[int, tuple[Variant, _Times]] = {}
+        self._nothing: list[Timed] = []
         self._wait: dict[int, int | None] = {}
-        """The kernel that keeps the GPU busy, in each context."""
-        self._open = threading.local()
-        self._off = launches is None or launches <= LEAST
-        self._ratios: dict[str, float] | None = None
+        """The kernel that keeps the GPU busy, by context."""
+        self._off = False
 
-    def begin(self, kernel: str, shape: Hashable, stream: int, *, marked: bool) -> None:
-        """Called right before a launch in this thread."""
-        self.expect(kernel, shape, stream, marked=marked)
-        self.start()
-
-    def expect(self, kernel: str, shape: Hashable, stream: int, *, marked: bool) -> None:
-        """Called where it is known which launch comes, but not yet whether it will be recorded: `start` says so."""
-        known = self._shapes.setdefault((kernel, shape), _Shape())
-        spans = known.marked if marked else known.plain
-        wanted = not self._off and len(spans) < MOST and (marked or bool(known.marked))
-        self._open.launch = (spans, stream) if wanted else None
-        self._open.first = None
-
-    def start(self) -> None:
-        """Called when nothing but the expected launch is left to do."""
-        expected = getattr(self._open, "launch", None)
-        if expected is None:
-            return
+    def begin(self, variant: Variant, stream: int, *, recorded: bool) -> Timed | None:
+        """Call right before a launch; None where it is not to be timed."""
+        if self._off:
+            return None
+        _, times = self._variants.setdefault(id(variant), (variant, _Times()))
+        known = times.recorded if recorded else times.plain
+        if len(known) >= TIMED_LAUNCHES:
+            return None
         try:
-            lib, (_, stream) = driver(), expected
+            lib = libcuda.driver()
             if not self._nothing:
                 self._keep_busy(lib, stream)
-                self._nothing.append((lib.event(stream), lib.event(stream)))
-            self._keep_busy(lib, stream)
-            self._open.first = lib.event(stream)
+                self._nothing.append(Timed(self, lib, stream))
+                self._nothing[0].launched()
+            if lib.is_idle(stream):
+                self._keep_busy(lib, stream)
+            known.append(Timed(self, lib, stream))
+            return known[-1]
         except WarplensError:
-            self._off = True
+            self.switch_off()
+            return None
 
-    def end(self) -> None:
-        """Called right after it."""
-        expected, first = getattr(self._open, "launch", None), getattr(self._open, "first", None)
-        self._open.launch = self._open.first = None
-        if expected is not None and first is not None:
-            spans, stream = expected
-            try:
-                spans.append((first, driver().event(stream)))
-            except WarplensError:
-                self._off = True  # the launch failed, which is for the program to find
+    def switch_off(self) -> None:
+        self._off = True
+
+    def slowdowns(self) -> dict[int, dict[str, float]]:
+        """By id of the variant: the ratio of the quickest recorded launch to the quickest plain one, and how many of
+        each there were. Call it when the device has finished all launches."""
+        try:
+            nothing = min((_elapsed(one) for one in self._nothing if one.second), default=0.0)
+            return {
+                key: found
+                for key, (_, times) in self._variants.items()
+                if (found := _slowdown(times, nothing)) is not None
+            }
+        except WarplensError:
+            return {}  # a kernel failed, which others tell
 
     def _keep_busy(self, lib: Driver, stream: int) -> None:
         context = lib.context()
@@ -93,35 +105,29 @@ class Timings:
         if wait is not None:
             lib.launch(wait, (1, 1, 1), (1, 1, 1), [], 0, stream)
 
-    def with_slowdown(self, launch: Launch) -> Launch:
-        """Add the measured slowdown of its kernel to a launch, where there is one."""
-        if self._ratios is None:
-            self._ratios = self._read()
-        ratio = self._ratios.get(launch.kernel)
-        return launch if ratio is None else replace(launch, cost={**launch.cost, MEASURED: ratio})
 
-    def _read(self) -> dict[str, float]:
-        sums: dict[str, tuple[float, float]] = {}
-        try:
-            lib = driver()
-            for context in self._wait:
-                with lib.inside(context):
-                    lib.synchronize()
-            nothing = min((lib.elapsed_ns(*span) for span in self._nothing), default=0.0)
-            for (kernel, _), shape in self._shapes.items():
-                both = [self._quickest(lib, spans, nothing) for spans in (shape.marked, shape.plain)]
-                if all(both):
-                    before = sums.get(kernel, (0.0, 0.0))
-                    sums[kernel] = before[0] + both[0], before[1] + both[1]
-        except WarplensError:
-            return {}  # a kernel that failed, which others tell
-        return {kernel: marked / plain for kernel, (marked, plain) in sums.items()}
+def with_slowdown(launch: Launch, slowdown: dict[str, float] | None) -> Launch:
+    """A launch that carries the measured slowdown of its variant."""
+    return launch if slowdown is None else replace(launch, cost={**launch.cost, **slowdown})
 
-    @staticmethod
-    def _quickest(lib: Driver, spans: list[Span], nothing: float) -> float:
-        """0 where too few were timed, or they hardly took longer than two events with nothing between them."""
-        times = [lib.elapsed_ns(*span) - nothing for span in spans][1:]
-        return min(times) if len(times) >= LEAST and min(times) > nothing else 0.0
+
+def _slowdown(times: _Times, nothing: float) -> dict[str, float] | None:
+    recorded, plain = ([_elapsed(one) for one in some if one.second] for some in (times.recorded, times.plain))
+    if min(len(recorded), len(plain)) < FEWEST:
+        return None
+    quickest = [min(some[1:]) - nothing for some in (recorded, plain)]
+    # Launches that hardly take longer than two events with nothing between them cannot be told apart.
+    if min(quickest) <= nothing:
+        return None
+    return {
+        SLOWDOWN_MEASURED: quickest[0] / quickest[1],
+        TIMED_RECORDED: float(len(recorded)),
+        TIMED_PLAIN: float(len(plain)),
+    }
+
+
+def _elapsed(timed: Timed) -> float:
+    return timed._lib.elapsed_ns(timed.first, timed.second)
 
 
 _WAIT = f"""\

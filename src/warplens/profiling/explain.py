@@ -40,5 +40,7 @@ def explain_no_kernel(options: Options, seen: Mapping[str, int], notes: Mapping[
 
 def _listed(seen: Mapping[str, int]) -> str:
     """The kernels that ran, the most often launched first."""
-    names = [f"{kernel} ({count:,})" for kernel, count in sorted(seen.items(), key=lambda one: -one[1])]
+    names = [
+        f"{kernel} ({count:,})" if count else kernel for kernel, count in sorted(seen.items(), key=lambda one: -one[1])
+    ]
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

@@ -12,9 +12,11 @@ from typing import Any
 from warplens.calibrate.record_cost import with_estimates
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
-from warplens.export import FORMATS
 from warplens.files import check_writable
+from warplens.formats import FORMATS
 from warplens.frontends import registry
+from warplens.frontends.graphs import watch_graphs
+from warplens.frontends.ranges import watch_ranges
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
@@ -38,12 +40,13 @@ class Profile(Session):
         *,
         rank: int | None = None,
         whole_program: bool = False,
+        counts_all: bool = False,
         **options: Any,
     ) -> None:
         if callable(path):
             raise WarplensError("write @wl.profile() with brackets: @wl.profile alone decorates nothing")
         self.path = None if path is None else _trace_path(path)
-        super().__init__(Options.of(options), whole_program=whole_program)
+        super().__init__(Options.of(options), whole_program=whole_program, counts_all=counts_all)
         self.rank = _rank() if rank is None else rank
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
@@ -85,6 +88,11 @@ class Profile(Session):
         # A whole program's kernels are counted even where no automatic marks are asked for.
         if self.enabled and (self.options.changes_any_kernel or self.whole_program):
             self._stops.append(registry.watch(lambda library, error: self.note(library, str(error))))
+
+        if self.enabled:
+            self._stops.append(watch_graphs(self))
+        if self.enabled and self.options.within is not None:
+            self._stops.append(watch_ranges())
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()

@@ -14,7 +14,7 @@ from typing import Any
 
 from warplens.analyse.torch.alignment import Aligned, align
 from warplens.analyse.torch.kineto import TorchTrace, read_torch
-from warplens.analyse.torch.operators import Kernel, Operator, Summary, summarise
+from warplens.analyse.torch.operators import Operator, TorchKernel, TorchSummary, summarise
 from warplens.errors import WarplensError
 from warplens.files import atomic_write
 from warplens.frontends.import_hook import when_imported
@@ -32,7 +32,7 @@ class TorchResult:
     """What torch.profiler saw of a profile. `problem` says why the launches could not be aligned with it."""
 
     torch: TorchTrace
-    summary: Summary
+    summary: TorchSummary
     aligned: Aligned | None = None
     problem: str = ""
     files: tuple[Path, ...] = ()
@@ -43,7 +43,7 @@ class TorchResult:
         return list(self.summary.operators)
 
     @property
-    def kernels(self) -> list[Kernel]:
+    def kernels(self) -> list[TorchKernel]:
         """Every kernel, copy and fill that ran."""
         return list(self.summary.kernels)
 

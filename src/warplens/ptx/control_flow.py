@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from warplens.ptx.dominators import DominatorTree, predecessors
 from warplens.ptx.labels import jump_targets
 from warplens.ptx.tree import Function, Instruction, Label, Node, walk
 
@@ -52,33 +54,32 @@ class ControlFlow:
         """The number of the block that contains `node`."""
         return self._block_of.get(id(node))
 
-    def reachable(self, starts: list[int], avoiding: int) -> set[int]:
-        """The blocks that can be reached from `starts` without entering a block in the bit set `avoiding`."""
+    def reachable(self, starts: list[int], avoiding: Collection[int] = ()) -> set[int]:
+        """The blocks that can be reached from `starts` without entering a block of `avoiding`."""
         seen: set[int] = set()
-        work = [n for n in starts if not avoiding >> n & 1]
+        work = [n for n in starts if n not in avoiding]
         while work:
             number = work.pop()
             if number not in seen:
                 seen.add(number)
-                work += [n for n in self.blocks[number].successors if not avoiding >> n & 1]
+                work += [n for n in self.blocks[number].successors if n not in avoiding]
         return seen
 
-    def postdominators(self) -> list[int]:
-        """For each block, the bit set of its strict postdominators."""
-        everything = (1 << len(self.blocks)) - 1
-        found = [everything] * len(self.blocks)
-        found[-1] = 1 << len(self.blocks) - 1
-        changed = True
-        while changed:
-            changed = False
-            for number in range(len(self.blocks) - 2, -1, -1):
-                new = everything
-                for successor in self.blocks[number].successors:
-                    new &= found[successor]
-                new |= 1 << number
-                if new != found[number]:
-                    found[number], changed = new, True
-        return [bits & ~(1 << number) for number, bits in enumerate(found)]
+    @functools.cached_property
+    def successors(self) -> list[list[int]]:
+        return [block.successors for block in self.blocks]
+
+    @functools.cached_property
+    def predecessors(self) -> list[list[int]]:
+        return predecessors(self.successors)
+
+    @functools.cached_property
+    def dominators(self) -> DominatorTree:
+        return DominatorTree(self.successors, 0)
+
+    @functools.cached_property
+    def postdominators(self) -> DominatorTree:
+        return DominatorTree(self.predecessors, len(self.blocks) - 1)
 
 
 def _basic_blocks(function: Function) -> list[BasicBlock]:
@@ -106,10 +107,7 @@ def _basic_blocks(function: Function) -> list[BasicBlock]:
 
 def _connect_endless_loops(blocks: list[BasicBlock]) -> None:
     """Give each endless loop an edge to the end, so that every block has a postdominator."""
-    predecessors: list[list[int]] = [[] for _ in blocks]
-    for number, block in enumerate(blocks):
-        for successor in block.successors:
-            predecessors[successor].append(number)
+    entering = predecessors([block.successors for block in blocks])
     reaches_end: set[int] = set()
     for start in reversed(range(len(blocks))):
         if start not in reaches_end and start < len(blocks) - 1:
@@ -119,4 +117,4 @@ def _connect_endless_loops(blocks: list[BasicBlock]) -> None:
             number = work.pop()
             if number not in reaches_end:
                 reaches_end.add(number)
-                work += predecessors[number]
+                work += entering[number]

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 
 from warplens.ptx.control_flow import BasicBlock, ControlFlow, is_barrier
+from warplens.ptx.divergent_blocks import BlocksBetween
 from warplens.ptx.operands import names, written_by
 from warplens.ptx.tree import Function, Instruction, Node
 
@@ -65,7 +67,7 @@ class Divergence:
         self._thread_index = _thread_registers(self._blocks) if self._aligned else set()
         if not indirect:
             self._solve()
-        self._after_divergence = self.flow.reachable(list(self._divergent), 0)
+        self._after_divergence = self.flow.reachable(list(self._divergent))
 
     def diverges(self, node: Node) -> bool:
         """Whether some lanes of the warp may be inactive at `node`."""
@@ -81,28 +83,57 @@ class Divergence:
         return self._any_varies((operand,))
 
     def _solve(self) -> None:
-        """Propagate varying registers and divergent blocks until neither set grows."""
-        postdominators = self.flow.postdominators()
-        barriers = sum(1 << number for number, block in enumerate(self._blocks) if _starts_with_barrier(block))
-        depends_on_others: set[int] = set()
-        while True:
-            before = len(self.varying), len(self._divergent), len(self._observed), len(depends_on_others)
-            for number, block in enumerate(self._blocks):
-                for instruction in block.instructions:
-                    if number in self._divergent or self._writes_varying(instruction):
-                        self.varying.update(written_by(instruction))
-                    if number in depends_on_others or self._writes_observed(instruction):
-                        self._observed.update(written_by(instruction))
-            for number, block in enumerate(self._blocks):
-                if len(block.successors) > 1 and block.predicate in self.varying:
-                    diverged = self.flow.reachable(block.successors, postdominators[number])
-                    if block.predicate in self._observed:
-                        depends_on_others |= diverged
-                        if number in diverged:
-                            diverged = self.flow.reachable(block.successors, postdominators[number] & barriers)
-                    self._divergent |= diverged
-            if before == (len(self.varying), len(self._divergent), len(self._observed), len(depends_on_others)):
-                return
+        """Propagate varying registers and divergent blocks until neither set grows; each change is followed once."""
+        readers: defaultdict[str, list[Instruction]] = defaultdict(list)
+        branches: defaultdict[str, list[int]] = defaultdict(list)
+        changed: list[str] = []
+
+        def add(instruction: Instruction, registers: set[str]) -> None:
+            new = written_by(instruction) - registers
+            registers.update(new)
+            changed.extend(new)
+
+        def follow(instruction: Instruction) -> None:
+            if self._writes_varying(instruction):
+                add(instruction, self.varying)
+            if self._writes_observed(instruction):
+                add(instruction, self._observed)
+
+        for number, block in enumerate(self._blocks):
+            for instruction in block.instructions:
+                for name in names(" ".join(instruction.operands[1:])) | {instruction.predicate or ""}:
+                    readers[name].append(instruction)
+                follow(instruction)
+            if len(block.successors) > 1 and block.predicate:
+                branches[block.predicate].append(number)
+        barriers = self._next_barriers()
+        divergent, depends_on_others = BlocksBetween(self.flow), BlocksBetween(self.flow)
+        self._divergent = divergent.blocks
+        while changed:
+            name = changed.pop()
+            for instruction in readers[name]:
+                follow(instruction)
+            for number in branches[name] if name in self.varying else ():
+                until = self.flow.postdominators.parent[number]
+                if name in self._observed:
+                    for inner in depends_on_others.add(number, until):
+                        for instruction in self._blocks[inner].instructions:
+                            add(instruction, self._observed)
+                    if number in self.flow.reachable(self._blocks[number].successors, (until,)):
+                        until = barriers[number]
+                for inner in divergent.add(number, until):
+                    for instruction in self._blocks[inner].instructions:
+                        add(instruction, self.varying)
+
+    def _next_barriers(self) -> list[int]:
+        """For each block, its nearest postdominator that starts with a barrier; -1 if there is none."""
+        tree = self.flow.postdominators
+        found = [-1] * len(self._blocks)
+        for number in tree.order:
+            above = tree.parent[number]
+            if above >= 0:
+                found[number] = above if _starts_with_barrier(self._blocks[above]) else found[above]
+        return found
 
     def _writes_observed(self, instruction: Instruction) -> bool:
         """Whether the result may depend on concurrent writes of other threads."""

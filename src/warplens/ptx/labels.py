@@ -5,6 +5,7 @@ A label is local to the braces around it: compilers repeat inline asm, and with 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import ChainMap
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ def table_labels(body: list[Node]) -> dict[int, list[str]]:
     """
     found: dict[int, list[str]] = {}
     meant = [node for node in body if not isinstance(node, Comment)]
-    for node, following in zip(meant, [*meant[1:], None], strict=True):
+    for node, following in itertools.zip_longest(meant, meant[1:]):
         if isinstance(node, Scope):
             found |= table_labels(node.body)
         elif isinstance(node, Label) and isinstance(following, Directive) and following.name in _LISTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from warplens.errors import WarplensError
@@ -26,18 +27,20 @@ SCALAR_BYTES = {
 }  # fmt: skip
 
 _IDENTIFIER = r"[A-Za-z_$%][\w$]*"
-_COMMENT = r"//[^\n]*|/\*.*?\*/"
+# A comment can be matched in one way only: a pattern that repeats comments would otherwise try, when it fails, every
+# way of ending each of them.
+COMMENT = r"//[^\n]*(?=\n|\Z)|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/"
 # The part of a statement between its first word and its semicolon. The loop is unrolled so that a missing semicolon
 # fails in linear time: plain text, then (string | braces | comment | slash) and plain text again.
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
-_REST = rf'[^;{{}}"/]*(?:(?:"[^"\n]*"|{_BRACES}|{_COMMENT}|/(?![/*]))[^;{{}}"/]*)*'
+_REST = rf'[^;{{}}"/]*(?:(?:"[^"\n]*"|{_BRACES}|{COMMENT}|/(?![/*]))[^;{{}}"/]*)*'
 _LINE = r'(?:[^\n"/;]|"[^"\n]*"|/(?![/*]))*'
 _SPACES = r"reg|sreg|shared|local|param|global|const|tex"
 _LINKAGE = r"(?:\.(?:visible|extern|weak|common)\b\s*)*"
 
 BODY = re.compile(
     rf"""(?P<lead>\s*)(?:
-      (?P<comment>{_COMMENT})
+      (?P<comment>{COMMENT})
     | (?P<instruction>(?:@\s*(?P<negated>!?)\s*(?P<predicate>{_IDENTIFIER})\s*)?
           (?P<opcode>[a-z]\w*(?:\.[\w:]+)*)(?![\w$]|\s*:)(?P<operands>{_REST});)
     | (?P<label>(?P<label_name>{_IDENTIFIER})\s*:(?!:))
@@ -53,8 +56,8 @@ BODY = re.compile(
 
 MODULE = re.compile(
     rf"""(?P<lead>\s*)(?:
-      (?P<comment>{_COMMENT})
-    | (?P<function>{_LINKAGE}\.(?:entry|func)\b[^{{;"/]*(?:(?:"[^"\n]*"|{_COMMENT}|/(?![/*]))[^{{;"/]*)*[{{;])
+      (?P<comment>{COMMENT})
+    | (?P<function>{_LINKAGE}\.(?:entry|func)\b[^{{;"/]*(?:(?:"[^"\n]*"|{COMMENT}|/(?![/*]))[^{{;"/]*)*[{{;])
     | (?P<section>\.section\b[^{{}}]*\{{[^{{}}]*\}})
     | (?P<line_directive>\.(?P<line_name>version|target|address_size|loc|file)\b(?P<line_arguments>{_LINE}))
     | (?P<declaration>{_LINKAGE}\.(?:{_SPACES})\b{_REST};)
@@ -65,19 +68,22 @@ MODULE = re.compile(
 )
 
 DECLARATOR = re.compile(
-    rf"\s*(?P<name>{_IDENTIFIER})\s*(?:<\s*(?P<count>\d+)\s*>)?\s*(?P<dims>(?:\[\s*\w*\s*\]\s*)*)"
-    rf"(?:=\s*(?P<initialiser>{_BRACES}|[^,;]+?))?\s*(?P<end>[,;])",
-    re.DOTALL,
+    rf"\s*(?P<name>{_IDENTIFIER})\s*(?:<\s*(?P<count>\d+)\s*>\s*)?(?P<dims>(?:\[\s*(?:\w+\s*)?\]\s*)*)"
+    rf"(?:=\s*(?P<initialiser>{_BRACES}|[^,;]+)\s*)?(?P<end>[,;])",
 )
+DECLARATION_WORD = re.compile(r"\s*\.(\w+)(?:\s*\((?:[^()]|\([^()]*\))*\))?(?:\s+(\d+)\b)?")
 
 HEADER_NAME = re.compile(
     rf"\s*(?P<linkage>{_LINKAGE})\.(?P<kind>entry|func)\b\s*(?:\.attribute\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
     rf"(?:\((?P<returns>[^()]*)\)\s*)?(?P<name>{_IDENTIFIER})\s*(?:\((?P<params>(?:[^()]|\([^()]*\))*)\))?"
 )
 
+DIMENSION = re.compile(r"\[\s*(\w*)\s*\]")
+PARAMETER_NAME = re.compile(r"(?<![\w$%])([\w$%]+)\s*((?:\[\s*(?:\w+\s*)?\]\s*)*)$")
+
 PERFORMANCE = re.compile(r"\.(\w+)\b([\s\d,]*)")
 
-_COMMENTS = re.compile(_COMMENT, re.DOTALL)
+_COMMENTS = re.compile(COMMENT)
 _OPENING, _CLOSING = frozenset("{[("), frozenset("}])")
 
 
@@ -86,6 +92,7 @@ def strip_comments(text: str) -> str:
     return _COMMENTS.sub(" ", text) if "/" in text else text
 
 
+@functools.lru_cache(maxsize=1024)  # an analysis asks several times about one instruction before the next
 def split_operands(text: str) -> tuple[str, ...]:
     """Split `text` at the commas that are not inside braces, brackets or parentheses."""
     text = strip_comments(text).strip()

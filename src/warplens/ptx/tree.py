@@ -16,9 +16,12 @@ from dataclasses import dataclass, field, replace
 
 from warplens.ptx.syntax import (
     BODY,
+    DECLARATION_WORD,
     DECLARATOR,
+    DIMENSION,
     HEADER_NAME,
     MODULE,
+    PARAMETER_NAME,
     PERFORMANCE,
     SCALAR_BYTES,
     PtxError,
@@ -31,6 +34,10 @@ __all__ = [
     "Comment", "Declaration", "Directive", "Function", "Instruction", "Label", "PtxModule", "Node", "Param", "Raw",
     "Scope", "Variable", "PtxError", "parse",
 ]  # fmt: skip
+
+
+MAX_NESTING = 64
+"""The maximum number of scopes inside each other; compilers make two or three."""
 
 
 @dataclass(slots=True)
@@ -280,7 +287,7 @@ class _Parser:
                 elif node.name == "target":
                     result.target = node.arguments.partition(",")[0].strip()
                 elif node.name == "address_size":
-                    result.address_size = int(node.arguments)
+                    result.address_size = _number(node.arguments, line, raw)
             result.items.append(node)
         result.tail = self.source[self.at :]
         return result
@@ -346,6 +353,8 @@ class _Parser:
             elif kind == "declaration":
                 append(declaration(lead, raw, line))
             elif kind == "open":
+                if len(stack) == MAX_NESTING:
+                    raise PtxError(line, raw, f"more than {MAX_NESTING} braces are open")
                 scope = Scope(lead, raw, line)
                 append(scope)
                 stack.append(scope)
@@ -365,15 +374,13 @@ def declaration(lead: str, raw: str, line: int) -> Declaration:
     result = Declaration(lead, raw, line)
     linkage: list[str] = []
     position = 0
-    for word in re.finditer(r"\s*\.(\w+)(?:\s*\((?:[^()]|\([^()]*\))*\))?(?:\s+(\d+)\b)?", text):
-        if word.start() != position:
-            break
+    while word := DECLARATION_WORD.match(text, position):
         position = word.end()
         name = word[1]
         if name in ("visible", "extern", "weak", "common"):
             linkage.append(name)
         elif name == "align":
-            result.align = int(word[2])
+            result.align = _number(word[2] or "", line, raw)
         elif name in ("v2", "v4", "v8"):
             result.vector = int(name[1:])
         elif name in SCALAR_BYTES or name in ("pred", "texref", "samplerref", "surfref"):
@@ -384,10 +391,10 @@ def declaration(lead: str, raw: str, line: int) -> Declaration:
     variables = []
     while match := DECLARATOR.match(text, position):
         position = match.end()
-        dims = tuple(int(size or "0", 0) for size in re.findall(r"\[\s*(\w*)\s*\]", match["dims"]))
-        variables.append(
-            Variable(match["name"], int(match["count"]) if match["count"] else None, dims, match["initialiser"])
-        )
+        dims = tuple(_number(size or "0", line, raw) for size in DIMENSION.findall(match["dims"]))
+        count = _number(match["count"], line, raw) if match["count"] else None
+        initialiser = match["initialiser"].strip() if match["initialiser"] else None
+        variables.append(Variable(match["name"], count, dims, initialiser))
         if match["end"] == ";":
             break
     else:
@@ -398,13 +405,20 @@ def declaration(lead: str, raw: str, line: int) -> Declaration:
     return result
 
 
+def _number(text: str, line: int, source: str) -> int:
+    try:
+        return int(text.strip(), 0 if text.strip()[:2].lower() in ("0x", "0b") else 10)
+    except ValueError:
+        raise PtxError(line, source, f"{text.strip()!r} is not a number") from None
+
+
 def _header(lead: str, raw: str, line: int, header: str) -> Function:
     text = strip_comments(header)
     match = HEADER_NAME.match(text)
     if match is None:
         raise PtxError(line, header.strip().partition("\n")[0], "warplens cannot parse this function header")
     performance = {
-        name: tuple(int(number) for number in re.findall(r"\d+", numbers))
+        name: tuple(_number(number, line, header) for number in re.findall(r"\d+", numbers))
         for name, numbers in PERFORMANCE.findall(text[match.end() :])
     }
     return Function(
@@ -426,15 +440,15 @@ def _params(text: str, line: int) -> tuple[Param, ...]:
     for part in split_operands(text):
         words = re.findall(r"\.(\w+)", part)
         kind = next((word for word in words if word in SCALAR_BYTES or word == "pred"), None)
-        name = re.search(r"([\w$%]+)\s*((?:\[\s*\w*\s*\]\s*)*)$", part)
+        name = PARAMETER_NAME.search(part)
         if kind is None or name is None:
             raise PtxError(line, part, "warplens cannot parse this parameter")
         size = SCALAR_BYTES.get(kind, 1)
-        dims = [int(dim or "0", 0) for dim in re.findall(r"\[\s*(\w*)\s*\]", name[2])]
+        dims = [_number(dim or "0", line, part) for dim in DIMENSION.findall(name[2])]
         for dim in dims:
             size *= dim
         # `.ptr .align N` describes the pointee; only an `.align` outside `.ptr` places the parameter itself.
         own = re.search(r"\.align\s+(\d+)", part[: part.index(".ptr")] if ".ptr" in part else part)
-        align = int(own[1]) if own else SCALAR_BYTES.get(kind, 1)
+        align = _number(own[1], line, part) if own else SCALAR_BYTES.get(kind, 1)
         result.append(Param(name[1], kind, size, align, bool(dims), words[0]))
     return tuple(result)

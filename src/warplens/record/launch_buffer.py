@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from warplens.errors import WarplensError
+from warplens.record.capture import Dim3
 from warplens.record.layout import HEADER_BYTES, LAYOUT_VERSION, MAX_SLOTS, MAX_WARPS, SLOT_BYTES, track_stride
-
-Dim3 = tuple[int, int, int]
 
 BUFFER_MAGIC = 0x31424C57  # "WLB1"
 BUFFER_BYTES = 128
@@ -66,7 +65,7 @@ class BufferPlan:
 
     @property
     def allocation(self) -> int:
-        """Bytes to allocate so that `place` always finds room."""
+        """Bytes to allocate so that the buffer fits wherever `place` puts it."""
         return self.size + self.stride
 
     def place(self, address: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from warplens.analyse.ncu import NcuKernel
-from warplens.analyse.torch.operators import Summary as TorchSummary
+from warplens.analyse.torch.operators import TorchSummary
 from warplens.profiling.profile import Profile
 from warplens.runner.program import TargetProgram
 

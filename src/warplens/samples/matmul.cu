@@ -1,10 +1,10 @@
 // The demo's kernel: a tiled matrix product with inert marks, which the weaver expands.
-// matmul.ptx beside it is made by: nvcc -ptx -arch=compute_80 -lineinfo matmul.cu
+// Compile it to matmul.ptx with: nvcc -ptx -arch=compute_80 -lineinfo matmul.cu
 #define MARK(text) asm volatile("// @warplens " text ::: "memory")
 
 constexpr int TILE = 16;
 
-// The last parameter is the buffer's address: the weaver finds it there.
+// The weaver expects the buffer's address in the last parameter.
 extern "C" __global__ void __launch_bounds__(TILE * TILE)
     matmul(const float *a, const float *b, float *c, int n, unsigned long long profile) {
   __shared__ float tile_a[TILE][TILE], tile_b[TILE][TILE];

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
+from warplens.driver import libcuda
+from warplens.errors import WarplensError
 from warplens.launch.buffers import Buffers
+from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.collected_run import CollectedRun, PendingLaunch
-from warplens.launch.memory import DriverMemory
-from warplens.launch.quota import Quota
-from warplens.launch.timing import Timings
-from warplens.options import Options
-from warplens.record.capture import Device, Launch
+from warplens.launch.replays import CapturedLaunch, Replays
+from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
+from warplens.launch.variant import Choice, Variant, Variants
+from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.options import COLD, Options
+from warplens.record.capture import Device, Dim3, Launch
 from warplens.session import stack
+from warplens.session.window import Window
+
+T = TypeVar("T")
 
 
 class Session:
     """What a front end may ask of the running profile.
 
     `whole_program` is for a program that does not know of warplens: a profile that the program starts itself takes over
-    until it ends.
+    until it ends. `counts_all` counts the launches of all kernels, also of those that are not profiled.
     """
 
-    def __init__(self, options: Options, *, whole_program: bool = False) -> None:
-        self.options, self.whole_program = options, whole_program
+    def __init__(self, options: Options, *, whole_program: bool = False, counts_all: bool = False) -> None:
+        self.options, self.whole_program, self.counts_all = options, whole_program, counts_all
         self._stops: list[Callable[[], None]] = []
         self._interrupted: Session | None = None
         self.reset()
@@ -32,10 +40,11 @@ class Session:
     def reset(self) -> None:
         """Start with nothing collected: a decorated function enters the same profile many times."""
         self.run = CollectedRun()
-        self.timings = Timings(self.options.launches)
-        self._quota = Quota(self.options)
+        self.buffers = Buffers(self.run, self.options)
+        self.timings = Timings()
+        self.variants = Variants(self.options, TIMED_LAUNCHES, Window.of(self.options).open)
+        self.replays = Replays(self.options, self.run, self.variants, self.buffers)
         self._gave_way = False
-        self.__dict__.pop("buffers", None)
 
     @property
     def enabled(self) -> bool:
@@ -49,26 +58,97 @@ class Session:
 
     @property
     def seen(self) -> dict[str, int]:
-        """Launches of each kernel, recorded or not."""
-        return self.run.seen
+        """Launches of each kernel, recorded or not; 0 where a kernel that is not profiled was loaded."""
+        counts = dict(self.run.seen)
+        for kernel, launches in self.variants.counts().items():
+            counts[kernel] = counts.get(kernel, 0) + launches
+        return counts
 
     @property
     def notes(self) -> dict[str, list[str]]:
         """What the user was told about each kernel."""
         return self.run.notes
 
-    @cached_property
-    def buffers(self) -> Buffers:
-        """Buffers for woven launches, in memory of the driver."""
-        return Buffers(self.run, self.options, DriverMemory())
+    def variant(
+        self, kernel: str, code: Hashable, grid: Hashable, describe: Callable[[], Mapping[str, Any]] = dict
+    ) -> Variant:
+        """The variant of a launch: `code` stands for the compiled kernel and its launch options."""
+        return self.variants.of(kernel, code, grid, describe)
+
+    def launch(
+        self,
+        variant: Variant,
+        stream: int,
+        plain: Callable[[], T],
+        woven: Callable[[bool], Callable[[], T] | None],
+    ) -> T:
+        """Make one launch of a variant.
+
+        `plain` launches the plain kernel. `woven` is called if this launch is to be recorded: it returns a function
+        that launches the woven kernel with what `lend` gives, or None where the kernel must run plain. Its argument
+        says whether the launch is captured into a CUDA graph, where the kernel must be woven for an indirect buffer.
+        Whatever goes wrong on the way to the woven kernel, the plain one runs.
+        """
+        if not variant.closed and _is_capturing(stream):
+            return self._capture(variant, plain, woven)
+        choice = self.variants.choose(variant)
+        if choice is Choice.PLAIN:
+            return plain()
+        with _relaxed():
+            return self._launch(variant, stream, plain, woven, choice)
+
+    def _capture(self, variant: Variant, plain: Callable[[], T], woven: Callable[[bool], Callable[[], T] | None]) -> T:
+        """Launch into a graph. The quota is for the replays."""
+        if not self.variants.is_open(variant):
+            return plain()
+        with _relaxed():
+            captured = self._prepare(variant, lambda: woven(True))
+            return plain() if captured is None else captured()
+
+    def _launch(
+        self,
+        variant: Variant,
+        stream: int,
+        plain: Callable[[], T],
+        woven: Callable[[bool], Callable[[], T] | None],
+        choice: Choice,
+    ) -> T:
+        recorded = self._prepare(variant, lambda: woven(False)) if choice is Choice.RECORD else None
+        if choice is Choice.RECORD and recorded is None:
+            return plain()
+        # Where every launch is recorded, none could be compared with it.
+        limited = self.options.launches is not None
+        timed = self.timings.begin(variant, stream, recorded=recorded is not None) if limited else None
+        result = plain() if recorded is None else recorded()
+        if timed is not None:
+            timed.launched()
+        return result
+
+    def lend(
+        self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
+    ) -> WovenLaunch | CapturedLaunch | None:
+        """Memory for a launch, or a place for it in the graph that it is captured into; None where there is none.
+
+        `with launch as pointer:` launches the woven kernel. `code` is given for a launch that is captured.
+        """
+        if code is not None:
+            return self.replays.captured(kernel, variant, grid, stream, code)
+        return self.buffers.lend(kernel, variant, grid, stream)
+
+    def _prepare(self, variant: Variant, woven: Callable[[], Callable[[], T] | None]) -> Callable[[], T] | None:
+        """The woven launch. In a program that does not know of warplens, no mistake of ours is the program's."""
+        try:
+            return woven()
+        except Exception as error:
+            if self.options.strict or (isinstance(error, WarplensError) and not self.whole_program):
+                raise
+            variant.closed = True
+            self.note(variant.kernel, f"runs unmarked: {str(error) or type(error).__name__}")
+            return None
 
     def wants(self, kernel: str) -> bool:
-        """Count the next launch of `kernel`, and return whether to record it. Call it once per launch."""
-        return self._quota.wants(kernel)
-
-    def finished(self, kernel: str) -> bool:
-        """Return whether no further launch of `kernel` will be recorded."""
-        return self._quota.finished(kernel)
+        """Count a launch whose variant is not known, and return whether to record it. Call it once per launch."""
+        return self.variants.choose(self.variant(kernel, None, None)) is Choice.RECORD
 
     def add(self, pending: PendingLaunch) -> None:
         """Keep a launch that is about to be made."""
@@ -84,8 +164,24 @@ class Session:
 
     def collect(self) -> tuple[list[Launch], list[str]]:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
-        launches, problems = self.run.collect()
-        return [self.timings.with_slowdown(launch) for launch in launches], problems
+        with _relaxed():
+            launches, problems = self.run.collect()
+            slowdowns = self.timings.slowdowns()
+            self.buffers.release()
+        return [with_slowdown(launch, slowdowns.get(id(variant))) for variant, launch in self._warm(launches)], problems
+
+    def _warm(self, launches: list[tuple[PendingLaunch, Launch]]) -> list[tuple[Variant | None, Launch]]:
+        """With skip="cold", leave out the first launch of each variant that has others."""
+        by_variant = [(getattr(pending, "variant", None), launch) for pending, launch in launches]
+        if self.options.skip != COLD:
+            return by_variant
+        counts: dict[int, int] = {}
+        kept = []
+        for variant, launch in by_variant:
+            number = counts[id(variant)] = counts.get(id(variant), 0) + 1
+            if variant is None or number > 1 or variant.recorded == 1:
+                kept.append((variant, launch))
+        return kept
 
     def join(self, start: stack.StartFrontEnd) -> None:
         """Start a front end, and stop it when the session pauses or ends."""
@@ -119,3 +215,19 @@ class Session:
         interrupted, self._interrupted = self._interrupted, None
         if interrupted is not None:
             interrupted.resume()
+
+
+def _relaxed() -> AbstractContextManager[None]:
+    """A capture that some thread of the program has under way must not forbid our driver calls."""
+    try:
+        return libcuda.driver().relaxed()
+    except WarplensError:
+        return nullcontext()
+
+
+def _is_capturing(stream: int) -> bool:
+    """Return whether a launch on `stream` goes into a CUDA graph; without a driver none does."""
+    try:
+        return libcuda.driver().is_capturing(stream)
+    except WarplensError:
+        return False

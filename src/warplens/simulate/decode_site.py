@@ -178,7 +178,7 @@ class DecodeSite:
         return lambda R: R[slot].astype(bits).view(wanted)
 
     def read_float(self, text: str, kind: str) -> Reader:
-        """Operand `text` as values that arithmetic works on: bf16 widened to float32, packed types flattened."""
+        """A reader of operand `text` as float values: bf16 widened to float32, packed types flattened."""
         if kind in ("f16", "f32", "f64"):
             return self.read(text, kind)
         bits = self.read(text, f"b{8 * TYPE_BYTES[kind]}")

@@ -136,7 +136,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 
 @builds("sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
 def float_unary(site: DecodeSite) -> Step:
-    """One operand: abs and neg on bits, so that NaN payloads and zero signs survive; the rest by value."""
+    """Instructions with one operand."""
     kind, function, mode = site.kind, _UNARY[site.opcode], rounding(site)
     (a,) = _inputs(site, 1)
     if mode != "rn" and site.opcode not in ("abs", "neg"):

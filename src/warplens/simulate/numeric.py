@@ -65,7 +65,7 @@ def narrow_bf16(values: Array, mode: str = "rn") -> Array:
 
 
 def float_in(kind: str) -> Callable[[Array], Array]:
-    """From register bits to values that numpy can compute with: bf16 becomes float32, packed types flatten."""
+    """A function from register bits to float values: bf16 becomes float32, packed types are flattened."""
     kind = PACKED.get(kind, kind)
     if kind == "bf16":
         return lambda bits: widen_bf16(np.ascontiguousarray(bits).view(np.uint16))
@@ -74,7 +74,7 @@ def float_in(kind: str) -> Callable[[Array], Array]:
 
 
 def float_out(kind: str) -> Callable[[Array], Array]:
-    """Back from computed values to register bits; rounds to `kind`."""
+    """A function from computed values to register bits, rounded to `kind`."""
     bits = UNSIGNED[TYPE_BYTES[kind]]
     element = PACKED.get(kind, kind)
     if element == "bf16":

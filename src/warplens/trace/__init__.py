@@ -1,1 +1,1 @@
-"""The decoded table of spans; what everything to the right reads."""
+"""The trace: the decoded table of spans, and its file."""

@@ -1,4 +1,4 @@
-"""Between numpy and Arrow without a copy, and without the pandas import that pyarrow's own conversions bring along."""
+"""Convert between numpy and Arrow without copies, and without importing pandas as pyarrow's conversions do."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Array = npt.NDArray[Any]
 
 
 def to_arrow(values: Array, missing: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """An Arrow array over the memory of a plain numpy one; rows where `missing` is true are null."""
+    """Wrap a numpy array as an Arrow array; rows where `missing` is true are null."""
     validity = None if missing is None else _bits(~missing)
     data = _bits(values) if values.dtype == bool else pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [validity, data])
 
 
 def to_numpy(array: pa.Array) -> Array:
-    """The numbers of an Arrow array; NaN where a double is null."""
+    """The numbers of an Arrow array as numpy; a null double becomes NaN."""
     kind, (validity, data) = array.type, array.buffers()
     end = array.offset + len(array)
     if pa.types.is_boolean(kind):
@@ -33,26 +33,26 @@ def to_numpy(array: pa.Array) -> Array:
     return values
 
 
-def names(words: Sequence[str]) -> pa.Array:
+def string_array(texts: Sequence[str]) -> pa.Array:
     """An Arrow array of strings."""
-    encoded = [word.encode() for word in words]
-    offsets = np.zeros(len(words) + 1, np.int32)
+    encoded = [text.encode() for text in texts]
+    offsets = np.zeros(len(texts) + 1, np.int32)
     offsets[1:] = np.cumsum([len(text) for text in encoded])
-    return pa.StringArray.from_buffers(len(words), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
 
 
-def coded(codes: Array, words: Sequence[str]) -> pa.Array:
-    """Names as codes and the words they index."""
-    return pa.DictionaryArray.from_arrays(to_arrow(codes), names(words))
+def dictionary_array(codes: Array, names: Sequence[str]) -> pa.Array:
+    """An Arrow array of names, stored as codes that index them."""
+    return pa.DictionaryArray.from_arrays(to_arrow(codes), string_array(names))
 
 
 def numpy_dtype(kind: pa.DataType) -> np.dtype[Any]:
-    """The numpy type of a plain Arrow type; of a dictionary, that of its codes."""
+    """The numpy type of an Arrow type; for a dictionary, that of its codes."""
     return np.dtype(str(kind.index_type if pa.types.is_dictionary(kind) else kind).replace("double", "float64"))
 
 
 def run_starts(values: Array) -> npt.NDArray[np.intp]:
-    """Where each run of equal neighbours begins: the first row of each track, in a column ordered by track."""
+    """The first index of each run of equal values, such as the first row of each track in an ordered column."""
     changes = values[1:] != values[:-1]
     return np.flatnonzero(np.append(True, changes)) if len(values) else np.empty(0, np.intp)
 

@@ -1,4 +1,4 @@
-"""Where a trace's columns come from: decoded arrays, a table in memory, or a Parquet file read a column at a time."""
+"""Sources of a trace's columns: decoded arrays, a table in memory, or a Parquet file read column by column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class Columns(Protocol):
-    """A table whose columns are made or read when they are first asked for."""
+    """A table whose columns are computed or read on first use."""
 
     rows: int
 
@@ -40,7 +40,7 @@ class TableColumns:
 
 
 class LazyColumns:
-    """Columns made by a function each, so that a view that needs three pays for three."""
+    """Columns that are computed by a function each, so that only the columns in use cost time."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LazyColumns:
     ) -> None:
         self.rows = rows
         self.takers = takers
-        """Columns that are constant along a track: codes or numbers at some rows, without making them all."""
+        """For columns that are constant along a track: functions that give their values at some rows only."""
         self._makers = makers
 
     def column(self, name: str) -> pa.Array:
@@ -58,18 +58,18 @@ class LazyColumns:
 
 
 PARQUET = b"PAR1"
-"""How a Parquet file begins."""
+"""The first bytes of a Parquet file."""
 
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
-    """A Parquet file by its name in bytes: Arrow would refuse a name that is not UTF-8."""
+    """Open a Parquet file by its name in bytes, since Arrow refuses names that are not UTF-8."""
     with pa.OSFile(os.fsencode(path)) as file:
         yield pq.ParquetFile(file)
 
 
 class ParquetColumns:
-    """The columns of one Parquet file; `fixed` ones are constants that its folder's name holds."""
+    """The columns of one Parquet file; `fixed` columns are constants from the name of its folder."""
 
     def __init__(self, path: Path, rows: int, fixed: Mapping[str, int]) -> None:
         self._path = path
@@ -80,7 +80,7 @@ class ParquetColumns:
         return self.read([name])[name]
 
     def read(self, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Several columns in one pass over the file."""
+        """Read several columns in one pass over the file."""
         stored = [name for name in names if name not in self._fixed]
         try:
             with open_parquet(self._path) as file:
@@ -88,15 +88,17 @@ class ParquetColumns:
             found = {name: combined(table.column(name).cast(COLUMNS[name])) for name in stored}
         except (pa.ArrowException, OSError) as error:
             problem = f"cannot be read ({str(error).splitlines()[0][:120]})"
-            raise CaptureError(self._path, f"columns {', '.join(stored)}", problem, "copy or make it again") from None
+            raise CaptureError(
+                self._path, f"columns {', '.join(stored)}", problem, "copy it again or profile again"
+            ) from None
         for name in set(names) - set(stored):
             found[name] = to_arrow(np.full(self.rows, self._fixed[name], numpy_dtype(COLUMNS[name])))
         return found
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:
-    """One contiguous array; dictionaries are unified on the way."""
+    """Combine the chunks into one contiguous array with one dictionary."""
     if column.num_chunks == 1:
         return column.chunk(0)
-    whole = column.unify_dictionaries().combine_chunks()
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+    joined = column.unify_dictionaries().combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

@@ -1,4 +1,4 @@
-"""Traces on disk: a Parquet file with one JSON document, or a Hive-partitioned folder of such files."""
+"""Read and write `.warplens`: a Parquet file with one JSON document, or a Hive-partitioned folder of such files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from warplens.errors import CaptureError, WarplensError, did_you_mean
+from warplens.errors import CaptureError, WarplensError
 from warplens.files import atomic_write, check_writable
-from warplens.record.capture import is_capture, read_capture
+from warplens.formats import format_of
 from warplens.trace.columns import PARQUET, ParquetColumns, open_parquet
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
@@ -21,30 +21,15 @@ from warplens.trace.schema import COLUMNS, SCHEMA_VERSION, Losses, Meta
 
 SUFFIX = ".warplens"
 METADATA_KEY = b"warplens"
-_EXPORTED = (".pftrace", ".json", ".gz", ".hatchet", ".csv", ".html")
 _ROW_GROUP = 1 << 20
 _PART = "part-0.parquet"
 _DICTIONARY = ["kernel", "region", "kind", "rank", "device", "launch", "sm", "warp", "lane", "depth"]
 
 
-def load(path: str | os.PathLike[str]) -> Trace:
-    """A trace from a `.warplens` file or folder, or from a raw capture, which is decoded on the way."""
+def read(path: str | os.PathLike[str]) -> Trace:
+    """Read a trace from a `.warplens` file, or from a folder of them."""
     source = Path(path)
-    if source.is_dir():
-        return _load_folder(source)
-    if not source.exists():
-        raise CaptureError(source, "file", "does not exist", f"check the path{_nearby(source)}")
-    try:
-        captured = is_capture(source)
-    except OSError as error:
-        raise CaptureError(
-            source, "file", f"cannot be read ({error.strerror or error})", "check its permissions"
-        ) from None
-    if captured:
-        from warplens.decode import decode
-
-        return decode(read_capture(source))
-    return _load_file(source)
+    return _read_folder(source) if source.is_dir() else _read_file(source)
 
 
 def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, partition_by: tuple[str, ...] = ()) -> Path:
@@ -71,31 +56,24 @@ def _write(table: pa.Table, meta: Meta, out: Any) -> None:
     )
 
 
-def _nearby(missing: Path) -> str:
-    """The traces where one was looked for, as a hint."""
-    names = (f"*{suffix}" for suffix in (SUFFIX, ".wlcap"))
-    there = [str(found) for name in names for found in missing.parent.glob(name)]
-    return did_you_mean(str(missing), there) if there else ""
-
-
-def _load_file(path: Path) -> Trace:
-    again = "copy or make it again"
+def _read_file(path: Path) -> Trace:
+    remake = "copy it again or profile again"
     if path.stat().st_size == 0:
-        raise CaptureError(path, "file", "is empty (0 bytes)", again)
+        raise CaptureError(path, "file", "is empty (0 bytes)", remake)
     try:
         with open_parquet(path) as file:
             schema = file.metadata
     except (pa.ArrowException, OSError) as error:
         if _starts_as_parquet(path):
-            raise CaptureError(path, "file", "is cut short: its last bytes are not there", again) from None
+            raise CaptureError(path, "file", "is cut short: its last bytes are missing", remake) from None
         what = str(error).split(".")[0][:120]
-        remedy = f"expected a {SUFFIX} trace or a capture; {again}"
-        if path.suffix in _EXPORTED:
-            remedy = f"a {path.suffix} is made for other tools; name the {SUFFIX} file that it was exported from"
+        remedy = f"expected a {SUFFIX} trace or a capture; {remake}"
+        if exported := format_of(path.name):
+            remedy = f"{exported.suffix} is an export format; name the {SUFFIX} file that it was exported from"
         raise CaptureError(path, "file", f"not a readable Parquet file ({what})", remedy) from None
     document = (schema.metadata or {}).get(METADATA_KEY)
     if document is None:
-        remedy = f"it is no trace; name the {SUFFIX} file that it was exported from"
+        remedy = f"it is not a trace; name the {SUFFIX} file that it was exported from"
         raise CaptureError(path, "metadata", "a Parquet file without the 'warplens' key", remedy)
     try:
         fields = json.loads(document)
@@ -103,7 +81,7 @@ def _load_file(path: Path) -> Trace:
         meta = Meta.from_json(fields) if version <= SCHEMA_VERSION else Meta()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CaptureError(
-            path, "metadata", f"its JSON document is malformed ({type(error).__name__}: {error})", again
+            path, "metadata", f"its JSON document is malformed ({type(error).__name__}: {error})", remake
         ) from None
     if version > SCHEMA_VERSION:
         problem = f"{version} is newer than the {SCHEMA_VERSION} this warplens knows"
@@ -114,7 +92,7 @@ def _load_file(path: Path) -> Trace:
     }
     missing = [name for name in COLUMNS if name not in names and name not in fixed]
     if missing:
-        raise CaptureError(path, "columns", f"{', '.join(missing)} missing", again)
+        raise CaptureError(path, "columns", f"{', '.join(missing)} missing", remake)
     return Trace(ParquetColumns(path, schema.num_rows, {n: v for n, v in fixed.items() if n not in names}), meta)
 
 
@@ -123,20 +101,20 @@ def _starts_as_parquet(path: Path) -> bool:
         return file.read(len(PARQUET)) == PARQUET
 
 
-def _load_folder(folder: Path) -> Trace:
-    """The ranks of one run, or the parts of one trace."""
+def _read_folder(folder: Path) -> Trace:
+    """Read the ranks of one run, or the parts of one trace."""
     files = sorted(file for end in (".parquet", SUFFIX) for file in folder.rglob(f"*{end}") if file.is_file())
     if not files:
         remedy = f"expected the {SUFFIX} files of a run's ranks, or a trace written with partition_by"
         raise CaptureError(folder, "folder", "holds no trace", remedy)
-    parts = {file: _load_file(file) for file in files}
+    parts = {file: _read_file(file) for file in files}
     first: dict[tuple[int, int], Path] = {}
     for file, part in parts.items():
         for info in part.meta.launches:
             other = first.setdefault((info.rank, info.launch), file)
             if other is not file:
                 problem = f"{other.name} and {file.name} both hold launch {info.launch} of rank {info.rank}"
-                raise CaptureError(folder, "folder", problem, "they are of two runs: name one, or compare them")
+                raise CaptureError(folder, "folder", problem, "they come from two runs: name one")
     return merge(list(parts.values()))
 
 
@@ -146,7 +124,7 @@ def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool)
         raise WarplensError(f"partition_by={keys}: allowed are rank, device and launch")
     check_writable(folder, force=force)
     for stale in folder.rglob(_PART):
-        stale.unlink()  # a part of another run would be read as one of this
+        stale.unlink()  # a part of an earlier run would be read as part of this one
     losses = trace.meta.losses
     for values in trace.spans.select(list(keys)).group_by(list(keys)).aggregate([]).to_pylist():
         part = trace.select(**values)
@@ -154,7 +132,7 @@ def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool)
         place.mkdir(parents=True, exist_ok=True)
         with atomic_write(place / _PART) as out:
             _write(part.spans.drop_columns(list(keys)), replace(part.meta, losses=losses), out)
-        losses = Losses()  # counted once, in the first part, so that reading the folder sums to the truth
+        losses = Losses()  # stored in the first part only, so that the sum over the folder is right
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Several traces as one: ranks, or launches profiled apart, on one time axis."""
+"""Merge several traces, such as ranks or separately profiled launches, on one time axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warplens.trace.schema import ClockFit, LaunchInfo, Losses, Meta
 
 
 def merge(traces: Sequence[Trace]) -> Trace:
-    """Rows one after another, times aligned by the devices' globaltimers, parents and tracks renumbered."""
+    """Concatenate the rows, align times by the devices' globaltimers, and renumber parents and tracks."""
     if len(traces) == 1:
         return traces[0]
     if not traces:
@@ -79,7 +79,7 @@ def _merge_losses(losses: Sequence[Losses]) -> Losses:
 
 
 def _merge_clock(clocks: Sequence[ClockFit]) -> ClockFit:
-    """The widest error bar and the whole range of rates: what holds for every part."""
+    """The largest error and the full range of clock rates, which hold for every part."""
     worst = max(clocks, key=lambda clock: clock.residual_p99_ns)
     seen = [clock for clock in clocks if clock.anchors] or list(clocks)
     anchors = sum(clock.anchors for clock in clocks)

@@ -1,4 +1,4 @@
-"""The trace: a table of spans and what is known about them."""
+"""The trace: a table of spans with its metadata."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.trace.arrays import coded, numpy_dtype, to_arrow, to_numpy
+from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
 from warplens.trace.schema import COLUMNS, KINDS, Meta
+from warplens.wording import plural
 
 if TYPE_CHECKING:
     import pandas
@@ -25,7 +26,7 @@ Array = npt.NDArray[Any]
 
 
 class Trace:
-    """Spans of any number of launches, kernels and ranks. Columns are made or read when first used."""
+    """Spans of any number of launches, kernels and ranks. Columns are computed or read on first use."""
 
     def __init__(self, columns: Columns | pa.Table, meta: Meta | None = None) -> None:
         self._columns: Columns = TableColumns(columns) if isinstance(columns, pa.Table) else columns
@@ -39,13 +40,13 @@ class Trace:
         return pa.table({name: self.column(name) for name in COLUMNS})
 
     def column(self, name: str) -> pa.Array:
-        """One column, without building the whole table."""
+        """One column, without building the full table."""
         if name not in self._cache:
             self._cache[name] = self._columns.column(name)
         return self._cache[name]
 
     def prefetch(self, *names: str) -> None:
-        """Read several columns at once where they come from a file: faster than one by one."""
+        """Read several columns of a file at once, which is faster than one by one."""
         missing = [name for name in names if name not in self._cache]
         if isinstance(self._columns, ParquetColumns) and len(missing) > 1:
             self._cache.update(self._columns.read(missing))
@@ -54,11 +55,11 @@ class Trace:
         """One plain column as a numpy array; `value` has NaN where there is none."""
         array = self.column(name)
         if pa.types.is_dictionary(array.type):
-            raise TypeError(f"{name} holds names; use codes({name!r})")
+            raise TypeError(f"column {name!r} holds names; use codes({name!r})")
         return to_numpy(array)
 
     def at(self, name: str, rows: Array) -> Array:
-        """Numbers, or codes of names, at some rows only: cheap for what is constant along a track."""
+        """Numbers, or codes of names, at some rows only; cheap for columns that are constant along a track."""
         if name not in self._cache and isinstance(self._columns, LazyColumns) and name in self._columns.takers:
             return self._columns.takers[name](rows)
         dictionary = pa.types.is_dictionary(COLUMNS[name])
@@ -100,7 +101,7 @@ class Trace:
         return statistics(self, by=by, **options)
 
     def time_shift(self) -> Array:
-        """Cycles of every row without what the marks added, if a calibration was measured (analyse/time_shift.py)."""
+        """Cycles of every row, corrected for the cost of marks; needs a calibration (see `warplens.cuda.calibrate`)."""
         from warplens.analyse.time_shift import time_shift
 
         return time_shift(self)
@@ -122,8 +123,8 @@ class Trace:
         return export(self, path, **options)
 
     def plot(self, kind: str = "both", **options: Any) -> Figure:
-        """A matplotlib figure of the timeline, the regions' durations (`stats`) or both."""
-        from warplens.view.plot import plot
+        """Draw the timeline, the regions' durations (`stats`) or both as a matplotlib figure."""
+        from warplens.view.figures import plot
 
         return plot(self, kind, **options)
 
@@ -134,11 +135,14 @@ class Trace:
 
     def __repr__(self) -> str:
         kernels = ", ".join(self.kernels[:3]) + (", …" if len(self.kernels) > 3 else "")
-        return f"<warplens.Trace {len(self):,} spans, {len(self.meta.launches)} launches of {kernels or 'nothing'}>"
+        spans, launches = plural(len(self), "span"), plural(len(self.meta.launches), "launch")
+        return f"<warplens.Trace {spans}, {launches} of {kernels or 'nothing'}>"
 
 
 def empty_table() -> pa.Table:
-    """A table of no spans with every column."""
-    words = {"kernel": (), "region": (), "kind": KINDS}
+    """An empty table with every column."""
+    names = {"kernel": (), "region": (), "kind": KINDS}
     columns = {name: np.empty(0, numpy_dtype(kind)) for name, kind in COLUMNS.items()}
-    return pa.table({name: coded(v, words[name]) if name in words else to_arrow(v) for name, v in columns.items()})
+    return pa.table(
+        {name: dictionary_array(v, names[name]) if name in names else to_arrow(v) for name, v in columns.items()}
+    )

@@ -1,4 +1,4 @@
-"""The columns of `Trace.spans` and the JSON document that travels with them."""
+"""The columns of `Trace.spans`, and the JSON document stored with them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ children."""
 
 @dataclass(frozen=True)
 class LaunchInfo:
-    """What is known of one launch besides its spans. Times are ns from the first record of the trace.
+    """Metadata of one launch. Times are in ns from the first record of the trace.
 
-    `begin_ns`/`end_ns` are the first warp's start and the last warp's exit; `busy_cycles` is the sum of the tracks'
-    lifetimes, the whole that shares are taken of. `covered` is the share of a track's lifetime that lies in regions:
-    `least`, `p5` (the 5th percentile) and `median` over the tracks that lost no record.
+    `begin_ns` and `end_ns` are the first warp's start and the last warp's exit. `busy_cycles` is the sum of the tracks'
+    lifetimes, which shares refer to. `covered` is the share of a track's lifetime inside regions: `least`, `p5` (the
+    5th percentile) and `median` over the tracks that lost no record.
     """
 
     launch: int
@@ -67,7 +67,7 @@ class LaunchInfo:
 
 @dataclass(frozen=True)
 class ClockFit:
-    """How cycles became nanoseconds: the residual is the error bar of every placement."""
+    """The fit of cycles to nanoseconds; its residual is the error of every time in ns."""
 
     residual_p50_ns: float = 0.0
     residual_p99_ns: float = 0.0
@@ -78,7 +78,7 @@ class ClockFit:
     anchors: int = 0
     sms: int = 0
     clocks: int = 0
-    """Clocks that the SMs of a launch have between them; those of a GPC share one."""
+    """The number of clock domains; the SMs of a GPC share one."""
     segments: int = 0
     step_ns: float = 0.0
     method: str = "none"
@@ -86,9 +86,9 @@ class ClockFit:
 
 @dataclass(frozen=True)
 class Losses:
-    """Everything that was recorded or meant to be and is not a clean span. All zero is a complete trace.
+    """Everything that was lost or malformed; all zero for a complete trace.
 
-    `most_written` is of the busiest track: the `records_per_warp` that keeps everything.
+    `most_written` is the number of records of the busiest track: the `records_per_warp` that loses nothing.
     """
 
     records_written: int = 0
@@ -112,16 +112,16 @@ class Losses:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was lost, cut or malformed."""
-        kept = {"records_written", "records_kept", "most_written", "tracks", "details"}
-        return not any(value for name, value in asdict(self).items() if name not in kept)
+        """Whether nothing was lost or malformed."""
+        harmless = {"records_written", "records_kept", "most_written", "tracks", "details"}
+        return not any(value for name, value in asdict(self).items() if name not in harmless)
 
 
 @dataclass(frozen=True)
 class Meta:
     """The trace's JSON document. `origin_ns` is the device's globaltimer at time zero of the trace.
 
-    `notes` holds what the profile said of each kernel, such as why it ran unmarked.
+    `notes` holds the profile's remarks on each kernel, such as why it ran unmarked.
     """
 
     launches: Sequence[LaunchInfo] = ()
@@ -140,7 +140,7 @@ class Meta:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Meta:
-        """The inverse of to_json; keys from a newer minor writer are ignored."""
+        """The inverse of `to_json`; unknown keys of newer writers are ignored."""
         known = _known(cls, document)
         known["launches"] = tuple(_launch_info(entry) for entry in known.get("launches", ()))
         known["clock"] = ClockFit(**_known(ClockFit, known.get("clock", {})))

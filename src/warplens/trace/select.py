@@ -1,4 +1,4 @@
-"""Part of a trace: the rows that meet every condition, as a trace of its own."""
+"""Select the rows of a trace that meet every condition, as a new trace."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NUMBERS = ("sm", "block", "warp", "rank", "launch", "device", "track", "lane", 
 
 
 def select(trace: Trace, *, time: tuple[float | None, float | None] | None = None, **conditions: Any) -> Trace:
-    """Rows by name (kernel, region, kind), number (sm, block, warp, rank, launch, device, track, lane, depth), time.
+    """Select by name (kernel, region, kind), number (sm, block, warp, rank, launch, device, track, lane, depth), time.
 
-    A condition is one value or a list of them; a number may also be a `range`. `time=(a, b)` keeps spans that touch
-    [a, b) in ns; None leaves a side open. Parents outside the selection become -1.
+    A condition is one value or a list of them; a number may also be a `range`. `time=(a, b)` keeps spans that overlap
+    [a, b) in ns; None leaves that side unbounded. Parents outside the selection become -1.
     """
     keep = np.ones(len(trace), bool)
     for name, wanted in conditions.items():
@@ -37,11 +37,11 @@ def select(trace: Trace, *, time: tuple[float | None, float | None] | None = Non
 
 def _by_name(trace: Trace, name: str, wanted: str | list[str]) -> Mask:
     codes, names = trace.codes(name)
-    words = [wanted] if isinstance(wanted, str) else list(wanted)
-    for word in words:
-        if word not in names:
-            raise UsageError(f"no {name} named {word!r} in this trace{did_you_mean(word, names)}")
-    return np.asarray(np.isin(codes, [names.index(word) for word in words]))
+    requested = [wanted] if isinstance(wanted, str) else list(wanted)
+    for requested_name in requested:
+        if requested_name not in names:
+            raise UsageError(f"no {name} named {requested_name!r} in this trace{did_you_mean(requested_name, names)}")
+    return np.asarray(np.isin(codes, [names.index(requested_name) for requested_name in requested]))
 
 
 def _by_number(trace: Trace, name: str, wanted: Any) -> Mask:
@@ -65,8 +65,8 @@ def _take(trace: Trace, keep: Mask) -> Trace:
     moved = np.where((parent >= 0) & keep[parent], row[parent], -1).astype(np.int32)
     table = table.set_column(table.schema.get_field_index("parent"), "parent", to_arrow(moved))
     launches = _launches(table)
-    kept = tuple(info for info in trace.meta.launches if (info.rank, info.launch) in launches)
-    return Trace(table, replace(trace.meta, launches=kept))
+    selected = tuple(info for info in trace.meta.launches if (info.rank, info.launch) in launches)
+    return Trace(table, replace(trace.meta, launches=selected))
 
 
 def _launches(table: pa.Table) -> set[tuple[int, int]]:

@@ -1,1 +1,1 @@
-"""One file per view: HTML report, Perfetto, terminal, notebook, plots. Views draw; analyses compute."""
+"""Views, one file each: HTML report, Perfetto, terminal, notebook, figures. Analyses compute; views draw."""

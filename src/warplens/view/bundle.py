@@ -1,4 +1,4 @@
-"""The report's script and style as one text each: modules in the order of their imports, nothing transformed."""
+"""Bundle the report's script and style: modules in the order of their imports, otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXPORT = re.compile(r"^export (?=(async )?(function|class|const|let)\b)", re.MU
 
 @cache
 def script(entry: str = "main.js") -> str:
-    """All modules that `entry` needs as one module: imports and exports go, since everything is in one scope."""
+    """Join all modules that `entry` needs into one; imports and exports are removed, since they share one scope."""
     order: list[str] = []
     _visit(entry, order, ())
     return "\n".join(f"// ---- {name}\n{_EXPORT.sub('', _IMPORT.sub('', read(name)))}" for name in order)
@@ -25,7 +25,7 @@ def script(entry: str = "main.js") -> str:
 
 def _visit(name: str, order: list[str], above: tuple[str, ...]) -> None:
     if name in above:
-        raise WarplensError(f"assets/{name}: imports itself by way of {' -> '.join(above)}")
+        raise WarplensError(f"assets/{name}: circular import via {' -> '.join(above)}")
     for match in _IMPORT.finditer(read(name)):
         if match["module"] not in order:
             _visit(match["module"], order, (*above, name))
@@ -38,7 +38,7 @@ def read(name: str) -> str:
 
 
 def content_security_policy(scripts: list[str], styles: list[str]) -> str:
-    """Nothing but the very scripts and styles in the file may run, and nothing may be fetched or sent."""
+    """A policy that allows only the scripts and styles in the file, and no network access."""
     allowed = " ".join(map(_hash, scripts)), " ".join(map(_hash, styles))
     return (
         f"default-src 'none'; script-src {allowed[0]}; style-src {allowed[1]}; img-src data:; "

@@ -1,4 +1,4 @@
-"""The comparison of two traces as rows of a table, with the verdicts of the diff where there can be any."""
+"""The comparison of two traces as rows of a table, with the verdicts of the diff where available."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from warplens.analyse.diff import Difference, KernelChange, Verdict, diff
-from warplens.analyse.finding import duration
+from warplens.analyse.diff import ChangeVerdict, Difference, KernelChange, diff
 from warplens.analyse.resample import Interval
-from warplens.analyse.statistics import Row, Statistics
+from warplens.analyse.statistics import RegionStatistics, Statistics
 from warplens.errors import WarplensError
 from warplens.trace.model import Trace
+from warplens.wording import change, duration, integer, plural
 
-_TONES = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower"}
+_TONES = {ChangeVerdict.FASTER: "faster", ChangeVerdict.SLOWER: "slower"}
 _METRICS = ("mean", "p50", "p95", "total", "count")
 
 
 def comparison(
     traces: Sequence[Trace], stats: Sequence[Statistics], places: dict[str, int], colours: Sequence[str]
 ) -> dict[str, Any]:
-    """Both traces' regions side by side, those first that explain most of the kernel's change."""
+    """Compare the regions of two traces; those that explain most of the kernel's change come first."""
     try:
         found = diff(*traces)
     except WarplensError as error:
-        return {"kernels": [], "rows": _unjudged(stats, places, colours), "note": f"no verdict: {error}"}
+        return {"kernels": [], "rows": _rows_without_verdict(stats, places, colours), "note": f"no verdict: {error}"}
     several = len(found.kernels) > 1
     rows = [
         {
@@ -44,8 +44,9 @@ def comparison(
 
 
 def _note(found: Difference) -> str:
-    sure = f"{100 * found.confidence:g} % confidence for all regions together"
-    return f"cycles per span; change of the mean with its interval ({sure}); up to {100 * found.margin:g} % is the same"
+    confidence = f"{100 * found.confidence:g} % confidence for all regions together"
+    margin = f"changes of up to {100 * found.margin:g} % count as the same"
+    return f"cycles per span; change of the mean with its confidence interval ({confidence}); {margin}"
 
 
 def _kernel(one: KernelChange) -> dict[str, Any]:
@@ -55,11 +56,14 @@ def _kernel(one: KernelChange) -> dict[str, Any]:
         "change": _change(one.interval)["change_text"],
         "verdict": one.verdict.value,
         "tone": _TONES.get(one.verdict, ""),
-        "more": f"{one.launches[0]} and {one.launches[1]} launches, {one.mhz[0]:,.0f} and {one.mhz[1]:,.0f} MHz",
+        "more": f"{one.launches[0]:,} and {plural(one.launches[1], 'launch')}, {integer(one.mhz[0])} and "
+        f"{integer(one.mhz[1])} MHz",
     }
 
 
-def _unjudged(stats: Sequence[Statistics], places: dict[str, int], colours: Sequence[str]) -> list[dict[str, Any]]:
+def _rows_without_verdict(
+    stats: Sequence[Statistics], places: dict[str, int], colours: Sequence[str]
+) -> list[dict[str, Any]]:
     sides = [{row.region: row for row in each} for each in stats]
     return [
         {
@@ -80,11 +84,8 @@ def _unjudged(stats: Sequence[Statistics], places: dict[str, int], colours: Sequ
 def _change(interval: Interval | None) -> dict[str, Any]:
     if interval is None or not math.isfinite(interval.change):
         return {"change": 0.0, "change_text": ""}
-    text = f"{100 * interval.change:+.1f} %"
-    if math.isfinite(interval.low) and math.isfinite(interval.high):
-        text += f" [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
-    return {"change": interval.change, "change_text": text}
+    return {"change": interval.change, "change_text": change(interval.change, interval.low, interval.high)}
 
 
-def _side(letter: str, row: Row | None) -> dict[str, Any]:
+def _side(letter: str, row: RegionStatistics | None) -> dict[str, Any]:
     return {f"{letter}_{name}": row[name] if row else None for name in _METRICS}

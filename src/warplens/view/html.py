@@ -1,4 +1,4 @@
-"""The HTML report: one file that holds everything it needs, loads nothing, and treats names as data."""
+"""The HTML report: one self-contained file that loads nothing and treats names as data."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-import warplens
-from warplens.analyse.finding import duration, percent
+from warplens.analyse.analysis import Answers
 from warplens.analyse.histogram import histograms
-from warplens.analyse.lines import lines
-from warplens.analyse.lives import Lives
+from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.line_times import line_times
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.roofline import Roofline
 from warplens.analyse.statistics import Statistics
-from warplens.analyse.timeline import Thinned, thinned
+from warplens.analyse.timeline import ThinnedTrace, thinned
 from warplens.errors import UsageError
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
-from warplens.view import bundle, maps, sections
+from warplens.version import __version__
+from warplens.view import bundle, heat_maps, sections
 from warplens.view.comparison import comparison
 from warplens.view.palette import colours, ink, union
-from warplens.view.payload import Packer, pack_spans
-from warplens.view.roof import roofs
-from warplens.view.source import listing
+from warplens.view.payload import ColumnPacker, pack_spans
+from warplens.view.roofline_chart import roofs
+from warplens.view.source_listing import listing
+from warplens.wording import duration, integer, percent
 
 LIMIT = 2_000_000
-"""Spans that a report's timeline holds unless told otherwise; statistics and heat maps always cover all of them."""
+"""The default limit of spans in a report's timeline; statistics and heat maps always cover all spans."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """How a report is made. `limit` 0 keeps every span; `sources` are the folders that source files are read from;
-    `roofs` are the kernels placed under their roof, one for each trace, where FLOPs or bytes are known."""
+class ReportOptions:
+    """Options of a report. `limit` 0 keeps every span. `sources` are the folders to read source files from. `roofs` has
+    one kernel per trace under its roofline, where FLOPs or bytes are known. `made` is the date to show."""
 
     limit: int = LIMIT
     roofs: Sequence[Roofline] = ()
@@ -50,27 +51,28 @@ class Options:
 
 @dataclass
 class _Part:
-    """One trace of a report: what is in its payload, and what the page is told about it."""
+    """One trace of a report, and its payload."""
 
     trace: Trace
-    shown: Thinned
+    shown: ThinnedTrace
     letter: str
     label: str
     stats: Statistics
-    packer: Packer = field(default_factory=Packer)
+    packer: ColumnPacker = field(default_factory=ColumnPacker)
 
 
-def report(traces: Sequence[Trace], options: Options | None = None) -> str:
-    """The report of one trace, or of two side by side, as the text of an HTML file."""
+def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str:
+    """Render the report of one trace, or of two side by side, as HTML."""
     if not 1 <= len(traces) <= 2:
         raise UsageError(f"a report shows one trace or compares two; {len(traces)} were given")
-    chosen = options or Options()
+    chosen = options or ReportOptions()
     names = union(*(trace.regions for trace in traces))
     places = {name: at for at, name in enumerate(names)}
     palette = colours(len(names))
     parts = [_part(trace, at, chosen) for at, trace in enumerate(traces)]
     spread = histograms(*traces)
-    tables, outlines = sections.paths(traces, places, palette)
+    answers = [Answers(trace) for trace in traces]
+    tables, outlines = sections.paths(answers, places, palette)
     infos = [_info(part, at, places, outlines[at]) for at, part in enumerate(parts)]
     locations = {name: text for trace in traces for name, text in trace.meta.locations.items()}
     document = {
@@ -83,7 +85,7 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
     }
     context = {
         "title": " and ".join(dict.fromkeys(", ".join(trace.kernels[:3]) or "empty trace" for trace in traces)),
-        "version": warplens.__version__,
+        "version": __version__,
         "made": chosen.made,
         "summaries": [
             {
@@ -94,10 +96,10 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
             }
             for part in parts
         ],
-        "findings": sections.finding_groups(traces),
+        "findings": sections.finding_groups(answers),
         "comparison": comparison(traces, [part.stats for part in parts], places, palette) if len(parts) > 1 else None,
         "statistics": {
-            "note": f"of closed spans; shares of {duration(sum(part.stats.busy_ns for part in parts))} of warp time",
+            "note": f"closed spans; shares of {duration(sum(part.stats.busy_ns for part in parts))} of warp time",
             "tables": [
                 {
                     "letter": part.letter,
@@ -112,11 +114,11 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
                 for at, part in enumerate(parts)
             ],
         },
-        "heat_note": maps.note(parts[0].trace),
-        "overlaps": sections.overlaps(traces),
+        "heat_note": heat_maps.note(parts[0].trace),
+        "overlaps": sections.overlaps(answers),
         "paths": tables,
         "roofs": roofs(chosen.roofs, [part.letter for part in parts]),
-        "sources": listing([line for part in parts for line in lines(part.trace, part.stats)], chosen.sources),
+        "sources": listing([line for part in parts for line in line_times(part.trace, part.stats)], chosen.sources),
         "traces": [
             {
                 "letter": part.letter,
@@ -124,7 +126,7 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
                 "shown": info["shown"],
                 "payload": info["payload"],
                 "text": part.packer.text,
-                "matrix": sections.warp_matrix(maps.focus(part.trace)[0]),
+                "matrix": sections.warp_matrix(heat_maps.focus(part.trace)[0]),
             }
             for part, info in zip(parts, infos, strict=True)
         ],
@@ -134,16 +136,16 @@ def report(traces: Sequence[Trace], options: Options | None = None) -> str:
 
 
 def write(
-    trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None, options: Options | None = None
+    trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None, options: ReportOptions | None = None
 ) -> None:
-    """The exporter of `.html`. Unless told otherwise it reads source from where the user stands and beside the file."""
-    save([trace], path, options or Options(sources=[Path.cwd(), path.resolve().parent]), force=force)
+    """Write a `.html`; by default, source files are read from the working directory and the file's folder."""
+    save([trace], path, options or ReportOptions(sources=[Path.cwd(), path.resolve().parent]), force=force)
 
 
 def save(
-    traces: Sequence[Trace], path: str | os.PathLike[str], options: Options | None = None, *, force: bool = True
+    traces: Sequence[Trace], path: str | os.PathLike[str], options: ReportOptions | None = None, *, force: bool = True
 ) -> Path:
-    """Write the report so that it appears whole or not at all."""
+    """Write the report atomically."""
     text = report(traces, options)
     with atomic_write(path, force=force) as out:
         out.write(text.encode())
@@ -160,7 +162,7 @@ def _render(context: dict[str, Any]) -> str:
         "duration": duration,
         "percent": percent,
         "quoted": sections.quoted,
-        "cycles": lambda value: "" if value is None else f"{value:,.0f}",
+        "cycles": lambda value: "" if value is None else integer(value),
     }
     policy = bundle.content_security_policy([charts, script], [style])
     return environment.get_template("report.html.j2").render(
@@ -168,18 +170,18 @@ def _render(context: dict[str, Any]) -> str:
     )
 
 
-def _part(trace: Trace, at: int, options: Options) -> _Part:
+def _part(trace: Trace, at: int, options: ReportOptions) -> _Part:
     shown = thinned(trace, options.limit)
     label = options.labels[at] if at < len(options.labels) else "AB"[at]
     return _Part(trace, shown, "AB"[at], label, trace.stats())
 
 
 def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> dict[str, Any]:
-    """What the page's script is told of one trace; fills the part's payload on the way."""
+    """The data of one trace for the page's script; also fills the payload."""
     trace, packer = part.shown.trace, part.packer
     codes = np.array([places[name] for name in trace.regions], np.int64)
     pack_spans(trace, packer, codes)
-    roles = warp_roles(Lives.of(trace))[0]
+    roles = warp_roles(Lifetimes.of(trace))[0]
     used = [places[row.region] for row in part.stats]
     used += [places[name] for name in part.trace.regions if places[name] not in used]
     info: dict[str, Any] = {
@@ -196,7 +198,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
         ],
         "regions": used,
         "critical": outline,
-        **maps.pack_maps(part.trace, packer, places),
+        **heat_maps.pack_maps(part.trace, packer, places),
     }
     return info | {"columns": packer.manifest}
 
@@ -221,9 +223,9 @@ def _histograms(spread: dict[str, Any], parts: Sequence[_Part], places: dict[str
 
 
 def _json(document: Any) -> str:
-    """JSON that no name can break out of: inside a script element only `<` could, and escaped it is the same JSON."""
+    """JSON that is safe inside a script element: `<` is escaped, so that no name can end the element."""
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-__all__ = ["LIMIT", "Options", "report", "save", "write"]
+__all__ = ["LIMIT", "ReportOptions", "report", "save", "write"]

@@ -1,4 +1,4 @@
-"""Colours that people with any colour vision tell apart: Okabe and Ito's, then lighter and darker shades of them."""
+"""Colours that suit any colour vision: those of Okabe and Ito, then lighter and darker shades of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 BASE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8A8F98")
 _SHADES = ((0.0, 255), (0.45, 255), (0.38, 0))
-"""How far each round of the base colours is mixed, and with what: as they are, towards white, towards black."""
+"""For each round of the base colours, how far to mix them and with what: unchanged, towards white, towards black."""
 
 
 def colours(count: int) -> list[str]:
-    """One colour per region, by its place: the same region has the same colour in every view of a report."""
+    """One colour per region, by position: a region has the same colour in every view."""
     return [colour(at) for at in range(count)]
 
 
@@ -20,7 +20,7 @@ def colour(at: int) -> str:
 
 
 def ink(fill: str) -> str:
-    """Black or white, whichever reads better on `fill`."""
+    """Black or white, whichever is more legible on `fill`."""
     red, green, blue = rgb(fill)
     return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
 
@@ -30,5 +30,5 @@ def rgb(text: str) -> tuple[int, int, int]:
 
 
 def union(*names: Sequence[str]) -> list[str]:
-    """All names in order of first appearance: the places that colours go by when traces are compared."""
+    """All names in order of first appearance, so that compared traces share their colours."""
     return list(dict.fromkeys(name for group in names for name in group))

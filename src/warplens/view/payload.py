@@ -1,8 +1,8 @@
-"""Spans as the bytes that travel inside a report: columns as byte planes, compressed together, a few bytes a span.
+"""Encode spans for a report: columns as byte planes, compressed together to a few bytes per span.
 
-`assets/codec.js` and `assets/trace.js` read what is written here. Integers are zigzag-coded and split into planes of
-their 1st, 2nd, … bytes, because the high ones are nearly constant and then cost nothing. Cycles are stored as steps
-along a track, and ns as what a constant clock rate gets wrong, so that both are exact and neither is stored twice.
+`assets/codec.js` and `assets/trace.js` decode them. Integers are zigzag-coded and split into planes of their 1st, 2nd,
+… bytes, because the high ones are nearly constant and compress well. Cycles are stored as steps along a track, and ns
+as the difference from a constant clock rate, so that both are exact without storing them twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.lives import Lives
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.timeline import lanes
 from warplens.trace.model import Trace
@@ -24,8 +24,8 @@ Array = npt.NDArray[Any]
 _LEVEL = 6
 
 
-class Packer:
-    """Collects columns; `text` is all of them as base64 of one raw deflate stream, `manifest` where each begins."""
+class ColumnPacker:
+    """Collects columns. `text` holds them as base64 of one raw deflate stream; `manifest` says where each begins."""
 
     def __init__(self) -> None:
         self.manifest: dict[str, dict[str, Any]] = {}
@@ -47,7 +47,7 @@ class Packer:
         self._add(name, flat.tobytes(), kind="byte", count=len(flat))
 
     def _add(self, name: str, data: bytes, **entry: Any) -> None:
-        # Floats are read in place as 8-byte numbers, so every column begins at a multiple of 8.
+        # The script reads floats in place, so every column is aligned to 8 bytes.
         padding = -len(data) % 8
         self.manifest[name] = entry | {"at": self._size}
         self._parts += [data, b"\0" * padding]
@@ -60,8 +60,8 @@ class Packer:
         return base64.b64encode(packed).decode("ascii")
 
 
-def pack_spans(trace: Trace, packer: Packer, region_place: Array) -> None:
-    """Every column that the timeline shows. `region_place` maps the trace's region codes to the report's."""
+def pack_spans(trace: Trace, packer: ColumnPacker, region_place: Array) -> None:
+    """Pack every column that the timeline shows. `region_place` maps the trace's region codes to the report's."""
     track, cycle, ns = trace.numpy("track"), trace.numpy("start_cycle"), trace.numpy("start_ns")
     head = np.append(True, track[1:] != track[:-1]) if len(track) else np.empty(0, bool)
     first = np.flatnonzero(head)
@@ -90,19 +90,19 @@ def pack_spans(trace: Trace, packer: Packer, region_place: Array) -> None:
     packer.ints("open_rows", np.diff(np.flatnonzero(trace.numpy("open")), prepend=0))
 
 
-def _pack_tracks(trace: Trace, packer: Packer, first: Array, rate: Array) -> None:
+def _pack_tracks(trace: Trace, packer: ColumnPacker, first: Array, rate: Array) -> None:
     packer.ints("track.count", np.diff(np.append(first, len(trace))))
     for name in ("rank", "device", "launch", "sm", "block", "warp", "lane"):
         packer.ints(f"track.{name}", trace.numpy(name)[first])
     packer.ints("track.kernel", trace.codes("kernel")[0][first])
-    packer.ints("track.role", warp_roles(Lives.of(trace))[1])
+    packer.ints("track.role", warp_roles(Lifetimes.of(trace))[1])
     packer.ints("track.cycle", trace.numpy("start_cycle")[first])
     packer.ints("track.ns", trace.numpy("start_ns")[first])
     packer.floats("track.rate", rate)
 
 
 def _rates(trace: Trace, first: Array, number: Array) -> npt.NDArray[np.float64]:
-    """ns per cycle of each track, so that what is left to store is next to nothing."""
+    """The ns per cycle of each track, which leaves only small differences to store."""
     cycles = np.bincount(number, trace.numpy("dur_cycles"), len(first))
     ns = np.bincount(number, trace.numpy("dur_ns"), len(first))
     overall = ns.sum() / cycles.sum() if cycles.sum() else 0.0
@@ -110,7 +110,7 @@ def _rates(trace: Trace, first: Array, number: Array) -> npt.NDArray[np.float64]
 
 
 def _expected(cycles: Array, rate: Array) -> Array:
-    # floor(x + 0.5), not round(): JavaScript must come to the very same integer.
+    # floor(x + 0.5), not round(), which JavaScript repeats exactly.
     return np.floor(cycles * rate + 0.5).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""What the parts of a report say: analyses' results as rows and texts for the template."""
+"""The sections of a report: results of analyses as rows and texts for the template."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from warplens.analyse.critical import critical_path
-from warplens.analyse.finding import Finding, duration, numbers, percent
-from warplens.analyse.findings import findings
+from warplens.analyse.analysis import Answers
+from warplens.analyse.critical_path import CRITICAL_PATH
+from warplens.analyse.finding import Finding
+from warplens.analyse.findings import findings_from
 from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
-from warplens.analyse.overlap import overlap
+from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.statistics import Statistics
-from warplens.analyse.trust import clock_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.view.palette import ink, rgb
+from warplens.wording import change, duration, number_ranges, percent, plural
 
 _DURATIONS = ("mean", "std", "p50", "p95", "p99", "min", "max", "total")
 _MATRIX_ROWS = 64
@@ -30,7 +32,7 @@ _RAMP = ("#00224E", "#4C556C", "#8D8979", "#D4C35F", "#FEE838")
 
 @dataclass(frozen=True)
 class Fact:
-    """One card of the summary; `tone` is `good`, `warn` or nothing."""
+    """One card of the summary; `tone` is `good`, `warn` or empty."""
 
     name: str
     text: str
@@ -39,7 +41,7 @@ class Fact:
 
 
 def summary(trace: Trace) -> list[Fact]:
-    """What was measured, for how long, and how far to trust it."""
+    """The cards of the summary: what was measured, for how long, and how accurately."""
     meta, losses = trace.meta, trace.meta.losses
     launches = meta.launches
     devices = [str(device.get("name", "unknown")) for device in meta.devices.values()]
@@ -49,7 +51,7 @@ def summary(trace: Trace) -> list[Fact]:
     simulated = {"simulated": "simulated clock", "cpu": "CPU time, not GPU time"}
     kernels = trace.kernels
     lengths = [info.end_ns - info.begin_ns for info in launches]
-    lost = f"{losses.records_lost:,} records" if losses.records_lost else "nothing"
+    lost = plural(losses.records_lost, "record") if losses.records_lost else "nothing"
     clean = losses.clean
     return [
         Fact(
@@ -66,11 +68,14 @@ def summary(trace: Trace) -> list[Fact]:
         Fact(
             "spans",
             f"{len(trace):,}",
-            f"{losses.tracks:,} warps, {len(trace.regions)} regions"
-            if losses.tracks
-            else f"{len(trace.regions)} regions",
+            ", ".join([*[plural(losses.tracks, "warp")] * bool(losses.tracks), plural(len(trace.regions), "region")]),
         ),
-        Fact("lost", lost if losses.records_lost or clean else "see below", _kept(trace), "good" if clean else "warn"),
+        Fact(
+            "lost",
+            lost if losses.records_lost or clean else "see below",
+            _records_kept(trace),
+            "good" if clean else "warn",
+        ),
         Fact("clock error", *_clock_error(trace)),
         Fact("cost of profiling", *_cost(trace)),
     ]
@@ -86,11 +91,11 @@ def _shape(launches: Sequence[LaunchInfo]) -> str:
 
 def _time_note(lengths: Sequence[int]) -> str:
     if len(lengths) < 2:
-        return "first warp's start to last warp's exit"
-    return f"the longest of {len(lengths):,} launches; {duration(sum(lengths))} together"
+        return "from the first warp's start to the last warp's exit"
+    return f"the longest of {len(lengths):,} launches; {duration(sum(lengths))} in total"
 
 
-def _kept(trace: Trace) -> str:
+def _records_kept(trace: Trace) -> str:
     losses = trace.meta.losses
     return f"{losses.records_kept:,} of {losses.records_written:,} records kept" if losses.records_written else ""
 
@@ -104,7 +109,7 @@ def _clock_error(trace: Trace) -> tuple[str, str]:
 
 
 def _cost(trace: Trace) -> tuple[str, str]:
-    """The measured slowdown where there is one, then everything else that was measured."""
+    """The slowdown where it is known, and all other measured costs."""
     costs: dict[str, float] = dict(trace.meta.cost)
     for info in trace.meta.launches:
         for name, value in info.cost.items():
@@ -113,11 +118,11 @@ def _cost(trace: Trace) -> tuple[str, str]:
         return "not measured", ""
     slowdown = costs.pop("slowdown", None)
     rest = ", ".join(_measured(name, value) for name, value in costs.items())
-    return (f"{100 * (slowdown - 1):+.1f} %" if slowdown is not None else "slowdown not measured"), rest
+    return (change(slowdown - 1) if slowdown is not None else "slowdown not measured"), rest
 
 
 def _measured(name: str, value: float) -> str:
-    """A cost with its unit, which is the end of its name."""
+    """A cost with its unit, which its name ends with."""
     for suffix, ns in (("_ns", 1.0), ("_us", 1e3), ("_ms", 1e6), ("_s", 1e9)):
         if name.endswith(suffix):
             return f"{name.removesuffix(suffix).replace('_', ' ')} {duration(value * ns)}"
@@ -131,7 +136,7 @@ def warnings(trace: Trace) -> list[str]:
 def statistics_rows(
     stats: Statistics, places: dict[str, int], colours: Sequence[str], made: dict[str, Histogram], locations: Any
 ) -> list[dict[str, Any]]:
-    """The table of regions."""
+    """The rows of the statistics table."""
     return [
         {
             "code": places[row.region],
@@ -147,26 +152,26 @@ def statistics_rows(
 
 
 def spark(made: Histogram, width: float = 120, height: float = 21) -> str:
-    """A histogram as the path of its outline. Bins are drawn equally wide: on a log scale they are."""
+    """A histogram as an SVG path. Bins are drawn equally wide, as they are on their scale."""
     most, each = max(made.counts, default=0), width / max(len(made.counts), 1)
     if not most:
         return ""
     steps = []
     for at, count in enumerate(made.counts):
-        # The square root keeps a tail of single spans visible beside a peak of thousands.
+        # The square root keeps a tail of single spans visible next to a peak of thousands.
         y = height - height * math.sqrt(count / most)
         steps.append(f"L{at * each:.1f},{y:.1f}L{(at + 1) * each:.1f},{y:.1f}")
     return f"M0,{height}{''.join(steps)}L{width},{height}Z"
 
 
-def finding_groups(traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """Each trace's findings: those to believe, and the withheld ones."""
+def finding_groups(answers: Sequence[Answers]) -> list[dict[str, Any]]:
+    """Each trace's findings: the most important, the others, and the withheld ones."""
     groups = []
-    for letter, trace in zip("AB", traces, strict=False):
-        found = findings(trace)
-        kept = [_finding(one) for one in found if not one.withheld]
-        first = [one for one in kept if one["gain"] > 0][:_FIRST_FINDINGS] or kept[:_FIRST_FINDINGS]
-        rest = [one for one in kept if one not in first]
+    for letter, each in zip("AB", answers, strict=False):
+        found = findings_from(each)
+        reliable = [_finding(one) for one in found if not one.withheld]
+        first = [one for one in reliable if one["gain"] > 0][:_FIRST_FINDINGS] or reliable[:_FIRST_FINDINGS]
+        rest = [one for one in reliable if one not in first]
         withheld = [_finding(one) for one in found if one.withheld]
         groups.append({"letter": letter, "shown": first, "rest": rest, "withheld": withheld})
     return groups
@@ -176,7 +181,7 @@ def _finding(one: Finding) -> dict[str, Any]:
     parts = [
         one.kernel,
         *(
-            f"{word} {numbers(values)}"
+            f"{word} {number_ranges(values)}"
             for word, values in (("SM", one.sms), ("block", one.blocks), ("warp", one.warps))
             if len(values)
         ),
@@ -192,32 +197,32 @@ def _finding(one: Finding) -> dict[str, Any]:
 
 
 def quoted(text: str) -> Markup:
-    """Text with `names` set as code; everything in it is escaped."""
+    """Escape a text and set `names` in backquotes as code."""
     parts = text.split("`")
     joined = "".join(f"<code>{escape(part)}</code>" if at % 2 else str(escape(part)) for at, part in enumerate(parts))
     return Markup(joined)
 
 
 def warp_matrix(trace: Trace) -> dict[str, Any] | None:
-    """Mean cycles of each region in each warp of a block; None when warps cannot differ."""
+    """Mean cycles of each region in each warp of a block; None for one warp, or too many."""
     found = by_region(trace, "warp_index")
     if not 2 <= len(found.rows.labels) <= _MATRIX_ROWS or not len(found.regions):
         return None
     entered = np.flatnonzero(~np.isnan(found.mean).all(axis=0))[:24]
-    usual = np.nanmean(found.mean[:, entered], axis=0)
+    means = np.nanmean(found.mean[:, entered], axis=0)
     rows = []
     for label, values in zip(found.rows.labels, found.mean[:, entered], strict=True):
-        # A quarter more or less than usual is the whole range of colours, so that noise stays grey.
+        # The colours span 25 % below to 25 % above the mean, so that noise stays grey.
         cells = [
             {"text": ""} if math.isnan(value) else shaded(f"{value:,.0f}", 0.5 + 2 * (value - mean) / (mean or 1.0))
-            for value, mean in zip(values.tolist(), usual.tolist(), strict=True)
+            for value, mean in zip(values.tolist(), means.tolist(), strict=True)
         ]
         rows.append({"name": label, "cells": cells})
     return {"columns": [found.regions[at] for at in entered.tolist()], "rows": rows}
 
 
 def shaded(text: str, share: float) -> dict[str, str]:
-    """A cell of a heat table, dark for little and bright for much, with ink that reads on it."""
+    """A cell of a heat table, dark for low and bright for high, with legible text."""
     at = min(max(share, 0.0), 1.0) * (len(_RAMP) - 1)
     low = min(int(at), len(_RAMP) - 2)
     mixed = (round(a + (b - a) * (at - low)) for a, b in zip(rgb(_RAMP[low]), rgb(_RAMP[low + 1]), strict=True))
@@ -225,21 +230,22 @@ def shaded(text: str, share: float) -> dict[str, str]:
     return {"text": text, "fill": fill, "ink": ink(fill)}
 
 
-def overlaps(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+def overlaps(answers: Sequence[Answers]) -> list[dict[str, Any]]:
+    """The overlap matrix of each kernel."""
     made = []
-    for letter, trace in zip(_letters(traces), traces, strict=True):
-        for kernel, one in overlap(trace).kernels.items():
+    for letter, each in zip(_letters(answers), answers, strict=True):
+        for kernel, one in each.of(OVERLAP).kernels.items():
             names = [region.region for region in one.regions]
             most = max((max(row) for row in one.together), default=0.0) or 1.0
             rows = [
                 {"name": name, "cells": [shaded(percent(value), value / most) for value in row]}
                 for name, row in zip(names, one.together, strict=True)
             ]
-            note = f"every marked warp waited for {percent(one.waiting)} of SM time"
+            note = f"every marked warp waited during {percent(one.waiting)} of SM time"
             if any(region.purpose == "memory" for region in one.regions):
                 note += (
-                    f"; memory moved while no work ran for {percent(one.memory_exposed)}; {percent(one.hidden)} of the "
-                    "memory time ran under work"
+                    f"; memory regions ran without work during {percent(one.memory_exposed)}; {percent(one.hidden)} of "
+                    "the memory time was hidden by work"
                 )
             if names:
                 made.append({"letter": letter, "kernel": kernel, "columns": names, "rows": rows, "note": f"{note}."})
@@ -247,13 +253,13 @@ def overlaps(traces: Sequence[Trace]) -> list[dict[str, Any]]:
 
 
 def paths(
-    traces: Sequence[Trace], places: dict[str, int], colours: Sequence[str]
+    answers: Sequence[Answers], places: dict[str, int], colours: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[list[Any]]]:
-    """The tables, and for each trace the stretches [launch, block, warp, begin, end] that the timeline outlines."""
+    """The tables, and for each trace the path [launch, block, warp, begin, end] that the timeline outlines."""
     tables, outlines = [], []
-    for letter, trace in zip(_letters(traces), traces, strict=True):
-        stretches: list[Any] = []
-        for kernel, one in critical_path(trace).kernels.items() if len(trace) else ():
+    for letter, each in zip(_letters(answers), answers, strict=True):
+        outline: list[Any] = []
+        for kernel, one in each.of(CRITICAL_PATH).kernels.items() if len(each.trace) else ():
             rows = [
                 {
                     "region": r.region,
@@ -281,10 +287,10 @@ def paths(
                     "assumptions": one.assumptions,
                 }
             )
-            stretches += [[one.launch, step.block, step.warp, step.start_ns, step.end_ns] for step in one.steps]
-        outlines.append(stretches)
+            outline += [[one.launch, step.block, step.warp, step.start_ns, step.end_ns] for step in one.steps]
+        outlines.append(outline)
     return tables, outlines
 
 
-def _letters(traces: Sequence[Trace]) -> list[str]:
-    return ["A", "B"] if len(traces) > 1 else [""]
+def _letters(answers: Sequence[Answers]) -> list[str]:
+    return ["A", "B"] if len(answers) > 1 else [""]

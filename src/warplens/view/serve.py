@@ -1,4 +1,4 @@
-"""The Perfetto view: one file on 127.0.0.1:9001 for the Perfetto UI, and for nobody else, until it has been fetched."""
+"""Serve one file on 127.0.0.1:9001 to the Perfetto UI, and to nothing else, until it has been fetched."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PORT = 9001
 _CHUNK = 1 << 20
 
 
-class Server:
-    """Serves `path` under an unguessable name, so that other users of the machine cannot read it by asking."""
+class PerfettoServer:
+    """Serves `path` under an unguessable name, so that other users of the machine cannot read it."""
 
     def __init__(self, path: Path, port: int = PORT) -> None:
         self.path = path
@@ -32,13 +32,13 @@ class Server:
         self._name = f"/{secrets.token_urlsafe(12)}/{quote(path.name)}"
         handler = type("Handler", (_Handler,), {"file": path, "name": self._name, "done": self.done})
         try:
-            self._http = _Quiet(("127.0.0.1", port), handler)
+            self._http = _QuietHttpServer(("127.0.0.1", port), handler)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise WarplensError(
-                f"port {port} on 127.0.0.1 is busy, and the Perfetto UI fetches from no other; end what uses it, or "
-                "make a page that needs no server: warplens report TRACE -o report.html"
+                f"port {port} on 127.0.0.1 is in use, and the Perfetto UI fetches from no other; stop the program that "
+                "uses it, or write a report, which needs no server: warplens report TRACE -o report.html"
             ) from None
         self._http.origin_port = self.port
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
@@ -55,12 +55,12 @@ class Server:
     def ui_url(self) -> str:
         return f"{UI}/#!/?url={quote(self.file_url, safe=':/')}"
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> PerfettoServer:
         self._thread.start()
         return self
 
     def wait(self, timeout: float | None) -> bool:
-        """Until the file was fetched whole; False when nobody came in time."""
+        """Wait until the file was fetched completely; return False on a timeout."""
         return self.done.wait(timeout)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -69,19 +69,19 @@ class Server:
         self._http.server_close()
 
 
-class _Quiet(ThreadingHTTPServer):
-    daemon_threads = False  # closing waits for an answer under way
+class _QuietHttpServer(ThreadingHTTPServer):
+    daemon_threads = False  # closing waits for running requests
     allow_reuse_address = True
     origin_port = PORT
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that closes a connection early is no news."""
+        """Ignore connections that the browser closes early."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD of one path, from this machine, asked for by its loopback name."""
+    """Answers GET and HEAD requests for one path, from this machine and under a loopback name."""
 
-    server: _Quiet
+    server: _QuietHttpServer
     file: Path
     name: str
     done: threading.Event
@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, body: bool) -> None:
-        # A page elsewhere may point a name of its own at 127.0.0.1; its requests carry that name as Host.
+        # DNS rebinding: a page may point its own name at 127.0.0.1; its requests carry that name as Host.
         port = self.server.origin_port
         known = {f"127.0.0.1:{port}", f"localhost:{port}"}
         if not self.client_address[0].startswith("127.") or self.headers.get("Host") not in known:
@@ -120,11 +120,11 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not news either."""
+        """Do not log requests."""
 
 
 def tunnel_command(connection: str, port: int = PORT, user: str | None = None) -> str:
-    """The `ssh -L` line to run on the user's own machine, from what SSH_CONNECTION says of this one."""
+    """The `ssh -L` command to run on the user's own machine, from the SSH_CONNECTION of this one."""
     fields = connection.split()
     host, ssh_port = (fields[2], fields[3]) if len(fields) == 4 else ("THIS-MACHINE", "22")
     other = f" -p {ssh_port}" if ssh_port != "22" else ""
@@ -134,5 +134,5 @@ def tunnel_command(connection: str, port: int = PORT, user: str | None = None) -
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number that has no name
+    except (KeyError, OSError):  # in a container, the user may have no name
         return "YOUR-NAME"

@@ -1,21 +1,21 @@
-"""A small static timeline as inline SVG: no script, so that it shows wherever HTML is shown."""
+"""A small static timeline as inline SVG, without a script."""
 
 from __future__ import annotations
 
 from markupsafe import escape
 
-from warplens.analyse.finding import duration
 from warplens.analyse.timeline import strips
 from warplens.trace.model import Trace
 from warplens.view.palette import colours
+from warplens.wording import duration
 
 _TOP = 4
 _AXIS = 18
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 
 
-def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300, most: int = _MOST_ROWS) -> str:
-    """Rows against time; each cell shows the region that most of the row's warps were in."""
+def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300, most: int = _MAX_ROWS) -> str:
+    """Draw rows over time; each cell shows the region that most warps of the row were in."""
     found = strips(trace, by, bins)
     rows = min(len(found.rows.labels), most)
     height = 12 if rows <= 12 else 7 if rows <= 24 else 5
@@ -49,13 +49,13 @@ def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300,
 
 
 def _runs(codes: list[int]) -> list[tuple[int, int, int]]:
-    """Neighbouring cells of one region as (begin, end, region)."""
-    runs: list[tuple[int, int, int]] = []
+    """Join adjacent cells of one region as (begin, end, region)."""
+    joined: list[tuple[int, int, int]] = []
     for at, code in enumerate(codes):
         if code < 0:
             continue
-        if runs and runs[-1][1] == at and runs[-1][2] == code:
-            runs[-1] = (runs[-1][0], at + 1, code)
+        if joined and joined[-1][1] == at and joined[-1][2] == code:
+            joined[-1] = (joined[-1][0], at + 1, code)
         else:
-            runs.append((at, at + 1, code))
-    return runs
+            joined.append((at, at + 1, code))
+    return joined

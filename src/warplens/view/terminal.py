@@ -1,4 +1,4 @@
-"""A trace in the terminal: a static timeline and histograms that survive SSH, pipes and NO_COLOR."""
+"""A static timeline and histograms for the terminal, which also work over SSH, in pipes and with NO_COLOR."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from rich.console import Group, RenderableType
 from rich.style import Style
 from rich.text import Text
 
-from warplens.analyse.finding import duration
 from warplens.analyse.histogram import Histogram, histograms
 from warplens.analyse.timeline import Strips, rows_of, strips
 from warplens.trace.model import Trace
-from warplens.view.fitting import Fitting
+from warplens.view.adaptive_table import AdaptiveTable
 from warplens.view.palette import colours, ink
+from warplens.wording import duration
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _LEVELS = " ▁▂▃▄▅▆▇█"
-_MOST_ROWS = 48
+_MAX_ROWS = 48
 _HISTOGRAM = 40
 
 
-def timeline(trace: Trace, *, by: str = "sm", width: int = 120, most: int = _MOST_ROWS) -> RenderableType:
-    """Rows against time: each cell shows the letter of the region that most warps of the row were in."""
+def timeline(trace: Trace, *, by: str = "sm", width: int = 120, most: int = _MAX_ROWS) -> RenderableType:
+    """Draw rows over time: each cell shows the letter of the region that most warps of the row were in."""
     label_width = max((len(label) for label in rows_of(trace, by).labels), default=0)
     found = strips(trace, by, bins=max(width - label_width - 1, 10))
     palette = colours(len(found.regions))
@@ -32,19 +32,19 @@ def timeline(trace: Trace, *, by: str = "sm", width: int = 120, most: int = _MOS
     left = len(found.rows.labels) - len(shown)
     if left:
         lines.append(
-            Text(f"{left:,} more rows; narrow it down with --sm N or --block N, or --rows {left + most}", "dim")
+            Text(f"{left:,} more rows; select with --sm N or --block N, or show more with --rows {left + most}", "dim")
         )
     return Group(*lines, Text(), _legend(found, palette, marks))
 
 
 def letters(names: Sequence[str]) -> list[str]:
-    """A letter per region, from its own name where one is free, so that they can be read without colours."""
-    taken: dict[str, str] = {}
+    """One letter per region, from its name where possible, so that regions can be told apart without colours."""
+    letter_of: dict[str, str] = {}
     for name in names:
         wanted = [letter for letter in name + name.upper() if letter.isascii() and letter.isalnum()]
-        free = next((letter for letter in (*wanted, *_LETTERS) if letter not in taken.values()), "#")
-        taken[name] = free
-    return list(taken.values())
+        free = next((letter for letter in (*wanted, *_LETTERS) if letter not in letter_of.values()), "#")
+        letter_of[name] = free
+    return list(letter_of.values())
 
 
 def _row(found: Strips, at: int, label_width: int, palette: list[str], marks: list[str]) -> Text:
@@ -75,14 +75,14 @@ def _legend(found: Strips, palette: list[str], marks: list[str]) -> Text:
 
 
 def spreads(trace: Trace) -> RenderableType:
-    """Each region's durations as a small histogram, with its percentiles."""
+    """Draw the distribution of each region's durations, with percentiles."""
     made = {name: found[0] for name, found in histograms(trace, bins=_HISTOGRAM).items()}
     palette = colours(len(trace.regions))
-    table = Fitting(spare=("p99", "max", "min"))
+    table = AdaptiveTable(spare=("p99", "max", "min"))
     table.add_column("region", no_wrap=True)
     for name in ("count", "min"):
         table.add_column(name, justify="right")
-    table.add_column("how its durations are spread", no_wrap=True)
+    table.add_column("distribution", no_wrap=True)
     for name in ("max", "p50", "p95", "p99"):
         table.add_column(name, justify="right")
     for row in trace.stats():
@@ -103,6 +103,6 @@ def spreads(trace: Trace) -> RenderableType:
 
 
 def _bars(found: Histogram) -> str:
-    """One character per bin, as tall as its count; one span is always visible."""
+    """One character per bin, as tall as its count; a single span is always visible."""
     most = max(found.counts, default=0) or 1
     return "".join(_LEVELS[-(-count * (len(_LEVELS) - 1) // most)] for count in found.counts)

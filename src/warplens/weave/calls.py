@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 
+from warplens.ptx.edits import NodePosition
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Function, Instruction, PtxModule, Raw
-from warplens.weave.mark_sites import NodePosition, Outline
+from warplens.ptx.tree import Directive, Function, Instruction, PtxModule, Raw
+from warplens.weave.mark_sites import Outline
 
 _SAVE = """\tselp.u32 %wl_t, 1, 0, %wl_p;
 	st.local.v4.b32 [%wl_f], {%wl_lo, %wl_hi, %wl_lim, %wl_t};"""
@@ -102,32 +103,40 @@ class Calls:
         return match["target"]
 
     def _stateful(self) -> set[str]:
-        found = {
-            name for name, sketch in self.outlines.items()
-            if sketch.sites or (not self._is_entry(name) and any(_is_exit(position) for position in sketch.exits))
-        }  # fmt: skip
-        marked = {name for name, sketch in self.outlines.items() if sketch.sites}
-        if not marked:
+        if not any(sketch.sites for sketch in self.outlines.values()):
             return set()
-        while True:
-            more = {name for name, targets in self.graph.items() if any(t in found for t in targets)} - found
-            if not more:
-                return found
-            found |= more
-
-    def _is_entry(self, name: str) -> bool:
-        return any(function.is_entry for function in self.module.functions if function.name == name)
+        entries = {function.name for function in self.module.functions if function.is_entry}
+        callers: dict[str, list[str]] = {}
+        for name, targets in self.graph.items():
+            for target in targets:
+                callers.setdefault(target, []).append(name)
+        work = [
+            name for name, sketch in self.outlines.items()
+            if sketch.sites or (name not in entries and any(_is_exit(position) for position in sketch.exits))
+        ]  # fmt: skip
+        found: set[str] = set()
+        while work:
+            name = work.pop()
+            if name not in found:
+                found.add(name)
+                work += callers.get(name, ())
+        return found
 
     def _refuse_indirect(self) -> None:
         """Refuse marked functions whose address is taken: an indirect caller would not pass the state."""
         functions = {f.name for f in self.module.functions if not f.is_entry} & self.stateful
         if not functions:
             return
+        for item in self.module.items:
+            named = _names_in(item.arguments) & functions if isinstance(item, Directive) else set()
+            if named and isinstance(item, Directive) and item.name == "alias":
+                problem = f"{min(named)}, which contains marks, has an alias"
+                raise PtxError(item.line, item.raw, problem, "call it by its own name", min(named))
         for function in self.module.functions:
             for instruction in function.instructions():
                 if instruction.opcode == "call":
                     continue
-                named = functions.intersection(re.findall(r"[\w$]+", instruction.arguments))
+                named = _names_in(instruction.arguments) & functions
                 if named:
                     raise PtxError(
                         instruction.line,
@@ -136,6 +145,10 @@ class Calls:
                         "move the marks to the caller, or make the call direct",
                         function.name,
                     )
+
+
+def _names_in(text: str) -> set[str]:
+    return set(re.findall(r"[\w$]+", text))
 
 
 def _is_exit(position: NodePosition) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from warplens.ptx.operands import names, read_by, written_by
 from warplens.ptx.tree import Comment, Declaration, Instruction, Label, Node, Scope
 from warplens.weave.mark_comments import PREFIX
-from warplens.weave.mark_sites import BRANCHES, NodePosition
+from warplens.weave.mark_sites import BRANCHES, MarkSite
 
 _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}
@@ -22,33 +22,47 @@ _FLOAT = re.compile(r"b?f\d+(x2)?|cc")
 _CHANGING = re.compile(r"%(clock|globaltimer|pm\d|smid|warpid)")
 
 
-def make_early(marks: list[NodePosition]) -> None:
-    """Move the computation of the next branch's condition before `marks`, which share one clock read, if possible."""
-    holder = marks[0].holder
-    front, last = (next(i for i, node in enumerate(holder) if node is marks[end].node) for end in (0, -1))
-    behind = _up_to_jump(holder[last + 1 :])
-    wanted = _leads_to(behind)
+def make_early(groups: Iterable[list[MarkSite]]) -> None:
+    """Move the computation of the next branch's condition before each group of marks, which share one clock read."""
+    places: dict[int, dict[int, int]] = {}
+    for group in groups:
+        holder = group[0].position.holder
+        at = places.setdefault(id(holder), {})
+        if not at:
+            at.update((id(node), number) for number, node in enumerate(holder))
+        _move_up(holder, group, at)
+
+
+def _move_up(holder: list[Node], group: list[MarkSite], places: dict[int, int]) -> None:
+    """Move what can be moved before the group. Only nodes up to the next branch change places, none with marks."""
+    front, last = (places[id(group[end].position.node)] for end in (0, -1))
+    behind = _up_to_jump(holder, last + 1)
+    wanted = {id(node) for node in _leads_to(behind)}
     written: set[str] = set()
-    read = {name for mark in marks for name in names(mark.node.raw)}
+    read = {name for mark in group for name in names(mark.position.node.raw)}
+    early: list[Node] = []
     for node in behind:
         makes, needs = (set().union(*(part(i) for i in _instructions(node))) for part in (written_by, read_by))
-        if any(node is other for other in wanted) and not makes & (written | read) and not needs & written:
-            NodePosition(holder, node).remove()
-            holder.insert(front, node)
-            front += 1
+        if id(node) in wanted and not makes & (written | read) and not needs & written:
+            early.append(node)
         else:
             written |= makes
             read |= needs
+    if early:
+        stop, moved = last + 1 + len(behind), {id(node) for node in early}
+        holder[front:stop] = early + [node for node in holder[front:stop] if id(node) not in moved]
+        places.update((id(holder[at]), at) for at in range(front, stop))
 
 
-def _up_to_jump(nodes: list[Node]) -> list[Node]:
-    """The nodes up to and including the first conditional branch.
+def _up_to_jump(holder: list[Node], start: int) -> list[Node]:
+    """The nodes from `start` up to and including the first conditional branch.
 
     Empty if a mark, a label or a declaration comes first.
     """
-    for number, node in enumerate(nodes):
+    for number in range(start, len(holder)):
+        node = holder[number]
         if isinstance(node, Instruction) and node.opcode in BRANCHES:
-            return nodes[: number + 1] if node.opcode == "bra" and node.predicate else []
+            return holder[start : number + 1] if node.opcode == "bra" and node.predicate else []
         if isinstance(node, Label | Declaration) or (isinstance(node, Comment) and node.content.startswith(PREFIX)):
             return []
         if isinstance(node, Scope) and any(i.opcode in BRANCHES for i in _instructions(node)):

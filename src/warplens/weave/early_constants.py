@@ -43,5 +43,7 @@ def _constant(instruction: Instruction) -> str | None:
     if instruction.opcode != "fma" or instruction.modifiers[-1:] != ("f32",) or instruction.predicate:
         return None
     operands = instruction.operands
+    if len(operands) < 4:
+        return None
     factor, addend = _F32.fullmatch(operands[2]), _F32.fullmatch(operands[3])
     return factor[1].lower() if factor and addend else None

@@ -15,13 +15,14 @@ import math
 from collections.abc import Collection
 
 from warplens.ptx.control_flow import ControlFlow
+from warplens.ptx.edits import NodePosition
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, PtxModule, Raw, parse
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, word0
 from warplens.weave.function_weaver import insert_opening
 from warplens.weave.mark_comments import WOVEN
-from warplens.weave.mark_sites import MarkSite, NodePosition, Outline, outline
+from warplens.weave.mark_sites import MarkSite, Outline, outline
 from warplens.weave.track_ptx import AWAITED, FIELD, Track, text_of
 from warplens.weave.weaving import (
     MIN_SHIFT,
@@ -33,7 +34,7 @@ from warplens.weave.weaving import (
     Weaving,
     capacity_of,
 )
-from warplens.weave.woven import Woven
+from warplens.weave.woven_ptx import Woven
 
 SLACK = 1
 MAX_FIXED_SLOTS = capacity_of(MIN_SHIFT, "stop", SLACK)
@@ -162,14 +163,14 @@ class _KernelWeaver:
         """Return the slot of each mark, by the identity of its site."""
         sites, flow = self.sketch.sites, ControlFlow(self.function)
         order = _execution_order(flow)
-        for site in sites:
-            block = flow.block_of(site.position.node)
-            if site.mark.kind not in _KINDS or block in flow.reachable(flow.blocks[block or 0].successors, 0):
-                raise PtxError(site.mark.line, site.mark.name, "only marks outside loops can have fixed slots")
         if len(sites) > MAX_FIXED_SLOTS:
             raise PtxError(
                 sites[-1].mark.line, sites[-1].mark.name, f"a kernel has at most {MAX_FIXED_SLOTS} fixed slots"
             )
+        for site in sites:
+            block = flow.block_of(site.position.node)
+            if site.mark.kind not in _KINDS or block in flow.reachable(flow.blocks[block or 0].successors):
+                raise PtxError(site.mark.line, site.mark.name, "only marks outside loops can have fixed slots")
         by_place = sorted(sites, key=lambda site: order.get(flow.block_of(site.position.node) or 0, 0))
         return {id(site): slot for slot, site in enumerate(by_place)}
 
@@ -180,6 +181,7 @@ class _KernelWeaver:
                 self._mark(group, waits)
         for number, position in enumerate(self.sketch.exits):
             self._exit(number, position)
+        self.sketch.edits.apply()
         declared = f"{self.track.declarations}\n\t.reg .b32 %wl_c, {_ARRIVED};"
         insert_opening(self.function, f"{declared}\n{self.track.opening()}")
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warplens.ptx.edits import NodePosition
 from warplens.ptx.tree import Function, Instruction, Label, Node, Raw, Scope
 from warplens.record.layout import WIDE_KINDS, Kind, word0
 from warplens.weave.early_conditions import make_early
 from warplens.weave.early_constants import build_constants
 from warplens.weave.mark_comments import PAYLOAD
-from warplens.weave.mark_sites import MarkBlock, MarkSite, NodePosition, Outline, is_placeholder
+from warplens.weave.mark_sites import MarkBlock, MarkSite, Outline, is_placeholder
 from warplens.weave.record_words import LONG, RecordWords
 from warplens.weave.stores.deferred import LAST, DeferredRecords
 from warplens.weave.stores.launch_tracks import LaunchRing, LaunchSpread, LaunchTrack
@@ -66,6 +68,7 @@ class FunctionWeaver:
         if self.deferred and not self.opcodes & {"mma", "wgmma", "tcgen05"}:
             self.track.join()
         self.first = None if self.divergence is not None else self._first_mark()
+        self.ends_at_exit = self._blocks_at_exits()
 
     def _new_track(self) -> Track:
         weaver, ring = self.weaver, self.weaver.how.full == "ring"
@@ -86,12 +89,12 @@ class FunctionWeaver:
         if self.track.awaited != AWAITED:
             for instruction in self.function.instructions():
                 instruction.raw = instruction.raw.replace(AWAITED, self.track.awaited)
-        for block in self.outline.blocks if self.divergence is not None else []:
-            make_early([site.position for site in block.groups(self.weaver.how.fuse)[-1]])
+        if self.divergence is not None:
+            make_early([block.groups(self.weaver.how.fuse)[-1] for block in self.outline.blocks])
         # Read the exit clock before the stores of the last block, which are overhead and not part of the kernel.
+        shared = {id(block.end.node) for block in self.unchained if id(block) in self.ends_at_exit}
         for position in self.outline.exits:
-            shared = any(block.end.node is position.node and self._ends_at_exit(block) for block in self.unchained)
-            if self._timed(position) and not shared:
+            if self._timed(position) and id(position.node) not in shared:
                 position.before(Raw.of(self.track.exit_clock()))
         for block in self.unchained:
             self._block(block)
@@ -104,6 +107,7 @@ class FunctionWeaver:
             self.weaver.calls.rewrite_call(position)
         for number, position in enumerate(self.outline.exits):
             self._exit(number, position)
+        self.outline.edits.apply()
         if self.function.is_entry:
             opening = [self.track.prologue()]
             opening += [f"\tadd.u32 {register}, {ZERO}, {word};" for word, register in self.words.in_registers.items()]
@@ -151,7 +155,7 @@ class FunctionWeaver:
                 at_mark[-1] = [f"\tmov.u64 {full}, %clock64; cvt.u32.u64 {clock}, {full};"]
             elif group[0] is self.first:
                 at_mark[-1] = [f"\tcvt.u32.u64 {clock}, %wl_b;"]
-            elif last and self._ends_at_exit(block):
+            elif last and id(block) in self.ends_at_exit:
                 at_mark[-1] = [self.track.exit_clock(), f"\tcvt.u32.u64 {clock}, %wl_ec;"]
             at_mark[-1] += self._started(group[0])
             for site in group:
@@ -270,23 +274,26 @@ class FunctionWeaver:
         site = self.outline.sites[0] if self.function.is_entry and self.outline.sites else None
         if site is None:
             return None
-        for node, following in zip(body, [*body[1:], None], strict=True):
+        for node, following in itertools.zip_longest(body, body[1:]):
             if node is site.position.node:
                 return site
             if _is_code(node) and not (isinstance(node, Instruction) and is_placeholder(node, following)):
                 break
         return None
 
-    def _ends_at_exit(self, block: MarkBlock) -> bool:
-        """Whether no code of the kernel follows the block's last mark before an exit, so that both share a clock read.
-
-        A second read might wait for a store to release its registers, and that time would belong to no region.
+    def _blocks_at_exits(self) -> set[int]:
+        """The blocks (by `id`) after whose last mark no code of the kernel follows before an exit: both share a clock
+        read. A second read might wait for a store to release its registers, and that time would belong to no region.
         """
-        mark = block.groups(self.weaver.how.fuse)[-1][0]
-        return not (block.tail or mark.mark.wide or mark is self.first) and any(
-            position.node is block.end.node and position.holder is mark.position.holder and self._timed(position)
-            for position in self.outline.exits
-        )
+        exits = {id(position.node): position for position in self.outline.exits if self._timed(position)}
+        found = set()
+        for block in self.unchained:
+            mark = block.groups(self.weaver.how.fuse)[-1][0]
+            position = exits.get(id(block.end.node))
+            same_list = position is not None and position.holder is mark.position.holder
+            if same_list and not (block.tail or mark.mark.wide or mark is self.first):
+                found.add(id(block))
+        return found
 
     def _timed(self, position: NodePosition) -> bool:
         """Whether the exit clock is read before the stores of the preceding block."""

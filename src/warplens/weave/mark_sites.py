@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from warplens.ptx.edits import Edits, NodePosition
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
 from warplens.weave.mark_comments import PREFIX, Mark, parse_mark
@@ -15,26 +16,6 @@ BRANCHES = frozenset({"bra", "brx", "ret", "exit", "call", "trap"})
 BARRIERS = frozenset({"bar", "barrier"})
 _NON_BLOCKING = {"arrive", "warp"}
 _LABEL = re.compile(r"[\w$]+")
-
-
-@dataclass(frozen=True)
-class NodePosition:
-    """The position of a node: the list that contains it and the node, because indices change while weaving."""
-
-    holder: list[Node]
-    node: Node
-
-    def before(self, new: Node) -> None:
-        self.holder.insert(self._index(), new)
-
-    def after(self, new: Node) -> None:
-        self.holder.insert(self._index() + 1, new)
-
-    def remove(self) -> None:
-        del self.holder[self._index()]
-
-    def _index(self) -> int:
-        return next(i for i, node in enumerate(self.holder) if node is self.node)
 
 
 @dataclass
@@ -89,6 +70,8 @@ class Outline:
     calls: list[NodePosition] = field(default_factory=list)
     barriers: list[NodePosition] = field(default_factory=list)
     """Instructions at which the warp waits for other warps."""
+    edits: Edits = field(default_factory=Edits)
+    """Collects the changes to the function."""
 
     @property
     def sites(self) -> list[MarkSite]:
@@ -103,16 +86,16 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
     jumps: list[tuple[int, str]] = []
     open_sites: list[MarkSite] = []
     inside: list[Instruction] = []
-    first = since = 0
+    first = since = used = 0
     location = ""
 
     def close(position: NodePosition) -> None:
-        nonlocal open_sites, inside
+        nonlocal open_sites, inside, used
         if open_sites:
             result.blocks.append(MarkBlock(open_sites, position, first, tail=since, inside=inside))
-            open_sites, inside = [], []
+            open_sites, inside, used = [], [], 0
 
-    for order, (position, following) in enumerate(_positions(function.body or [])):
+    for order, (position, following) in enumerate(_positions(function.body or [], result.edits)):
         node = position.node
         if isinstance(node, Label):
             labels[node.name] = order
@@ -138,27 +121,33 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
         elif isinstance(node, Comment):
             mark = parse_mark(node.content, node.line)
             if mark is not None:
-                if sum(site.mark.slots for site in open_sites) + mark.slots > max_slots:
+                if used + mark.slots > max_slots:
                     close(position)
                 if not open_sites:
                     first = order
                 fused = bool(open_sites) and since == 0
                 open_sites.append(MarkSite(mark, position, location, fused))
+                used += mark.slots
                 since = 0
     if open_sites:
         raise PtxError(open_sites[-1].mark.line, open_sites[-1].position.node.raw, "no instruction follows this mark")
-    for block in result.blocks:
-        block.in_loop = any(labels.get(word, order) <= block.order <= order for order, word in jumps)
+    backward = sorted((labels[word], order) for order, word in jumps if labels.get(word, order) < order)
+    reach = at = 0
+    for block in result.blocks:  # in text order: `reach` is the last jump back over the current block
+        while at < len(backward) and backward[at][0] <= block.order:
+            reach = max(reach, backward[at][1])
+            at += 1
+        block.in_loop = block.order <= reach
     return result
 
 
-def _positions(body: list[Node]) -> Iterator[tuple[NodePosition, Node | None]]:
+def _positions(body: list[Node], edits: Edits) -> Iterator[tuple[NodePosition, Node | None]]:
     """Every node with its successor in the same list, in text order."""
     snapshot: list[Node | None] = [*body, None]
     for node, following in zip(body[:], snapshot[1:], strict=True):
-        yield NodePosition(body, node), following
+        yield NodePosition(body, node, edits), following
         if isinstance(node, Scope):
-            yield from _positions(node.body)
+            yield from _positions(node.body, edits)
 
 
 def _branch_targets(function: Function) -> set[str]:

@@ -85,6 +85,8 @@ class Track:
                     self.function.line, self.function.header, f"the kernel has no parameter {self.buffer.index}"
                 ) from None
             load = f"ld.param.b64 %wl_b, [{param.name}];"
+            if self.buffer.indirect:
+                load += " setp.ne.b64 %wl_q, %wl_b, 0; @%wl_q ld.global.b64 %wl_b, [%wl_b];"
         return load + f" mov.b64 {{%wl_s, %wl_z}}, %wl_b; and.b32 %wl_s, %wl_s, {SHIFT_MASK}; shr.u32 %wl_z, %wl_z, 31;"
 
     def _block(self) -> list[str]:

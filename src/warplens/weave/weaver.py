@@ -41,13 +41,14 @@ from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver
 from warplens.weave.mark_comments import PREFIX, WOVEN
+from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
 from warplens.weave.stores.block_chains import chain_blocks
 from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address, end_of_names
 from warplens.weave.stores.shared_tracks import smallest
 from warplens.weave.stores.spread import LANES, SPREAD_SLACK
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
-from warplens.weave.woven import Woven
+from warplens.weave.woven_ptx import Woven
 
 __all__ = ["TIGHT", "Weaver", "Woven", "marked_kernels", "weave"]
 
@@ -69,7 +70,10 @@ def weave(
     start = text.find("// " + WOVEN)
     if start >= 0:
         line = text[start + 3 + len(WOVEN) :].partition("\n")[0]
-        return Woven.restore(text, json.loads(line))
+        try:
+            return Woven.restore(text, json.loads(line))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise PtxError(text.count("\n", 0, start) + 1, line, "this is no description of a woven module") from None
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
     module = parse(source) if isinstance(source, str) else source.copy()
@@ -100,6 +104,9 @@ class Weaver:
                 recompute(function)
         max_slots = LANES if isinstance(buffer, LaunchBuffer) else sys.maxsize
         self.outlines = {f.name: outline(f, files, max_slots) for f in module.functions if f.body is not None}
+        for function in module.functions:
+            if function.body is not None:
+                check_operands(function, (site.mark for site in self.outlines[function.name].sites))
         self.calls = Calls(module, self.outlines)
         self.ids: dict[str, int] = {}
         self.locations: dict[int, str] = {}
@@ -236,17 +243,25 @@ class Weaver:
         """Chains of blocks whose records fit in the lanes of a warp and whose operands are the same in every lane."""
         divergence, blocks = self.divergence[name], self.outlines[name].blocks
         chains = chain_blocks(blocks, divergence.flow, LANES) if self.how.join else [[block] for block in blocks]
-        varying = [b for chain in chains for b in chain if any(divergence.varies(s.mark.operand) for s in b.sites)]
+        varying = {
+            id(b) for b in blocks if b.slots > LANES or any(divergence.varies(site.mark.operand) for site in b.sites)
+        }
         return [
             list(part)
             for chain in chains
-            for excluded, part in itertools.groupby(chain, lambda block: block in varying or block.slots > LANES)
+            for excluded, part in itertools.groupby(chain, lambda block: id(block) in varying)
             if not excluded
         ]
 
     def _calls_may_lock(self, name: str) -> bool:
         """Whether a called function may hold a lock for which other lanes of the warp wait."""
-        called = self.calls.reached(name)
-        bodies = [f for f in self.module.functions if f.name in called and f.body is not None]
-        known = {f.name for f in self.module.functions}
-        return bool(called - known) or any(observes_other_threads(i) for body in bodies for i in body.instructions())
+        return any(callee in self._may_lock or callee not in self._functions for callee in self.calls.reached(name))
+
+    @functools.cached_property
+    def _functions(self) -> set[str]:
+        return {function.name for function in self.module.functions}
+
+    @functools.cached_property
+    def _may_lock(self) -> set[str]:
+        """The functions that read memory which other threads may be writing."""
+        return {f.name for f in self.module.functions if any(observes_other_threads(i) for i in f.instructions())}

@@ -21,9 +21,14 @@ MAX_LISTED = 64
 
 @dataclass(frozen=True)
 class ParamBuffer:
-    """The buffer pointer is a kernel parameter; a negative index counts from the last one."""
+    """The buffer pointer is a kernel parameter; a negative index counts from the last one.
+
+    With `indirect`, the parameter is the address of 8 bytes of device memory that hold the buffer pointer. The host can
+    change those before each replay of a CUDA graph, whose parameters are fixed. 0 there records nothing.
+    """
 
     index: int = -1
+    indirect: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ import pytest
 import warplens as wl
 import warplens.cuda as wlcu
 from tests.support.contexts import Contexts
+from warplens.driver import libcuda
 from warplens.driver.kernel_arguments import dim3, pack, stream_handle
 from warplens.errors import UsageError, WarplensError
+from warplens.frontends.cuda import measured_cost
 from warplens.frontends.cuda import module as module_file
 from warplens.record.capture import Device
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, STORES
@@ -31,7 +33,6 @@ class FakeDriver(Contexts):
         self.memory: dict[int, npt.NDArray[np.uint8]] = {}
         self.freed: list[int] = []
         self.waits = 0
-        self.captured = -1
         self.launches: list[list[bytes]] = []
         self.kernel: Callable[[int, Sequence[int], Sequence[int]], None] = records(2)
 
@@ -64,9 +65,6 @@ class FakeDriver(Contexts):
 
     def synchronize(self) -> None:
         self.waits += 1
-
-    def is_capturing(self, stream: int) -> bool:
-        return stream == self.captured
 
     def stream(self) -> int:
         return 77
@@ -139,6 +137,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     fake = FakeDriver()
     monkeypatch.setattr(module_file, "driver", lambda: fake)
     monkeypatch.setattr(wlcu, "driver", lambda: fake)
+    monkeypatch.setattr(libcuda, "driver", lambda: fake)
     yield fake
     assert not fake.memory, "every buffer is freed"
 
@@ -197,10 +196,11 @@ def test_a_launch_into_a_graph_takes_no_memory_and_runs_unmarked(
     fake: FakeDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = FakeModule()
-    fake.captured = 9
+    graph = fake.graphs.begin(9)
     with wl.profile() as prof:
         module["k"].launch(3, 64, np.uint64(5), 7, stream=9)
         assert not fake.memory, "the driver refuses to allocate while a stream is captured"
+        fake.graphs.end(graph)
         module["k"].launch(3, 64, np.uint64(5), 7)
     assert "k: runs unmarked: it is captured into a CUDA graph" in capsys.readouterr().err
     assert len(prof.trace.meta.launches) == 1
@@ -236,7 +236,7 @@ def test_a_lent_buffer_carries_the_calibration_of_the_marks_that_filled_it(
     """`warplens nvcc` weaves marks that the host knows nothing of until the launch is over."""
     for store, cost in (("direct", 7.0), ("spread", 1.0)):
         known = {"region_cycles": cost}
-        monkeypatch.setitem(module_file.calibrations, (fake.device().name, store, "stop"), known)
+        monkeypatch.setitem(measured_cost.calibrations, (fake.device().name, store, "stop"), known)
     for store, cost in (("direct", 7.0), ("spread", 1.0), ("defer", None)):
         fake.kernel = records(2, store=STORES.index(store))
         with wl.profile() as prof:

@@ -16,10 +16,11 @@ import warplens.cuda as wlcu
 from tests.support.cuda_compilers import needs_nvrtc
 from tests.support.simulated_driver import SimulatedDriver
 from warplens.calibrate.cuda_marks import measure_woven
+from warplens.driver import libcuda
 from warplens.errors import UsageError, WarplensError
+from warplens.frontends.cuda import measured_cost
 from warplens.frontends.cuda import module as module_file
-from warplens.frontends.cuda.woven import how_for
-from warplens.launch import memory as driver_memory
+from warplens.frontends.cuda.woven_build import how_for
 from warplens.options import Options
 from warplens.ptx.tree import parse
 
@@ -56,7 +57,7 @@ CALLED = SOURCE.replace("HELPED", "[&] { wl::Link link; return helper(v, link); 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDriver]:
     fake = SimulatedDriver()
-    for place in (module_file, wlcu, driver_memory):
+    for place in (module_file, wlcu, libcuda):
         monkeypatch.setattr(place, "driver", lambda: fake)
     return fake
 
@@ -200,7 +201,7 @@ def test_a_calibration_of_woven_marks_goes_with_the_launches_it_is_true_of(
         assert calibration.device == "interpreter"
         assert 0 <= calibration.record < 60, store
         assert calibration.alone > calibration.record, "where nothing hides it, a record costs more"
-        monkeypatch.setitem(module_file.calibrations, ("interpreter", store, "stop"), calibration.cost)
+        monkeypatch.setitem(measured_cost.calibrations, ("interpreter", store, "stop"), calibration.cost)
     for options in ({}, {"store": "now"}):
         trace, _ = profiled(gpu, INLINED, **options)
         assert trace.time_shift() is not None, options

@@ -28,6 +28,7 @@ from tests.support.fake_driver import fake_driver
 from tests.support.paths import EXAMPLES
 from warplens.driver.kernel_arguments import Shape
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
+from warplens.frontends.intercept.woven_module import Twin
 from warplens.ptx.tree import parse
 from warplens.record.layout import Kind, word0
 from warplens.record.name_table import region_id
@@ -179,10 +180,14 @@ def test_a_twin_that_spills_with_every_way_of_single_stores_spreads_them(
     places = [gpu.space.alloc(x), gpu.space.alloc(y), gpu.space.alloc(np.zeros(2048, np.float32))]
     shape = Shape((1, 1, 1), (256, 1, 1), 0, 0)
     with wl.profile(auto="all", records_per_warp=256) as profile:
-        found = Interceptor(profile).twin(PlainKernel(symbol, gpu.plain(text, symbol), lambda: text), shape)
-        assert found is not None, profile.notes
-        twin, buffer = found
-        gpu.launch(twin.function, shape.grid, shape.block, [*places, 0, 0, buffer], 0, 0)
+
+        def launch_twin(twin: Twin, pointer: int) -> Twin:
+            gpu.launch(twin.function, shape.grid, shape.block, [*places, 0, 0, pointer], 0, 0)
+            return twin
+
+        kernel = PlainKernel(symbol, gpu.plain(text, symbol), lambda: text)
+        twin = Interceptor(profile).launch(kernel, shape, lambda: None, launch_twin)
+        assert twin is not None, profile.notes
     assert tried[0] > 0
     assert tried[-1] == 0
     assert twin.woven.stores[symbol] == "spread"

@@ -203,7 +203,9 @@ def test_the_host_without_python_says_what_kept_a_kernel_from_recording(tmp_path
     strict = ["-std=c++20", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SHIM}", f"-I{PATH.parent}"]
     subprocess.run(["g++", *strict, tmp_path / "main.cpp", "-o", tmp_path / "main"], check=True)
     for reason, said in zip(
-        REFUSALS, ("", "more warps than its buffer has tracks", "warplens nvcc --any-block", "no room"), strict=True
+        REFUSALS,
+        ("", "more warps than its buffer has tracks", "warplens nvcc --any-block", "is too small"),
+        strict=True,
     ):
         path = tmp_path / f"{reason or 'fine'}.wlcap"
         done = subprocess.run([tmp_path / "main", str(REFUSALS.index(reason)), path], capture_output=True, text=True)

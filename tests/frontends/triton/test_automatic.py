@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from warplens.errors import UsageError, WarplensError  # noqa: E402
 from warplens.frontends.triton import stages  # noqa: E402
 from warplens.launch import buffers  # noqa: E402
 from warplens.launch.collected_run import CollectedRun  # noqa: E402
+from warplens.launch.variant import Variant  # noqa: E402
 from warplens.launch.woven import WovenKernel  # noqa: E402
 from warplens.options import Options  # noqa: E402
 from warplens.record.capture import Device  # noqa: E402
@@ -137,7 +137,7 @@ def test_a_region_by_lines_holds_what_stands_in_them_and_nothing_else(gpu: FakeG
 
 def test_lines_without_kernel_code_are_refused_with_those_that_have_some(gpu: FakeGpu) -> None:
     with pytest.raises(
-        UsageError, match=r"no kernel that ran has code in these lines; .*plain_kernels\.py has code in lines"
+        UsageError, match=r"no kernel that ran has code in these lines; .*plain_kernels\.py has code in"
     ):
         run_add(gpu, auto=True, regions={"nothing": "plain_kernels.py:1-3"})
     with pytest.raises(UsageError, match=r"no kernel that ran has code in a file other\.py; files with code: plain_"):
@@ -199,12 +199,13 @@ def test_a_first_launch_gets_room_before_anybody_knows_what_it_needs() -> None:
         auto=True,
     )
     for total, least in ((140 << 30, 716), (24 << 30, 716), (8 << 30, 200)):
-        asked, memory = Options(auto="all"), SimpleNamespace(budget=lambda total=total: total // 4)
-        lender = buffers.Buffers(CollectedRun(), asked, memory)
-        shift = lender._shift(kernel, 32768)
+        asked = Options(auto="all")
+        lender = buffers.Buffers(CollectedRun(), asked)
+        shift = lender.shift(kernel, Variant("matmul", dict), 32768, total // 4)
         assert capacity_of(shift, "stop", kernel.slack) >= least
         assert 32768 << shift <= max(total // 64, buffers.DEFAULT_BYTES)
-    assert 32768 << lender._shift(replace(kernel, auto=False), 32768) == buffers.DEFAULT_BYTES
+    by_hand = replace(kernel, auto=False)
+    assert 32768 << lender.shift(by_hand, Variant("matmul", dict), 32768, 2 << 30) == buffers.DEFAULT_BYTES
 
 
 def test_the_slowdown_is_estimated_from_what_a_record_costs(

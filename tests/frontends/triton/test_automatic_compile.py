@@ -15,10 +15,10 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 
 import tests.support.plain_kernels as kernels  # noqa: E402
 from tests.support.plain_jobs import CAPABILITY, blackwell_job, plain_jobs  # noqa: E402
-from tests.support.triton_examples import Job, assemble  # noqa: E402
+from tests.support.triton_examples import Job, assemble, compile_woven  # noqa: E402
 from warplens.auto.rules import Auto  # noqa: E402
 from warplens.auto.ttgir import mark_ttgir  # noqa: E402
-from warplens.frontends.triton.compile_hook import CompileHook, Recipe  # noqa: E402
+from warplens.frontends.triton.weaving_compiler import Recipe  # noqa: E402
 from warplens.weave.weaving import Weaving  # noqa: E402
 
 SOURCE = Path(kernels.__file__).read_text().splitlines()
@@ -97,12 +97,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def compiled(job: Job, capability: int = CAPABILITY, **recipe: Any) -> Any:
-    hook = CompileHook(Recipe(Weaving(fuse=False), **recipe))
-    hook.install()
-    try:
-        return job.compile(capability)
-    finally:
-        hook.remove()
+    return compile_woven(job, capability, Recipe(Weaving(fuse=False), **recipe))
 
 
 def every_job() -> list[Any]:

@@ -14,11 +14,11 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 import triton.language as tl  # noqa: E402
 
 import warplens.triton as wlt  # noqa: E402
-from tests.support.triton_examples import Job, assemble, jobs  # noqa: E402
+from tests.support.triton_examples import Job, assemble, compile_woven, jobs  # noqa: E402
 from warplens.frontends.triton.assemble import Assembled  # noqa: E402
 from warplens.frontends.triton.assemble import assemble as assembled  # noqa: E402
-from warplens.frontends.triton.compile_hook import CompileHook, Recipe  # noqa: E402
 from warplens.frontends.triton.requirement import triton_version  # noqa: E402
+from warplens.frontends.triton.weaving_compiler import Recipe  # noqa: E402
 from warplens.weave.fit.ptxas_output import read_cubin  # noqa: E402
 from warplens.weave.weaver import weave  # noqa: E402
 from warplens.weave.weaving import Selection, Weaving  # noqa: E402
@@ -62,11 +62,11 @@ def test_the_plain_kernel_is_assembled_for_its_registers_unless_it_was_before(
     before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    job, hook = next(job for job in jobs(90) if job.name == "softmax"), CompileHook(Recipe(Weaving()))
-    plain = read_cubin(job.compile(90).asm["cubin"])
+    job = next(job for job in jobs(90) if job.name == "softmax")
+    cubin = job.compile(90).asm["cubin"]
+    plain = read_cubin(cubin)
     assert plain is not None
-    if not before:
-        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "other"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "other"))
     texts: list[str] = []
 
     def watched(stage: Any, ptx: str, metadata: Any) -> Assembled:
@@ -74,12 +74,7 @@ def test_the_plain_kernel_is_assembled_for_its_registers_unless_it_was_before(
         return assembled(stage, ptx, metadata)
 
     monkeypatch.setattr("warplens.frontends.triton.assemble.assemble", watched)
-    hook.install()
-    try:
-        mode = triton.knobs.compilation.instrumentation_mode
-        metadata = replace(job, options={**job.options, "instrumentation_mode": mode}).compile(90).metadata
-    finally:
-        hook.remove()
+    metadata = compile_woven(job, 90, Recipe(Weaving()), cubin if before else None).metadata
     assert metadata.warplens["resources"]["registers_plain"] == plain.registers
     assert sum("@woven" not in text for text in texts) == (0 if before else 1)
 
@@ -205,12 +200,7 @@ def test_marks_in_a_loop_that_triton_specialises_are_woven_or_the_profile_says_t
     signature = {"a": "tensordesc<fp16[128, 64]>", "b": "tensordesc<fp16[64, 128]>", "c": "*fp16"}
     sizes = {"BM": 128, "BN": 128, "BK": 64}
     job = Job(specialised, signature | {"N": "i32", "K": "i32"}, sizes, {"num_warps": 4, "num_stages": 3})
-    hook = CompileHook(Recipe(Weaving()))
-    hook.install()
-    try:
-        kernel = job.compile(90 if old else 100)
-    finally:
-        hook.remove()
+    kernel = compile_woven(job, 90 if old else 100, Recipe(Weaving()))
     assert kernel.metadata.num_warps > 4, "it is specialised"
     assert "@woven" in kernel.asm["ptx"]
     recorded = set(kernel.metadata.warplens["regions"].values())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,9 +18,8 @@ from triton.compiler import ASTSource
 
 import warplens as wl
 from tests.support.fake_gpu import FakeGpu, fake_gpu
+from warplens.driver import libcuda
 from warplens.frontends.triton import inductor
-from warplens.launch import timing
-from warplens.launch.buffers import Buffers
 
 
 @triton.jit
@@ -191,39 +189,24 @@ def test_a_kernel_that_cannot_be_compiled_again_runs_unmarked_and_says_why(
             wl.profile(auto="stores", strict=strict),
         ):
             assert "warplens" not in launch(kernel, gpu, *given)
-    assert "triton_poi_fused_add_0: runs unmarked: it could not be compiled again" in capsys.readouterr().err
+    assert "triton_poi_fused_add_0: runs unmarked: the source is gone" in capsys.readouterr().err
 
 
 def test_once_enough_is_recorded_the_plain_kernel_is_back_and_both_are_timed(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events on a clock by which a woven launch takes 5 us, a plain one 4, and clearing a buffer 9."""
-    now, events = [0.0], itertools.count()
+    """Events on a clock by which a woven launch takes 5 us, and a plain one 4."""
     times: dict[int, float] = {}
+    cuda = libcuda.driver()
 
     def event(stream: int) -> int:
-        assert stream == gpu.stream
-        handle = next(events)
-        times[handle] = now[0] + sum(5000 if "warplens" in one.ptx else 4000 for one in gpu.fired)
+        handle = cuda.new_event()
+        times[handle] = float(sum(5000 if "warplens" in one.ptx else 4000 for one in gpu.fired))
         return handle
 
-    lib = SimpleNamespace(
-        event=event,
-        elapsed_ns=lambda first, second: times.pop(second) - times.pop(first),
-        load=lambda image: 1,
-        function=lambda module, name: None,
-        context=lambda: 1,
-        inside=lambda context: nullcontext(),
-        synchronize=lambda: None,
-    )
-    monkeypatch.setattr(timing, "driver", lambda: lib)
-    lend = Buffers.lend
-
-    def slow(*given: Any) -> int:
-        now[0] += 9000
-        return lend(*given)
-
-    monkeypatch.setattr(Buffers, "lend", slow)
+    monkeypatch.setattr(cuda, "event", event)
+    monkeypatch.setattr(cuda, "reached", lambda handle: handle not in times)
+    monkeypatch.setattr(cuda, "elapsed_ns", lambda first, second: times.pop(second) - times.pop(first))
     kernel, given = CachingAutotuner(128), arguments(gpu)
     with wl.profile(auto="stores", launches=3) as profile:
         woven = ["warplens" in launch(kernel, gpu, *given) for _ in range(7)]

@@ -17,12 +17,12 @@ import tests.support.plain_kernels as kernels  # noqa: E402
 import warplens as wl  # noqa: E402
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from tests.support.plain_jobs import Job, plain_jobs  # noqa: E402
+from tests.support.triton_examples import compile_woven  # noqa: E402
 from warplens.auto.rules import Auto  # noqa: E402
 from warplens.driver.limits import find_limits  # noqa: E402
-from warplens.frontends.triton import idle_cores, mark_ladder, plain_cache  # noqa: E402
+from warplens.frontends.triton import idle_cores, mark_ladder  # noqa: E402
 from warplens.frontends.triton.block_shape import BlockShape  # noqa: E402
-from warplens.frontends.triton.compile_hook import CompileHook, Recipe  # noqa: E402
-from warplens.weave.fit.ptxas_output import read_cubin  # noqa: E402
+from warplens.frontends.triton.weaving_compiler import Recipe  # noqa: E402
 from warplens.weave.weaving import Selection, Weaving  # noqa: E402
 
 CAPABILITY = 90
@@ -59,13 +59,8 @@ def assembled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return texts
 
 
-def compiled(job: Job, how: Weaving | None = None, **recipe: Any) -> Any:
-    hook = CompileHook(Recipe(how or Weaving(), **recipe))
-    hook.install()
-    try:
-        return job.compile(CAPABILITY)
-    finally:
-        hook.remove()
+def compiled(job: Job, how: Weaving | None = None, plain: bytes | None = None, **recipe: Any) -> Any:
+    return compile_woven(job, CAPABILITY, Recipe(how or Weaving(), **recipe), plain)
 
 
 def layer_norm() -> Job:
@@ -117,26 +112,40 @@ def test_a_verdict_that_cannot_be_read_is_searched_for_again(tmp_path: Path) -> 
         assert again.asm["ptx"] == first.asm["ptx"]
 
 
-def test_a_plain_kernel_in_tritons_cache_is_not_assembled_again(assembled: list[str]) -> None:
+def test_a_plain_kernel_whose_machine_code_is_known_is_not_assembled_again(assembled: list[str]) -> None:
     plain = layer_norm().compile(CAPABILITY)
     del assembled[:]
-    compiled(layer_norm(), auto=Auto.of(True))
+    compiled(layer_norm(), plain=plain.asm["cubin"], auto=Auto.of(True))
     assert assembled
     assert plain.asm["ptx"] not in assembled
 
 
-def test_a_woven_kernel_is_never_taken_for_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that calls triton.compile itself does not tell Triton of the profile."""
-    found = []
-    find = plain_cache.find_resources
-    monkeypatch.setattr(plain_cache, "find_resources", lambda: found.append(find()))
-    compiled(layer_norm(), auto=Auto.of(True), least_occupancy=0.5)
-    compiled(layer_norm(), auto=Auto.of(True))
-    assert found == [None, None]
-    monkeypatch.setattr(plain_cache, "find_resources", lambda: found.append(find()))
-    plain = layer_norm().compile(CAPABILITY)
-    compiled(layer_norm(), auto=Auto.of("stores"))
-    assert found[-1] == read_cubin(plain.asm["cubin"])
+def test_the_search_is_made_once_for_launches_of_a_profile(gpu: FakeGpu, assembled: list[str]) -> None:
+    """Triton puts the recipe of a woven twin into its metadata, which must not make its verdict another one."""
+    for blocks in (None, 1):
+        del assembled[:]
+        with wl.profile(auto=True, blocks=blocks) as profile:
+            copy(gpu)
+        assert len(profile.trace)
+    assert sum("@woven" in text for text in assembled) == 1
+
+
+@pytest.mark.parametrize("broken", ["mark_ttgir", "search"])
+def test_a_bug_in_the_rules_or_the_weaver_leaves_a_kernel_that_runs(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(mark_ladder, broken, fail)
+    kernel = compiled(layer_norm(), auto=Auto.of(True))
+    (note,) = kernel.metadata.warplens_remarks["notes"]
+    reason = "the weaver failed: ZeroDivisionError('a bug')"
+    if broken == "search":
+        assert note == f"runs unmarked: {reason}"
+        assert not hasattr(kernel.metadata, "warplens")
+    else:
+        assert note == f"only its body and its outermost loops are marked: {reason}"
 
 
 @pytest.mark.parametrize(("busy", "expected"), [(0.0, 4), (6.0, 3), (8.0, 1), (50.0, 1)])

@@ -1,1 +1,1 @@
-"""PyTorch's own trace: read it, match its kernels to launches, align its clock, sum up its operators."""
+"""PyTorch's traces: read them, match their kernels to launches, align the clocks, and summarise the operators."""

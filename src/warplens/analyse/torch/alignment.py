@@ -1,4 +1,4 @@
-"""A warplens trace on the clock of a torch trace: matched, fitted, and the error stated."""
+"""Align a warplens trace with the clock of a torch trace, and bound the error."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.torch.interval_fit import Line, fit_intervals
+from warplens.analyse.torch.interval_fit import ClockLine, fit_intervals
 from warplens.analyse.torch.kineto import Slice, TorchTrace
 from warplens.analyse.torch.matching import Execution, match
-from warplens.analyse.trust import plural
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx.symbols import base_name
 from warplens.record.capture import HOST_NS
 from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
+from warplens.wording import plural
 
 Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How one device's clock became Kineto's, and what each launch is there.
+    """How one device's clock maps to Kineto's, and the Kineto kernel of each launch.
 
-    `error_ns` bounds how far any matched launch's records are from where they belong among the torch slices, and no
-    launch sticks out of its kernel by more. It adds to the trace's own clock error. `method` is `host` where the times
-    of the launch calls decided which kernel a launch is, `time` where only the kernels' own times did.
+    `error_ns` bounds the error of every matched launch's times among the torch slices, and by how much a launch exceeds
+    its kernel. It adds to the trace's own clock error. `method` is `host` where the times of the launch calls decided
+    which kernel a launch is, `time` where only the kernels' times did.
     """
 
     device: int
-    line: Line
+    line: ClockLine
     error_ns: float
     sticks_out_ns: float
     kernels: Mapping[int, Slice]
@@ -63,13 +63,13 @@ class Alignment:
         if len(self.kernels) > 1:
             text += f", drift {self.drift_ppm:+.1f} ppm"
         if self.unmatched:
-            text += f"; {plural(len(self.unmatched), 'recorded launch').replace('launchs', 'launches')} not in it"
+            text += f"; {plural(len(self.unmatched), 'recorded launch')} not in it"
         return text
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """A trace and a torch trace on one clock: Unix ns as Kineto has it."""
+    """A trace and a torch trace on one clock: Kineto's Unix ns."""
 
     source: Trace
     torch: TorchTrace
@@ -81,11 +81,11 @@ class Aligned:
 
     @cached_property
     def kernels(self) -> dict[int, Slice]:
-        """By launch: the kernel it is in the torch trace."""
+        """The kernel of the torch trace for each launch."""
         return {launch: kernel for one in self.alignments for launch, kernel in one.kernels.items()}
 
     def trace(self, origin: int) -> Trace:
-        """The trace with its times on Kineto's clock, counted from `origin`."""
+        """The trace with its times on Kineto's clock, relative to `origin`."""
         source, zero = self.source, self.source.meta.origin_ns
         lines = {one.device: one.line for one in self.alignments}
         device = source.numpy("device")
@@ -107,7 +107,7 @@ class Aligned:
 
 
 def align(trace: Trace, torch: TorchTrace) -> Aligned:
-    """Find each recorded launch among the torch trace's kernels and fit its device's clock to Kineto's."""
+    """Find each recorded launch among the kernels of the torch trace, and fit each device's clock to Kineto's."""
     infos = [info for info in trace.meta.launches if info.tracks]
     _check(trace, infos, torch)
     devices = sorted({info.device for info in infos})
@@ -115,7 +115,7 @@ def align(trace: Trace, torch: TorchTrace) -> Aligned:
     found = []
     for device in devices:
         mine = [info for info in infos if info.device == device]
-        # One GPU on both sides is the same one, whatever each calls it.
+        # If both traces have one GPU, it is the same one, whatever its number.
         alone = len(devices) == 1 and len(seen) == 1
         theirs = [kernel for kernel in torch.kernels if alone or kernel.place[0] == device]
         found.append(_align_device(device, mine, theirs, trace.meta.origin_ns, torch))
@@ -124,20 +124,20 @@ def align(trace: Trace, torch: TorchTrace) -> Aligned:
 
 def _check(trace: Trace, infos: Sequence[LaunchInfo], torch: TorchTrace) -> None:
     if not infos:
-        raise WarplensError("the trace holds no launch, so there is nothing to align with the torch trace")
+        raise WarplensError("the trace has no launches, so it cannot be aligned with the torch trace")
     ranks = sorted({info.rank for info in infos})
     if len(ranks) > 1:
         raise UsageError(
-            f"the trace holds ranks {', '.join(map(str, ranks))}, a torch trace is of one: merge each rank's own traces"
+            f"the trace has ranks {', '.join(map(str, ranks))}, a torch trace has one: merge the traces of each rank"
         )
     odd = sorted({info.clock for info in infos} - {"gpu"})
     if odd:
-        raise UsageError(f"launches on the {odd[0]} clock have no place in a torch trace: record them on a GPU")
+        raise UsageError(f"launches on the {odd[0]} clock cannot be aligned with a torch trace: record them on a GPU")
     if not trace.meta.origin_ns:
-        raise WarplensError("the trace does not say when it began (origin_ns); make it again with this version")
+        raise WarplensError("the trace has no start time (origin_ns); profile again with this version")
     if not torch.kernels:
         raise WarplensError(
-            f"{torch.path}: holds no GPU kernel; profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+            f"{torch.path}: no GPU kernel in it; profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
         )
 
 
@@ -155,7 +155,9 @@ def _align_device(
         launches = [replace(one, key=(one.key[0], ())) for one in launches]
     pairs = match(launches, [_of_kernel(kernel, torch) for kernel in kernels])
     if not len(pairs.launch):
-        raise WarplensError(f"{torch.path}: none of the {len(launches)} recorded launches fits a kernel in it")
+        raise WarplensError(
+            f"{torch.path}: none of the {plural(len(launches), 'recorded launch')} matches a kernel in it"
+        )
     begin = np.array([launches[at].begin for at in pairs.launch])
     end = np.array([launches[at].end for at in pairs.launch])
     start = np.array([kernels[at].start for at in pairs.kernel])

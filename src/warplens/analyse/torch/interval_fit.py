@@ -1,8 +1,8 @@
-"""A line through intervals: the one clock that puts every launch inside its kernel, and how far off it can be.
+"""Fit a line through intervals: the clock offset that puts every launch inside its kernel, and its error.
 
-A kernel's slice begins before its first warp and ends after its last, so each kernel bounds what must be added to the
-device's clock: from `low` to `high`. All lines that respect every bound form a convex polygon in (height, slope). Its
-centre is the fit; its extent is what the kernels leave open, and so the error.
+A kernel's slice begins before its first warp and ends after its last, so each kernel bounds the offset to add to the
+device's clock: from `low` to `high`. All lines within every bound form a convex polygon in (height, slope). Its centre
+is the fit, and its extent is the error.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 
 MAX_DRIFT = 1e-4
-"""Two clocks of one machine part by less than this; measured: 1.1e-5."""
+"""The largest relative drift between two clocks of one machine; 1.1e-5 was measured."""
 _ROUNDING_NS = 0.5
 _SEARCH_STEPS = 120
 _GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
-class Line:
-    """What to add to a device's time: `offset_ns` at `reference_ns`, and `drift` more for every ns since."""
+class ClockLine:
+    """The offset to add to a device's time: `offset_ns` at `reference_ns`, plus `drift` for every ns since."""
 
     reference_ns: int
     offset_ns: int
     drift: float
 
     def __call__(self, device_ns: Int64) -> Int64:
-        """Device times on the other clock. Never out of order: the slope is far below 1."""
+        """Convert device times to the other clock. Their order is kept, since the drift is far below 1."""
         since = (device_ns - self.reference_ns).astype(np.float64)
         return device_ns + self.offset_ns + np.floor(since * self.drift + 0.5).astype(np.int64)
 
 
 @dataclass(frozen=True)
-class Fit:
-    """The line in the middle of all that fit, and those: (height, slope) of the corners, from the line's own.
+class IntervalFit:
+    """The centre of all lines that fit, and the corners of their polygon as (height, slope) relative to it.
 
-    `widened_ns` is what every interval had to give on each side for a line to fit at all.
+    `widened_ns` is how far every interval had to be widened on each side for any line to fit.
     """
 
-    line: Line
+    line: ClockLine
     corners: Float64
     widened_ns: float
 
     def error_ns(self, device_ns: Int64) -> Float64:
-        """How far the line may be off at these times: what the intervals leave open, and what they had to give."""
+        """The error of the line at these times: the extent of the polygon, and the widening."""
         since = (device_ns - self.line.reference_ns).astype(np.float64)
         spread = self.corners[:, :1] + self.corners[:, 1:] * since
         worst: Float64 = np.abs(spread).max(axis=0) + self.widened_ns + 2 * _ROUNDING_NS
         return worst
 
 
-def fit_intervals(time: Int64, low: Int64, high: Int64) -> Fit:
-    """The line whose height at `time` lies within [low, high] of every interval, or misses them least."""
+def fit_intervals(time: Int64, low: Int64, high: Int64) -> IntervalFit:
+    """Fit the line whose height at `time` lies within [low, high] of every interval, or misses them least."""
     reference, offset = int(time[len(time) // 2]), int(low[len(low) // 2])
     scale = float(max(np.abs(time - reference).max(), 1))
     u, steepest = (time - reference) / scale, MAX_DRIFT * scale
@@ -65,15 +65,15 @@ def fit_intervals(time: Int64, low: Int64, high: Int64) -> Fit:
     slack = widened + _ROUNDING_NS
     corners = _polygon(u, lows - slack, highs + slack, steepest)
     centre = _centre(corners)
-    line = Line(reference, offset + round(float(centre[0])), float(centre[1]) / scale)
-    return Fit(line, (corners - centre) / (1.0, scale), widened)
+    line = ClockLine(reference, offset + round(float(centre[0])), float(centre[1]) / scale)
+    return IntervalFit(line, (corners - centre) / (1.0, scale), widened)
 
 
 def _least_widening(u: Float64, low: Float64, high: Float64, steepest: float) -> float:
-    """How much wider each side of every interval must be for one line to meet them all; negative is room to spare.
+    """How much each side of every interval must be widened for a line to meet them all; negative is slack.
 
-    For a given slope the best height is halfway between the highest low and the lowest high; what is missing is convex
-    in the slope.
+    For a given slope, the best height is halfway between the highest low and the lowest high, and the widening that is
+    needed is convex in the slope.
     """
 
     def missing(slope: float) -> float:
@@ -112,14 +112,14 @@ def _polygon(u: Float64, low: Float64, high: Float64, steepest: float) -> Float6
 def _clip(corners: Float64, normal: Float64, limit: float) -> Float64:
     """The part of a convex polygon on one side of a line."""
     beyond = corners @ normal - limit
-    kept: list[Float64] = []
+    clipped: list[Float64] = []
     for at in range(len(corners)):
         here, there = beyond[at], beyond[(at + 1) % len(corners)]
         if here <= 0:
-            kept.append(corners[at])
+            clipped.append(corners[at])
         if (here < 0 < there) or (there < 0 < here):
-            kept.append(corners[at] + (corners[(at + 1) % len(corners)] - corners[at]) * (here / (here - there)))
-    return np.array(kept).reshape(-1, 2)
+            clipped.append(corners[at] + (corners[(at + 1) % len(corners)] - corners[at]) * (here / (here - there)))
+    return np.array(clipped).reshape(-1, 2)
 
 
 def _centre(corners: Float64) -> Float64:

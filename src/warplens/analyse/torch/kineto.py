@@ -1,4 +1,4 @@
-"""The Chrome JSON that torch.profiler exports (Kineto's), as slices in Unix nanoseconds."""
+"""Read the Chrome JSON that torch.profiler (Kineto) exports, as slices in Unix nanoseconds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from warplens.errors import CaptureError
 KERNEL = "kernel"
 GPU_CATEGORIES = frozenset({KERNEL, "gpu_memcpy", "gpu_memset", "gpu_user_annotation"})
 RUNTIME_CATEGORIES = frozenset({"cuda_runtime", "cuda_driver"})
-_LEFT_OUT = frozenset({"Trace", "overhead", "ac2g"})
+_IGNORED = frozenset({"Trace", "overhead", "ac2g"})
 _MEMORY = "[memory]"
 _FORWARD_BACKWARD = "fwdbwd"
-_AGAIN = "export it again with prof.export_chrome_trace(...) of torch.profiler"
+_REEXPORT = "export it again with prof.export_chrome_trace(...) of torch.profiler"
 
 Thread = tuple[int, int]
 """Process and thread; for what ran on a GPU, device and stream."""
 
 
 class Slice(NamedTuple):
-    """Something that took time. `place` is a Thread of the CPU or, where `on_gpu`, device and stream."""
+    """An interval on the CPU or GPU. `place` is process and thread or, where `on_gpu`, device and stream."""
 
     name: str
     category: str
@@ -42,19 +42,19 @@ class Slice(NamedTuple):
 
     @property
     def correlation(self) -> int | None:
-        """The number that a launch call and what it launched have in common."""
+        """The number that a launch call shares with the kernel that it launched."""
         value = self.args.get("correlation")
         return value if isinstance(value, int) and value > 0 else None
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """The blocks of a kernel along each axis; empty where it does not say."""
+        """The blocks of a kernel along each axis; empty where the trace does not have them."""
         value = self.args.get("grid")
         return tuple(value) if isinstance(value, list) and all(isinstance(size, int) for size in value) else ()
 
 
 class MemoryEvent(NamedTuple):
-    """An allocation (or, negative, a release) with what was held after it; device -1 is the CPU."""
+    """An allocation (a release if negative) with the totals after it; device -1 is the CPU."""
 
     place: Thread
     time: int
@@ -76,7 +76,7 @@ class FlowEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class TorchTrace:
-    """What torch.profiler recorded; slices in order of start, longer ones first."""
+    """A trace of torch.profiler; slices are ordered by start, longer ones first."""
 
     path: str
     slices: Sequence[Slice]
@@ -94,7 +94,7 @@ class TorchTrace:
 
     @cached_property
     def calls(self) -> dict[int, Slice]:
-        """By correlation: the runtime or driver call on the CPU that launched something."""
+        """The launching runtime or driver call on the CPU, by correlation."""
         found = (one for one in self.slices if one.category in RUNTIME_CATEGORIES)
         return {one.correlation: one for one in found if one.correlation is not None}
 
@@ -107,17 +107,19 @@ def read_torch(path: str | os.PathLike[str]) -> TorchTrace:
     try:
         raw = source.read_bytes()
         text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        # Decimal keeps the nanoseconds: microseconds since the epoch fill a double.
+        # Decimal keeps the nanoseconds: a double is too short for microseconds since the epoch with decimals.
         document = json.loads(text, parse_float=Decimal, strict=False)
     except (ValueError, EOFError, OSError) as error:
-        raise CaptureError(source, "file", f"is not readable JSON ({str(error)[:120]})", _AGAIN) from None
+        raise CaptureError(source, "file", f"is not readable JSON ({str(error)[:120]})", _REEXPORT) from None
     events = document.get("traceEvents") if isinstance(document, dict) else None
     if not isinstance(events, list):
-        raise CaptureError(source, "traceEvents", "is missing: not a trace of torch.profiler", _AGAIN)
+        raise CaptureError(source, "traceEvents", "is missing: not a trace of torch.profiler", _REEXPORT)
     try:
         return _trace(str(source), document, events)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise CaptureError(source, "traceEvents", f"holds an event that cannot be read ({error!r})", _AGAIN) from None
+        raise CaptureError(
+            source, "traceEvents", f"holds an event that cannot be read ({error!r})", _REEXPORT
+        ) from None
 
 
 def _trace(path: str, document: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> TorchTrace:
@@ -133,7 +135,7 @@ def _trace(path: str, document: Mapping[str, Any], events: Sequence[Mapping[str,
         if not isinstance(pid, int) or not isinstance(tid, int):
             continue
         if phase == "X":
-            if category not in _LEFT_OUT:
+            if category not in _IGNORED:
                 slices.append(_slice(event, category, name, (pid, tid), base))
         elif phase == "M":
             if name == "process_name":
@@ -161,8 +163,8 @@ def _slice(event: Mapping[str, Any], category: str, name: str, place: Thread, ba
 
 def _memory(args: Mapping[str, Any], place: Thread, time: int) -> MemoryEvent:
     device = int(args.get("Device Id", -1)) if int(args.get("Device Type", 0)) == 1 else -1
-    held = (int(args.get(name, 0)) for name in ("Bytes", "Total Allocated", "Total Reserved", "Addr"))
-    return MemoryEvent(place, time, device, *held)
+    sizes = (int(args.get(name, 0)) for name in ("Bytes", "Total Allocated", "Total Reserved", "Addr"))
+    return MemoryEvent(place, time, device, *sizes)
 
 
 def _ns(microseconds: Decimal | int | str) -> int:

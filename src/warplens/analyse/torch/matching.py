@@ -1,7 +1,7 @@
-"""Which kernel of a torch trace each recorded launch is.
+"""Match each recorded launch to its kernel in a torch trace.
 
-The host notes when it makes a launch, and so does Kineto; where both did, that decides. Otherwise the launches are
-shifted along the kernels until they fit. Either way the kernels' own times have the last word.
+If both the host and Kineto recorded when each launch was made, those times decide. Otherwise the launches are shifted
+along the kernels until they fit. In both cases the kernels' own times must agree.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.torch.interval_fit import MAX_DRIFT, Fit, Line, fit_intervals
+from warplens.analyse.torch.interval_fit import MAX_DRIFT, ClockLine, IntervalFit, fit_intervals
 from warplens.errors import WarplensError
+from warplens.wording import plural
 
 Int64 = npt.NDArray[np.int64]
 
 TOLERANCE_NS = 20_000.0
-"""How far a launch may stick out of a kernel that it is taken for while the clock is only roughly known."""
+"""How far a launch may exceed its presumed kernel while the clock offset is only roughly known."""
 _AGREES_NS = 2_000.0
-"""How far when it is known; the fit then says how far it really does."""
+"""The same once the offset is known."""
 _HOST_SLACK_NS = 3_000
-"""Kineto's clock on the CPU may be this much ahead of the system's."""
+"""How far Kineto's CPU clock may be ahead of the system's."""
 _HOST_PATIENCE_NS = 1_000_000_000
 _SAME_EPOCH_NS = 10_000_000_000
 _FITS_NS = 1_000.0
@@ -32,7 +33,7 @@ _SAMPLE, _DRAWN, _REFERENCES, _SHIFTS, _SCORED, _GROWN = 100, 24, 5, 2_000, 16, 
 
 @dataclass(frozen=True)
 class Execution:
-    """A kernel's execution as one of the two saw it: `key` tells kernels apart, `host` is when the CPU launched it."""
+    """A kernel's execution in one of the two traces: `key` identifies the kernel, `host` is its launch time."""
 
     key: tuple[str, tuple[int, ...]]
     begin: int
@@ -41,30 +42,30 @@ class Execution:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Launches and kernels that belong together, by their places in what was given; `by_host` tells how."""
+class MatchedPairs:
+    """The indices of launches and kernels that belong together; `by_host` says whether host times decided."""
 
     launch: Int64
     kernel: Int64
     by_host: bool
 
 
-def match(launches: Sequence[Execution], kernels: Sequence[Execution]) -> Pairs:
-    """Pair each launch with the kernel it is, leaving out launches that have none; no kernel is taken twice."""
+def match(launches: Sequence[Execution], kernels: Sequence[Execution]) -> MatchedPairs:
+    """Pair each launch with its kernel; launches without one are left out, and no kernel is used twice."""
     matcher = _Matcher(launches, kernels)
     called = matcher.called()
     if called:
-        return Pairs(*matcher.by_host(called), True)
-    # Some of the launches tell the shift, and all of them are then near it.
+        return MatchedPairs(*matcher.by_host(called), True)
+    # A sample of the launches determines the shift; all launches are then near it.
     some = _Matcher(launches[:: -(-len(launches) // _SAMPLE)], kernels)
-    return Pairs(*matcher.settle(some.line(*some.by_shifting()), 0.0), False)
+    return MatchedPairs(*matcher.settle(some.line(*some.by_shifting()), 0.0), False)
 
 
 @dataclass(frozen=True)
 class _Guess:
-    """A line that puts one launch in the middle of one kernel, give or take `slack`."""
+    """A line that puts one launch in the middle of one kernel, within `slack`."""
 
-    line: Line
+    line: ClockLine
     slack: float
 
 
@@ -80,9 +81,9 @@ class _Matcher:
             self.of_key[key] = np.array(sorted(places, key=lambda at: kernels[at].begin), np.int64)
 
     def called(self) -> dict[int, int]:
-        """By launch: the kernel whose call Kineto saw right after the host announced the launch.
+        """For each launch, the kernel whose call Kineto recorded right after the host announced the launch.
 
-        A front end announces a launch just before it makes it, so that the call comes before the next announcement.
+        A front end announces a launch just before making it, so the call comes before the next announcement.
         """
         found: dict[int, int] = {}
         for key, places in self.of_key.items():
@@ -99,21 +100,20 @@ class _Matcher:
         return found
 
     def by_host(self, called: Mapping[int, int]) -> tuple[Int64, Int64]:
-        """The pairs of the line on which most calls agree: where Kineto lost a kernel, the next call is another's."""
+        """The pairs on the line that most calls agree with: a call is wrong where Kineto lost a kernel."""
         self.called_by = called
         pairs = _columns(list(called.items()))
         low, high = self.bounds(*pairs)
         return self.settle(self.line(*pairs), float(np.percentile(high - low, 25)) / 2)
 
     def by_shifting(self) -> tuple[Int64, Int64]:
-        """The shift of the device's clock under which most launches lie in a kernel; refused when several do."""
+        """The pairs under the clock shift that puts most launches inside a kernel; an error where several shifts do."""
         tried = sorted(((self._score(guess), guess) for guess in self._shifts()), key=lambda one: one[0])
         grown = [self._grow(guess) for _, guess in tried[:_GROWN]]
         most = max((len(launch) for launch, _ in grown), default=0)
         if not most:
             raise WarplensError(
-                "none of the launches fits a kernel of the torch trace: were both recorded in the same run, on the "
-                "same GPU?"
+                "no launch matches a kernel of the torch trace: were both recorded in the same run, on the same GPU?"
             )
         good = {tuple(pairs[1].tolist()): pairs for pairs in grown if len(pairs[0]) == most}
         missing = {key: self.fit(*pairs).widened_ns for key, pairs in good.items()}
@@ -122,14 +122,14 @@ class _Matcher:
         if ways > 1:
             more = "or more " if len(tried) > _GROWN else ""
             raise WarplensError(
-                f"the {len(self.launches)} recorded launches fit the {len(self.kernels)} kernels of that name in the "
-                f"torch trace in {ways} {more}ways, and the trace does not say when the host made them; profile with "
-                "torch=True, or record every launch"
+                f"{plural(len(self.launches), 'recorded launch')} can be matched to the "
+                f"{plural(len(self.kernels), 'kernel')} of that name in the torch trace in {ways} {more}ways, and the "
+                "trace has no host launch times; profile with torch=True, or record every launch"
             )
         return good[best]
 
     def _shifts(self) -> Iterator[_Guess]:
-        """Guesses from every kernel that a launch may be, for the launches with the fewest of those."""
+        """Guesses from every candidate kernel, for the launches with the fewest candidates."""
         rare = sorted(range(len(self.launches)), key=lambda at: len(self.of_key[self.launches[at].key]))
         for at in rare[:_REFERENCES]:
             guesses = [self._guess(at, kernel) for kernel in self.of_key[self.launches[at].key].tolist()]
@@ -139,20 +139,20 @@ class _Matcher:
 
     def _guess(self, launch: int, kernel: int) -> _Guess:
         low, high = self.start[kernel] - self.begin[launch], self.stop[kernel] - self.end[launch]
-        return _Guess(Line(int(self.begin[launch]), int(low + high) // 2, 0.0), float(high - low) / 2)
+        return _Guess(ClockLine(int(self.begin[launch]), int(low + high) // 2, 0.0), float(high - low) / 2)
 
-    def _nearest(self, line: Line) -> list[int]:
-        """The launches by their distance from where the line was made."""
+    def _nearest(self, line: ClockLine) -> list[int]:
+        """The launches, ordered by distance from the line's reference."""
         return [int(at) for at in np.argsort(np.abs(self.begin - line.reference_ns), kind="stable")]
 
     def _score(self, guess: _Guess) -> tuple[int, float]:
-        """Small is good: how many of the nearest launches lie in a kernel, negative, and how far those stick out."""
+        """A score, lower is better: minus the number of nearby launches inside a kernel, then their total excess."""
         nearest = self._nearest(guess.line)[:_SCORED]
         found = [best for at in nearest if (best := self._best(at, guess.line, TOLERANCE_NS + guess.slack))]
         return -len({kernel for _, kernel in found}), sum(out for out, _ in found)
 
     def _grow(self, guess: _Guess) -> tuple[Int64, Int64]:
-        """From the launches near the guess's own to all, learning the drift on the way."""
+        """Extend the guess from nearby launches to all, refining the drift on the way."""
         line, count = guess.line, 2
         nearest = self._nearest(line)
         while count < len(nearest):
@@ -161,8 +161,8 @@ class _Matcher:
             count *= 2
         return self.settle(line, guess.slack)
 
-    def _best(self, at: int, line: Line, tolerance: float) -> tuple[float, int] | None:
-        """The kernel that a launch sticks out of least; the one its call names, if it is near enough."""
+    def _best(self, at: int, line: ClockLine, tolerance: float) -> tuple[float, int] | None:
+        """The kernel that a launch exceeds least; the kernel of its call, if that is near enough."""
         places = self.of_key[self.launches[at].key]
         begin, end = (int(time) for time in line(np.array([self.begin[at], self.end[at]])))
         named = self.called_by.get(at)
@@ -179,31 +179,31 @@ class _Matcher:
         best = int(np.lexsort((apart, out))[0])
         return (float(out[best]), int(near[best])) if out[best] <= tolerance else None
 
-    def settle(self, line: Line, slack: float) -> tuple[Int64, Int64]:
-        """All pairs near a line, then those that lie well inside once the line goes through all it can."""
+    def settle(self, line: ClockLine, slack: float) -> tuple[Int64, Int64]:
+        """Take all pairs near a line, refit the line, and keep the pairs that then fit well."""
         everyone = range(len(self.launches))
         pairs = self.under(line, TOLERANCE_NS + max(slack, 0), everyone)
         return self.under(self.line(*pairs), _AGREES_NS + max(slack, 0), everyone) if len(pairs[0]) else pairs
 
-    def under(self, line: Line, tolerance: float, launches: Iterable[int]) -> tuple[Int64, Int64]:
-        """The pairs under a line; where two launches want one kernel, the one that sticks out less has it."""
+    def under(self, line: ClockLine, tolerance: float, launches: Iterable[int]) -> tuple[Int64, Int64]:
+        """The pairs under a line; of two launches with the same kernel, the one that exceeds it less is kept."""
         wanted = [(*best, at) for at in launches if (best := self._best(at, line, tolerance))]
-        taken: dict[int, int] = {}
+        launch_of: dict[int, int] = {}
         for _, kernel, at in sorted(wanted):
-            taken.setdefault(kernel, at)
-        return _columns(sorted((at, kernel) for kernel, at in taken.items()))
+            launch_of.setdefault(kernel, at)
+        return _columns(sorted((at, kernel) for kernel, at in launch_of.items()))
 
     def bounds(self, launch: Int64, kernel: Int64) -> tuple[Int64, Int64]:
-        """What each pair allows to be added to the device's clock."""
+        """The bounds that each pair puts on the clock offset."""
         return self.start[kernel] - self.begin[launch], self.stop[kernel] - self.end[launch]
 
-    def fit(self, launch: Int64, kernel: Int64) -> Fit:
+    def fit(self, launch: Int64, kernel: Int64) -> IntervalFit:
         return fit_intervals(self.begin[launch], *self.bounds(launch, kernel))
 
-    def line(self, launch: Int64, kernel: Int64) -> Line:
-        """The line that most pairs agree with, among those through two of the pairs that bound it best.
+    def line(self, launch: Int64, kernel: Int64) -> ClockLine:
+        """The line that most pairs agree with, among lines through two of the pairs with the tightest bounds.
 
-        Pairs that are wrong agree with none, so that they cannot bend it.
+        Wrong pairs agree with none of them, so they cannot distort the result.
         """
         low, high = self.bounds(launch, kernel)
         time, middle, width = self.begin[launch], (low + high) // 2, high - low
@@ -217,10 +217,10 @@ class _Matcher:
         first, drift = first[np.abs(drift) <= MAX_DRIFT], drift[np.abs(drift) <= MAX_DRIFT]
         height = (middle[first] - middle[0])[:, None] + drift[:, None] * (time - time[first][:, None])
         miss = np.maximum(np.maximum((low - middle[0]) - height, height - (high - middle[0])), 0)
-        # Where as many agree as well with several lines, clocks that part more slowly are likelier.
+        # Among lines that fit equally well, prefer the smallest drift.
         missed = np.minimum(miss, _AGREES_NS).sum(axis=1) // _FITS_NS
         best = int(np.lexsort((np.abs(drift), missed, -(miss <= _AGREES_NS).sum(axis=1)))[0])
-        return Line(int(time[first[best]]), int(middle[first[best]]), float(drift[best]))
+        return ClockLine(int(time[first[best]]), int(middle[first[best]]), float(drift[best]))
 
 
 def _times(executions: Sequence[Execution]) -> tuple[Int64, Int64]:

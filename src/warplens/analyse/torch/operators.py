@@ -1,4 +1,4 @@
-"""What PyTorch's operators, the calls below them and their kernels took: time on both sides, and memory."""
+"""Summarise PyTorch's operators, runtime calls and kernels: CPU time, GPU time and memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _KINDS = {"cpu_op": "operator", "user_annotation": "annotation"} | dict.fromkeys
 class Operator:
     """All calls of one operator (or annotation, or call of the CUDA runtime).
 
-    `self_` leaves out what operators called inside it took. `cuda_ns` is the time of the kernels and copies that it
-    launched. Bytes are allocated less released.
+    `self_` excludes operators called inside it. `cuda_ns` is the time of the kernels and copies that it launched. Bytes
+    are those allocated less those released.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """All launches of one kernel, copy or fill; `recorded` of them were recorded inside by warplens."""
+class TorchKernel:
+    """All launches of one kernel, copy or fill; warplens recorded `recorded` of them."""
 
     name: str
     calls: int
@@ -47,14 +47,14 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """The operator table, the kernels below it, and the most memory held, by device (-1: the CPU).
+class TorchSummary:
+    """The operators, the kernels, and the peak memory by device (-1 is the CPU).
 
-    What warplens itself did is one row, and its buffers are not in the memory held.
+    Work of warplens itself is one row, and its buffers do not count as memory.
     """
 
     operators: Sequence[Operator]
-    kernels: Sequence[Kernel]
+    kernels: Sequence[TorchKernel]
     peak_bytes: Mapping[int, int]
 
     def to_json(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Summary:
 
 
 class _Call:
-    """One slice in the tree of its thread, and what happened directly in it."""
+    """One slice in the call tree of its thread, and what happened directly in it."""
 
     def __init__(self, slice_: Slice, parent: _Call | None) -> None:
         self.slice, self.parent = slice_, parent
@@ -74,8 +74,8 @@ class _Call:
         return self.slice.end - self.slice.start
 
 
-def summarise(torch: TorchTrace, recorded: Sequence[Slice] = ()) -> Summary:
-    """Sum up a torch trace, the most expensive first; `recorded` are the kernels that warplens recorded inside."""
+def summarise(torch: TorchTrace, recorded: Sequence[Slice] = ()) -> TorchSummary:
+    """Summarise a torch trace, most expensive first; `recorded` are the kernels that warplens recorded."""
     own_memory: set[int] = set()
     calls = list(_calls(torch, own_memory))
     by_slice = {id(call.slice): call for call in calls}
@@ -86,13 +86,13 @@ def summarise(torch: TorchTrace, recorded: Sequence[Slice] = ()) -> Summary:
             _owner(launcher).cuda_ns += one.end - one.start
             if launcher.own is not None:
                 own_kernels.add(id(one))
-    return Summary(_operators(calls), _kernels(torch, recorded, own_kernels), _peaks(torch.memory, own_memory))
+    return TorchSummary(_operators(calls), _kernels(torch, recorded, own_kernels), _peaks(torch.memory, own_memory))
 
 
 def _calls(torch: TorchTrace, own: set[int]) -> Iterator[_Call]:
-    """Every slice of the CPU in the tree of its thread, with the memory that was taken directly in it.
+    """Every CPU slice in the call tree of its thread, with the memory allocated directly in it.
 
-    `own` gets the identities of the allocations that warplens made.
+    The identities of the allocations that warplens made are added to `own`.
     """
     on_cpu = sorted((one for one in torch.slices if one.category in _KINDS), key=lambda one: one.place)
     memory: dict[Thread, list[MemoryEvent]] = {}
@@ -103,7 +103,7 @@ def _calls(torch: TorchTrace, own: set[int]) -> Iterator[_Call]:
         stack: list[_Call] = []
         for one in slices:
             while waiting and waiting[0].time < one.start:
-                _take(stack, waiting.popleft(), own)
+                _attribute(stack, waiting.popleft(), own)
             while stack and stack[-1].slice.end < one.end:
                 stack.pop()
             call = _Call(one, stack[-1] if stack else None)
@@ -113,11 +113,11 @@ def _calls(torch: TorchTrace, own: set[int]) -> Iterator[_Call]:
             stack.append(call)
             yield call
         for event in waiting:
-            _take(stack, event, own)
+            _attribute(stack, event, own)
 
 
-def _take(stack: Sequence[_Call], event: MemoryEvent, own: set[int]) -> None:
-    """Charge an allocation to the innermost slice that is still open."""
+def _attribute(stack: Sequence[_Call], event: MemoryEvent, own: set[int]) -> None:
+    """Attribute an allocation to the innermost open slice."""
     for call in reversed(stack):
         if call.slice.start <= event.time <= call.slice.end:
             if event.device < 0:
@@ -130,7 +130,7 @@ def _take(stack: Sequence[_Call], event: MemoryEvent, own: set[int]) -> None:
 
 
 def _owner(call: _Call) -> _Call:
-    """The operator or annotation that made a call of the runtime; the call itself where there is none."""
+    """The operator or annotation that made a runtime call; the call itself where there is none."""
     owner: _Call | None = call
     while owner is not None and owner.slice.category in RUNTIME_CATEGORIES:
         owner = owner.parent
@@ -160,18 +160,18 @@ def _operators(calls: Sequence[_Call]) -> list[Operator]:
 
 
 def _is_same(call: _Call) -> bool:
-    """An operator that does nothing but call itself for another type is one call, as PyTorch counts."""
+    """Whether an operator only calls itself for another type: PyTorch counts that as one call."""
     parent = call.parent
     return parent is not None and parent.children == 1 and parent.slice.name == call.slice.name
 
 
 def _key(call: _Call) -> tuple[str, str]:
-    """What a call is counted as: whatever warplens did inside its own work is that."""
+    """The name and kind that a call counts as; everything inside warplens' own work counts as that."""
     counted = (call.own or call).slice
     return counted.name, _KINDS[counted.category]
 
 
-def _kernels(torch: TorchTrace, recorded: Sequence[Slice], own: set[int]) -> list[Kernel]:
+def _kernels(torch: TorchTrace, recorded: Sequence[Slice], own: set[int]) -> list[TorchKernel]:
     inside: dict[str, int] = {}
     for one in recorded:
         inside[one.name] = inside.get(one.name, 0) + 1
@@ -179,20 +179,20 @@ def _kernels(torch: TorchTrace, recorded: Sequence[Slice], own: set[int]) -> lis
     for one in torch.slices:
         if one.on_gpu and one.category != "gpu_user_annotation":
             times.setdefault(OWN_WORK if id(one) in own else one.name, []).append(one.end - one.start)
-    rows = [Kernel(name, len(ns), sum(ns), sum(ns) / len(ns), inside.get(name, 0)) for name, ns in times.items()]
+    rows = [TorchKernel(name, len(ns), sum(ns), sum(ns) / len(ns), inside.get(name, 0)) for name, ns in times.items()]
     return sorted(rows, key=lambda row: (-row.cuda_ns, row.name))
 
 
 def _peaks(memory: Sequence[MemoryEvent], own: set[int]) -> dict[int, int]:
-    """The most held without what warplens held at that time; its buffers go where their addresses are freed."""
+    """Peak memory without warplens' own buffers, which end where their addresses are freed."""
     peaks: dict[int, int] = {}
-    held: dict[tuple[int, int], int] = {}
+    own_bytes: dict[tuple[int, int], int] = {}
     for event in memory:
         place = event.device, event.address
         if id(event) in own:
-            held[place] = held.get(place, 0) + event.size
+            own_bytes[place] = own_bytes.get(place, 0) + event.size
         elif event.size < 0:
-            held.pop(place, None)
-        ours = sum(size for (device, _), size in held.items() if device == event.device)
+            own_bytes.pop(place, None)
+        ours = sum(size for (device, _), size in own_bytes.items() if device == event.device)
         peaks[event.device] = max(peaks.get(event.device, 0), event.allocated - ours)
     return peaks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -30,18 +31,36 @@ def worked_lines(
     follows them, or else towards the work before them. Work for the line of an enclosing region in `around` needs no
     region.
     """
+    enclosing = _Innermost(around)
     for block in code.blocks:
         for units in _cut_units(code, block, cuts, claimed):
-            inside = [one for one in around if one.begin <= units[0].at < one.ends[-1]]
+            inside = enclosing.around(units[0].at)
             # The first instructions of a kernel wait for its code and parameters, whatever they compute, and code that
             # is in no enclosing region needs its own.
-            for run in _merged(_line_runs(units), HEAVY if block.start and inside else 1):
+            for run in _merged(_line_runs(units), HEAVY if block.start and inside is not None else 1):
                 first, last = run.units[0], run.units[-1]
-                if not inside or run.location != inside[-1].location:
+                if inside is None or run.location != inside.location:
                     size = last.at + 1 - first.at
                     yield FoundRegion(
                         "lines", "line", (first.at,), (last.at + 1,), run.location, first.number, size=size
                     )
+
+
+class _Innermost:
+    """Finds, for places in ascending order, the innermost of the regions around each."""
+
+    def __init__(self, regions: list[FoundRegion]) -> None:
+        self._regions = sorted(regions, key=lambda region: (region.begin, -region.ends[-1]))
+        self._next = 0
+        self._open: list[FoundRegion] = []
+
+    def around(self, at: int) -> FoundRegion | None:
+        while self._next < len(self._regions) and self._regions[self._next].begin <= at:
+            self._open.append(self._regions[self._next])
+            self._next += 1
+        while self._open and self._open[-1].ends[-1] <= at:
+            self._open.pop()
+        return self._open[-1] if self._open else None
 
 
 def _cut_units(code: FunctionUnits, block: UnitBlock, cuts: set[int], claimed: set[int]) -> Iterator[list[Unit]]:
@@ -100,9 +119,9 @@ def line_ranges(code: FunctionUnits, ranges: tuple[LineRange, ...]) -> Iterator[
         if gaps is not None:
             yield _range(code, wanted, *gaps)
             continue
-        for block in code.blocks:
-            mine = [unit for unit in inside if block.start <= unit.at < code.tail(block)]
-            for units in _nearby(code, [unit for unit in mine if not isinstance(unit.node, Label)]):
+        for number, mine in itertools.groupby(inside, lambda unit: unit.block):
+            tail = code.tail(code.blocks[number])
+            for units in _nearby(code, [u for u in mine if u.at < tail and not isinstance(u.node, Label)]):
                 yield _range(code, wanted, units[0].at, units[-1].at + 1)
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import kind_of
 from warplens.auto.ptx.units import LEAVES, FunctionUnits
+from warplens.ptx.dominators import DominatorTree
 
 
-@dataclass
+@dataclass(eq=False)
 class Loop:
     """A natural loop, as block numbers."""
 
@@ -25,11 +26,13 @@ class Loop:
 
 def natural_loops(code: FunctionUnits) -> list[Loop]:
     """The natural loops of `code`, ordered by header."""
-    above = _dominators(code)
+    if not code.blocks:
+        return []
+    tree = DominatorTree([block.after for block in code.blocks], 0)
     loops: dict[int, Loop] = {}
     for number, block in enumerate(code.blocks):
         for target in block.after:
-            if target in above[number]:
+            if target == number or tree.strictly_dominates(target, number):
                 loops.setdefault(target, Loop(target, [])).latches.append(number)
     for loop in loops.values():
         loop.body = {loop.header}
@@ -42,24 +45,12 @@ def natural_loops(code: FunctionUnits) -> list[Loop]:
     return sorted(loops.values(), key=lambda loop: (loop.header, -len(loop.body)))
 
 
-def _dominators(code: FunctionUnits) -> list[set[int]]:
-    everything = set(range(len(code.blocks)))
-    above = [{0} if number == 0 else set(everything) for number in everything]
-    changed = True
-    while changed:
-        changed = False
-        for number in range(1, len(code.blocks)):
-            reached = [above[before] for before in code.blocks[number].before]
-            new = {number} | (set.intersection(*reached) if reached else set())
-            if new != above[number]:
-                above[number], changed = new, True
-    return above
-
-
 def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundRegion]]:
     """Loops that only test an mbarrier; each is one wait, however often it tests."""
     for loop in loops:
-        instructions = [(unit, unit.instruction) for unit in code.units if unit.block in loop.body and unit.instruction]
+        blocks = (code.blocks[number] for number in sorted(loop.body))
+        units = (unit for block in blocks for unit in code.units[block.start : block.stop])
+        instructions = [(unit, unit.instruction) for unit in units if unit.instruction]
         kinds = {kind for _, instruction in instructions if (kind := kind_of(instruction))}
         tries = [unit for unit, instruction in instructions if unit.opcode == "mbarrier" and kind_of(instruction)]
         if not tries or kinds != {("waits", "wait")}:

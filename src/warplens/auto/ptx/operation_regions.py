@@ -7,8 +7,7 @@ begins at the first load and ends when the value that is needed first has arrive
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
+import bisect
 from collections.abc import Iterable, Iterator
 
 from warplens.auto.ptx.found_region import FoundRegion
@@ -24,13 +23,21 @@ class Operations:
     """Finds the regions of the wanted classes. Units in `claimed` belong to another rule, such as a spin."""
 
     def __init__(self, code: FunctionUnits, wanted: Iterable[str], cuts: set[int], claimed: set[int]) -> None:
-        self.code, self.wanted, self.cuts = code, set(wanted), cuts
+        self.code, self.wanted, self.cuts = code, set(wanted), sorted(cuts)
         self.kinds: dict[int, Kind] = {}
         for unit in code.units:
             kind = kind_of(unit.instruction) if unit.instruction is not None and unit.at not in claimed else None
             if kind is not None:
                 self.kinds[unit.at] = kind
-        self.mentions = Counter(name for unit in code.units for name in unit.registers())
+        self.places = sorted(self.kinds)
+        self.mentions: dict[str, list[int]] = {}
+        """The units that mention each register, in order."""
+        self.calls: list[int] = []
+        for unit in code.units:
+            for name in unit.registers():
+                self.mentions.setdefault(name, []).append(unit.at)
+            if unit.opcode == "call":
+                self.calls.append(unit.at)
 
     def find(self) -> Iterator[FoundRegion]:
         for group in self._groups():
@@ -45,7 +52,7 @@ class Operations:
     def _groups(self) -> Iterator[list[Unit]]:
         """Units of the same kind and line with only arithmetic between them."""
         group: list[Unit] = []
-        for at in sorted(self.kinds):
+        for at in self.places:
             unit = self.code.units[at]
             if group and not self._together(group[-1], unit):
                 yield group
@@ -63,7 +70,7 @@ class Operations:
         )
 
     def _cut(self, after: int, until: int) -> bool:
-        return any(after < cut <= until for cut in self.cuts)
+        return _any_in(self.cuts, after, until)
 
     def _region(self, group: list[Unit], prefix: str, end: int, awaits: tuple[str, ...] = ()) -> FoundRegion:
         first = group[0]
@@ -73,7 +80,7 @@ class Operations:
     def _load_regions(self, group: list[Unit]) -> Iterator[FoundRegion]:
         prefix, last = self.kinds[group[0].at][1], group[-1]
         values = {name for unit in group for name in written(unit) if self.code.size_of(name) in (2, 4, 8)}
-        if prefix == "atomic" and not any(self.mentions[value] > 1 for value in values):
+        if prefix == "atomic" and not any(len(self.mentions[value]) > 1 for value in values):
             yield self._region(group, prefix, last.at + 1)
             return
         use = self._first_use(last, values)
@@ -81,7 +88,7 @@ class Operations:
             yield self._region(group, f"{prefix} issue", last.at + 1)
             return
         awaited = tuple(sorted(values & use.registers()))
-        between = [at for at in self.kinds if last.at < at < use.at]
+        between = _any_in(self.places, last.at, use.at - 1)
         if not between and not self._cut(last.at, use.at):
             yield self._region(group, prefix, use.at, awaited)
             return
@@ -91,9 +98,23 @@ class Operations:
         )
 
     def _first_use(self, last: Unit, values: set[str]) -> Unit | None:
-        following = self.code.units[last.at + 1 : self.code.blocks[last.block].stop]
-        plain = itertools.takewhile(lambda unit: unit.opcode != "call", following)
-        return next((unit for unit in plain if values & unit.registers()), None)
+        """The first unit after `last` that mentions one of `values`, in the same block and before any call."""
+        uses = [at for value in values if (at := _first_after(self.mentions.get(value, []), last.at)) is not None]
+        call = _first_after(self.calls, last.at)
+        stop = self.code.blocks[last.block].stop if call is None else min(call, self.code.blocks[last.block].stop)
+        return self.code.units[min(uses)] if uses and min(uses) < stop else None
+
+
+def _first_after(places: list[int], at: int) -> int | None:
+    """The first of the sorted `places` after `at`."""
+    index = bisect.bisect_right(places, at)
+    return places[index] if index < len(places) else None
+
+
+def _any_in(places: list[int], after: int, until: int) -> bool:
+    """Whether one of the sorted `places` is after `after` and not after `until`."""
+    first = _first_after(places, after)
+    return first is not None and first <= until
 
 
 def written(unit: Unit) -> set[str]:

@@ -15,9 +15,10 @@ from warplens.auto.ptx.operation_regions import Operations
 from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.auto.ptx.value_arrival import arrived
 from warplens.auto.rules import Auto, RegionSite, region_name
+from warplens.ptx.edits import Edits
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.symbols import plain_name
-from warplens.ptx.tree import Raw, parse
+from warplens.ptx.tree import Node, Raw, parse
 from warplens.weave.mark_comments import mark_text
 
 MARKED = "// @marked\n"
@@ -78,6 +79,7 @@ def mark_unmarked_code(text: str) -> str:
     """
     module = parse(text)
     for function in module.entries:
+        end_with_return(function)
         code = FunctionUnits(function, module.files)
         if not code.cuts:
             continue
@@ -95,13 +97,18 @@ def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
     ranges = list(line_ranges(code, auto.ranges))
     loops = natural_loops(code)
     spinning = list(spins(code, loops)) if auto.wants("waits") else []
-    claimed = {unit.at for unit in code.units for loop, _ in spinning if unit.block in loop.body}
+    claimed = {
+        at
+        for loop, _ in spinning
+        for number in loop.body
+        for at in range(code.blocks[number].start, code.blocks[number].stop)
+    }
     cuts = code.cuts | {gap for region in ranges for gap in region.gaps}
     cuts |= {gap for _, region in spinning for gap in region.gaps}
     found = ranges + [region for _, region in spinning]
     if auto.wants("loops"):
-        waits = [loop for loop, _ in spinning]
-        found += iterations(code, [loop for loop in loops if loop not in waits])
+        waits = {id(loop) for loop, _ in spinning}
+        found += iterations(code, [loop for loop in loops if id(loop) not in waits])
     lines = _lines(code, auto, loops, found, cuts, claimed) if auto.wants("lines") else []
     cuts |= {gap for region in lines for gap in region.gaps}
     return found + lines + list(Operations(code, auto.classes, cuts, claimed).find())
@@ -158,16 +165,18 @@ class _Writer:
                 gaps[gap].append(((_OPENS, *region.opening), begin))
             for gap in region.ends:
                 gaps[gap].append(((_CLOSES, *region.closing), end))
+        edits = Edits()
         for gap, texts in gaps.items():
             ordered = sorted(texts, key=lambda item: item[0])
             closing = [line for key, part in ordered if key[0] < _OPENS for line in part]
             opening = [line for key, part in ordered if key[0] == _OPENS for line in part]
             if gap and gap in self.code.cuts and closing:
                 # Hand-written marks are in this gap; regions that end here end before them.
-                _insert(self.code.units[gap - 1], closing, 1)
+                edits.after(*_place(self.code.units[gap - 1]), _raw(closing))
                 closing = []
             if closing or opening:
-                _insert(self.code.units[gap], closing + opening, 0)
+                edits.before(*_place(self.code.units[gap]), _raw(closing + opening))
+        edits.apply()
         if declared:
             body = self.code.function.body
             assert body is not None
@@ -190,9 +199,12 @@ class _Writer:
         return f"{region.location[0]}:{region.location[1]}" if region.location else ""
 
 
-def _insert(unit: Unit, lines: list[str], after: int) -> None:
-    at = next(i for i, node in enumerate(unit.holder) if node is unit.node)
-    unit.holder.insert(at + after, Raw.of("\n".join(lines) + "\n"))
+def _place(unit: Unit) -> tuple[list[Node], Node]:
+    return unit.holder, unit.node
+
+
+def _raw(lines: list[str]) -> Raw:
+    return Raw.of("\n".join(lines) + "\n")
 
 
 def _comment(letter: str, name: str, *operands: str) -> str:

@@ -6,11 +6,15 @@ the fall-through edge, and the gap after it is on every path into the block.
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from warplens.auto.ptx.extremes import Extremes
 from warplens.ptx.labels import JUMPS, jump_targets, table_labels
 from warplens.ptx.syntax import SCALAR_BYTES
 from warplens.ptx.tree import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
@@ -18,6 +22,8 @@ from warplens.weave.mark_comments import PREFIX
 
 LEAVES = frozenset({"ret", "exit"})
 _REGISTER = re.compile(r"%[\w$]+")
+MAX_INLINED = 64
+"""How many levels of inlined library code are followed to the line that calls it."""
 
 
 @dataclass(eq=False)
@@ -85,6 +91,7 @@ class FunctionUnits:
             if unit.opcode in JUMPS
         }
         self.targets = {label for labels in self.jumps.values() for label in labels}
+        self._count_exits()
         self.blocks = list(self._split())
         self._connect()
         self.sizes = _sizes(function)
@@ -133,7 +140,8 @@ class FunctionUnits:
 
     def head(self, block: UnitBlock) -> int:
         """The gap after a block's labels."""
-        return next((u.at for u in self.units[block.start : block.stop] if not isinstance(u.node, Label)), block.stop)
+        places = range(block.start, block.stop)
+        return next((at for at in places if not isinstance(self.units[at].node, Label)), block.stop)
 
     def tail(self, block: UnitBlock) -> int:
         """The gap before the instruction that ends a block."""
@@ -142,7 +150,7 @@ class FunctionUnits:
     def on_edge(self, source: int, target: int, among: set[int]) -> int | None:
         """A gap on the edge from block `source` to `target` that lies only on edges out of the blocks `among`."""
         before, after = self.blocks[source], self.blocks[target]
-        if set(after.before) <= among:
+        if all(number in among for number in after.before):
             return self.head(after)
         if before.after == [target]:
             return self.tail(before)
@@ -160,21 +168,38 @@ class FunctionUnits:
             begin += 1
         while end < len(self.units) and isinstance(self.units[end].node, Label) and self._from(end, begin, end):
             end += 1
-        for at, targets in self.jumps.items():
-            inside = begin <= at < end
-            if any((begin <= target < end) is not inside for target in targets):
-                return None
-        for unit in self.units[begin:end]:
-            leaves = unit.opcode in LEAVES and not (leaving and not self.falls_through(unit))
-            if leaves or unit.opcode == "brx":
-                return None
         if begin >= end or not self.falls_through(self.units[end - 1]):
             return None
-        return begin, end
+        for ends in (self._targets_of, self._sources_of):  # of jumps inside, and into the region
+            if ends.smallest(begin, end, begin) < begin or ends.largest(begin, end, begin) >= end:
+                return None
+        stops = self._conditional_stops if leaving else self._stops
+        return None if stops[begin] < stops[end] else (begin, end)
+
+    def returns(self, begin: int, end: int) -> list[int]:
+        """The units in [begin, end) that leave the function."""
+        return self._returns[bisect.bisect_left(self._returns, begin) : bisect.bisect_left(self._returns, end)]
+
+    def _count_exits(self) -> None:
+        """Prepare what `enclosed` asks about ranges of units."""
+        pairs = [(at, target) for at, targets in self.jumps.items() for target in targets]
+        self._targets_of = Extremes(pairs)
+        self._sources_of = Extremes((target, at) for at, target in pairs)
+        self._jumps_to: dict[int, list[int]] = {}
+        for at, target in sorted(pairs):
+            self._jumps_to.setdefault(target, []).append(at)
+        self._returns = [unit.at for unit in self.units if unit.opcode in LEAVES]
+        table = [unit.opcode == "brx" for unit in self.units]
+        leaves = [unit.opcode in LEAVES for unit in self.units]
+        conditional = [one and self.falls_through(unit) for one, unit in zip(leaves, self.units, strict=True)]
+        self._stops = [0, *itertools.accumulate(map(operator.or_, table, leaves))]
+        self._conditional_stops = [0, *itertools.accumulate(map(operator.or_, table, conditional))]
 
     def _from(self, label: int, begin: int, end: int) -> bool:
         """Whether anything in [begin, end) jumps to `label`."""
-        return any(begin <= at < end and label in targets for at, targets in self.jumps.items())
+        sources = self._jumps_to.get(label, [])
+        index = bisect.bisect_left(sources, begin)
+        return index < len(sources) and sources[index] < end
 
     def inside(self) -> set[int]:
         """The units that are inside a region of the marks already present."""
@@ -187,7 +212,7 @@ class FunctionUnits:
                 depth += self._opened[at] if at > block.start else 0
                 if depth > 0:
                     found.add(at)
-            for follower in set(block.after) - depths.keys():
+            for follower in [one for one in block.after if one not in depths]:
                 # Marks before the next block's label are only executed when falling through to it.
                 falls = follower == number + 1 and self.falls_through(self.units[block.stop - 1])
                 depths[follower] = depth + (self._opened[block.stop] if falls else 0)
@@ -228,12 +253,12 @@ class _SourceLines:
         place, outer = tuple(own.replace(",", " ").split()[:3]), tuple(caller.split()[:3])
         if outer:
             self.callers[place] = outer
-        for _ in range(len(self.callers)):
+        for _ in range(MAX_INLINED):
             if place not in self.callers or "/include/" not in "/" + self.files.get(place[0], ""):
                 break
             place = self.callers[place]
         # Line 0 is code that the compiler generated.
-        known = len(place) > 1 and place[0] in self.files and place[1] != "0"
+        known = len(place) > 1 and place[0] in self.files and place[1].isdecimal() and place[1].strip("0")
         return (self.files[place[0]], int(place[1])) if known else None
 
 

@@ -9,6 +9,9 @@ one region, named after both lines: `load attn.py:57-58`.
 
 from __future__ import annotations
 
+import bisect
+import heapq
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,13 +41,14 @@ class LoadRegion:
 def load_regions(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[LoadRegion]:
     """The regions of a block's loads, none of which crosses a cut."""
     found: list[LoadRegion] = []
-    for groups in _joined(ops, _groups(ops, same_line, cuts), cuts):
+    block = _Loads(ops, cuts)
+    for groups in block.joined(block.groups(same_line)):
         start, last = groups[0][0], groups[-1][-1]
         names = ops[start], ops[last]
-        uses = [_first_use(ops, group) for group in groups]
+        uses = [block.first_use(group) for group in groups]
         use = max((use for use in uses if use is not None), default=None)
         light = use is not None and ops[use].name.startswith(_LIGHT)
-        if use is None or None in uses or not _clear(ops, last + 1, use, cuts):
+        if use is None or None in uses or not block.is_clear(last + 1, use):
             found.append(LoadRegion(start, last + 1, "load issue", *names))
             if use is not None and light:
                 found.append(LoadRegion(use, use + 1, "load wait", *names))
@@ -53,56 +57,79 @@ def load_regions(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[i
     return _without_repeated_waits(found)
 
 
-def _groups(ops: list[Op], same_line: Callable[[Op, Op], bool], cuts: set[int]) -> list[Group]:
-    """Group consecutive loads of the same line."""
-    groups: list[Group] = []
-    for index, op in enumerate(ops):
-        if (classify(op) or ("",))[0] == "loads":
-            if groups and same_line(ops[groups[-1][-1]], op) and _follows(ops, groups[-1], index, cuts):
-                groups[-1].append(index)
-            else:
-                groups.append([index])
-    return groups
+class _Loads:
+    """A block's loads, and where their values are used."""
 
+    def __init__(self, ops: list[Op], cuts: set[int]) -> None:
+        self.ops, self.cuts = ops, cuts
+        opaque = [
+            index in cuts or classify(op) is not None or is_open(op) or is_mark(op) for index, op in enumerate(ops)
+        ]
+        self._opaque = [0, *itertools.accumulate(opaque)]
+        """The number of operations before each index that are more than arithmetic, or at a cut."""
+        self._opens = [index for index, op in enumerate(ops) if is_open(op)]
+        self._uses: dict[str, list[int]] = {}
+        for index, op in enumerate(ops):
+            for name in set(_VALUE.findall(_right(op))):
+                self._uses.setdefault(name, []).append(index)
 
-def _joined(ops: list[Op], groups: list[Group], cuts: set[int]) -> list[list[Group]]:
-    """Join groups where the loads of one are used before the next is issued."""
-    joined: list[list[Group]] = []
-    for group in groups:
-        before = joined[-1][-1] if joined else None
-        if before is not None and _follows(ops, before, group[0], cuts):
-            use = _first_use(ops, before)
-            if use is not None and use < group[0]:
-                joined[-1].append(group)
-                continue
-        joined.append([group])
-    return joined
+    def groups(self, same_line: Callable[[Op, Op], bool]) -> list[Group]:
+        """Group consecutive loads of the same line."""
+        groups: list[Group] = []
+        for index, op in enumerate(self.ops):
+            if (classify(op) or ("",))[0] == "loads":
+                if groups and same_line(self.ops[groups[-1][-1]], op) and self._follows(groups[-1], index):
+                    groups[-1].append(index)
+                else:
+                    groups.append([index])
+        return groups
 
+    def joined(self, groups: list[Group]) -> list[list[Group]]:
+        """Join groups where the loads of one are used before the next is issued."""
+        joined: list[list[Group]] = []
+        for group in groups:
+            before = joined[-1][-1] if joined else None
+            if before is not None and self._follows(before, group[0]):
+                use = self.first_use(before)
+                if use is not None and use < group[0]:
+                    joined[-1].append(group)
+                    continue
+            joined.append([group])
+        return joined
 
-def _follows(ops: list[Op], group: Group, index: int, cuts: set[int]) -> bool:
-    return index not in cuts and _clear(ops, group[-1] + 1, index, cuts)
+    def is_clear(self, start: int, stop: int) -> bool:
+        """Whether [start, stop) contains only arithmetic and no cut."""
+        return start >= stop or self._opaque[start] == self._opaque[stop]
 
+    def first_use(self, group: Group) -> int | None:
+        """The first operation of the block that needs a loaded value; free operations only pass it on."""
+        last = group[-1]
+        opens = bisect.bisect_right(self._opens, last)
+        stop = self._opens[opens] if opens < len(self._opens) else len(self.ops)
+        known: set[str] = set()
+        uses: list[int] = []
 
-def _clear(ops: list[Op], start: int, stop: int, cuts: set[int]) -> bool:
-    """Whether [start, stop) contains only arithmetic and no cut."""
-    return not any(
-        index in cuts or classify(ops[index]) is not None or is_open(ops[index]) or is_mark(ops[index])
-        for index in range(start, stop)
-    )
+        def add(names: set[str], after: int) -> None:
+            for name in names - known:
+                known.add(name)
+                places = self._uses.get(name, [])
+                for place in places[bisect.bisect_right(places, after) :]:
+                    heapq.heappush(uses, place)
+                    if not is_free(self.ops[place]):
+                        break  # nothing beyond it can come first
 
-
-def _first_use(ops: list[Op], group: Group) -> int | None:
-    """The first operation of the block that needs a loaded value; free operations only pass it on."""
-    values = {name for index in group for name in _results(ops[index])}
-    for index in range(group[-1] + 1, len(ops)):
-        op = ops[index]
-        if is_open(op):
-            return None
-        if values & set(_VALUE.findall(_right(op))):
-            if not is_free(op):
+        add({name for index in group for name in _results(self.ops[index])}, last)
+        while uses:
+            index = heapq.heappop(uses)
+            if index >= stop:
+                return None
+            if not is_free(self.ops[index]):
                 return index
-            values |= _results(op)
-    return None
+            add(_results(self.ops[index]), index)
+        return None
+
+    def _follows(self, group: Group, index: int) -> bool:
+        return index not in self.cuts and self.is_clear(group[-1] + 1, index)
 
 
 def _results(op: Op) -> set[str]:

@@ -91,16 +91,20 @@ class Emitter:
         # Of two spans that cover the same operations, the later one is the inner one and ends first.
         ends = sorted(spans, key=lambda item: (item[1].start, item[1].level))[::-1]
         begins = sorted(spans, key=lambda item: (-item[1].stop, item[1].level))
-        for index in sorted({edge for _, span in spans for edge in (span.start, span.stop)}):
+        ending: defaultdict[int, list[Span]] = defaultdict(list)
+        beginning: defaultdict[int, list[tuple[Op | None, Span]]] = defaultdict(list)
+        for _, span in ends:
+            ending[span.stop].append(span)
+        for loop, span in begins:
+            beginning[span.start].append((loop, span))
+        for index in sorted({*ending, *beginning}):
             at = self.inserted[block.line_of(index)]
-            for _, span in ends:
-                if span.stop == index:
-                    at.append(self._mark("E", span, block.ops[index - 1]))
-            for loop, span in begins:
-                if span.start == index:
-                    at.append(self._mark("B", span, block.ops[index]))
-                    if loop is not None:
-                        at += self._iteration(loop, span, block.ops[index])
+            for span in ending[index]:
+                at.append(self._mark("E", span, block.ops[index - 1]))
+            for loop, span in beginning[index]:
+                at.append(self._mark("B", span, block.ops[index]))
+                if loop is not None:
+                    at += self._iteration(loop, span, block.ops[index])
 
     def _new(self) -> str:
         self.count += 1

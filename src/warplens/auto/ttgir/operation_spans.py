@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -68,17 +69,37 @@ def _balanced(marks: Iterable[Op]) -> bool:
 def nested(spans: list[Span]) -> list[Span]:
     """Split spans so that none crosses another."""
     done: list[Span] = []
+    edges: list[tuple[int, int]] = []
+    """The edges of the spans in `done`, in order, each with the number of its span."""
     for span in sorted(spans, key=lambda s: s.start - s.stop):
         pieces = [span]
-        for other in done:
-            for edge in (other.start, other.stop):
-                pieces = [
-                    Span(a, b, piece.level, piece.site, piece.depth)
-                    for piece in pieces
-                    for a, b in _cut(piece, edge, other)
-                ]
-        done += pieces
+        inside = edges[bisect.bisect_left(edges, (span.start + 1, 0)) : bisect.bisect_left(edges, (span.stop, 0))]
+        for number, edge in sorted((number, edge) for edge, number in inside):
+            pieces = [
+                Span(a, b, piece.level, piece.site, piece.depth)
+                for piece in pieces
+                for a, b in _cut(piece, edge, done[number])
+            ]
+        for piece in pieces:
+            for edge in (piece.start, piece.stop):
+                bisect.insort(edges, (edge, len(done)))
+            done.append(piece)
     return done
+
+
+def regions_around(spans: list[Span], places: list[int]) -> dict[int, tuple[str, ...]]:
+    """The names of the regions around each of the ascending `places`, in the order of `spans`."""
+    starting = sorted(range(len(spans)), key=lambda number: spans[number].start)
+    found: dict[int, tuple[str, ...]] = {}
+    active: list[int] = []
+    at = 0
+    for place in places:
+        while at < len(starting) and spans[starting[at]].start <= place:
+            bisect.insort(active, starting[at])
+            at += 1
+        active = [number for number in active if spans[number].stop > place]
+        found[place] = tuple(spans[number].site.region for number in active)
+    return found
 
 
 def _cut(span: Span, edge: int, other: Span) -> list[tuple[int, int]]:

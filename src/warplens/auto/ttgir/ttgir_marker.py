@@ -10,7 +10,15 @@ from warplens.auto.rules import Auto, LineRange, RegionSite, region_name
 from warplens.auto.ttgir.locations import Frame, Locations
 from warplens.auto.ttgir.mark_emitter import Emitter
 from warplens.auto.ttgir.operation_classes import LOOPS, is_constant, is_mark, is_open
-from warplens.auto.ttgir.operation_spans import LOOP, Span, line_spans, nested, operation_spans, range_spans
+from warplens.auto.ttgir.operation_spans import (
+    LOOP,
+    Span,
+    line_spans,
+    nested,
+    operation_spans,
+    range_spans,
+    regions_around,
+)
 from warplens.auto.ttgir.operation_tree import Op, OperationBlock, parse
 
 
@@ -105,9 +113,10 @@ class _TtgirMarker:
             spans += [span for span in lines if span.site.region not in names]
         spans += operation_spans(ops, self.auto.wants, self._same_line, self._operation, _edges(spans), depth)
         self.spans += [(block, None, span) for span in spans]
+        around_each = regions_around(spans, [index for index, op in enumerate(ops) if is_open(op)])
         for index, op in enumerate(ops):
             if is_open(op):
-                around = tuple(span.site.region for span in spans if span.start <= index < span.stop)
+                around = around_each[index]
                 rest = tuple(wanted for wanted in ranges if wanted.name not in around)
                 self._op(op, depth, rest, names + around)
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
-from warplens.trace.io import load
+from warplens.decode.trace_loader import load
 from warplens.trace.model import Trace
-from warplens.view.fitting import Fitting
+from warplens.view.adaptive_table import AdaptiveTable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document on stdout.")
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
@@ -83,27 +83,11 @@ def table(
     columns: Sequence[tuple[str, Callable[[Any], str]]],
     rows: Sequence[Any],
     spare: Sequence[str] = (),
-) -> Fitting:
+) -> AdaptiveTable:
     """Build a table of one text column and number columns; `spare` columns are dropped first if space is short."""
-    made = Fitting(title=title, title_justify="left", spare=spare)
+    made = AdaptiveTable(title=title, title_justify="left", spare=spare)
     for i, (name, _) in enumerate(columns):
         made.add_column(name, justify="left" if i == 0 or name == "region" else "right", no_wrap=True)
     for row in rows:
         made.add_row(*(render(row) for _, render in columns))
     return made
-
-
-def cycles(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def time_ns(value: float) -> str:
-    """A duration in the unit that reads best."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:,.2f} {unit}"
-    return f"{value:,.0f} ns"
-
-
-def percent(value: float) -> str:
-    return f"{100 * value:.1f} %"

@@ -6,30 +6,30 @@ import re
 
 from rich.markup import escape
 
-from warplens.analyse.kernel_list import Listed, list_kernels
-from warplens.analyse.trust import plural
-from warplens.commands.shared.console import print_json, stderr, stdout, table, time_ns
+from warplens.analyse.kernel_list import ListedKernel, list_kernels
+from warplens.commands.shared.console import print_json, stderr, stdout, table
 from warplens.commands.shared.run_report import short
 from warplens.errors import WarplensError
 from warplens.profiling.profile import Profile
 from warplens.runner.kernel_times import KernelTimes
 from warplens.runner.program import Outcome, TargetProgram, execute
 from warplens.runner.stdout_redirect import stdout_to_stderr
+from warplens.wording import duration, plural
 
 _NO_KERNEL = "(?!)"
 """A pattern that matches no kernel: front ends attach and count launches, but mark nothing."""
 _COLUMNS = [
     ("kernel", lambda row: escape(short(row.kernel, 60))),
     ("launches", lambda row: f"{row.launches:,}"),
-    ("total", lambda row: "-" if row.total_ns is None else time_ns(row.total_ns)),
-    ("mean", lambda row: "-" if row.mean_ns is None else time_ns(row.mean_ns)),
+    ("total", lambda row: "-" if row.total_ns is None else duration(row.total_ns)),
+    ("mean", lambda row: "-" if row.mean_ns is None else duration(row.mean_ns)),
     ("can be marked", lambda row: "yes" if row.markable else "no"),
 ]
 
 
 def run_and_list(program: TargetProgram, *, kernels: str | None, as_json: bool) -> int:
     """Run the program without marks, list its kernels and return the exit code."""
-    profile, kernel_times = Profile(kernels=_NO_KERNEL, auto=True, whole_program=True), KernelTimes()
+    profile, kernel_times = Profile(kernels=_NO_KERNEL, auto=True, whole_program=True, counts_all=True), KernelTimes()
     pattern = Profile(kernels=kernels).options
     with stdout_to_stderr(as_json):
         outcome = _execute_counted(program, profile, kernel_times)
@@ -67,7 +67,7 @@ def _execute_counted(program: TargetProgram, profile: Profile, kernel_times: Ker
         kernel_times.stop()
 
 
-def _print(rows: list[Listed], kernel_times: KernelTimes) -> None:
+def _print(rows: list[ListedKernel], kernel_times: KernelTimes) -> None:
     if not rows:
         return
     console = stdout()

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
-from warplens.analyse.trust import plural, warnings_of
+from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared.analysis_tables import ncu_table
-from warplens.commands.shared.console import percent, stderr, table, time_ns
+from warplens.commands.shared.console import stderr, table
 from warplens.commands.shared.invocation import warplens_command
 from warplens.commands.shared.torch_tables import torch_tables
 from warplens.errors import WarplensError
@@ -22,6 +22,7 @@ from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import CompanionReport
 from warplens.runner.program import Outcome, TargetProgram
 from warplens.trace.model import Trace, empty_table
+from warplens.wording import duration, percent, plural
 
 FULL_COVERAGE = 0.9
 """With `--auto all`, warn if regions cover less than this share of a warp's time."""
@@ -30,8 +31,8 @@ _DETAILED_KERNELS = 8
 _COLUMNS = [
     ("kernel", lambda one: escape(short(one.kernel))),
     ("launches", lambda one: f"{one.recorded:,}" + (f" of {one.ran:,}" if one.ran > one.recorded else "")),
-    ("mean", lambda one: time_ns(one.mean_ns)),
-    ("total", lambda one: time_ns(one.total_ns)),
+    ("mean", lambda one: duration(one.mean_ns)),
+    ("total", lambda one: duration(one.total_ns)),
     ("regions", lambda one: f"{one.regions:,}"),
     ("records/warp", lambda one: f"{one.records_per_warp:,.0f}"),
     ("slowdown", lambda one: _slowdown(one)),

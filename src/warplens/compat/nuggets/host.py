@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError, did_you_mean
-from warplens.export import suffix_of
+from warplens.export import chosen_format
 from warplens.files import atomic_write
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import MAX_TAG, Kind, track_stride
@@ -119,7 +119,7 @@ def events_to_perfetto(
     events: Sequence[Event], path: str | os.PathLike[str], pid: int = 0, tid_prefix: int | None = None
 ) -> Path:
     """Write events as Chrome trace JSON (`.json`, `.json.gz`), or in any other format of `Trace.export`."""
-    suffix = suffix_of(path)
+    suffix = chosen_format(path).suffix
     if suffix not in (".json", ".json.gz"):
         return to_trace(events).export(path)
     first = min((event.start_ns for event in events), default=0)

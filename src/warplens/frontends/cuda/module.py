@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warplens import session
 from warplens.driver.kernel_arguments import Shape, dim3, pack, stream_handle
-from warplens.driver.libcuda import CAPTURED, Driver, driver
+from warplens.driver.libcuda import Driver, driver
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.frontends.cuda import woven_build
+from warplens.frontends.cuda.measured_cost import calibrations
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
+from warplens.frontends.cuda.woven_build import LoadedKernel, WovenBuild
+from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.direct import DeviceBuffer
+from warplens.launch.replays import CapturedLaunch
+from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 from warplens.record.launch_buffer import SPARE, plan
 from warplens.record.name_table import Names, scan
-from warplens.weave.weaving import Weaving
-
-if TYPE_CHECKING:
-    from warplens.frontends.cuda.woven import LoadedKernel, WovenBuild
+from warplens.weave.weaving import ParamBuffer, Weaving
 
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
 
-calibrations: dict[tuple[str, str, str], dict[str, float]] = {}
-"""What marks cost, by device, by store policy (DIRECT for marks that the compiler sees) and by what a full track does;
-see `warplens.cuda.calibrate`."""
-
-
+CAPTURED = "it is captured into a CUDA graph, and direct marks are not recorded at replays"
+"""Why a kernel whose marks cannot be woven runs unmarked in a graph."""
 _WOVEN_OPTIONS = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
 """Options that only woven kernels support. A kernel with direct marks chooses its recording warps and lanes itself: see
 wl::Kernel."""
@@ -102,8 +102,10 @@ class Module:
         self._cubins: dict[str, bytes] = {}
         # A module is loaded into a context, and each GPU has its own.
         self._builds: dict[tuple[int, str], _LoadedVariant] = {}
-        self._woven: dict[tuple[int, Weaving], WovenBuild] = {}
+        self._woven: dict[tuple[int, Weaving, bool], WovenBuild] = {}
         self._kernels: dict[str, Kernel] = {}
+        self.problem = ""
+        """Why the marks are not woven, if that is not what was asked for."""
 
     def cubin(self, variant: str = "stop") -> bytes:
         """The machine code: `stop` or `ring` with marks, `off` without."""
@@ -116,30 +118,32 @@ class Module:
     @functools.cached_property
     def ptx(self) -> str | None:
         """The PTX with marks for the weaver; None if the source must be compiled with direct marks."""
-        from warplens.frontends.cuda import woven
-
         if not self._weave:
             return None
         try:
-            text = compile_ptx(self._source, self.name, self.arch, self._flags(woven.FLAGS))
+            text = compile_ptx(self._source, self.name, self.arch, self._flags(woven_build.FLAGS))
         except WarplensError:
             return None  # direct marks may compile, or else the error says what is wrong with the source
-        return text if woven.weavable(text) else None
+        try:
+            return text if woven_build.weavable(text) else None
+        except Exception as problem:  # direct marks do not need the weaver
+            self.problem = f"its marks are compiled, not woven: {problem}"
+            return None
 
-    def woven(self, how: Weaving) -> WovenBuild | None:
-        """Return the module with its marks woven in; None if that is not possible."""
-        from warplens.frontends.cuda import woven
-
+    def woven(self, how: Weaving, *, indirect: bool = False) -> WovenBuild | None:
+        """Return the module with its marks woven in; None if that is not possible. `indirect` is for CUDA graphs."""
         lib = driver()
-        key = lib.context(), how
+        key = lib.context(), how, indirect
         if self.ptx is not None and key not in self._woven:
             try:
-                self._woven[key] = woven.load(lib, self.ptx, how)
+                self._woven[key] = woven_build.load(lib, self.ptx, how, ParamBuffer(-1, indirect))
             except WarplensError as problem:
                 # A driver older than NVRTC cannot load its PTX, only its machine code.
                 if "PTX" not in str(problem):
                     raise
-                self.ptx = None
+                self.ptx, self.problem = None, f"its marks are compiled, not woven: {problem}"
+            except Exception as problem:  # direct marks do not need the weaver
+                self.ptx, self.problem = None, f"its marks are compiled, not woven: the weaver failed: {problem!r}"
         return self._woven.get(key)
 
     def _flags(self, variant: Sequence[str]) -> tuple[str, ...]:
@@ -147,10 +151,8 @@ class Module:
 
     def regions(self) -> dict[int, str]:
         """The names of the marks in the source, by id."""
-        from warplens.frontends.cuda import woven
-
         # The cubin may not even compile where weaving works: the weaver needs no wl::Link to reach functions.
-        return dict((scan(self.cubin()) if self.ptx is None else woven.names_in(self.ptx)).regions)
+        return dict((scan(self.cubin()) if self.ptx is None else woven_build.names_in(self.ptx)).regions)
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels.setdefault(name, Kernel(self, name))
@@ -170,7 +172,7 @@ class Kernel:
     def __init__(self, module: Module, name: str) -> None:
         self._module, self.name = module, name
         self._functions: dict[tuple[int, str], tuple[int, list[int]]] = {}
-        self._woven_functions: dict[tuple[int, Weaving], LoadedKernel | None] = {}
+        self._woven_functions: dict[tuple[int, Weaving, bool], LoadedKernel | None] = {}
 
     def launch(
         self,
@@ -184,48 +186,66 @@ class Kernel:
         """Launch with `arguments`; the buffer is added. Nothing waits for the GPU."""
         shape = Shape(dim3(grid, "grid"), dim3(block, "block"), shared, stream_handle(stream))
         running, lib = session.active(), driver()
-        ready = None
-        if running is not None and running.wants(self.name) and not self._captured(lib, running, shape):
-            ready = None if every_thread else self._woven(lib, running, shape)
-            ready = ready or self._direct(lib, running, shape, every_thread)
-        function, sizes, address = ready or (*self._function(lib, "off"), 0)
-        packed = pack(self.name, (*arguments, 0), sizes)
-        packed[-1] = address.to_bytes(8, "little")
-        if shared > 48 << 10:
-            lib.allow_shared(function, shared)
-        lib.launch(function, shape.grid, shape.block, packed, shared, shape.stream)
 
-    def _captured(self, lib: Driver, running: session.Session, shape: Shape) -> bool:
-        """Return whether a CUDA graph captures the launch: no memory can be allocated, and replays have no buffer."""
-        captured = lib.is_capturing(shape.stream)
-        if captured:
-            running.note(self.name, f"runs unmarked: {CAPTURED}")
-        return captured
+        def launch(function: int, sizes: list[int], pointer: int) -> None:
+            packed = pack(self.name, (*arguments, 0), sizes)
+            packed[-1] = pointer.to_bytes(8, "little")
+            if shared > 48 << 10:
+                lib.allow_shared(function, shared)
+            lib.launch(function, shape.grid, shape.block, packed, shared, shape.stream)
 
-    def _woven(self, lib: Driver, running: session.Session, shape: Shape) -> tuple[int, list[int], int] | None:
-        """Return the woven function, the sizes of its parameters and its buffer; None if its marks are not woven."""
+        def plain() -> None:
+            launch(*self._function(lib, "off"), 0)
+
+        if running is None:
+            return plain()
+        described = {"grid": list(shape.grid), "block": list(shape.block), "shared_bytes": shared}
+        form = (shape.grid, shape.block, shared)
+        variant = running.variant(self.name, id(self._module), form, lambda: described)
+
+        def woven(captured: bool) -> Callable[[], None] | None:
+            found = None if every_thread else self._find_woven(lib, running, shape, captured)
+            if found is None and captured:
+                running.note(self.name, f"runs unmarked: {CAPTURED}")
+                return None
+            if found is None:
+                if self._module.problem and running.options.strict:
+                    raise WarplensError(f"{self.name}: {self._module.problem}")
+                if self._module.problem:
+                    running.note(self.name, self._module.problem)
+                return functools.partial(launch, *self._direct(lib, running, shape, every_thread))
+            kernel, described_kernel = found
+            code = CapturedCode(self._module) if captured else None
+            record = running.lend(described_kernel, variant, shape.grid, shape.stream, code)
+            return None if record is None else functools.partial(_launch_into, record, launch, kernel)
+
+        return running.launch(variant, shape.stream, plain, woven)
+
+    def _find_woven(
+        self, lib: Driver, running: session.Session, shape: Shape, captured: bool
+    ) -> tuple[LoadedKernel, WovenKernel] | None:
+        """Return the woven kernel; None if its marks are not woven."""
         if self._module.ptx is None:
             return None
-        from warplens.frontends.cuda import woven
-
         running.options.refuse("CUDA kernels", "buffer")
-        how = woven.how_for(running.options, shape.block)
-        build = self._module.woven(how)
+        how = woven_build.how_for(running.options, shape.block)
+        build = self._module.woven(how, indirect=captured)
         if build is None:
             return None
-        key = lib.context(), how
+        key = lib.context(), how, captured
         if key not in self._woven_functions:
             symbol = find_kernel(self.name, list(build.woven.entries))
-            self._woven_functions[key] = woven.find_loaded(lib, build, self.name, symbol) if symbol else None
+            self._woven_functions[key] = woven_build.find_loaded(lib, build, self.name, symbol) if symbol else None
         kernel = self._woven_functions[key]
         if kernel is None:
             return None
-        return kernel.function, kernel.sizes, woven.lend(running, build, how, kernel, shape)
+        device = running.run.other_device(lib.device_index(), lib.device) or running.device
+        return kernel, woven_build.woven_kernel(build, how, kernel, shape, device.name)
 
     def _direct(
         self, lib: Driver, running: session.Session, shape: Shape, every_thread: bool
     ) -> tuple[int, list[int], int]:
-        """Return the same for the function with direct marks."""
+        """Return the function with direct marks, the sizes of its parameters and its buffer."""
         running.options.refuse("CUDA kernels", *_WOVEN_OPTIONS)
         function, sizes = self._function(lib, running.options.full)
         taken = lib.resources(function)
@@ -257,6 +277,13 @@ class Kernel:
                 raise UsageError(f"{self._module.name} has no kernel {self.name!r}{did_you_mean(self.name, known)}")
             self._functions[key] = handle, lib.parameter_sizes(handle)
         return self._functions[key]
+
+
+def _launch_into(
+    record: WovenLaunch | CapturedLaunch, launch: Callable[[int, list[int], int], None], kernel: LoadedKernel
+) -> None:
+    with record as pointer:
+        launch(kernel.function, kernel.sizes, pointer)
 
 
 def kernel_names(cubin: bytes) -> list[str]:

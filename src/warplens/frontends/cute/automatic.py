@@ -22,7 +22,7 @@ from warplens.frontends.cute.requirement import require_cute
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import instances
-from warplens.frontends.intercept.woven_module import Unavailable
+from warplens.frontends.intercept.woven_module import Twin, Unavailable
 from warplens.ptx.symbols import plain_name, remember
 from warplens.ptx.tree import parse
 from warplens.session import Session
@@ -170,19 +170,16 @@ class Cute:
         try:
             lib = driver()
             symbol, function, shape = lib.name_of(kernel, "Kernel"), lib.kernel_function(kernel), shape_of(config)
-            found = None
-            if text is None or not _has_hand_marks(text, symbol):
-                known = PlainKernel(symbol, function, functools.partial(_ptx, text), text)
-                found = self.launches.twin(known, shape)
-            status = 0
-            if found is None:
-                status = plain(config, kernel, arguments)
-            else:
-                twin, buffer = found
-                given = Arguments(arguments, len(lib.parameter_sizes(function)), buffer)
+            if text is not None and _has_hand_marks(text, symbol):
+                return plain(config, kernel, arguments)
+
+            def woven(twin: Twin, pointer: int) -> int:
+                given = Arguments(arguments, len(lib.parameter_sizes(function)), pointer)
                 lib.launch_config(config, twin.function, given.address)
-            self.launches.launched()
-            return status
+                return 0
+
+            known = PlainKernel(symbol, function, functools.partial(_ptx, text), text)
+            return self.launches.launch(known, shape, lambda: plain(config, kernel, arguments), woven)
         except BaseException as error:
             self._call.failed = error
             return _FAILED

@@ -1,19 +1,22 @@
-"""What happens at a launch: find the kernel's twin, see that it is harmless, and give it a buffer."""
+"""Launches of kernels that other libraries compiled: those that are recorded run the kernel's woven twin."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from warplens import session
 from warplens.auto.rungs import Rung, rungs
 from warplens.driver.kernel_arguments import Shape
-from warplens.driver.libcuda import CAPTURED, driver
+from warplens.driver.libcuda import driver
 from warplens.driver.limits import SM_LIMITS, find_limits
-from warplens.driver.occupancy import registers_for_warps
+from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, twin_of
+from warplens.launch.captured_graphs import CapturedCode, NodeFunction
+from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
@@ -24,6 +27,8 @@ from warplens.weave.fit.register_limit import allowance
 from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search, tighten
 from warplens.weave.mark_comments import PREFIX
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,14 @@ class PlainKernel:
 
 
 @dataclass(frozen=True)
-class _BlockForm:
-    """What of a launch decides how many blocks fit on an SM, and whether blocks consist of whole warps along x."""
+class _LaunchForm:
+    """What of a launch decides which twin it runs: what limits the blocks on an SM, whether blocks consist of whole
+    warps along x, and whether it is captured into a CUDA graph."""
 
     threads: int
     aligned: bool
     shared: int
+    captured: bool
 
 
 class Interceptor:
@@ -55,37 +62,61 @@ class Interceptor:
         self._texts: dict[tuple[int, Hashable], str | Unavailable] = {}
         self._chosen: dict[Hashable, Twin | Unavailable] = {}
         self._how = weaving(running.options)
+        self._variants: dict[Hashable, Variant] = {}
 
-    def twin(self, kernel: PlainKernel, shape: Shape) -> tuple[Twin, int] | None:
-        """The twin to launch and the last argument to launch it with; None where the plain kernel runs."""
+    def launch(self, kernel: PlainKernel, shape: Shape, plain: Callable[[], T], woven: Callable[[Twin, int], T]) -> T:
+        """Make one launch: `plain` launches the plain kernel, `woven` its twin with one more argument, the pointer."""
         if session.active() is not self.session:
-            return None  # somebody kept our function in a place that the profile's end does not reach
+            return plain()  # somebody kept our function in a place that the profile's end does not reach
+        key = (kernel.function, kernel.code, shape.grid, shape.block, shape.shared)
+        variant = self._variants.get(key)
+        if variant is None:
+            variant = self._variants[key] = self._variant(kernel, shape)
+        if variant.closed:
+            variant.launches += 1
+            return plain()
+        return self.session.launch(
+            variant, shape.stream, plain, lambda captured: self._record(kernel, variant, shape, woven, captured)
+        )
+
+    def _variant(self, kernel: PlainKernel, shape: Shape) -> Variant:
         name = plain_name(kernel.symbol)
-        self.session.saw(name)
-        if not self.session.options.wants_kernel(name):
+        form = (shape.grid, shape.block, shape.shared)
+        described = {"grid": list(shape.grid), "block": list(shape.block), "shared_bytes": shape.shared}
+        return self.session.variant(name, (kernel.function, kernel.code), form, lambda: described)
+
+    def _record(
+        self, kernel: PlainKernel, variant: Variant, shape: Shape, woven: Callable[[Twin, int], T], captured: bool
+    ) -> Callable[[], T] | None:
+        """A function that launches the twin; None where the plain kernel must run."""
+        try:
+            twin = self._find(kernel, shape, captured)
+        except Unavailable as reason:
+            variant.closed = True
+            self._unmarked(variant.kernel, reason)
             return None
         try:
-            twin = self._find(kernel, shape)
-        except Unavailable as reason:
-            self._unmarked(name, reason)
+            for variable in twin.shared:
+                driver().share_variable(variable, kernel.function, twin.library, shape.stream)
+        except WarplensError as error:
+            variant.closed = True
+            self._unmarked(
+                variant.kernel, Unavailable(f"the variable {variable} of its module cannot be shared: {error}")
+            )
             return None
-        form = (shape.grid, shape.block, shape.shared)
-        if not self.session.wants(name):
-            if self.session.finished(name):
-                self.session.timings.begin(name, form, shape.stream, marked=False)
+        self._tell(variant.kernel, twin)
+        described = self._woven(variant.kernel, twin, shape)
+        functions = NodeFunction(twin.function, shape.shared), NodeFunction(kernel.function, shape.shared)
+        code = CapturedCode(twin, *functions) if captured else None
+        record = self.session.lend(described, variant, shape.grid, shape.stream, code)
+        if record is None:
             return None
-        self._tell(name, twin)
-        for constant in twin.constants:
-            driver().share_constant(constant, kernel.function, twin.library, shape.stream)
-        pointer = self.session.buffers.lend(self._woven(name, twin, shape), shape.grid, shape.stream)
-        if not pointer:
-            return None
-        self.session.timings.begin(name, form, shape.stream, marked=True)
-        return twin, pointer
 
-    def launched(self) -> None:
-        """To be called when the launch that `twin` was asked about has been made."""
-        self.session.timings.end()
+        def go() -> T:
+            with record as pointer:
+                return woven(twin, pointer)
+
+        return go
 
     def refuse(self, name: str, reason: Unavailable) -> None:
         """Count a launch of a kernel that is out of reach, and say why."""
@@ -98,24 +129,26 @@ class Interceptor:
             raise WarplensError(f"{name}: {reason}; strict=True allows no unmarked kernel") from None
         self.session.note(name, f"runs unmarked: {reason}")
 
-    def _find(self, kernel: PlainKernel, shape: Shape) -> Twin:
+    def _find(self, kernel: PlainKernel, shape: Shape, captured: bool) -> Twin:
         lib = driver()
-        if lib.is_capturing(shape.stream):
-            raise Unavailable(CAPTURED)
-        form = (math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared)
+        form = _LaunchForm(math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared, captured)
         key = (kernel.function, kernel.code, form)
         if key not in self._chosen:
             try:
-                self._chosen[key] = self._choose(kernel, *form)
+                self._chosen[key] = self._choose(kernel, form)
             except Unavailable as reason:
                 self._chosen[key] = reason
+            except WarplensError:
+                raise
+            except Exception as error:  # whatever fails here, the program can run its own kernel
+                self._chosen[key] = Unavailable(f"warplens failed: {error!r}")
         chosen = self._chosen[key]
         if isinstance(chosen, Unavailable):
             raise chosen.with_traceback(None)  # raised again and again, it would gather one from each launch
         lib.copy_settings(kernel.function, chosen.function)
         return chosen
 
-    def _choose(self, kernel: PlainKernel, threads: int, aligned: bool, shared: int) -> Twin:
+    def _choose(self, kernel: PlainKernel, form: _LaunchForm) -> Twin:
         """Return the twin with as many marks as do no harm (auto/rungs.py)."""
         asked, text, problem = self.session.options.marks, self._text(kernel), ""
         for rung in rungs(asked, keep_marks=PREFIX in text):
@@ -124,14 +157,14 @@ class Interceptor:
             if rung.lives_only and self.session.options.strict:
                 continue  # a kernel of which only lives are recorded counts as unmarked
             try:
-                twin = self._fit(kernel, rung, _BlockForm(threads, aligned, shared))
+                twin = self._fit(kernel, rung, form)
             except Unmarkable as reason:
                 problem = problem or str(reason)
                 continue
             return replace(twin, note=rung.note(problem)) if problem else twin
         raise Unavailable(problem)
 
-    def _fit(self, kernel: PlainKernel, rung: Rung, form: _BlockForm) -> Twin:
+    def _fit(self, kernel: PlainKernel, rung: Rung, form: _LaunchForm) -> Twin:
         """Return the twin woven in the first way that does no harm, in few more registers than the plain kernel if that
         costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort. Lives
         alone cost next to nothing, so they are always taken."""
@@ -144,7 +177,8 @@ class Interceptor:
 
         def attempt(candidate: Candidate) -> tuple[Twin, Resources]:
             how, registers = candidate.how, candidate.registers
-            twin = twin_of(self._text(kernel), kernel.symbol, rung.auto, how, lib.device_index(), registers)
+            text, device = self._text(kernel), lib.device_index()
+            twin = twin_of(text, kernel.symbol, rung.auto, how, device, registers, indirect=form.captured)
             lib.copy_settings(kernel.function, twin.function)
             return twin, resources(twin.function)
 

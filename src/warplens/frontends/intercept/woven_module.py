@@ -10,16 +10,13 @@ from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.rules import Auto
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
+from warplens.ptx.module_variables import kernel_variables
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Declaration, PtxModule, parse
+from warplens.ptx.tree import PtxModule, parse
 from warplens.weave.calls import with_parameter
 from warplens.weave.fit.register_limit import limit, limitable
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import ParamBuffer, Weaving
-
-_NEVER_WRITTEN = re.compile(r"^\$str|^__unnamed_|^__func__|NumbaEnv|^__const_|^wl_names_")
-"""Module variables that no kernel writes: string literals, names of marks, and numba's environment, which device code
-does not read."""
 
 
 class Unavailable(WarplensError):
@@ -40,7 +37,8 @@ class Twin:
     library: int
     kernel: int
     function: int
-    constants: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    """The module variables whose contents it takes over at each launch."""
     note: str = ""
     """What is not marked in it, and why."""
 
@@ -50,34 +48,27 @@ def source_name(text: str, name: str) -> str:
     return re.sub(r'(\.file\s+\d+\s+")[^"]*?(?:default_program|\.cubin\.cu|<unnamed>)(")', rf"\g<1>{name}\g<2>", text)
 
 
-def constants_of(module: PtxModule) -> tuple[str, ...]:
-    """Return the names of a module's constants, which its twin gets copies of. Variables that a kernel may write cannot
-    be copied: the program would not see what the twin writes."""
-    found = []
-    for item in module.items:
-        if isinstance(item, Declaration) and item.space in ("global", "const", "tex"):
-            for variable in item.variables:
-                if item.space == "const":
-                    found.append(variable.name)
-                elif not _NEVER_WRITTEN.search(variable.name):
-                    raise Unavailable(
-                        f"its module keeps the variable {variable.name}, which a marked copy of it would not share"
-                    )
-    return tuple(found)
+def variables_of(module: PtxModule, symbol: str) -> tuple[str, ...]:
+    """Return the names of the variables whose contents the twin of a kernel takes over at each launch. A kernel that
+    can reach a variable that changes in another way has no twin: one of the two would not see the change."""
+    variables = kernel_variables(module, symbol)
+    for name, reason in variables.refused.items():
+        raise Unavailable(f"its module keeps the variable {name}, which a marked copy of it would not share ({reason})")
+    return variables.shared
 
 
 def marked_text(
-    text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0
+    text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0, *, indirect: bool = False
 ) -> tuple[Woven, Marked, tuple[str, ...]]:
-    """Mark and weave one kernel, which takes its buffer as an additional parameter; also return its module's constants.
-    An empty `auto` records the lives of its warps alone. `registers` is the most that a thread may take, 0 for no limit
-    besides the kernel's own."""
+    """Mark and weave one kernel, which takes its buffer as an additional parameter; also return the variables that it
+    shares. An empty `auto` records the lives of its warps alone. `registers` is the most that a thread may take, 0 for
+    no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
     if function is None:
         raise Unavailable(f"its PTX has no kernel {symbol}")
-    constants = constants_of(module)
+    shared = variables_of(module, symbol)
     function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
@@ -85,20 +76,26 @@ def marked_text(
     if auto and symbol not in marked.sites:
         raise Unmarkable("no rule finds anything to mark in it")
     lives = () if auto else (symbol,)
-    return weave(marked.text, buffer=ParamBuffer(-1), how=how, lives=lives), marked, constants
+    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives), marked, shared
 
 
 @functools.lru_cache(maxsize=256)
-def twin_of(text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0) -> Twin:
+def twin_of(
+    text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0, *, indirect: bool = False
+) -> Twin:
     """Weave and load the twin of a kernel; each device has its own."""
     try:
-        woven, marked, constants = marked_text(text, symbol, auto, how, registers)
+        woven, marked, shared = marked_text(text, symbol, auto, how, registers, indirect=indirect)
     except PtxError as error:
         raise Unmarkable(str(error)) from None
+    except Unavailable:
+        raise
+    except Exception as error:  # whatever the weaver fails on, the program can run without it
+        raise Unmarkable(f"the weaver failed: {error!r}") from error
     lib = driver()
     try:
         library = lib.load_library(woven.text.encode() + b"\0")
         kernel = lib.kernel(library, symbol)
-        return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), constants)
+        return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared)
     except WarplensError as error:
         raise Unmarkable(f"with marks it does not assemble: {error}") from None

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from warplens.errors import WarplensError
 from warplens.frontends.nvcc.assembler import NvccPtxas, PtxasRejected
 from warplens.frontends.nvcc.dependencies import rule_arguments, rule_file, split_rules
 from warplens.frontends.nvcc.dryrun import FILTER, VERBOSE, WOVEN, Step, Steps, plan_steps, read, write
@@ -170,7 +169,7 @@ class _StepRunner:
             woven = weave(module, buffer=LaunchBuffer(), how=how)
         except PtxError as problem:
             return self._direct(step, f"{problem.function or 'a kernel'}: {problem.problem}")
-        except (WarplensError, AssertionError, LookupError, ValueError) as problem:
+        except Exception as problem:
             # Whatever the weaver fails on, the program can be compiled without it.
             return self._direct(step, f"the weaver failed: {problem!r}")
         write(path, woven.text)
@@ -204,13 +203,16 @@ class _StepRunner:
         ptxas = NvccPtxas(step, source, self.folder)
         try:
             made = fit_module(ptxas, file.plain, LaunchBuffer(), file.how, file.woven)
-        except PtxasRejected as problem:
+        except Exception as problem:
             del self.woven[os.path.abspath(source)]
             compiler = next(one for one in self.steps.steps if one.tool == "cicc" and one.output == source)
             first = str(problem).strip().partition("\n")[0]
+            said = f"ptxas does not take it: {first}"
+            if not isinstance(problem, PtxasRejected):
+                said = f"the weaver failed: {problem!r}"
             if status := self._compile_directly(compiler) or step.run():
                 return status  # ptxas rejects the unwoven source too, and has said why
-            self._tell(compiler, f"ptxas does not take it: {first}")
+            self._tell(compiler, said)
             return 0
         shutil.copyfile(made.build.path, step.output)
         sys.stderr.write(ptxas.printed(made.build))

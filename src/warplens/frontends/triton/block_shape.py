@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from warplens.driver.limits import SmLimits, find_limits
-from warplens.driver.occupancy import MAX_REGISTERS, MAX_THREADS, blocks_per_sm, registers_for_warps
+from warplens.driver.theoretical_occupancy import MAX_REGISTERS, MAX_THREADS, blocks_per_sm, registers_for_warps
 from warplens.weave.fit.resources import Resources
 
 

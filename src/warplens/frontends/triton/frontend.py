@@ -9,9 +9,9 @@ from typing import Any
 
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.triton import interpret
-from warplens.frontends.triton.compile_hook import CompileHook, Recipe
 from warplens.frontends.triton.launch_hook import LaunchHook
 from warplens.frontends.triton.requirement import require_triton
+from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.weaving_options import weaving
 from warplens.options import Options
@@ -22,23 +22,22 @@ override: Weaving | None = None
 """A weaving that benchmarks and tests put in place of the one the options ask for."""
 
 
-def start(running: Session) -> Callable[[], None]:
+def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
     require_triton()
     from triton import knobs
 
     if knobs.runtime.interpret:
         return _watch_interpreter(running)
-    _refuse_others()
-    compile_hook, launch_hook = CompileHook(recipe(running.options)), LaunchHook(running)
-    compile_hook.install()
-    launch_hook.install()
-
-    def stop() -> None:
-        launch_hook.remove()
-        compile_hook.remove()
-
-    return stop
+    problem = _other_profiler()
+    if problem and not running.whole_program:
+        raise WarplensError(problem)
+    if problem:
+        running.note("triton", f"its kernels run unmarked: {problem}")
+        return None
+    hook = LaunchHook(running, WeavingCompiler(recipe(running.options)))
+    hook.install()
+    return hook.remove
 
 
 def _watch_interpreter(running: Session) -> Callable[[], None]:
@@ -78,17 +77,15 @@ def recipe(options: Options) -> Recipe:
     )
 
 
-def _refuse_others() -> None:
-    """Triton has one profile allocator: two instruments cannot share it."""
+def _other_profiler() -> str:
+    """Say which other instrument uses Triton's one profile allocator; empty if none does."""
     from triton import knobs
     from triton.runtime import _allocation
 
     flags = getattr(sys.modules.get("triton.profiler.flags"), "flags", None)
-    proton = bool(flags is not None and flags.instrumentation_on)
-    taken = not isinstance(_allocation._profile_allocator.get(), _allocation.NullAllocator)
-    if proton or taken:
-        who = "Proton's instrumentation" if proton else "another profiler"
-        raise WarplensError(f"{who} is active; call its finalize() before wl.profile, both need the same kernel buffer")
+    if flags is not None and flags.instrumentation_on:
+        return "Proton's instrumentation is active; call its finalize() before wl.profile"
+    if not isinstance(_allocation._profile_allocator.get(), _allocation.NullAllocator):
+        return "another profiler is active; call its finalize() before wl.profile"
     mode = knobs.compilation.instrumentation_mode
-    if mode:
-        raise WarplensError(f"TRITON_INSTRUMENTATION_MODE={mode!r} is active; unset it before wl.profile")
+    return f"TRITON_INSTRUMENTATION_MODE={mode!r} is active; unset it before wl.profile" if mode else ""

@@ -2,8 +2,8 @@
 
 Inductor compiles in worker processes, tunes, caches on disk and launches by its own launchers. None of that is touched:
 its compiles run without the weaver, so its caches hold what they always hold and its choices are those of a plain run.
-Once a kernel has its one configuration, it is compiled again here, woven, into a cache of warplens's own, and its
-launcher is swapped for as long as the profile runs.
+Once a kernel has its one configuration and one of its launches is to be recorded, it is compiled again here, woven,
+into a cache of warplens's own. Only the launches that are recorded go through the launcher of that twin.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from warplens.files import cache_folder
-from warplens.frontends.triton import torch_memory
-from warplens.frontends.triton.compile_hook import CompileHook
-from warplens.frontends.triton.launch_hook import pass_on, tuning, woven_kernel
-from warplens.frontends.triton.stages import REMARKS
+from warplens.frontends.triton import launch_hook
+from warplens.frontends.triton.launch_hook import LaunchHook, pass_on, woven_kernel
+from warplens.frontends.triton.metadata_keys import REMARKS
+from warplens.frontends.triton.tuning import tuning, unwatched
 from warplens.frontends.wrap import wrap
+from warplens.launch.captured_graphs import CapturedCode
+from warplens.launch.variant import Variant
+from warplens.launch.woven import WovenKernel
 from warplens.session import Session
 
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")
@@ -35,160 +38,158 @@ def start(running: Session) -> Callable[[], None] | None:
     heuristics: Any = sys.modules.get("torch._inductor.runtime.triton_heuristics")
     if heuristics is None:
         return None
-    marker = _Marker(running)
-    marker.install(heuristics.CachingAutotuner)
-    return marker.remove
+    recorder = InductorRecorder(running)
+    recorder.install(heuristics.CachingAutotuner)
+    return recorder.remove
 
 
-class _Marker:
+class InductorRecorder:
     """Patches Inductor's CachingAutotuner while a profile runs."""
 
     def __init__(self, running: Session) -> None:
         self.session = running
         self._lock = threading.RLock()
-        self._marking = threading.local()
-        self._done: dict[int, tuple[Any, Any]] = {}
+        self._launching = threading.local()
+        self._twins: dict[tuple[int, bool], Any] = {}
+        """By kernel and whether it is captured, the launcher of its woven twin; None where it has none."""
         self._undo: list[Callable[[], None]] = []
 
     def install(self, tuner: Any) -> None:
         wrappers = {
-            "run": self._run, "autotune_to_one_config": self._autotune, "coordinate_descent_tuning": self._descend,
-            "_precompile_config": self._compile,
+            "run": self._run, "autotune_to_one_config": _tuned, "coordinate_descent_tuning": _tuned,
+            "precompile": _unwatched,
         }  # fmt: skip
         self._undo += [wrap(tuner, name, wrapper) for name, wrapper in wrappers.items()]
 
     def remove(self) -> None:
         while self._undo:
             self._undo.pop()()
-        for kernel, launcher in self._done.values():
-            kernel.launchers = [launcher]
-        self._done.clear()
+        self._twins.clear()
 
     def _run(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> Any:
-        if options.get("benchmark_run"):
+        def plain() -> Any:
             with tuning():
                 return original(kernel, *arguments, **options)
-        if getattr(kernel, "triton_interpret", False):
-            return original(kernel, *arguments, **options)
-        if not kernel.launchers:
-            kernel.precompile()
-        if len(kernel.launchers) == 1:
-            self._settle(kernel)
-        with self._timed(kernel, arguments, options.get("stream")):
-            result = original(kernel, *arguments, **options)
-        if getattr(kernel.launchers[0], "_is_static", False):
-            # Inductor's static launcher does not pass Triton's, where launches are counted.
-            self.session.saw(kernel.fn.__name__)
-        return result
 
-    @contextmanager
-    def _timed(self, kernel: Any, arguments: tuple[Any, ...], stream: int | None) -> Iterator[None]:
-        """Once enough launches are recorded the plain launcher is back; a few launches with either are timed."""
-        name, (_, plain) = str(kernel.fn.__name__), self._done.get(id(kernel), (None, None))
-        if plain is None or stream is None or (self.session.options.launches is None) or torch_memory.capturing():
-            yield
-            return
-        over = self.session.finished(name)
-        if over:
-            kernel.launchers = [plain]
-        elif kernel.launchers[0] is plain:
-            yield
-            return
+        if options.get("benchmark_run") or getattr(kernel, "triton_interpret", False):
+            return plain()
+        self._tune(kernel, arguments, options)
         # The sizes that a kernel's grid follows from are numbers among its arguments.
         shape = tuple(value for value in arguments if isinstance(value, int))
-        if over:
-            self.session.timings.begin(name, shape, stream, marked=False)
-        else:
-            self.session.timings.expect(name, shape, stream, marked=True)
-        yield
-        self.session.timings.end()
+        variant = self._variant(kernel, shape)
+        if variant.closed:
+            variant.launches += 1
+            return plain()
+        stream = int(options.get("stream") or 0)
+        return self.session.launch(
+            variant, stream, plain, lambda captured: self._record(kernel, variant, plain, captured)
+        )
 
-    def _autotune(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> None:
-        with tuning():
-            original(kernel, *arguments, **options)
-        self._settle(kernel)
+    def _variant(self, kernel: Any, shape: tuple[int, ...]) -> Variant:
+        name, config = str(kernel.fn.__name__), kernel.launchers[0].config
 
-    def _descend(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> Any:
-        with tuning():
-            best = original(kernel, *arguments, **options)
-        return self._marked(kernel, best)
+        def describe() -> dict[str, Any]:
+            known = {name: getattr(config, name, None) for name in ("num_warps", "num_stages")} | config.kwargs
+            chosen = {name: value for name, value in known.items() if isinstance(value, int | float | str)}
+            return {"sizes": list(shape), **chosen}
 
-    def _compile(self, original: Callable[..., Any], kernel: Any, *arguments: Any, **options: Any) -> Any:
-        with self._lock:
-            if getattr(self._marking, "now", False):
-                return original(kernel, *arguments, **options)
-            with _unwoven():
-                return original(kernel, *arguments, **options)
-
-    def _settle(self, kernel: Any) -> None:
-        """Put the marked launcher in the place of the one that Inductor chose."""
-        if id(kernel) in self._done:
-            return
-        (launcher,) = kernel.launchers
-        descends = kernel.inductor_meta.get("coordinate_descent_tuning", False)
-        if descends and not getattr(launcher.config, "found_by_coordesc", False):
-            return
-        kernel.launchers = [self._marked(kernel, launcher)]
-
-    def _marked(self, kernel: Any, launcher: Any) -> Any:
-        self._done[id(kernel)] = (kernel, launcher)
-        name = str(kernel.fn.__name__)
-        # Unless asked to touch kernels, only one of the user's own can have marks.
+        variant = self.session.variant(name, id(kernel), shape, describe)
+        # Unless every kernel may be changed, only one of the user's own can have marks.
         possible = self.session.options.changes_any_kernel or getattr(kernel, "custom_kernel", False)
-        if not possible or not self.session.options.wants_kernel(name):
-            return launcher
-        try:
-            return self._compiled(kernel, launcher) or launcher
-        except Exception as error:
-            # Whatever Inductor, Triton or the weaver cannot do here, the program has a launcher that works.
-            if self.session.options.strict:
-                raise
-            self.session.note(name, f"runs unmarked: it could not be compiled again with marks ({error})")
-            return launcher
+        variant.closed = variant.closed or not possible
+        return variant
 
-    def _compiled(self, kernel: Any, launcher: Any) -> Any:
+    def _record(
+        self, kernel: Any, variant: Variant, plain: Callable[[], Any], captured: bool
+    ) -> Callable[[], Any] | None:
+        """A function that launches the woven twin; None where the plain kernel must run."""
+        key = id(kernel), captured
+        if key not in self._twins:
+            self._twins[key] = self._compiled(kernel, kernel.launchers[0], captured)
+        twin = self._twins[key]
+        if twin is None:
+            variant.closed = True
+            return None
+
+        def go() -> Any:
+            with self._lock:
+                before, kernel.launchers, self._launching.variant = kernel.launchers, [twin], variant
+                try:
+                    return plain()
+                finally:
+                    kernel.launchers, self._launching.variant = before, None
+
+        return go
+
+    def _tune(self, kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Let Inductor take all of its decisions about a kernel, as its `run` does first."""
+        given = {name: value for name, value in options.items() if name not in ("stream", "benchmark_run")}
+        if not kernel.launchers:
+            kernel.precompile()
+        if len(kernel.launchers) > 1:
+            kernel.autotune_to_one_config(*arguments, **given)
+        descends = kernel.inductor_meta.get("coordinate_descent_tuning", False)
+        if descends and not getattr(kernel.launchers[0].config, "found_by_coordesc", False):
+            kernel.launchers = [kernel.coordinate_descent_tuning(kernel.launchers[0], *arguments, **given)]
+
+    def _compiled(self, kernel: Any, launcher: Any, captured: bool) -> Any:
+        """The launcher of the woven twin; None where the kernel has none."""
         from torch._inductor import config
 
+        hook = launch_hook.running()
+        if hook is None:
+            return None
         # A kernel that a worker compiled has left its source behind.
         if kernel.fn.fn is None:
             kernel.fn = kernel._reload_kernel().fn
         static = next(name for name in _STATIC if hasattr(config, name))
         with self._lock, config.patch({static: False}):
-            result = self._woven(kernel, launcher.config)
-            if woven_kernel(result.kernel.metadata):
-                # Triton compiles a launcher in C for each signature, whatever is woven.
-                with _own_cache("launchers"):
-                    return result.make_launcher()
-        pass_on(self.session, kernel.fn.__name__, getattr(result.kernel.metadata, REMARKS, {"notes": ()}))
-        return None
-
-    def _woven(self, kernel: Any, config: Any) -> Any:
-        from triton import knobs
-
-        # Triton 3.6 leaves the weaving out of the key of what Inductor compiles: each has a folder of its own.
-        hook = knobs.runtime.add_stages_inspection_hook
-        self._marking.now = True
-        try:
-            with _own_cache(hook.recipe.key if isinstance(hook, CompileHook) else "plain"):
-                return kernel._precompile_config(config)
-        finally:
-            self._marking.now = False
+            # Inductor's compilations are cached by a key that does not know of the weaving: each has its own folder.
+            compiler = hook.indirect if captured else hook.compiler
+            with _own_cache(compiler.recipe.key), compiler.weaving():
+                result = kernel._precompile_config(launcher.config)
+            binary = result.kernel
+            pass_on(self.session, kernel.fn.__name__, getattr(binary.metadata, REMARKS, None) or {"notes": ()})
+            woven = woven_kernel(binary.metadata)
+            if woven is None:
+                return None
+            # Triton compiles a launcher in C for each signature, whatever is woven.
+            with _own_cache("launchers"):
+                binary._init_handles()
+                binary._run = _TwinLauncher(self._launching, hook, woven, binary, captured)
+                return result.make_launcher()
 
 
-@contextmanager
-def _unwoven() -> Iterator[None]:
-    """Compiles inside the block are as if no profile ran."""
-    from triton import knobs
+class _TwinLauncher:
+    """Launches a woven twin when Inductor's launcher has worked out the grid."""
 
-    hook = knobs.runtime.add_stages_inspection_hook
-    if not isinstance(hook, CompileHook):
-        yield
-        return
-    hook.remove()
-    try:
-        yield
-    finally:
-        hook.install()
+    def __init__(self, launching: Any, hook: LaunchHook, woven: WovenKernel, binary: Any, captured: bool) -> None:
+        self._launching, self._hook, self._woven, self._launcher = launching, hook, woven, binary._run
+        self._code = CapturedCode(binary) if captured else None
+
+    def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
+        variant = self._launching.variant
+        launch = self._hook.lend(self._woven, variant, (x, y, z), stream, self._code)
+        if launch is None:
+            # A woven kernel without a buffer records nothing.
+            with self._hook.passing(0):
+                return self._launcher(x, y, z, stream, function, *rest)
+        with launch as pointer, self._hook.passing(pointer):
+            return self._launcher(x, y, z, stream, function, *rest)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._launcher, name)
+
+
+def _tuned(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    with tuning(), unwatched():
+        return original(*arguments, **options)
+
+
+def _unwatched(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Inductor's launchers keep Triton's for good, so those must not be ours."""
+    with unwatched():
+        return original(*arguments, **options)
 
 
 @contextmanager

@@ -1,22 +1,43 @@
-"""The launch path: see each launch of a woven kernel as Triton makes it, and give it a buffer."""
+"""The launch path: a launch that is recorded runs the woven twin, every other one the kernel that Triton compiled.
+
+Triton keeps the launcher of a compiled kernel in its attribute `_run`. A kernel that may be recorded gets a launcher of
+ours in that place, which decides for each launch. Kernels that are not profiled keep theirs.
+"""
 
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 from warplens.errors import WarplensError
-from warplens.frontends.triton import torch_memory
-from warplens.frontends.triton.stages import METADATA, REMARKS
+from warplens.frontends.intercept.name_swap import instances
+from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
+from warplens.frontends.triton.tuning import is_tuning, is_unwatched, leave_tuning_alone
+from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
-from warplens.launch.buffers import Buffers
-from warplens.launch.woven import WovenKernel
+from warplens.launch.captured_graphs import CapturedCode, NodeFunction
+from warplens.launch.replays import CapturedLaunch
+from warplens.launch.variant import Variant
+from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.record.capture import Dim3
 from warplens.session import Session
+from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection
+
+_loaded: WeakSet[Any] = WeakSet()
+"""Kernels that Triton has loaded in this process."""
+_hooks: list[LaunchHook] = []
+"""The hook of the running session."""
+
+
+def running() -> LaunchHook | None:
+    """The hook of the running session."""
+    return _hooks[-1] if _hooks else None
 
 
 def woven_kernel(metadata: Any) -> WovenKernel | None:
@@ -53,115 +74,195 @@ def pass_on(session: Session, kernel: str, remarks: Mapping[str, Any]) -> None:
         session.note(kernel, text)
 
 
-_thread = threading.local()
+class RecordingLauncher:
+    """Stands in for the launcher of one compiled kernel while a session runs."""
 
+    __slots__ = ("_variants", "hook", "kernel", "plain")
 
-@contextmanager
-def tuning() -> Iterator[None]:
-    """Launches of this thread inside the block are an autotuner's, hundreds per candidate: none is recorded."""
-    before, _thread.tuning = is_tuning(), True
-    try:
-        yield
-    finally:
-        _thread.tuning = before
+    def __init__(self, hook: LaunchHook, kernel: Any, plain: Callable[..., Any]) -> None:
+        self.hook, self.kernel, self.plain = hook, kernel, plain
+        self._variants: dict[Dim3, Variant] = {}
 
+    def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
+        variant = self._variants.get((x, y, z))
+        if variant is not None and variant.closed:
+            # The way of most launches: nothing but a look and a count.
+            variant.launches += not is_tuning()
+            return self.plain(x, y, z, stream, function, *rest)
+        if is_tuning() or not self.hook.running:
+            return self.plain(x, y, z, stream, function, *rest)
+        if variant is None:
+            variant = self._variants[x, y, z] = self.hook.variant(self.kernel, (x, y, z))
+        return self.hook.session.launch(
+            variant,
+            stream,
+            lambda: self.plain(x, y, z, stream, function, *rest),
+            lambda captured: self.hook.record(self.kernel, variant, (x, y, z), stream, rest, captured),
+        )
 
-def is_tuning() -> bool:
-    return getattr(_thread, "tuning", False)
+    def __getattr__(self, name: str) -> Any:
+        # What else a launcher has, such as the sizes that Inductor reads.
+        return getattr(self.plain, name)
 
 
 class LaunchHook:
-    """Patches the driver's launcher class and Triton's profile allocator while a profile runs."""
+    """Gives recording launchers to the kernels of one session."""
 
-    def __init__(self, session: Session) -> None:
-        self.session, self.buffers = session, Buffers(session.run, session.options, torch_memory)
-        self._local = threading.local()
+    def __init__(self, session: Session, compiler: WeavingCompiler) -> None:
+        self.session, self.compiler = session, compiler
+        self.indirect = WeavingCompiler(replace(compiler.recipe, indirect=True))
+        """Compiles what is captured into CUDA graphs."""
+        self._twins: dict[tuple[int, bool], tuple[Any, WovenKernel] | None] = {}
+        self._watched: list[tuple[Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
-        self._watched: list[Any] = []
-        self._remarked: dict[int, Mapping[str, Any]] = {}
+        self._local = threading.local()
+        self.running = False
 
     def install(self) -> None:
-        from triton.compiler.compiler import CompiledKernel
-        from triton.runtime import _allocation, driver
+        from triton.runtime import _allocation
 
-        _allocation.set_profile_allocator(self._allocate)
-        self._undo.append(lambda: _allocation.set_profile_allocator(None))
-
-        def init_handles(original: Callable[..., None], kernel: Any) -> None:
-            self._watch(driver.active.launcher_cls)
-            original(kernel)
-
-        self._undo.append(wrap(CompiledKernel, "_init_handles", init_handles))
-        # Asking for a driver that is not active yet would start CUDA: that is for the program to do, when it launches.
-        if driver._active is not None:
-            self._watch(driver.active.launcher_cls)
-        self._leave_out_tuning()
-
-    def _watch(self, launcher: Any) -> None:
-        """See every launch that goes through this class of launchers."""
-        if launcher in self._watched:
-            return
-        self._watched.append(launcher)
-
-        def init(original: Callable[..., None], made: Any, source: Any, metadata: Any) -> None:
-            original(made, source, metadata)
-            made.warplens, made.warplens_name = woven_kernel(metadata), metadata.name
-            made.warplens_remarks = getattr(metadata, REMARKS, None)
-
-        def call(original: Callable[..., Any], made: Any, x: int, y: int, z: int, *arguments: Any) -> Any:
-            if hasattr(made, "warplens_name") and not is_tuning():
-                self.session.saw(made.warplens_name)
-                self._remark(made.warplens_name, made.warplens_remarks)
-            self._local.launch = (getattr(made, "warplens", None), (x, y, z))
-            try:
-                return original(made, x, y, z, *arguments)
-            finally:
-                self._local.launch = None
-
-        self._undo.append(lambda: self._watched.remove(launcher))
-        self._undo += [wrap(launcher, "__init__", init), wrap(launcher, "__call__", call)]
-
-    def _remark(self, kernel: str, remarks: Mapping[str, Any] | None) -> None:
-        """Pass on what the compiler had to say, which may have been in another process: it is kept with the kernel."""
-        if remarks and id(remarks) not in self._remarked:
-            self._remarked[id(remarks)] = remarks
-            pass_on(self.session, kernel, remarks)
-
-    def _leave_out_tuning(self) -> None:
-        """Only the launch that the user asked for is recorded, none of those that Triton's autotuner makes."""
-        from triton.runtime.autotuner import Autotuner
-
-        def bench(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-            with tuning():
-                return original(*arguments, **options)
-
-        self._undo.append(wrap(Autotuner, "_bench", bench))
+        _follow_loads()
+        allocator = _allocation._profile_allocator
+        before = allocator.get()
+        allocator.set(self._allocate)
+        self._undo.append(lambda: allocator.set(before) if allocator.get() == self._allocate else None)
+        self._undo += [self.compiler.install(), self.indirect.install(), *leave_tuning_alone()]
+        self.running = True
+        _hooks.append(self)
+        for kernel in list(_loaded):
+            self.watch(kernel)
 
     def remove(self) -> None:
+        self.running = False
+        if self in _hooks:
+            _hooks.remove(self)
         while self._undo:
             self._undo.pop()()
+        for kernel, launcher in self._watched:
+            if isinstance(kernel._run, RecordingLauncher):
+                kernel._run = launcher
+        self._watched.clear()
+
+    def watch(self, kernel: Any) -> None:
+        """Decide about the launches of a kernel that Triton has loaded, if any of them may be recorded."""
+        name = kernel.metadata.name
+        watched = isinstance(kernel._run, RecordingLauncher) or not kernel._run or is_unwatched()
+        if watched or getattr(kernel.metadata, METADATA, None):
+            return
+        if not (self.session.counts_all or self.session.options.wants_kernel(name)):
+            self.session.run.passed_by(name)
+            return
+        self._watched.append((kernel, kernel._run))
+        kernel._run = RecordingLauncher(self, kernel, kernel._run)
+
+    def variant(self, kernel: Any, grid: Dim3) -> Variant:
+        """The variant of a launch; one that cannot be recorded is closed."""
+        variant = self.session.variant(kernel.metadata.name, kernel.hash, grid, lambda: _describe(kernel, grid))
+        possible = self.session.options.changes_any_kernel or PREFIX in kernel.asm.get("ptx", PREFIX)
+        variant.closed = variant.closed or not possible
+        return variant
+
+    def record(
+        self, kernel: Any, variant: Variant, grid: Dim3, stream: int, rest: tuple[Any, ...], captured: bool
+    ) -> Callable[[], Any] | None:
+        """A function that launches the woven twin; None where the plain kernel must run."""
+        found = self.twin(kernel, captured)
+        if found is None:
+            variant.closed = True
+            return None
+        twin, woven = found
+        plain = NodeFunction(kernel.function, kernel.metadata.shared)
+        code = CapturedCode(twin, NodeFunction(twin.function, twin.metadata.shared), plain) if captured else None
+        launch = self.lend(woven, variant, grid, stream, code)
+        if launch is None:
+            return None
+
+        def go() -> Any:
+            with launch as self._local.pointer:
+                try:
+                    return twin.run(*grid, stream, twin.function, twin.packed_metadata, *rest[1:])
+                finally:
+                    self._local.pointer = None
+
+        return go
+
+    def lend(
+        self, woven: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
+    ) -> WovenLaunch | CapturedLaunch | None:
+        """Memory for a launch; None where it cannot be recorded."""
+        x, y, z = grid
+        return self.session.lend(woven, variant, (x * woven.ctas, y, z), stream, code)
+
+    @contextmanager
+    def passing(self, pointer: int) -> Iterator[None]:
+        """Let the woven kernel that this thread launches inside the block get `pointer`."""
+        self._local.pointer = pointer
+        try:
+            yield
+        finally:
+            self._local.pointer = None
+
+    def twin(self, kernel: Any, captured: bool) -> tuple[Any, WovenKernel] | None:
+        """The woven twin of a kernel, made when it is first needed; None where the kernel must run plain."""
+        key = id(kernel), captured
+        if key not in self._twins:
+            self._twins[key] = self._compile(kernel, self.indirect if captured else self.compiler)
+        return self._twins[key]
+
+    def _compile(self, kernel: Any, compiler: WeavingCompiler) -> tuple[Any, WovenKernel] | None:
+        from triton.runtime import _allocation
+
+        if _allocation._profile_allocator.get() != self._allocate:
+            raise WarplensError("another profiler uses Triton's profile scratch; end it before wl.profile")
+        made = compiler.twin(kernel)
+        remarks = getattr(made.metadata, REMARKS, None)
+        if remarks:
+            pass_on(self.session, made.metadata.name, remarks)
+        woven = woven_kernel(made.metadata)
+        if woven is None:
+            return None
+        made._init_handles()
+        return made, woven
 
     def _allocate(self, size: int, alignment: int, stream: int | None) -> Pointer | None:
-        """Triton's profile allocator: called in the launching thread just before the launch."""
-        kernel, (x, y, z) = getattr(self._local, "launch", None) or (None, (0, 0, 0))
-        if kernel is None:
+        """Triton's profile allocator: called in the launching thread just before a woven kernel is launched."""
+        pointer = getattr(self._local, "pointer", None)
+        if pointer is None:
             raise WarplensError(
                 "a kernel asks for profile scratch that warplens did not weave: it was compiled by another profiler, "
                 "or outside this process's profiles; compile it again inside wl.profile"
             )
-        if is_tuning():
-            return None
-        if not self.session.wants(kernel.name):
-            return None
-        if torch_memory.capturing():
-            warnings.warn(
-                f"warplens: kernel {kernel.name} was captured into a CUDA graph; its replays are not recorded. "
-                "Profile the call that is not captured.",
-                stacklevel=2,
-            )
-            return None
-        lent = self.buffers.lend(kernel, (x * kernel.ctas, y, z), stream)
-        if not lent:
-            return None
-        self.session.timings.start()
-        return Pointer(lent)
+        return Pointer(pointer) if pointer else None
+
+
+def _follow_loads() -> None:
+    """Learn of every kernel that Triton loads, those of before included; done once per process."""
+    from triton.compiler.compiler import CompiledKernel
+
+    if getattr(CompiledKernel, "_warplens_follows", False):
+        return
+    CompiledKernel._warplens_follows = True
+    _loaded.update(kernel for kernel in instances(CompiledKernel) if kernel._run is not None)
+
+    def init_handles(original: Callable[..., None], kernel: Any) -> None:
+        fresh = kernel._run is None
+        original(kernel)
+        if fresh and kernel._run is not None:
+            _loaded.add(kernel)
+            for hook in _hooks:
+                hook.watch(kernel)
+
+    wrap(CompiledKernel, "_init_handles", init_handles)
+
+
+def _describe(kernel: Any, grid: Dim3) -> dict[str, Any]:
+    """What tells a variant from others: its grid, launch options and constants."""
+    metadata = kernel.metadata
+    options = {name: getattr(metadata, name, None) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg")}
+    names = getattr(getattr(kernel.src, "fn", None), "arg_names", ())
+    constants = {
+        str(names[key[0]] if len(key) == 1 and key[0] < len(names) else key): value
+        for key, value in getattr(kernel.src, "constants", {}).items()
+        if isinstance(value, int | float | str | bool)
+    }
+    return {"grid": list(grid), **{name: value for name, value in options.items() if value is not None}, **constants}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +17,7 @@ from warplens.errors import WarplensError
 from warplens.frontends.triton import plain_cache
 from warplens.frontends.triton.block_shape import BlockShape
 from warplens.frontends.triton.idle_cores import idle_cores
+from warplens.frontends.triton.metadata_keys import METADATA
 from warplens.frontends.triton.ptxas import ptxas_error
 from warplens.frontends.triton.shared_memory import record_bytes
 from warplens.frontends.triton.verdicts import Verdict, Verdicts
@@ -34,9 +36,7 @@ from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaving import Selection, SharedBuffer, Weaving
 
 if TYPE_CHECKING:
-    from warplens.frontends.triton.compile_hook import Recipe
-
-METADATA = plain_cache.WOVEN_KEY
+    from warplens.frontends.triton.weaving_compiler import Recipe
 
 Metadata = dict[str, Any]
 
@@ -84,8 +84,6 @@ class MarkLadder:
     ) -> None:
         self.stages, self.recipe, self.text, self.context = stages, recipe, text, context
         self.metadata, self.remarks, self.problem = metadata, remarks, ""
-        self._top = mark_ttgir(text, recipe.auto)
-        remarks |= {"matched": sorted(self._top.matched), "lines": self._top.lines}
         # A kernel of which only lives are recorded counts as unmarked, which `strict` does not allow.
         self._rungs = [
             rung for rung in rungs(recipe.auto, keep_marks=PREFIX in text) if not (rung.lives_only and recipe.strict)
@@ -95,19 +93,24 @@ class MarkLadder:
 
     def climb_down(self) -> KernelBuild | None:
         """Compile the kernel with the marks of the first rung that does no harm; None if no rung does."""
+        with suppress(Exception):  # the first rung meets whatever fails here again, and says so
+            self.remarks |= {"matched": sorted(self._as_asked.matched), "lines": self._as_asked.lines}
         key = replace(self.recipe, how=replace(self.recipe.how, select=Selection()), kernels=None, strict=False).key
         verdicts = Verdicts(key, self.text, self.metadata)
         if (verdict := verdicts.find()) is not None and (built := self._repeat(verdict)) is not None:
             return built
         self.problem = ""
         for number, rung in enumerate(self._rungs):
-            marked = self._marked(rung)
-            if marked is None:
-                continue
             try:
+                marked = self._marked(rung)
+                if marked is None:
+                    continue
                 attempt = self._search(rung, marked)
             except (WarplensError, RuntimeError, ptxas_error()) as error:
                 self.problem = self.problem or f"with marks it does not compile ({_first_line(error)})"
+                continue
+            except Exception as error:  # whatever the weaver fails on, the kernel can run without it
+                self.problem = self.problem or f"the weaver failed: {error!r}"
                 continue
             # The last rung costs next to nothing, so a kernel never goes without it.
             if attempt.harm is None or rung.lives_only:
@@ -125,13 +128,13 @@ class MarkLadder:
         self._known, self._looked_up = verdict.plain, verdict.plain is not None
         self.problem = verdict.problem
         rung = self._rungs[verdict.rung]
-        marked = self._marked(rung)
-        if marked is None:
-            return None
         try:
+            marked = self._marked(rung)
+            if marked is None:
+                return None
             candidate = Candidate(named_weaving(self.recipe.how, verdict.weaving), verdict.registers)
             attempt = self._search(rung, marked, candidate)
-        except (WarplensError, RuntimeError, ptxas_error()):
+        except Exception:  # whatever it fails on, the search that follows meets it again and says so
             return None
         return self._take(rung, marked, attempt) if attempt.harm is None or rung.lives_only else None
 
@@ -151,15 +154,11 @@ class MarkLadder:
             if not self.problem and self.recipe.auto.classes:
                 self.problem = "no rule finds anything to mark in it"
             return self._coarsely_marked(rung) if self.problem else None
-        marked_ir = self._top if rung is self._rungs[0] else mark_ttgir(self.text, rung.auto)
+        marked_ir = self._as_asked if rung is self._rungs[0] else mark_ttgir(self.text, rung.auto)
         if not marked_ir.sites:
             return None
         trial = dict(self.metadata)
-        try:
-            llir, ptx = self.stages.lower(marked_ir.text, self.context, trial)
-        except (WarplensError, RuntimeError) as error:
-            self.problem = self.problem or f"with marks it does not compile ({_first_line(error)})"
-            return None
+        llir, ptx = self.stages.lower(marked_ir.text, self.context, trial)
         dropped = _too_many_places(marked_ir, rung.auto) if marked_ir.dropped else ""
         return _MarkedKernel(llir, ptx, trial, marked_ir.sites, dropped)
 
@@ -221,13 +220,18 @@ class MarkLadder:
         return search(candidates, attempt, guard, parallel=parallel)
 
     @functools.cached_property
+    def _as_asked(self) -> MarkedIR:
+        """The kernel with all marks that were asked for."""
+        return mark_ttgir(self.text, self.recipe.auto)
+
+    @functools.cached_property
     def _plain_text(self) -> _MarkedKernel:
         trial = dict(self.metadata)
         llir, ptx = self.stages.lower(self.text, self.context, trial)
         return _MarkedKernel(llir, ptx, trial)
 
     def _plain(self) -> Resources:
-        """Return what the kernel takes without marks: as Triton's cache says, else as ptxas does."""
+        """Return what the kernel takes without marks: as its machine code says, else as ptxas does."""
         if not self._plain_is_known():
             plain = self._plain_text
             self._known = self.stages.finish(plain.llir, plain.ptx, plain.metadata, self.recipe.how).resources

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from warplens.driver.limits import SM_LIMITS, find_limits
-from warplens.driver.occupancy import blocks_per_sm, shared_for_blocks
+from warplens.driver.theoretical_occupancy import blocks_per_sm, shared_for_blocks
 from warplens.errors import UsageError
 from warplens.record.layout import SLOT_BYTES
 from warplens.weave.weaving import Selection, SharedBuffer

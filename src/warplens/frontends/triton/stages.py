@@ -18,7 +18,9 @@ from warplens.auto.ttgir.mark_emitter import begin_at_once, declare_counters
 from warplens.errors import WarplensError
 from warplens.frontends.triton import override
 from warplens.frontends.triton.assemble import HandMarkedKernel, Stage, assemble
-from warplens.frontends.triton.mark_ladder import METADATA, KernelBuild, MarkLadder, Metadata
+from warplens.frontends.triton.mark_ladder import KernelBuild, MarkLadder, Metadata
+from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
+from warplens.frontends.triton.ptxas import ptxas_error
 from warplens.frontends.triton.shared_memory import record_bytes, shared_buffer
 from warplens.weave.fit.register_limit import limited
 from warplens.weave.mark_comments import PREFIX
@@ -26,20 +28,16 @@ from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, SharedBuffer, Weaving
 
 if TYPE_CHECKING:
-    from warplens.frontends.triton.compile_hook import Recipe
+    from warplens.frontends.triton.weaving_compiler import Recipe
 
 SCRATCH_BYTES = 128
 """What a woven kernel asks Triton for per block. It only must not be zero: the allocator sizes the buffer."""
-REMARKS = "warplens_remarks"
-"""The key of a compiled kernel's metadata that says what to tell the user about it."""
 
 _SPECIALISED, _LINE = re.compile(r"\b(?:branchtargets|setmaxnreg|barrier\.sync)\b"), "// " + PREFIX + "B line%20"
 """Instructions that distribute work among specialised warps, which belong to no operation of the TTGIR; and the mark
 that begins the region of a source line."""
 _WARP_SPECIALIZE, _REGION_NAME = "tt.warp_specialize", re.compile(PREFIX + r"[A-Z] ([^\s\"]+)")
 """The attribute of a loop that Triton splits among its warps, and how a mark names its region in TTIR."""
-
-__all__ = ["METADATA", "REMARKS", "Compilation"]
 
 
 class Compilation:
@@ -96,6 +94,20 @@ class Compilation:
         text = self._ptx(source, metadata)
         if PREFIX not in text or not self.recipe.wants(str(metadata["name"])):
             return str(text)
+        before = dict(metadata)
+        try:
+            return self._with_hand_marks(source, str(text), metadata)
+        except (WarplensError, ptxas_error()):
+            raise
+        except Exception as error:  # whatever the weaver fails on, the kernel can run without it
+            metadata.clear()
+            metadata.update(before)
+            remarks = metadata.setdefault(REMARKS, {"notes": []})
+            self._refuse(str(metadata["name"]), f"runs unmarked: the weaver failed: {error!r}", remarks)
+            return str(text)
+
+    def _with_hand_marks(self, source: Any, text: str, metadata: Metadata) -> str:
+        """Weave and assemble a kernel whose author marked it."""
         how, before = self.recipe.how, dict(metadata)
         kernel = HandMarkedKernel(self._cubin, text, before, how)
         woven = self._woven(text, metadata, how)
@@ -156,7 +168,8 @@ class Compilation:
             text = await_loads(declare_counters(begin_at_once(text)))
             if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
                 text = mark_unmarked_code(text)
-        woven = weave(text, buffer=ParamBuffer(-1), how=how, lives=[name] if lives else ())
+        buffer = ParamBuffer(-1, indirect=self.recipe.indirect)
+        woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else ())
         if not woven.entries:
             return text
         if metadata.get("profile_scratch_size"):

@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from warplens.frontends.triton.metadata_keys import RECIPE
 from warplens.weave.fit.resources import Resources
 
 _FILE = "warplens-verdict.json"
-_OURS = ("hash", "instrumentation_mode")
+_OURS = ("hash", RECIPE)
 """Metadata that differs with the recipe, which is part of the key without what does not matter."""
 _LOCATION = re.compile(r"^#loc.*\n|\s+loc\([^\n]*\)$", re.M)
 

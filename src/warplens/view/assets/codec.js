@@ -1,4 +1,4 @@
-// Columns as view/payload.py packs them: base64 of one raw deflate stream of byte planes.
+// Decode the columns that view/payload.py packs: base64 of one raw deflate stream of byte planes.
 
 export async function inflate(base64) {
   const packed = fromBase64(base64);
@@ -24,7 +24,7 @@ export class Columns {
     return this.manifest[name].count;
   }
 
-  // Exact up to 2^53: numbers of a trace are ns and cycles, and 2^53 ns are 104 days.
+  // Exact up to 2^53, which is 104 days in ns.
   ints(name) {
     const { at, count, planes } = this.manifest[name];
     const out = planes < 4 ? new Int32Array(count) : new Float64Array(count);

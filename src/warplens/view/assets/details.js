@@ -1,6 +1,6 @@
-// What is known of the selected span, as text. Names come from a trace and are only ever set as text.
+// The details of the selected span. Names come from a trace and are only ever set as text.
 
-import { timeNs, whole } from "./format.js";
+import { duration, integer } from "./format.js";
 import { KIND_NAMES } from "./trace.js";
 
 export function element(name, attributes = {}, ...children) {
@@ -15,7 +15,7 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
-// Pairs of a name and a text, in the order they are shown: the one place that says what a span is.
+// Pairs of a name and a text, in the order shown.
 export function describe(timeline, row) {
   const { trace, info, regions } = timeline;
   const track = trace.track[row];
@@ -23,13 +23,13 @@ export function describe(timeline, row) {
   const launch = info.launches.find((each) => each.launch === tracks.launch[track] && each.rank === tracks.rank[track]);
   const facts = [];
   const add = (name, text) => facts.push([name, text]);
-  if (trace.kind[row] === 0) add("duration", `${whole(trace.cycles[row])} cycles`);
-  if (trace.kind[row] === 0) add("", `${whole(trace.dur[row])} ns`);
+  if (trace.kind[row] === 0) add("duration", `${integer(trace.cycles[row])} cycles`);
+  if (trace.kind[row] === 0) add("", `${integer(trace.dur[row])} ns`);
   if (trace.open.has(row)) add("open", "its end was never recorded");
   if (trace.value.has(row)) add("value", String(trace.value.get(row)));
-  add("start", `${whole(trace.start[row])} ns`);
-  add("start cycle", whole(trace.cycle[row]));
-  if (info.clock.anchors) add("placed within", `± ${info.clock.residual_p99_ns.toFixed(0)} ns (p99)`);
+  add("start", `${integer(trace.start[row])} ns`);
+  add("start cycle", integer(trace.cycle[row]));
+  if (info.clock.anchors) add("clock error", `± ${info.clock.residual_p99_ns.toFixed(0)} ns (p99)`);
   add("SM", String(tracks.sm[track]));
   add("block", blockText(tracks.block[track], launch));
   add("warp", String(tracks.warp[track]) + (tracks.lane[track] ? `, lane ${tracks.lane[track]}` : ""));
@@ -40,7 +40,7 @@ export function describe(timeline, row) {
   add("depth", String(trace.depth[row]));
   if (trace.kind[row]) add("kind", KIND_NAMES[trace.kind[row]]);
   const { location } = regions[trace.region[row]];
-  if (location) add("source", location.split("/").pop()); // the whole path is in the Source section
+  if (location) add("source", location.split("/").pop()); // the Source section has the full path
   return facts;
 }
 
@@ -54,7 +54,7 @@ export function showDetails(panel, timeline, choose) {
   const { trace, regions, selected } = timeline;
   if (selected < 0) {
     panel.replaceChildren(
-      element("p", { class: "hint", text: "Click a span for its cycles, time, place and source." }),
+      element("p", { class: "hint", text: "Click a span to see its cycles, time, location and source." }),
       element("p", { class: "hint" }, "Shift-drag measures. ", element("kbd", { text: "?" }), " lists every key."),
     );
     return;
@@ -68,7 +68,7 @@ export function showDetails(panel, timeline, choose) {
   const parent = trace.parent[selected];
   const links = element("div", { class: "links" });
   if (parent >= 0) {
-    const inside = `inside ${regions[trace.region[parent]].name} (${timeNs(trace.dur[parent])})`;
+    const inside = `inside ${regions[trace.region[parent]].name} (${duration(trace.dur[parent])})`;
     links.append(element("button", { type: "button", text: `↑ ${inside}`, onclick: () => choose(parent) }));
   }
   panel.replaceChildren(title, list, links);

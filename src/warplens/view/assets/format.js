@@ -1,21 +1,33 @@
-// Numbers as people read them.
+// Numbers in words. `integer` and `duration` round as wording.py does.
 
-const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const UNITS = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 
-export function whole(value) {
-  return WHOLE.format(value);
+function rounded(value, decimals) {
+  const scale = 10 ** decimals;
+  const options = { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+  return (Math.floor(value * scale + 0.5) / scale).toLocaleString("en-US", options);
 }
 
-export function timeNs(value, digits = 3) {
+export function integer(value) {
+  return rounded(value, 0);
+}
+
+// Three significant digits, or the whole number where that has more.
+function threeDigits(value) {
   const size = Math.abs(value);
-  if (size >= 1e9) return `${trim(value / 1e9, digits)} s`;
-  if (size >= 1e6) return `${trim(value / 1e6, digits)} ms`;
-  if (size >= 1e3) return `${trim(value / 1e3, digits)} µs`;
-  return `${trim(value, size < 10 && value % 1 ? 2 : 0)} ns`;
+  return rounded(value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 
-function trim(value, digits) {
-  return value.toLocaleString("en-US", { maximumFractionDigits: digits });
+export function duration(ns) {
+  const [unit, size] = UNITS.find(([, each]) => Math.abs(ns) >= each) ?? UNITS[3];
+  return size > 1 ? `${threeDigits(ns / size)} ${unit}` : `${integer(ns)} ns`;
+}
+
+// A point in time, or a measured distance: to the nanosecond up to a millisecond.
+export function preciseTime(ns, decimals = 3) {
+  const [unit, size] = UNITS.find(([, each]) => Math.abs(ns) >= each) ?? UNITS[3];
+  const shown = size > 1 ? decimals : Math.abs(ns) < 10 && ns % 1 ? 2 : 0;
+  return `${(ns / size).toLocaleString("en-US", { maximumFractionDigits: shown })} ${unit}`;
 }
 
 // Round steps for an axis, at least `gap` pixels apart.
@@ -25,8 +37,6 @@ export function tickStep(perPixel, gap = 90) {
   for (const factor of [1, 2, 5, 10]) if (power * factor >= least) return power * factor;
   return power * 10;
 }
-
-const UNITS = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 
 // A time on an axis whose ticks are `step` apart: in the largest unit that tells two ticks apart with few digits.
 export function tickLabel(value, step, largest) {

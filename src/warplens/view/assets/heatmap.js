@@ -1,12 +1,12 @@
-// Heat maps: rows (SMs, warps) against time, and blocks as cells of their grid. Every number comes with the report.
+// Heat maps: SMs or warps over time, and blocks as cells of their grid. All numbers come from the report.
 
 import { element } from "./details.js";
-import { timeNs, whole } from "./format.js";
+import { duration, integer, preciseTime } from "./format.js";
 import { packColour, blend } from "./raster.js";
 
 const LEFT = 64;
 const BOTTOM = 22;
-// Cividis, which looks the same with any colour vision.
+// Cividis, which suits any colour vision.
 const RAMP = ["#00224E", "#213D6B", "#4C556C", "#6C6E72", "#8D8979", "#B0A473", "#D4C35F", "#FEE838"];
 
 export function ramp(share) {
@@ -15,7 +15,7 @@ export function ramp(share) {
   return blend(packColour(RAMP[low]), packColour(RAMP[low + 1]), at - low);
 }
 
-// The canvas at the screen's own resolution, blank, with coordinates in CSS pixels.
+// Clear the canvas at the screen's resolution, with coordinates in CSS pixels.
 function cleared(canvas, theme) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
@@ -31,17 +31,17 @@ function cleared(canvas, theme) {
 export class OverTimeMap {
   constructor(root, map, columns, regions, goTo) {
     Object.assign(this, { map, regions, goTo, cells: columns.raw(map.column), mode: "" });
-    const choices = [["what most warps did", ""], ...map.regions.map((code, at) => [this.name(code), String(at)])];
+    const choices = [["region of most warps", ""], ...map.regions.map((code, at) => [this.name(code), String(at)])];
     const select = element("select", { "aria-label": "What to show", onchange: () => ((this.mode = select.value), this.draw()) });
     for (const [text, value] of choices) select.append(element("option", { text, value }));
-    this.canvas = element("canvas", { class: "heat", role: "img", "aria-label": `${map.title}: ${map.labels.length} rows over ${timeNs(map.end - map.begin)}` });
+    this.canvas = element("canvas", { class: "heat", role: "img", "aria-label": `${map.title}: ${map.labels.length} rows over ${duration(map.end - map.begin)}` });
     this.tip = element("p", { class: "tip", text: " " });
     root.append(element("div", { class: "heat-head" }, element("h3", { text: map.title }), element("label", {}, "Show ", select)), this.canvas, this.tip);
     this.canvas.style.height = `${Math.min(Math.max(map.labels.length * (map.labels.length > 40 ? 3 : map.labels.length > 8 ? 22 : 16), 60), 420) + BOTTOM}px`;
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => (this.tip.textContent = " "));
     if (goTo) {
-      this.canvas.title = "Click: go there in the timeline";
+      this.canvas.title = "Click to go there in the timeline";
       this.canvas.addEventListener("click", (event) => this.jump(event));
     }
     new ResizeObserver(() => this.draw()).observe(this.canvas);
@@ -51,7 +51,7 @@ export class OverTimeMap {
     return code < 0 ? "other regions" : this.regions[code].name;
   }
 
-  // Mean warps of the at-th region in a cell.
+  // The mean number of warps in a region, in one cell.
   value(at, row, bin) {
     const { labels, bins, peak } = this.map;
     return (this.cells[(at * labels.length + row) * bins + bin] / 255) * peak;
@@ -114,12 +114,12 @@ export class OverTimeMap {
     const each = (height - BOTTOM) / labels.length;
     const step = Math.max(1, Math.ceil(14 / each));
     for (let row = 0; row < labels.length; row += step) context.fillText(labels[row].slice(-10), 4, Math.max((row + 0.5) * each, 6));
-    const wide = context.measureText(timeNs(end, 2)).width + 12;
-    const parts = [4, 2].find((parts) => 1.5 * parts * wide <= width - LEFT) || 1; // the outer ones stand inside their ticks
+    const wide = context.measureText(preciseTime(end, 2)).width + 12;
+    const parts = [4, 2].find((parts) => 1.5 * parts * wide <= width - LEFT) || 1; // the outer labels lie inside their ticks
     for (let at = 0; at <= parts; at++) {
       const x = LEFT + ((width - LEFT) * at) / parts;
       context.textAlign = at === parts ? "right" : at ? "center" : "left";
-      context.fillText(timeNs(begin + ((end - begin) * at) / parts, 2), x, height - BOTTOM / 2);
+      context.fillText(preciseTime(begin + ((end - begin) * at) / parts, 2), x, height - BOTTOM / 2);
     }
     context.textAlign = "left";
     if (this.mode !== "") drawRamp(context, width, this.largest(Number(this.mode)), "warps", theme);
@@ -140,7 +140,7 @@ export class OverTimeMap {
     const parts = map.regions.map((code, at) => [this.name(code), this.value(at, cell.row, cell.bin)]).filter(([, value]) => value > 0.005);
     parts.sort((a, b) => b[1] - a[1]);
     const what = parts.slice(0, 4).map(([name, value]) => `${name} ${value.toFixed(2)}`).join(", ") || "idle";
-    return (this.tip.textContent = `${map.labels[cell.row]}, ${timeNs(map.begin + cell.bin * each)} to ${timeNs(map.begin + (cell.bin + 1) * each)}: mean warps in ${what}`);
+    return (this.tip.textContent = `${map.labels[cell.row]}, ${preciseTime(map.begin + cell.bin * each)} to ${preciseTime(map.begin + (cell.bin + 1) * each)}: mean warps in ${what}`);
   }
 
   jump(event) {
@@ -152,7 +152,7 @@ export class OverTimeMap {
   }
 }
 
-// One cell per block (or per group of blocks when there are very many), laid out as the grid is.
+// One cell per block, or per group of blocks where there are very many, arranged like the grid.
 export class BlockMap {
   constructor(root, map, columns, regions) {
     Object.assign(this, { map, regions, values: columns.floats(map.column) });
@@ -210,7 +210,7 @@ export class BlockMap {
     const first = cell * map.each;
     const name = map.each > 1 ? `blocks ${first} to ${first + map.each - 1}` : `block ${first}`;
     const value = this.value(cell);
-    return (this.tip.textContent = `${name}: ${this.regions[map.regions[this.at]].name} ${value === value ? `${whole(value)} cycles on average` : "not entered"}`);
+    return (this.tip.textContent = `${name}: ${this.regions[map.regions[this.at]].name} ${value === value ? `${integer(value)} cycles on average` : "not entered"}`);
   }
 }
 
@@ -228,7 +228,7 @@ function drawRamp(context, width, most, unit, theme, least = 0, top = 0) {
   context.fillStyle = theme.muted;
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";
-  const number = (value) => (value < 100 && value % 1 ? value.toFixed(2) : whole(value));
+  const number = (value) => (value < 100 && value % 1 ? value.toFixed(2) : integer(value));
   context.textAlign = "right";
   context.fillText(number(least), x - 6, y + 6);
   context.textAlign = "left";

@@ -21,7 +21,7 @@ function place(timeline, event) {
   return [event.clientX - box.left, event.clientY - box.top];
 }
 
-// Plain: rows up and down, handing over to the page at either end. Ctrl, ⌘ or Alt: zoom. Shift or sideways: pan.
+// Plain wheel scrolls the rows, and the page at either end. Ctrl, ⌘ or Alt zooms. Shift or a sideways wheel pans.
 function onWheel(timeline, event) {
   const [x] = place(timeline, event);
   const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? timeline.plotHeight : 1;
@@ -152,7 +152,7 @@ class Pointers {
     return { gap: Math.abs(a.x - b.x) + 1, middle: (a.x + b.x) / 2 };
   }
 
-  // A measurement snaps to the edge of a span within a few pixels, and then knows its cycle.
+  // A measurement snaps to the edge of a span within a few pixels, which gives its exact cycle.
   edge(x, y) {
     const { timeline } = this;
     const { trace } = timeline;
@@ -239,7 +239,7 @@ function selectChild(timeline) {
   return undefined;
 }
 
-// With nothing selected: the first span of the topmost row that is on screen.
+// Without a selection: the first visible span of the topmost row.
 function selectFirst(timeline) {
   const { trace, layout } = timeline;
   const row = layout.rows.find((each) => each.top >= timeline.scroll && each.node.kind === "warp") ?? layout.rows[0];

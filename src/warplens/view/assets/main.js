@@ -1,4 +1,4 @@
-// Puts the report to life: one panel per trace, linked; heat maps; statistics; theme.
+// Start the report: one panel per trace, linked; heat maps; statistics; theme.
 
 import { element } from "./details.js";
 import { BlockMap, OverTimeMap } from "./heatmap.js";
@@ -56,8 +56,8 @@ function link(panels) {
 }
 
 start().catch((error) => {
-  const note = document.getElementById("trouble");
+  const note = document.getElementById("problem");
   note.hidden = false;
-  note.textContent = `The interactive parts did not start: ${error.message}. A browser from 2023 or later is needed.`;
+  note.textContent = `The interactive parts failed to start: ${error.message}. They need a browser from 2023 or later.`;
   throw error;
 });

@@ -1,11 +1,11 @@
-// The whole trace in one strip: how many warps are in which region, and the window that the timeline shows.
+// An overview of the whole trace: how many warps are in which region, and the window that the timeline shows.
 
 import { GUTTER } from "./geometry.js";
 
 export class Minimap {
   constructor(canvas, timeline, columns, info, regions) {
     Object.assign(this, { canvas, timeline, info, regions, context: canvas.getContext("2d") });
-    this.share = columns.raw("minimap"); // [region, bin], of the most warps that were ever busy
+    this.share = columns.raw("minimap"); // [region, bin], relative to the largest number of active warps
     timeline.addEventListener("change", () => this.draw());
     new ResizeObserver(() => this.resize()).observe(canvas);
     canvas.addEventListener("pointerdown", (event) => this.press(event));
@@ -76,7 +76,7 @@ export class Minimap {
     context.strokeRect(left + 0.75, 0.75, Math.max(right - left - 1.5, 2), height - 1.5);
   }
 
-  // The stacked shares only change with size and theme, so they are painted once.
+  // The stacked shares change only with size and theme, so they are cached.
   paint(theme) {
     const ratio = window.devicePixelRatio || 1;
     this.picture = new OffscreenCanvas(Math.max(this.canvas.width, 1), Math.max(this.canvas.height, 1));

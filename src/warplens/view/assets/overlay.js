@@ -1,6 +1,6 @@
-// What is drawn over the painted rows: ruler, row names, names inside spans, marks, selection, measurement.
+// Drawn over the painted rows: ruler, row names, names inside spans, marks, selection, measurement.
 
-import { tickLabel, tickStep, timeNs, whole } from "./format.js";
+import { duration, integer, preciseTime, tickLabel, tickStep } from "./format.js";
 import { GUTTER, RULER } from "./geometry.js";
 import { SPAN } from "./trace.js";
 
@@ -56,7 +56,7 @@ function drawRow(timeline, context, row) {
   if (trace.tracks.begin[track] > timeline.end || trace.tracks.end[track] < timeline.begin) drawElsewhere(timeline, context, track, top, row);
 }
 
-// A span that is wide enough carries its name and is set apart from its neighbour by a hairline.
+// A span that is wide enough shows its name, and a hairline separates it from its neighbour.
 function drawNames(timeline, context, runs, line, y) {
   const { trace, layout, regions, theme } = timeline;
   const stop = runs.first[line + 1];
@@ -78,7 +78,7 @@ function drawNames(timeline, context, runs, line, y) {
   }
 }
 
-// An open span's end was never recorded: its right edge is torn.
+// The end of an open span was not recorded: its right edge is drawn jagged.
 function drawTorn(context, x, y, height, theme) {
   context.fillStyle = theme.plot;
   for (let at = 0; at < height; at += 4) {
@@ -186,15 +186,15 @@ function drawMeasure(timeline, context) {
   context.fillText(text, x + 8, RULER + 19.5);
 }
 
-// Cycles are exact when both ends are edges of spans on one SM, which has one clock; else the mean rate gives them.
+// Cycles are exact if both ends are edges of spans on one SM, which has one clock; otherwise the mean rate is used.
 export function measureText(timeline) {
   const { from, to, fromCycle, toCycle, fromSm, toSm } = timeline.measure;
   const ns = Math.abs(to - from);
   if (fromCycle !== undefined && toCycle !== undefined && fromSm === toSm) {
-    return `${timeNs(ns)} · ${whole(Math.abs(toCycle - fromCycle))} cycles`;
+    return `${preciseTime(ns)} · ${integer(Math.abs(toCycle - fromCycle))} cycles`;
   }
   const mhz = timeline.info.clock.mhz_mean;
-  return mhz ? `${timeNs(ns)} · ≈ ${whole((ns * mhz) / 1000)} cycles` : timeNs(ns);
+  return mhz ? `${preciseTime(ns)} · ≈ ${integer((ns * mhz) / 1000)} cycles` : preciseTime(ns);
 }
 
 function drawGutter(timeline, context) {
@@ -280,7 +280,7 @@ function drawRuler(timeline, context) {
   context.restore();
   context.font = `11px ${FONT}`;
   context.fillStyle = theme.muted;
-  context.fillText(`${timeNs(timeline.end - timeline.begin)} shown`, 10, RULER / 2);
+  context.fillText(`${duration(timeline.end - timeline.begin)} shown`, 10, RULER / 2);
 }
 
 function drawScrollbar(timeline, context) {

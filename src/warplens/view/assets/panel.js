@@ -1,8 +1,8 @@
-// A timeline with everything around it: search, filters, legend, minimap, details, status line.
+// A timeline with its controls: search, filters, legend, minimap, details, status line.
 
 import { Columns, inflate } from "./codec.js";
 import { element, showDetails } from "./details.js";
-import { timeNs, whole } from "./format.js";
+import { duration, integer, preciseTime } from "./format.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { measureText } from "./overlay.js";
@@ -15,7 +15,7 @@ const LEGEND_FIRST = 18;
 export async function openPanel(root, info, regions, help) {
   const payload = document.getElementById(info.payload);
   const columns = new Columns(await inflate(payload.textContent.trim()), info.columns);
-  payload.remove(); // megabytes of text that nobody reads again
+  payload.remove(); // free megabytes of text
   const trace = unpackTrace(columns);
   return new Panel(root, trace, columns, info, regions, help);
 }
@@ -27,7 +27,7 @@ class Panel {
       class: "timeline",
       tabindex: "0",
       role: "application",
-      "aria-label": `Timeline of ${info.label}: ${whole(info.shown)} spans. W and S zoom, A and D pan, Enter selects a span, arrow keys move to the next, question mark lists every key.`,
+      "aria-label": `Timeline of ${info.label}: ${integer(info.shown)} spans. W and S zoom, A and D pan, Enter selects a span, arrow keys move to the next, question mark lists every key.`,
     });
     const map = element("canvas", { class: "minimap", "aria-hidden": "true" });
     this.details = element("aside", { class: "details", "aria-live": "polite", "aria-label": "Selected span" });
@@ -103,13 +103,13 @@ class Panel {
 
   launchPicker() {
     const { launches } = this.info;
-    const name = (each) => `${each.kernel} #${each.launch}${launches.some((other) => other.rank !== each.rank) ? ` rank ${each.rank}` : ""} · ${timeNs(each.end_ns - each.begin_ns)}`;
+    const name = (each) => `${each.kernel} #${each.launch}${launches.some((other) => other.rank !== each.rank) ? ` rank ${each.rank}` : ""} · ${duration(each.end_ns - each.begin_ns)}`;
     return this.picker("Launch", [[`all ${launches.length}`, ""], ...launches.map((each, at) => [name(each), at])], (value) => {
       this.timeline.setFilter({ launch: value === "" ? null : launches[Number(value)] });
     });
   }
 
-  // Launches far apart would be slivers in a void: then the longest is shown first.
+  // If launches are far apart, they would be too narrow to see: show the longest first.
   startWithOneLaunch() {
     const { launches } = this.info;
     const lengths = launches.map((each) => each.end_ns - each.begin_ns);
@@ -143,7 +143,7 @@ class Panel {
       const region = this.regions[code];
       const swatch = element("span", { class: "swatch" });
       swatch.style.background = region.colour;
-      const chip = element("button", { type: "button", class: "chip", "aria-pressed": "true", title: `${region.name}: click hides or shows it, double-click shows only it` }, swatch, element("span", { text: region.name }));
+      const chip = element("button", { type: "button", class: "chip", "aria-pressed": "true", title: `${region.name}: click to hide or show it, double-click to show only it` }, swatch, element("span", { text: region.name }));
       chip.addEventListener("click", () => this.toggleRegion(code));
       chip.addEventListener("dblclick", () => this.onlyRegion(code));
       if (at >= LEGEND_FIRST) chip.hidden = true;
@@ -192,7 +192,7 @@ class Panel {
     this.fitHeight();
   }
 
-  // As tall as its rows, within what a window can show.
+  // As tall as its rows, within the size of the window.
   fitHeight() {
     const wanted = this.timeline.layout.height + 30;
     this.canvasBox.style.height = `${Math.min(Math.max(wanted, 220), Math.max(window.innerHeight - 260, 320))}px`;
@@ -213,7 +213,7 @@ class Panel {
     this.timeline.changed("critical");
   }
 
-  // The report names warps by launch, block and number; a sampled timeline may not hold all of them.
+  // The report identifies warps by launch, block and number; a sampled timeline may lack some of them.
   criticalStretches() {
     const { tracks } = this.trace;
     const key = (launch, block, warp) => `${launch}/${block}/${warp}`;
@@ -267,7 +267,7 @@ class Panel {
 
   showFound() {
     const total = this.matches?.rows.length;
-    this.found.textContent = total === undefined ? "" : total ? `${this.matchAt < 0 ? "" : `${whole(this.matchAt + 1)} of `}${whole(total)}` : "nothing found";
+    this.found.textContent = total === undefined ? "" : total ? `${this.matchAt < 0 ? "" : `${integer(this.matchAt + 1)} of `}${integer(total)}` : "nothing found";
   }
 
   nextMatch(direction) {
@@ -285,7 +285,7 @@ class Panel {
     this.timeline.reveal(row);
   }
 
-  // From a heat map: this SM, around this time.
+  // Called by a heat map: show this SM around this time.
   goTo(sm, begin, end) {
     const node = this.timeline.tree.roots.find((root) => root.label === sm);
     if (node) {
@@ -315,18 +315,18 @@ class Panel {
     else if (row >= 0) {
       const { tracks } = trace;
       const track = trace.track[row];
-      const length = trace.kind[row] ? (trace.value.has(row) ? ` = ${trace.value.get(row)}` : "") : ` · ${whole(trace.cycles[row])} cycles · ${timeNs(trace.dur[row])}`;
+      const length = trace.kind[row] ? (trace.value.has(row) ? ` = ${trace.value.get(row)}` : "") : ` · ${integer(trace.cycles[row])} cycles · ${duration(trace.dur[row])}`;
       text = `${this.regions[trace.region[row]].name}${length} · SM ${tracks.sm[track]} · block ${tracks.block[track]} · warp ${tracks.warp[track]}`;
-    } else if (timeline.cursor) text = timeNs(timeline.cursor.time);
-    const part = info.shown < info.spans ? ` (this report holds ${whole(info.shown)} of ${whole(info.spans)}: ${info.sampling})` : "";
+    } else if (timeline.cursor) text = preciseTime(timeline.cursor.time);
+    const part = info.shown < info.spans ? ` (this report has ${integer(info.shown)} of ${integer(info.spans)}: ${info.sampling})` : "";
     this.status.replaceChildren(
       element("span", { text: text || "Ctrl-wheel zooms, drag pans, click selects" }),
-      element("span", { class: "count", text: `${whole(this.counted)} of ${whole(info.shown)} spans shown${part}` }),
+      element("span", { class: "count", text: `${integer(this.counted)} of ${integer(info.shown)} spans shown${part}` }),
     );
   }
 }
 
-// "0-3, 17" as a set; null for nothing written; undefined for nonsense.
+// Parse "0-3, 17" as a set; null if empty, undefined if invalid.
 export function parseNumbers(text) {
   const words = text.split(/[\s,]+/).filter(Boolean);
   if (!words.length) return null;

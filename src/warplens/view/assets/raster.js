@@ -1,7 +1,7 @@
-// Painting runs into pixels. Each pixel takes the region that fills most of it, as strongly as it is filled, so that
-// a million spans cost one pass over their begins and ends and nothing is ever drawn outside its own time.
+// Paint runs into pixels. Each pixel shows the region that fills most of it, with an opacity by how much is filled. A
+// million spans take one pass over their begins and ends, and nothing is drawn outside its own time.
 
-const FAINTEST = 0.3; // a lone short span must stay visible
+const FAINTEST = 0.3; // a single short span must stay visible
 
 export class Painter {
   constructor(regions) {
@@ -11,13 +11,13 @@ export class Painter {
 
   // Paint the runs of one line into `out` (one colour per pixel). `view` is {begin, perNs, width}; `colours` and
   // `faded` hold a colour per region; `match[row]` picks between them when there is a search.
-  // One long function on purpose: it runs millions of times a second, and calls inside its loop cost more than its work.
+  // One long function on purpose: calls inside its loop would cost more than the work.
   paint(out, view, runs, line, region, colours, faded, match) {
     const { begin: origin, perNs, width } = view;
     const { weight, touched } = this;
     const { begin, end, row } = runs;
     const stop = runs.first[line + 1];
-    let pixel = -1; // the pixel that weights are being added up for
+    let pixel = -1; // the pixel whose weights are being summed
     let used = 0;
     let bright = 1;
     for (let i = runs.seek(line, origin); i <= stop; i++) {
@@ -61,7 +61,7 @@ export class Painter {
   }
 }
 
-// What one pixel shows, given how much of it each region fills; the weights are left at zero.
+// The colour of one pixel, given how much of it each region fills; resets the weights.
 function mix(under, weight, touched, used, colours) {
   let best = touched[0];
   let most = weight[best];
@@ -80,7 +80,7 @@ function mix(under, weight, touched, used, colours) {
   return sum > 0.98 ? colours[best] : blend(under, colours[best], sum < FAINTEST ? FAINTEST : sum);
 }
 
-// Both are 0xAABBGGRR, as a canvas keeps them on every machine a browser runs on.
+// Colours are 0xAABBGGRR, the layout of a canvas on little-endian machines.
 export function blend(under, over, amount) {
   const keep = 1 - amount;
   const red = (under & 255) * keep + (over & 255) * amount;

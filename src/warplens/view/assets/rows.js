@@ -1,4 +1,4 @@
-// The tree SM → block → warp, and the rows of it that are open, each with its height.
+// The tree SM → block → warp, and its visible rows, each with its height.
 
 export const DENSITIES = {
   compact: { sm: 6, block: 9, lane: 10, label: 10 },
@@ -41,7 +41,7 @@ export class RowTree {
     }
   }
 
-  // Few tracks are all opened; of many, one SM and one block show that there is more inside.
+  // Open everything if there are few tracks; otherwise open one SM and one block as an example.
   openFirst(keep = () => true, most = 24) {
     const kept = (node) => node.tracks.some(keep);
     const all = this.trace.tracks.count <= most;
@@ -60,7 +60,7 @@ export class RowTree {
     }
   }
 
-  // `keep(track)` says which tracks are not filtered out; `lines(track)` how many nesting levels a track has.
+  // `keep(track)` says whether a track passes the filters; `lines(track)` is its number of nesting levels.
   layout(density, keep, lines) {
     const size = DENSITIES[density];
     const rows = [];
@@ -79,12 +79,12 @@ export class RowTree {
     return { rows, rowOf, height: top, lane: size.lane, label: size.label };
   }
 
-  // After a filter changed which tracks a row holds.
+  // Call after a filter changed the tracks of a row.
   forgetSlots() {
     for (const sm of this.roots) for (const node of [sm, ...sm.children]) node.slots = null;
   }
 
-  // The tracks of a row side by side: those that never run at the same time share a slot.
+  // The slots of a row: tracks that never run at the same time share one.
   slots(row) {
     const { node, tracks } = row;
     if (node.slots) return node.slots;
@@ -102,7 +102,7 @@ export class RowTree {
   }
 }
 
-// The row that shows a track: its warp's own, or the closed block or SM that holds it.
+// The row that shows a track: its own, or that of its closed block or SM.
 export function rowOfTrack(tree, layout, track) {
   let node = tree.leaf[track];
   for (let up = node.parent; up; up = up.parent) if (!up.open) node = up;

@@ -1,4 +1,4 @@
-// Runs: stretches of time, each showing one span, that never overlap within a line. Lines are what gets painted.
+// Runs: intervals that each show one span and never overlap within a line. Lines are painted.
 
 import { SPAN } from "./trace.js";
 
@@ -31,7 +31,7 @@ class Runs {
   }
 }
 
-// One line per track: at any time the span that began last and still runs. `shown[region]` leaves regions out.
+// One line per track: at any time the active span that began last. `shown[region]` filters regions.
 export function innermostRuns(trace, shown) {
   const { start, dur, kind, region, tracks } = trace;
   const runs = new Runs(2 * trace.count, tracks.count);
@@ -60,7 +60,7 @@ export function innermostRuns(trace, shown) {
   return runs;
 }
 
-// One line per nesting level of each track; `lineOf[track]` is its outermost one, and the next track's follow its own.
+// One line per nesting level of each track; `lineOf[track]` is its outermost line, followed by its inner ones.
 export function nestedRuns(trace, shown) {
   const { start, dur, kind, region, lane, tracks } = trace;
   const lineOf = new Int32Array(tracks.count + 1);

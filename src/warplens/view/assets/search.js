@@ -2,7 +2,7 @@
 
 const FIELDS = ["sm", "block", "warp", "launch", "rank", "device"];
 
-// A function from a row to whether it matches, or null for an empty query. Throws on a query that makes no sense.
+// A predicate on rows, or null for an empty query. Throws if the query is invalid.
 export function compileQuery(text, trace, regions) {
   const tests = [];
   for (const word of text.trim().toLowerCase().split(/\s+/).filter(Boolean)) {
@@ -35,7 +35,7 @@ function comparison(trace, name, sign, limit) {
   }[sign];
 }
 
-// Every match: a flag per row, and the rows in the order of time.
+// All matches: a flag per row, and the matching rows in order of time.
 export function findMatches(trace, test, keeps) {
   const flags = new Uint8Array(trace.count);
   const rows = [];

@@ -1,7 +1,7 @@
-// The table of regions: sorting, cycles or time, and a large histogram of the chosen region.
+// The table of regions: sorting, cycles or time, and a large histogram of the selected region.
 
 import { element } from "./details.js";
-import { whole } from "./format.js";
+import { integer } from "./format.js";
 
 export function enliven(section, report, getTheme) {
   for (const table of section.querySelectorAll("table.sortable")) sortable(table);
@@ -48,9 +48,9 @@ function compare(a, b) {
   return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
 }
 
-const ROUND = [...Array(15).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power)); // whole steps only
+const ROUND = [...Array(15).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power)); // integers only
 
-// Steps, not bars: bins of a long tail grow with the duration, and an area is still read right.
+// Drawn as steps, not bars, since the bins of a long tail grow with the duration.
 class HistogramChart {
   constructor(root, report, getTheme) {
     Object.assign(this, { root, report, getTheme });
@@ -64,7 +64,7 @@ class HistogramChart {
     this.chart?.destroy();
     this.root.replaceChildren();
     if (!made) {
-      this.root.append(element("p", { class: "hint", text: "No span of this region was closed." }));
+      this.root.append(element("p", { class: "hint", text: "This region has no closed span." }));
       return;
     }
     const theme = this.getTheme();
@@ -77,10 +77,10 @@ class HistogramChart {
       dash: at ? [5, 3] : undefined,
       points: { show: false },
       paths: window.uPlot.paths.stepped({ align: 1 }),
-      value: (_, value) => (value == null ? "–" : whole(value)),
+      value: (_, value) => (value == null ? "–" : integer(value)),
     }));
     const axis = { incrs: ROUND, stroke: theme.muted, grid: { stroke: theme.grid, width: 1 }, ticks: { stroke: theme.grid, width: 1 }, font: "11px system-ui, sans-serif" };
-    this.root.append(element("h3", { text: `${region.name}: how long its spans take` }));
+    this.root.append(element("h3", { text: `${region.name}: distribution of durations` }));
     this.chart = new window.uPlot(
       {
         width: Math.max(this.root.clientWidth, 200),
@@ -89,10 +89,10 @@ class HistogramChart {
         cursor: { points: { show: false }, y: false },
         scales: { x: { time: false, distr: scale === "log" ? 3 : 1, range: scale === "log" ? undefined : (_, low, high) => [low, high] }, y: { range: (_, low, high) => [0, high * 1.1 || 1] } },
         axes: [
-          { ...axis, label: "cycles", labelFont: "11px system-ui, sans-serif", labelSize: 18, size: 32, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : whole(tick))) },
-          { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => whole(tick)) },
+          { ...axis, label: "cycles", labelFont: "11px system-ui, sans-serif", labelSize: 18, size: 32, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : integer(tick))) },
+          { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => integer(tick)) },
         ],
-        series: [{ label: "at least", value: (_, value) => (value == null ? "–" : `${whole(value)} cycles`) }, ...series],
+        series: [{ label: "at least", value: (_, value) => (value == null ? "–" : `${integer(value)} cycles`) }, ...series],
         hooks: { draw: [(chart) => this.drawPercentiles(chart, made.percentiles, theme)] },
       },
       [edges, ...made.counts.map((counts) => [...(counts ?? edges.slice(1).map(() => 0)), 0])],
@@ -117,7 +117,7 @@ class HistogramChart {
       context.moveTo(x, bbox.top);
       context.lineTo(x, bbox.top + bbox.height);
       context.stroke();
-      const text = `${name} ${whole(value)}`;
+      const text = `${name} ${integer(value)}`;
       const wide = context.measureText(text).width;
       context.fillStyle = theme.text;
       context.fillText(text, x + wide + 6 > bbox.left + bbox.width ? x - wide - 4 * ratio : x + 4 * ratio, bbox.top + (2 + 14 * lane++) * ratio);

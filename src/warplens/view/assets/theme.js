@@ -1,4 +1,4 @@
-// Light and dark: the page's custom properties, read for what canvases draw.
+// Light and dark themes: the page's custom properties, read for canvases.
 
 const NAMES = ["plot", "band", "surface", "text", "muted", "grid", "line", "accent", "onAccent", "select", "veil", "thumb", "critical"];
 
@@ -19,7 +19,7 @@ export function followTheme(button, apply) {
   set(dark.matches ? "dark" : "light");
   dark.addEventListener("change", () => set(dark.matches ? "dark" : "light"));
   button.addEventListener("click", () => set(root.dataset.theme === "dark" ? "light" : "dark"));
-  // Paper is white.
+  // Print in light colours.
   let before = null;
   addEventListener("beforeprint", () => {
     before = root.dataset.theme;

@@ -1,4 +1,4 @@
-// The timeline of one trace: what is shown (window of time, open rows, filters, selection) and one frame of it.
+// The timeline of one trace: its state (time window, open rows, filters, selection), and drawing one frame.
 
 import { tickStep } from "./format.js";
 import { GUTTER, RULER } from "./geometry.js";
@@ -9,7 +9,7 @@ import { innermostRuns, nestedRuns } from "./runs.js";
 import { SPAN } from "./trace.js";
 
 const SHORTEST_VIEW = 4; // ns
-const OVERLAY_ONLY = new Set(["hover", "select", "measure", "critical"]); // changes that leave the painted rows as they are
+const OVERLAY_ONLY = new Set(["hover", "select", "measure", "critical"]); // changes that do not affect the painted rows
 const MOVING = new Set(["window", "scroll"]);
 const SETTLE_MS = 140;
 const [SLOW_MS, QUICK_MS] = [20, 7];
@@ -49,7 +49,7 @@ export class Timeline extends EventTarget {
     new ResizeObserver(() => this.resize()).observe(canvas);
   }
 
-  // ---- what is shown -------------------------------------------------------------------------------------------
+  // ---- state --------------------------------------------------------------------------------------------------
 
   get plotWidth() {
     return Math.max(this.width - GUTTER, 1);
@@ -157,7 +157,7 @@ export class Timeline extends EventTarget {
     this.changed("select");
   }
 
-  // Open, scroll and zoom so that a span can be seen, without zooming out of what already shows it well.
+  // Open, scroll and zoom to make a span visible; keep the zoom if the span is already clearly visible.
   reveal(row) {
     const { trace, tree } = this;
     const leaf = tree.leaf[trace.track[row]];
@@ -179,7 +179,7 @@ export class Timeline extends EventTarget {
     }
   }
 
-  // ---- what is where -------------------------------------------------------------------------------------------
+  // ---- hit testing --------------------------------------------------------------------------------------------
 
   rowAt(y) {
     const target = y - RULER + this.scroll;
@@ -251,7 +251,7 @@ export class Timeline extends EventTarget {
     return { left, right, top: whole.top + trace.lane[row] * this.layout.lane, height: this.layout.lane - 2 };
   }
 
-  // The whole line of a warp: its own row, or its slot in the closed block or SM that holds it.
+  // The full line of a warp: its own row, or its slot in its closed block or SM.
   boxOfTrack(track) {
     const at = rowOfTrack(this.tree, this.layout, track);
     if (!at) return null;
@@ -263,7 +263,7 @@ export class Timeline extends EventTarget {
     return { top: top + slot * each, height: Math.max(each, 2), lanes: false };
   }
 
-  // ---- a frame -------------------------------------------------------------------------------------------------
+  // ---- drawing -------------------------------------------------------------------------------------------------
 
   setTheme(theme) {
     this.theme = theme;
@@ -285,7 +285,7 @@ export class Timeline extends EventTarget {
     this.image = null;
     this.stale = true;
     this.scrollBy(0);
-    this.draw(); // at once: a resized canvas is blank until painted
+    this.draw(); // immediately: a resized canvas is blank until painted
   }
 
   changed(what) {
@@ -296,7 +296,7 @@ export class Timeline extends EventTarget {
     this.pending = requestAnimationFrame(() => this.draw());
   }
 
-  // Zooming and panning may leave warps out to keep up with the hand; a moment after the last move all are painted.
+  // Zooming and panning may skip warps to stay responsive; all are painted shortly after the last move.
   move() {
     this.moving = true;
     clearTimeout(this.settling);
@@ -326,7 +326,7 @@ export class Timeline extends EventTarget {
     else if (took < QUICK_MS && this.moving && this.stride > 1) this.stride /= 2;
   }
 
-  // Everything that has a colour of a region goes through here, as pixels.
+  // Paint all regions as pixels.
   paintRows() {
     const { ratio } = this;
     const left = Math.round(GUTTER * ratio);
@@ -395,7 +395,7 @@ export class Timeline extends EventTarget {
     for (let y = Math.max(Math.round(from), 0); y < last; y++) this.pixels.set(back, y * back.length);
   }
 
-  // One row of empty background, with the lines of the axis already in it, so that they run behind the spans.
+  // One row of background with the grid lines of the axis, which thus run behind the spans.
   ruleBacks(width, ratio) {
     const grid = packColour(this.theme.grid);
     const step = tickStep(this.perPixel);

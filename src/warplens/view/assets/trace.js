@@ -39,7 +39,7 @@ export function unpackTrace(columns) {
   return trace;
 }
 
-// Cycles are the sum of steps; ns are what the track's rate predicts plus what it got wrong.
+// Cycles are the sum of steps; ns are the prediction of the track's rate plus a difference.
 function placeInTime(trace, columns) {
   const { tracks } = trace;
   const step = columns.ints("cycle");
@@ -72,7 +72,7 @@ function spanExtents(trace) {
   for (let t = 0; t < tracks.count; t++) {
     let begin = Infinity, end = -Infinity;
     for (let i = tracks.first[t]; i < tracks.first[t + 1]; i++) {
-      begin = Math.min(begin, start[i]); // a clock may step back: the first is not always the earliest
+      begin = Math.min(begin, start[i]); // a clock may step back, so the first is not always the earliest
       end = Math.max(end, start[i] + dur[i]);
     }
     tracks.begin[t] = begin;

@@ -7,11 +7,12 @@ so it keeps the register. In kernels that run short of registers, the block comp
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import replace
 
-from warplens.ptx.control_flow import BasicBlock, ControlFlow
+from warplens.ptx.control_flow import ControlFlow
+from warplens.ptx.dominators import on_cycles
+from warplens.ptx.edits import Edits
 from warplens.ptx.labels import jump_targets
 from warplens.ptx.operands import names, read_by, written_by
 from warplens.ptx.tree import Declaration, Function, Instruction, Label, Scope
@@ -33,19 +34,21 @@ def recompute(function: Function) -> int:
         return 0  # names may mean other registers there
     values, flow = RegisterValues(function), ControlFlow(function)
     found: dict[int, list[str]] = {}
-    heads = _heads(flow)
+    heads, repeated, needed = _heads(flow), on_cycles(flow.successors), _needed_by(flow)
     for name in values.computed_repeatedly():
-        places = {heads[number] for number, block in enumerate(flow.blocks) if _needs(block, name)}
-        if not any(number in flow.reachable(flow.blocks[number].successors, 0) for number in places):
+        places = {heads[number] for number in needed.get(name, ())}
+        if not places & repeated:
             for number in sorted(places - {0}):  # no value has waited where the kernel begins
                 found.setdefault(number, []).append(name)
+    edits, top_level = Edits(), {id(node) for node in body}
     for number, wanted in found.items():
-        nodes = itertools.chain.from_iterable(block.nodes for block in flow.blocks[number:])
-        first = next(node for node in nodes if not isinstance(node, Label))
-        at = next((index for index, node in enumerate(body) if node is first), None)
-        if at is not None:
+        blocks = (flow.blocks[at] for at in range(number, len(flow.blocks)))
+        first = next(node for block in blocks for node in block.nodes if not isinstance(node, Label))
+        if id(first) in top_level:
             makers = [maker for name in wanted for maker in values.chain(name)]
-            body[at:at] = [replace(maker, lead="\n\t") for maker in {id(maker): maker for maker in makers}.values()]
+            for maker in {id(maker): maker for maker in makers}.values():
+                edits.before(body, first, replace(maker, lead="\n\t"))
+    edits.apply()
     return sum(map(len, found.values()))
 
 
@@ -54,6 +57,7 @@ class RegisterValues:
 
     def __init__(self, function: Function) -> None:
         self.makers: dict[str, list[Instruction]] = {}
+        self._meanings: dict[tuple[str, int], str | None] = {}
         for instruction in function.instructions():
             for name in written_by(instruction):
                 self.makers.setdefault(name, []).append(instruction)
@@ -78,15 +82,26 @@ class RegisterValues:
         """Return the value of a register in terms of fixed ones; None if it is not always the same."""
         if name in self.fixed or _NUMBER.fullmatch(name):
             return name
-        meanings = {self._result(maker, name, depth) for maker in self.makers.get(name, [])} if depth else {None}
-        return meanings.pop() if len(meanings) == 1 else None
+        if (name, depth) not in self._meanings:
+            self._meanings[name, depth] = self._common_result(name, depth) if depth else None
+        return self._meanings[name, depth]
+
+    def _common_result(self, name: str, depth: int) -> str | None:
+        """Return what all instructions that write the register compute; None as soon as two of them differ."""
+        common: str | None = None
+        for maker in self.makers.get(name, ()):
+            result = self._result(maker, name, depth)
+            if result is None or (common is not None and result != common):
+                return None
+            common = result
+        return common
 
     def _result(self, maker: Instruction, name: str, depth: int) -> str | None:
-        target, *operands = maker.operands
-        if maker.predicate or maker.opcode not in _PURE or not _INTEGERS.issuperset(maker.modifiers) or target != name:
+        if maker.predicate or maker.opcode not in _PURE or not _INTEGERS.issuperset(maker.modifiers):
             return None
+        target, *operands = maker.operands
         parts = [self.meaning(operand, depth - 1) for operand in operands]
-        return None if None in parts else f"{maker.full_opcode}({', '.join(map(str, parts))})"
+        return None if None in parts or target != name else f"{maker.full_opcode}({', '.join(map(str, parts))})"
 
     def chain(self, name: str) -> list[Instruction]:
         """Return the instructions that compute a value from fixed registers, in order."""
@@ -98,23 +113,23 @@ class RegisterValues:
 
 def _heads(flow: ControlFlow) -> list[int]:
     """Return, for each block, the first of the blocks that always lead to it without a branch."""
-    before: list[list[int]] = [[] for _ in flow.blocks]
-    for number, block in enumerate(flow.blocks):
-        for after in block.successors:
-            before[after].append(number)
     heads: list[int] = []
-    for number in range(len(flow.blocks)):
-        alone = before[number] == [number - 1] and flow.blocks[number - 1].successors == [number]
+    for number, before in enumerate(flow.predecessors):
+        alone = before == [number - 1] and flow.blocks[number - 1].successors == [number]
         heads.append(heads[number - 1] if alone else number)
     return heads
 
 
-def _needs(block: BasicBlock, name: str) -> bool:
-    """Return whether the block reads the value that the register has on entry."""
-    for instruction in block.instructions:
-        makes = name in written_by(instruction) and not instruction.predicate
-        if makes and name not in names(" ".join(instruction.operands[1:])):
-            return False
-        if name in read_by(instruction):
-            return True
-    return False
+def _needed_by(flow: ControlFlow) -> dict[str, list[int]]:
+    """Return, for each register, the blocks that read the value that it has on entry."""
+    found: dict[str, list[int]] = {}
+    for number, block in enumerate(flow.blocks):
+        settled: set[str] = set()
+        for instruction in block.instructions:
+            made = set() if instruction.predicate else written_by(instruction)
+            made -= names(" ".join(instruction.operands[1:]))
+            for name in read_by(instruction) - made - settled:
+                found.setdefault(name, []).append(number)
+                settled.add(name)
+            settled |= made
+    return found

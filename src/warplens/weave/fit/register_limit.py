@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from warplens.ptx.syntax import COMMENT
 from warplens.ptx.tree import Function
 
 EXTRA_REGISTERS = 4
@@ -19,8 +20,10 @@ REGISTER_STEP, MIN_LIMIT = 8, 24
 """An SM allocates registers in steps of 8 per thread, and ptxas accepts no limit below 24."""
 FREE_REGISTERS = 32
 """Registers that an SM has for each of 2,048 threads: a kernel that takes no more loses no block by them."""
-_ATTRIBUTE = r"(?:\.attribute\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
-_HEADER_REST = r'[^{;"/]*(?:(?:"[^"\n]*"|//[^\n]*|/\*.*?\*/|/(?![/*]))[^{;"/]*)*'
+_HEADER = re.compile(
+    r"\.entry\s+(?:\.attribute\s*\((?:[^()]|\([^()]*\))*\)\s*)?(?P<name>[\w$%]+)"
+    rf'[^{{;"/]*(?:(?:"[^"\n]*"|{COMMENT}|/(?![/*]))[^{{;"/]*)*(?={{)'
+)
 
 
 def allowance(plain: int) -> int:
@@ -36,11 +39,11 @@ def limitable(text: str) -> bool:
 
 def limited(text: str, limits: Mapping[str, int]) -> str:
     """Return `text` with a register limit for each kernel named in `limits`."""
-    for name, registers in limits.items():
-        header = rf"\.entry\s+{_ATTRIBUTE}{re.escape(name)}(?![\w$]){_HEADER_REST}(?={{)"
-        if found := re.search(header, text, re.DOTALL):
-            text = text[: found.start()] + _with_limit(found[0], registers) + text[found.end() :]
-    return text
+
+    def with_limit(header: re.Match[str]) -> str:
+        return _with_limit(header[0], limits[header["name"]]) if header["name"] in limits else header[0]
+
+    return _HEADER.sub(with_limit, text)
 
 
 def limit(entry: Function, registers: int) -> None:

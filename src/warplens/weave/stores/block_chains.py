@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from warplens.ptx.control_flow import ControlFlow
 from warplens.weave.mark_sites import MarkBlock
 
@@ -14,39 +16,56 @@ def chain_blocks(blocks: list[MarkBlock], flow: ControlFlow, max_slots: int) -> 
     """
     places = [[flow.block_of(block.sites[end].position.node) for end in (0, -1)] for block in blocks]
     starts = {first: number for number, (first, _) in reversed(list(enumerate(places))) if first is not None}
-    postdominators = flow.postdominators()
+    next_marked = _nearest_marked_postdominators(flow, starts)
     following: dict[int, int] = {}
     for number, (_, last) in enumerate(places):
         if number + 1 < len(blocks) and places[number + 1][0] == last:
             following[number] = number + 1
-            continue
-        other = _only_next(last, starts, flow)
-        if last is not None and other is not None and _alternate(last, places[other][0], flow, postdominators):
-            following[number] = other
-    heads = [number for number in range(len(blocks)) if number not in following.values()]
+        elif last is not None and next_marked[last] >= 0 and _alternate(last, next_marked[last], starts, flow):
+            following[number] = starts[next_marked[last]]
+    followers = set(following.values())
+    heads = [number for number in range(len(blocks)) if number not in followers]
     return [chain for head in heads for chain in _chains_from(head, following, blocks, max_slots)]
 
 
-def _only_next(last: int | None, starts: dict[int, int], flow: ControlFlow) -> int | None:
-    """The mark block that executes next after basic block `last`, or None if several may.
+def _nearest_marked_postdominators(flow: ControlFlow, starts: Container[int]) -> list[int]:
+    """For each basic block, the first one with marks through which every path to the end leads; -1 if there is none."""
+    tree = flow.postdominators
+    found = [-1] * len(flow.blocks)
+    for number in tree.order:  # a block's parent in the tree comes before it
+        above = tree.parent[number]
+        if above >= 0:
+            found[number] = above if above in starts else found[above]
+    return found
 
-    `starts` gives the first mark block that begins in each basic block.
+
+def _alternate(one: int, other: int, starts: Container[int], flow: ControlFlow) -> bool:
+    """Whether basic blocks `one` and `other` execute in alternation, without a mark between them.
+
+    `other` is on every path from `one` to the end, and `starts` are the blocks in which marks begin.
     """
-    if last is None:
-        return None
-    unmarked = flow.reachable(flow.blocks[last].successors, sum(1 << first for first in starts)) | {last}
-    found = {starts[after] for block in unmarked for after in flow.blocks[block].successors if after in starts}
-    return found.pop() if len(found) == 1 else None
-
-
-def _alternate(one: int, other: int | None, flow: ControlFlow, postdominators: list[int]) -> bool:
-    """Whether every path through basic block `one` leads through `other`, and the two execute in alternation."""
-    if other is None or one == other or not postdominators[one] >> other & 1:
+    if not flow.dominators.strictly_dominates(one, other):
         return False
-    without_one = flow.reachable([0], 1 << one)
-    after_one = flow.reachable(flow.blocks[one].successors, 1 << other)
-    after_other = flow.reachable(flow.blocks[other].successors, 1 << one)
-    return other not in without_one and one not in after_one and other not in after_other
+    between: set[int] = set()
+    work = list(flow.blocks[one].successors)
+    while work:
+        number = work.pop()
+        if number == one or (number in starts and number != other):
+            return False
+        if number != other and number not in between:
+            between.add(number)
+            work += flow.blocks[number].successors
+    # A block that leads to `other`, but does not lie between the two, comes after `other`: `other` would repeat.
+    backwards: set[int] = set()
+    work = list(flow.predecessors[other])
+    while work:
+        number = work.pop()
+        if number != one and number not in backwards:
+            if number not in between:
+                return False
+            backwards.add(number)
+            work += flow.predecessors[number]
+    return True
 
 
 def _chains_from(
@@ -54,9 +73,13 @@ def _chains_from(
 ) -> list[list[MarkBlock]]:
     chains: list[list[MarkBlock]] = [[]]
     at: int | None = head
+    used = 0
     while at is not None:
-        if chains[-1] and sum(block.slots for block in [*chains[-1], blocks[at]]) > max_slots:
+        slots = blocks[at].slots
+        if chains[-1] and used + slots > max_slots:
             chains.append([])
+            used = 0
         chains[-1].append(blocks[at])
+        used += slots
         at = following.get(at)
     return chains

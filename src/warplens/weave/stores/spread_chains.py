@@ -23,7 +23,8 @@ class SpreadChains:
         self, chains: list[MarkChain], divergence: Divergence, words: RecordWords, how: Weaving, opcodes: set[str]
     ) -> None:
         self._chains, self._divergence, self._words, self._fuse = chains, divergence, words, how.fuse
-        # A matrix product's accumulators fill the registers, and it takes longer than the store's reads.
+        self._chained = {id(block) for chain in chains for block in chain}
+        # Accumulators of a matrix product leave no register for a copy of the clocks, and the product hides the store.
         self._crowded = bool(opcodes & {"mma", "wgmma"})
         loops = [chain for chain in chains if chain[0].in_loop]
         reads = [slot for chain in loops for _, _, slot in self._reads(chain)]
@@ -37,7 +38,7 @@ class SpreadChains:
 
     def holds(self, block: MarkBlock) -> bool:
         """Whether the block is part of a chain."""
-        return any(block is one for chain in self._chains for one in chain)
+        return id(block) in self._chained
 
     def opening(self) -> list[str]:
         """The PTX in the kernel's prologue that prepares the marks."""

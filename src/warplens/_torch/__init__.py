@@ -1,1 +1,0 @@
-"""PyTorch's profiler beside warplens: its trace read, put on one clock with the kernels' own, and summed up."""

@@ -1,0 +1,295 @@
+"""How the durations of a region's instances vary: two modes, slow first instances, drift, and outliers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from warplens.analyse.analysis import Analysis, AnswerTable, region_table
+from warplens.analyse.critical_path import CRITICAL_PATH, speedup
+from warplens.analyse.finding import Finding
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.per_kernel import PerKernel
+from warplens.analyse.region_purpose import Purpose, purpose_of
+from warplens.trace.model import Trace
+from warplens.wording import integer, percent
+
+_SAMPLE = 200_000
+_BINS = 128
+_MIN_INSTANCES = 40
+_STEPS = 10
+_CAUSES = {Purpose.MEMORY: "as with cache hits and misses", Purpose.WAIT: "as when the awaited data is sometimes ready"}
+
+
+@dataclass(frozen=True)
+class TwoModes:
+    """Two clusters of durations in cycles: their centres, the share of instances in the slow one, and how much of the
+    variance the split explains (1 for two points; 0.64 for one normal distribution)."""
+
+    fast: float
+    slow: float
+    slow_share: float
+    separation: float
+
+
+@dataclass(frozen=True)
+class RegionShape:
+    """One region of a kernel; durations in cycles.
+
+    `first` is the median of each warp's first instance, `later` of the others, and `first_share` the excess of the
+    first ones as a share of the region's time. `drift` is the relative change from the first to the last tenth of the
+    launch, 0 where it may be chance. `outliers` counts instances beyond p50 + 10 (p95 - p50), and `outlier_share` is
+    their excess over the median.
+    """
+
+    region: str
+    count: int
+    p50: float
+    p95: float
+    modes: TwoModes | None
+    first: float
+    later: float
+    first_share: float
+    drift: float
+    outliers: int
+    outlier_share: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """All regions of a kernel, longest total first."""
+
+    regions: tuple[RegionShape, ...]
+
+    def __getitem__(self, region: str) -> RegionShape:
+        return next(one for one in self.regions if one.region == region)
+
+
+def duration_shapes(trace: Trace) -> PerKernel[Shapes]:
+    """Describe the durations of all regions of every kernel."""
+    lives = Lifetimes.of(trace)
+    first = _first_instances(lives)
+    answers = {}
+    for kernel in lives.kernels:
+        rows = lives.spans_of(kernel, measured=True)
+        region = lives.region[rows]
+        order = np.argsort(region.astype(np.uint16 if len(lives.regions) < 1 << 16 else np.int32), kind="stable")
+        count = np.bincount(region, minlength=len(lives.regions))
+        codes = np.flatnonzero(count)
+        starts = np.cumsum(count[codes]) - count[codes]
+        if not isinstance(rows, slice):
+            order = rows[order]
+        shapes = [
+            _shape(lives, lives.regions[code], part, first)
+            for code, part in zip(codes.tolist(), np.split(order, starts[1:])[: len(codes)], strict=True)
+        ]
+        answers[kernel] = Shapes(tuple(sorted(shapes, key=lambda shape: -shape.count * shape.p50)))
+    return PerKernel(answers)
+
+
+def _first_instances(lives: Lifetimes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """The first instance of each region on each track."""
+    rows = np.flatnonzero(lives.measured)
+    key = lives.of_row[rows].astype(np.int64) * len(lives.regions) + lives.region[rows]
+    at = np.zeros(int(key.max(initial=0)) + 1, np.int64)
+    at[key[::-1]] = rows[::-1]
+    first = np.zeros(len(lives.start), bool)
+    first[at[key]] = True
+    return first
+
+
+def _shape(lives: Lifetimes, region: str, rows: Int, first: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RegionShape:
+    durations = lives.duration[rows]
+    p50, p95 = (float(x) for x in np.percentile(durations, (50, 95)))
+    far = durations > p50 + 10 * max(p95 - p50, 1.0)
+    is_first = first[rows]
+    later = durations[~is_first]
+    usual = float(np.median(later)) if len(later) else 0.0
+    total = max(float(durations.sum()), 1.0)
+    sample = durations[:: max(len(durations) // _SAMPLE, 1)]
+    return RegionShape(
+        region=region,
+        count=len(rows),
+        p50=p50,
+        p95=p95,
+        modes=find_modes(sample),
+        first=float(np.median(durations[is_first])),
+        later=usual,
+        first_share=max(float((durations[is_first] - usual).sum() / total), 0.0) if len(later) else 0.0,
+        drift=_drift(lives, rows, durations),
+        outliers=int(far.sum()),
+        outlier_share=float((durations[far] - p50).sum() / total),
+        worst=float(durations.max()),
+    )
+
+
+def find_modes(durations: Int) -> TwoModes | None:
+    """Find two modes: the best threshold separates the durations well, with a valley between the two peaks."""
+    values = durations[durations > 0].astype(np.float64)
+    if len(values) < _MIN_INSTANCES:
+        return None
+    low, high = np.percentile(values, (0.1, 99.9))
+    if high < 1.3 * low:
+        return None
+    log = np.log(np.clip(values, low, high))
+    count, edges = np.histogram(log, _BINS)
+    centre = (edges[1:] + edges[:-1]) / 2
+    below = np.cumsum(count)[:-1]
+    above = len(log) - below
+    weighted = np.cumsum(count * centre)
+    mean_below = weighted[:-1] / np.maximum(below, 1)
+    mean_above = (weighted[-1] - weighted[:-1]) / np.maximum(above, 1)
+    between = below * above * (mean_above - mean_below) ** 2 / len(log) ** 2
+    # Every threshold inside an empty valley is equally good; take the middle one.
+    best = np.flatnonzero(between >= between.max() * (1 - 1e-9))
+    cut = int(best[len(best) // 2])
+    separation = float(between[cut] / max(float(log.var()), 1e-12))
+    fast, slow = log[log <= edges[cut + 1]], log[log > edges[cut + 1]]
+    if separation < 0.75 or min(len(fast), len(slow)) < 0.02 * len(log):
+        return None
+    middles = float(np.exp(np.median(fast))), float(np.exp(np.median(slow)))
+    if middles[1] < 1.3 * middles[0] or not _valley(count, cut):
+        return None
+    return TwoModes(*middles, slow_share=len(slow) / len(log), separation=min(separation, 1.0))
+
+
+def _valley(count: Int, cut: int) -> bool:
+    """Whether the bins between the two highest peaks fall well below the lower peak."""
+    smooth = np.convolve(count, np.ones(5) / 5, "same")
+    left, right = int(smooth[: cut + 1].argmax()), cut + 1 + int(smooth[cut + 1 :].argmax())
+    return bool(smooth[left : right + 1].min() < 0.35 * min(smooth[left], smooth[right]))
+
+
+def _drift(lives: Lifetimes, rows: Int, durations: Int) -> float:
+    """The relative change from the first to the last tenth of the launches; 0 where the trend is within the scatter."""
+    launch = lives.launch[lives.of_row[rows]]
+    begin = np.array([each.begin_ns for each in lives.launches])[launch]
+    launch_ns = np.array([each.duration_ns for each in lives.launches])[launch]
+    step = np.clip((lives.trace.numpy("start_ns")[rows] - begin) * _STEPS // launch_ns, 0, _STEPS - 1)
+    count = np.bincount(step, minlength=_STEPS)
+    if count.min() < 20:
+        return 0.0
+    mean: Float = np.bincount(step, weights=durations, minlength=_STEPS) / count
+    x = np.arange(_STEPS) - (_STEPS - 1) / 2
+    slope = float((x * mean).sum() / (x * x).sum())
+    scatter = float(np.sqrt(((mean - mean.mean() - slope * x) ** 2).sum() / (_STEPS - 2) / (x * x).sum()))
+    if abs(slope) < 6 * scatter:
+        return 0.0
+    return float(slope * (_STEPS - 1) / max(float(mean.mean()), 1e-9))
+
+
+def mode_findings(answer: PerKernel[Shapes], speedup: Callable[[str, str, float], float]) -> list[Finding]:
+    """Regions whose instances differ. `speedup(kernel, region, share)` is the kernel's gain when a region gets faster
+    by a share; it gives the gain from making the slow instances as fast as the others."""
+    out = []
+    for kernel, shapes in answer.kernels.items():
+        for shape in shapes.regions:
+            out += _of_region(kernel, shape, speedup)
+    return out
+
+
+def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, float], float]) -> list[Finding]:
+    out = []
+    purpose = purpose_of(shape.region)
+    moves = purpose is Purpose.MEMORY
+    if shape.modes:
+        two = shape.modes
+        mean = two.slow * two.slow_share + two.fast * (1 - two.slow_share)
+        excess = (two.slow - two.fast) * two.slow_share / mean
+        cause = _CAUSES.get(purpose, "as with two code paths or contended units")
+        out.append(
+            Finding(
+                kind="modes",
+                what=f"`{shape.region}` has two speeds: {two.fast:,.0f} cycles, and {two.slow:,.0f} cycles for "
+                f"{percent(two.slow_share)} of its instances, {cause}.",
+                advice="Improve reuse (tile or block order, swizzle, smaller working set, prefetch)."
+                if moves
+                else "Compare the slow instances with the others (block, warp, iteration) in the timeline.",
+                gain=speedup(kernel, shape.region, excess),
+                kernel=kernel,
+                region=shape.region,
+                evidence={
+                    "fast_cycles": two.fast,
+                    "slow_cycles": two.slow,
+                    "slow_share": two.slow_share,
+                    "separation": two.separation,
+                },
+            )
+        )
+    if shape.later and shape.first > 1.5 * shape.later:
+        out.append(
+            Finding(
+                kind="first instance",
+                what=f"The first `{shape.region}` of each warp takes {shape.first:,.0f} cycles, later ones "
+                f"{shape.later:,.0f}.",
+                advice="Prefetch before it (instructions, descriptors, the first tile), or run it more often per warp.",
+                gain=speedup(kernel, shape.region, shape.first_share),
+                kernel=kernel,
+                region=shape.region,
+                evidence={"first_cycles": shape.first, "later_cycles": shape.later, "excess": shape.first_share},
+            )
+        )
+    if abs(shape.drift) > 0.1:
+        grows = "slower" if shape.drift > 0 else "faster"
+        out.append(
+            Finding(
+                kind="drift",
+                what=f"`{shape.region}` gets {grows} during the launch: {percent(abs(shape.drift))} from its first "
+                f"tenth to its last.",
+                advice="Look at what changes with time: cache contents, the clock, the work of a block.",
+                gain=speedup(kernel, shape.region, abs(shape.drift) / 2),
+                kernel=kernel,
+                region=shape.region,
+                evidence={"drift": shape.drift},
+            )
+        )
+    if shape.outliers and shape.outlier_share > 0 and not shape.modes:
+        out.append(
+            Finding(
+                kind="outliers",
+                what=f"{shape.outliers:,} of {shape.count:,} instances of `{shape.region}` are outliers (up to "
+                f" {shape.worst:,.0f} cycles, median {shape.p50:,.0f}).",
+                advice="Find them in the timeline; page faults, TLB misses and contended atomics look like this.",
+                gain=speedup(kernel, shape.region, shape.outlier_share),
+                kernel=kernel,
+                region=shape.region,
+                evidence={
+                    "outliers": shape.outliers,
+                    "share_of_region_time": shape.outlier_share,
+                    "worst": shape.worst,
+                },
+            )
+        )
+    return out
+
+
+def modes_table(kernel: str, one: Shapes) -> AnswerTable:
+    """The distribution of each region's durations."""
+    return region_table(
+        f"{kernel}: durations, in cycles",
+        one.regions,
+        ("count", lambda row: f"{row.count:,}"),
+        ("p50", lambda row: integer(row.p50)),
+        ("two speeds", _two_speeds),
+        ("first", lambda row: integer(row.first)),
+        ("later", lambda row: integer(row.later) if row.later else "-"),
+        ("drift", lambda row: percent(row.drift)),
+        ("outliers", lambda row: f"{row.outliers:,}"),
+    )
+
+
+def _two_speeds(row: RegionShape) -> str:
+    two = row.modes
+    return f"{integer(two.fast)} / {integer(two.slow)} ({percent(two.slow_share)} slow)" if two else "-"
+
+
+MODES = Analysis(
+    "modes",
+    run=lambda ask: duration_shapes(ask.trace),
+    findings=lambda answer, ask: mode_findings(answer, partial(speedup, ask.of(CRITICAL_PATH))),
+    table=modes_table,
+)

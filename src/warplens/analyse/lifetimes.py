@@ -1,0 +1,314 @@
+"""The lifetime of each track, block and launch: arrays that every analysis uses, computed once per trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.trace.arrays import run_starts
+from warplens.trace.model import Trace
+from warplens.trace.schema import LaunchInfo
+
+Array = npt.NDArray[Any]
+Int = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+_known: WeakKeyDictionary[Trace, Lifetimes] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class LaunchLifetime:
+    """One launch. `blocks` of `grid_blocks` left records; `sms` is the number of SMs of the device."""
+
+    number: int
+    rank: int
+    kernel: str
+    begin_ns: int
+    end_ns: int
+    blocks: int
+    grid_blocks: int
+    sms: int
+    info: LaunchInfo | None
+
+    @property
+    def duration_ns(self) -> int:
+        return max(self.end_ns - self.begin_ns, 1)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every block of the grid left records."""
+        return self.grid_blocks == 0 or self.blocks >= self.grid_blocks
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One entry per block of every launch: where it ran, and its first and last record."""
+
+    launch: Int
+    number: Int
+    sm: Int
+    begin: Int
+    end: Int
+    begin_ns: Int
+    end_ns: Int
+
+    def __len__(self) -> int:
+        return len(self.launch)
+
+
+class Lifetimes:
+    """The tracks of a trace. Times are cycles unless their name ends in `_ns`: cycles of one SM compare exactly."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        track = trace.numpy("track")
+        self.first = run_starts(track)
+        self.counts = np.diff(np.append(self.first, len(track)))
+        self.region, self.regions = trace.codes("region")
+        self.start = trace.numpy("start_cycle")
+        self.duration = trace.numpy("dur_cycles")
+        self.parent = trace.numpy("parent")
+
+    @classmethod
+    def of(cls, trace: Trace) -> Lifetimes:
+        """The lifetimes of a trace, computed on first use and cached as long as the trace exists."""
+        if trace not in _known:
+            _known[trace] = cls(trace)
+        return _known[trace]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def per_track(self, name: str) -> Int:
+        """One value per track of a column that is constant along a track."""
+        return np.asarray(self.trace.at(name, self.first), np.int64)
+
+    def spread(self, per_track: Array) -> Array:
+        """Expand a per-track array to one value per row."""
+        return np.repeat(per_track, self.counts)
+
+    @cached_property
+    def of_row(self) -> npt.NDArray[np.int32]:
+        """The index of each row's track in the per-track arrays; track numbers in the trace may have gaps."""
+        return np.repeat(np.arange(len(self), dtype=np.int32), self.counts)
+
+    @cached_property
+    def end(self) -> Int:
+        return self.start + self.duration
+
+    @cached_property
+    def is_span(self) -> Mask:
+        return self.trace.of_kind("span")
+
+    @cached_property
+    def measured(self) -> Mask:
+        """Spans whose end was recorded."""
+        return np.asarray(self.is_span & ~self.trace.numpy("open"))
+
+    @cached_property
+    def detached(self) -> Mask:
+        """Asynchronous spans: they overlap their own track, so they do not count against a parent's exclusive time."""
+        depth = self.trace.numpy("depth")
+        out = np.zeros(len(self.start), bool)
+        if len(out) > 1:
+            np.less(self.start[1:], self.end[:-1], out=out[:-1])
+            out[:-1] &= depth[1:] <= depth[:-1]
+            out[self.first[1:] - 1] = False
+        # For a row without a parent, index -1 compares with the last row; the mask removes it.
+        out |= (self.end > self.end[self.parent]) & (self.parent >= 0)
+        out &= self.is_span
+        return out
+
+    @cached_property
+    def inner(self) -> Int:
+        """The rows of spans that are nested in another span of their track."""
+        inside = self.parent >= 0
+        inside &= self.is_span
+        if self.detached.any():
+            inside &= ~self.detached
+        return np.flatnonzero(inside)
+
+    @cached_property
+    def exclusive(self) -> Float:
+        """Each span's cycles less those of its direct children; 0 for instants and values."""
+        inner = self.inner
+        in_children = np.bincount(self.parent[inner], weights=self.duration[inner], minlength=len(self.start))
+        own: Float = in_children.astype(np.float64, copy=False)
+        np.subtract(self.duration, own, out=own)
+        np.maximum(own, 0, out=own)
+        if not self.is_span.all():
+            own[~self.is_span] = 0
+        return own
+
+    @cached_property
+    def own(self) -> Float:
+        """Exclusive cycles, 0 for asynchronous spans, so that the sum never exceeds the track's lifetime."""
+        return np.where(self.detached, 0.0, self.exclusive) if self.detached.any() else self.exclusive
+
+    @cached_property
+    def sm(self) -> Int:
+        return self.per_track("sm")
+
+    @cached_property
+    def warp(self) -> Int:
+        return self.per_track("warp")
+
+    @cached_property
+    def launch(self) -> Int:
+        """Each track's index in `launches`."""
+        return self._launches[1]
+
+    @cached_property
+    def begin(self) -> Int:
+        # A clock may step back, so a track's first record is not always its earliest.
+        return _reduce(np.minimum, self.start, self.first)
+
+    @cached_property
+    def finish(self) -> Int:
+        return _reduce(np.maximum, self.end, self.first)
+
+    @cached_property
+    def begin_ns(self) -> Int:
+        return _reduce(np.minimum, self.trace.numpy("start_ns"), self.first)
+
+    @cached_property
+    def finish_ns(self) -> Int:
+        return _reduce(np.maximum, self.trace.numpy("start_ns") + self.trace.numpy("dur_ns"), self.first)
+
+    @cached_property
+    def launches(self) -> tuple[LaunchLifetime, ...]:
+        """Every launch, in the order of rank and number."""
+        return self._launches[0]
+
+    @cached_property
+    def kernels(self) -> dict[str, Int]:
+        """The launches (indices) of each kernel, in order of first launch."""
+        out: dict[str, list[int]] = {}
+        for at, launch in enumerate(self.launches):
+            out.setdefault(launch.kernel, []).append(at)
+        return {name: np.array(at) for name, at in out.items()}
+
+    @cached_property
+    def _launches(self) -> tuple[tuple[LaunchLifetime, ...], Int]:
+        rank, number, device = self.per_track("rank"), self.per_track("launch"), self.per_track("device")
+        keys, at, index = unique_rows(rank, device, number)
+        infos = {(info.rank, info.launch): info for info in self.trace.meta.launches}
+        codes, names = self.per_track("kernel"), self.trace.codes("kernel")[1]
+        begin = reduce_by(np.minimum, self.begin_ns, index, len(at))
+        end = reduce_by(np.maximum, self.finish_ns, index, len(at))
+        blocks = np.bincount(unique_rows(index, self.per_track("block"))[0][0], minlength=len(at))
+        seen = np.bincount(unique_rows(index, self.sm)[0][0], minlength=len(at))
+        out = []
+        for i in range(len(at)):
+            info = infos.get((int(keys[0][i]), int(keys[2][i])))
+            first, last = (info.begin_ns, info.end_ns) if info else (0, 0)
+            known = bool(info and last > first)
+            listed = self.trace.meta.devices.get(str(int(keys[1][i])), {})
+            out.append(
+                LaunchLifetime(
+                    number=int(keys[2][i]),
+                    rank=int(keys[0][i]),
+                    kernel=names[codes[at[i]]],
+                    begin_ns=min(first, int(begin[i])) if known else int(begin[i]),
+                    end_ns=max(last, int(end[i])) if known else int(end[i]),
+                    blocks=int(blocks[i]),
+                    grid_blocks=info.grid[0] * info.grid[1] * info.grid[2] if info else 0,
+                    sms=max(int(listed.get("sm_count", 0) or 0), int(seen[i])),
+                    info=info,
+                )
+            )
+        return tuple(out), index
+
+    @cached_property
+    def block(self) -> Int:
+        """Each track's index in `blocks`."""
+        return self._blocks[1]
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        return self._blocks[0]
+
+    @cached_property
+    def _blocks(self) -> tuple[Blocks, Int]:
+        keys, at, index = unique_rows(self.launch, self.per_track("block"))
+        n = len(at)
+        found = Blocks(
+            launch=keys[0],
+            number=keys[1],
+            sm=self.sm[at],
+            begin=reduce_by(np.minimum, self.begin, index, n),
+            end=reduce_by(np.maximum, self.finish, index, n),
+            begin_ns=reduce_by(np.minimum, self.begin_ns, index, n),
+            end_ns=reduce_by(np.maximum, self.finish_ns, index, n),
+        )
+        return found, index
+
+    @cached_property
+    def place(self) -> Int:
+        """Each track's (launch, SM) as a dense number; all tracks of one place share one clock."""
+        return unique_rows(self.launch, self.sm)[2]
+
+    @cached_property
+    def place_launch(self) -> Int:
+        return unique_rows(self.launch, self.sm)[0][0]
+
+    @cached_property
+    def cycles_per_ns(self) -> float:
+        """The mean clock rate of the whole trace."""
+        cycles, ns = (self.finish - self.begin).sum(), (self.finish_ns - self.begin_ns).sum()
+        return float(cycles / ns) if ns > 0 and cycles > 0 else 1.0
+
+    def blocks_of(self, launch: int) -> slice:
+        """The blocks of one launch, which are contiguous."""
+        low, high = np.searchsorted(self.blocks.launch, [launch, launch + 1])
+        return slice(int(low), int(high))
+
+    def sum_per_track(self, values: Array) -> Array:
+        """The sum of a per-row array over each track."""
+        return _reduce(np.add, values, self.first)
+
+    def kernel_ns(self, kernel: str) -> float:
+        """The mean duration of a kernel's launches."""
+        return float(np.mean([self.launches[at].duration_ns for at in self.kernels[kernel]]))
+
+    def spans_of(self, kernel: str, measured: bool = False) -> Int | slice:
+        """The span rows of a kernel; a slice where that is all rows, which avoids copies."""
+        chosen = self.measured if measured else self.is_span
+        if len(self.kernels) > 1:
+            chosen = chosen & self.spread(self.tracks_of(kernel))
+        return slice(None) if chosen.all() else np.flatnonzero(chosen)
+
+    def tracks_of(self, kernel: str) -> Mask:
+        return np.asarray(np.isin(self.launch, self.kernels[kernel]))
+
+
+def unique_rows(*columns: Int) -> tuple[list[Int], Int, Int]:
+    """Distinct tuples in sorted order, the index of the first occurrence of each, and the tuple of each entry."""
+    if not len(columns[0]):
+        empty = np.empty(0, np.int64)
+        return [empty for _ in columns], empty, empty
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        low, high = int(column.min()), int(column.max())
+        key = key * (high - low + 1) + (column - low)
+    _, at, index = np.unique(key, return_index=True, return_inverse=True)
+    return [np.asarray(column[at], np.int64) for column in columns], at, index.reshape(-1)
+
+
+def reduce_by(what: np.ufunc, values: Array, index: Int, groups: int) -> Array:
+    """Reduce the values of each group; every group has at least one."""
+    if not groups:
+        return values[:0]
+    order = np.argsort(index, kind="stable")
+    starts = np.searchsorted(index[order], np.arange(groups))
+    return np.asarray(what.reduceat(values[order], starts))
+
+
+def _reduce(what: np.ufunc, values: Array, starts: Int) -> Array:
+    return np.asarray(what.reduceat(values, starts)) if len(starts) else values[:0]

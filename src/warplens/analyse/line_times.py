@@ -1,0 +1,44 @@
+"""Time per source line: the exclusive time of the regions that begin on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warplens.analyse.statistics import Statistics
+from warplens.trace.model import Trace
+
+_LOCATION = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?::\d+)?$")
+
+
+@dataclass(frozen=True)
+class LineTime:
+    """One line of one file. `share` is a share of the warps' lifetime."""
+
+    file: str
+    line: int
+    regions: Sequence[str]
+    cycles: int
+    share: float
+
+
+def line_times(trace: Trace, stats: Statistics | None = None) -> list[LineTime]:
+    """Every line on which a region of the trace begins, by file, then by line."""
+    found: dict[tuple[str, int], tuple[list[str], int, float]] = {}
+    for row in stats or trace.stats():
+        place = parse(trace.meta.locations.get(row.region, ""))
+        if place is None:
+            continue
+        names, cycles, share = found.get(place, ([], 0, 0.0))
+        found[place] = ([*names, row.region], cycles + row.exclusive, share + row.exclusive_share)
+    return [
+        LineTime(file, line, tuple(names), cycles, share)
+        for (file, line), (names, cycles, share) in sorted(found.items())
+    ]
+
+
+def parse(location: str) -> tuple[str, int] | None:
+    """`("attn.py", 57)` of `attn.py:57` or `attn.py:57:3`."""
+    match = _LOCATION.match(location)
+    return (match["file"], int(match["line"])) if match else None

@@ -1,0 +1,54 @@
+"""The purpose of a region, inferred from its name: wait, move memory, or work. Users can override waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+
+from warplens.errors import UsageError
+
+_LOCATION = re.compile(r"\s+\S+:\d+.*$")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WAIT = {
+    "wait", "waits", "waiting", "await", "barrier", "barriers", "bar", "sync", "syncthreads", "syncwarp", "acquire",
+    "stall", "idle", "spin", "poll", "mbar", "mbarrier", "backoff",
+}  # fmt: skip
+_MEMORY = {
+    "load", "loads", "ld", "ldg", "lds", "ldsm", "ldmatrix", "store", "stores", "st", "stg", "sts", "stmatrix", "copy",
+    "copies", "cp", "tma", "fetch", "prefetch", "gather", "scatter", "read", "write", "gmem", "smem", "memcpy",
+}  # fmt: skip
+_WORK = {
+    "mma", "wgmma", "hmma", "imma", "dot", "gemm", "matmul", "fma", "compute", "math", "softmax", "exp", "reduce",
+    "accumulate", "work", "scale", "norm", "scan", "sort", "qk", "pv",
+}  # fmt: skip
+
+
+class Purpose(Enum):
+    """What a region is for."""
+
+    WAIT = "wait"
+    MEMORY = "memory"
+    WORK = "work"
+    OTHER = "other"
+
+
+def purpose_of(region: str) -> Purpose:
+    """Infer the purpose from the words of the name without its location; a wait takes precedence, then work."""
+    words = {word.lower() for word in _WORD.findall(_LOCATION.sub("", region))}
+    if words & _WAIT or any(word.startswith("wait") or word.endswith("wait") for word in words):
+        return Purpose.WAIT
+    if words & _WORK:
+        return Purpose.WORK
+    if words & _MEMORY:
+        return Purpose.MEMORY
+    return Purpose.OTHER
+
+
+def purposes(regions: Sequence[str], waits: str | None = None) -> list[Purpose]:
+    """The purpose of each region; regions that match the regular expression `waits` are waits."""
+    try:
+        pattern = re.compile(waits) if waits else None
+    except re.error as error:
+        raise UsageError(f"waits={waits!r} is not a regular expression ({error})") from None
+    return [Purpose.WAIT if pattern and pattern.search(name) else purpose_of(name) for name in regions]

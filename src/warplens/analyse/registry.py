@@ -1,0 +1,31 @@
+"""Every analysis, listed once: `findings`, `warplens stats --show` and the report read this list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warplens.analyse.analysis import Analysis
+from warplens.analyse.critical_path import CRITICAL_PATH
+from warplens.analyse.duration_shapes import MODES
+from warplens.analyse.imbalance import IMBALANCE
+from warplens.analyse.occupancy import OCCUPANCY
+from warplens.analyse.overlap import OVERLAP
+from warplens.analyse.ramp import RAMP
+from warplens.analyse.sm_clock import SM_CLOCK
+from warplens.analyse.waits import WAITS
+from warplens.analyse.waves import WAVES
+
+ANALYSES: dict[str, Analysis[Any]] = {
+    one.name: one
+    for one in (
+        IMBALANCE,
+        WAVES,
+        OVERLAP,
+        WAITS,
+        CRITICAL_PATH,
+        RAMP,
+        MODES,
+        SM_CLOCK,
+        OCCUPANCY,
+    )
+}

@@ -1,0 +1,166 @@
+"""The SM clock during a kernel, and whether times in ns are accurate enough to compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
+from warplens.analyse.finding import Finding
+from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.per_kernel import PerKernel
+from warplens.trace.model import Trace
+from warplens.wording import duration, percent
+
+_STEPS = 20
+_DROP = 0.03
+_MIN_SPAN_NS = 64
+
+
+@dataclass(frozen=True)
+class SmClock:
+    """The SM clock during a kernel, in MHz over equal steps of its launches, and the error of times in ns.
+
+    `lost` is the share that the kernel would save at the highest clock seen, if all its time scaled with the clock.
+    `blurred` are regions whose median duration is below the clock alignment error: their order across SMs is unknown.
+    """
+
+    mhz: tuple[float, ...]
+    mhz_min: float
+    mhz_mean: float
+    mhz_max: float
+    lost: float
+    error_ns: float
+    kernel_ns: float
+    blurred: tuple[str, ...]
+    measured: bool
+
+
+def sm_clock(trace: Trace) -> PerKernel[SmClock]:
+    """Measure the SM clock of every kernel."""
+    lives = Lifetimes.of(trace)
+    fit = trace.meta.clock
+    error = placement_error(trace)
+    ns = trace.numpy("dur_ns")
+    top = np.flatnonzero(lives.measured & (lives.parent < 0) & (ns >= _MIN_SPAN_NS))
+    launch = lives.launch[lives.of_row[top]]
+    begin = np.array([each.begin_ns for each in lives.launches], np.int64)[launch]
+    launch_ns = np.array([each.duration_ns for each in lives.launches], np.int64)[launch]
+    middle = trace.numpy("start_ns")[top] + ns[top] // 2
+    step = np.clip((middle - begin) * _STEPS // launch_ns, 0, _STEPS - 1)
+    names = {kernel: at for at, kernel in enumerate(lives.kernels)}
+    of_launch = np.array([names[each.kernel] for each in lives.launches], np.int64)
+    key = of_launch[launch] * _STEPS + step
+    size = len(names) * _STEPS
+    cycles = np.bincount(key, weights=lives.duration[top], minlength=size).reshape(-1, _STEPS)
+    time = np.bincount(key, weights=ns[top], minlength=size).reshape(-1, _STEPS)
+    medians = _medians(lives, trace)
+    answers = {}
+    for kernel, at in names.items():
+        seen = time[at] > 0
+        mhz = 1000 * cycles[at][seen] / time[at][seen]
+        low, high = (float(mhz.min()), float(mhz.max())) if seen.any() else (fit.mhz_min, fit.mhz_max)
+        mean = float(1000 * cycles[at].sum() / time[at].sum()) if seen.any() else fit.mhz_mean
+        best = max(high, fit.mhz_max)
+        answers[kernel] = SmClock(
+            mhz=tuple(mhz.tolist()),
+            mhz_min=low,
+            mhz_mean=mean,
+            mhz_max=best,
+            lost=max(1 - mean / best, 0.0) if best else 0.0,
+            error_ns=error,
+            kernel_ns=lives.kernel_ns(kernel),
+            blurred=tuple(name for name, median in medians.get(kernel, {}).items() if median < error),
+            measured=fit.method not in ("none", "nominal", "unknown"),
+        )
+    return PerKernel(answers)
+
+
+def placement_error(trace: Trace) -> float:
+    """The error of times in this trace, in ns: the 99th percentile of the clock fit's residual."""
+    return float(trace.meta.clock.residual_p99_ns)
+
+
+def _medians(lives: Lifetimes, trace: Trace) -> dict[str, dict[str, float]]:
+    """The median duration in ns of each region of each kernel, from a sample."""
+    rows = np.flatnonzero(lives.measured)
+    rows = rows[:: max(len(rows) // 500_000, 1)]
+    ns, kernels = trace.numpy("dur_ns"), trace.codes("kernel")[1]
+    code = lives.per_track("kernel")[lives.of_row[rows]] * len(lives.regions) + lives.region[rows]
+    order = np.argsort(code, kind="stable")
+    keys, starts = np.unique(code[order], return_index=True)
+    out: dict[str, dict[str, float]] = {}
+    for key, part in zip(keys.tolist(), np.split(rows[order], starts[1:])[: len(keys)], strict=True):
+        kernel, region = kernels[key // len(lives.regions)], lives.regions[key % len(lives.regions)]
+        out.setdefault(kernel, {})[region] = float(np.median(ns[part]))
+    return out
+
+
+def clock_findings(answer: PerKernel[SmClock]) -> list[Finding]:
+    """A clock rate that dropped, and times that are too uncertain to compare."""
+    out = []
+    for kernel, one in answer.kernels.items():
+        if one.measured and one.mhz_max and 1 - one.mhz_min / one.mhz_max > _DROP:
+            out.append(
+                Finding(
+                    kind="clock",
+                    what=f"The SM clock dropped to {one.mhz_min:,.0f} MHz (mean {one.mhz_mean:,.0f}, highest "
+                    f"{one.mhz_max:,.0f}) while the kernel ran: a power or thermal limit.",
+                    advice="Compare in cycles rather than in ns; lock the clock (nvidia-smi -lgc) for measurements; "
+                    "fewer wasted operations and bytes leave more power for the clock.",
+                    gain=one.lost,
+                    kernel=kernel,
+                    evidence={"mhz_min": one.mhz_min, "mhz_mean": one.mhz_mean, "mhz_max": one.mhz_max},
+                )
+            )
+        if one.blurred:
+            listed = ", ".join(f"`{name}`" for name in one.blurred[:4])
+            out.append(
+                Finding(
+                    kind="clock",
+                    what=f"The clock alignment error is {duration(one.error_ns)}, longer than the median of {listed}: "
+                    f"their order across SMs is unknown (cycles within one SM are exact).",
+                    advice="Compare within one SM, or add anchors.",
+                    gain=0.0,
+                    kernel=kernel,
+                    region=one.blurred[0],
+                    evidence={
+                        "error_ns": one.error_ns,
+                        "error_share_of_kernel": one.error_ns / max(one.kernel_ns, 1.0),
+                    },
+                )
+            )
+    return out
+
+
+def too_small(gain: float, kernel_ns: float, error_ns: float, cost: float | None) -> str:
+    """Why a gain is not reliable: it is below the clock's error or the profiling overhead; empty where it is."""
+    if gain * kernel_ns < error_ns:
+        return (
+            f"its gain of {duration(gain * kernel_ns)} is within the clock alignment error of {duration(error_ns)} "
+            f"({percent(error_ns / max(kernel_ns, 1.0))} of the kernel)"
+        )
+    if cost is not None and gain < cost:
+        return f"its gain of {percent(gain)} is below the profiling overhead of {percent(cost)}"
+    return ""
+
+
+def clock_table(kernel: str, one: SmClock) -> AnswerTable:
+    """The range of the SM clock, and the error of times."""
+    return fact_table(
+        f"{kernel}: clock",
+        [
+            ("MHz, lowest to highest", f"{one.mhz_min:,.0f} to {one.mhz_max:,.0f} (mean {one.mhz_mean:,.0f})"),
+            ("error of times", f"{duration(one.error_ns)} of {duration(one.kernel_ns)}"),
+            ("regions shorter than that", ", ".join(one.blurred[:6]) or "none"),
+        ],
+    )
+
+
+SM_CLOCK = Analysis(
+    "clock",
+    run=lambda ask: sm_clock(ask.trace),
+    findings=lambda answer, _: clock_findings(answer),
+    table=clock_table,
+)

@@ -1,0 +1,64 @@
+"""The quality of a trace in sentences: what was lost, and the error of its clock."""
+
+from __future__ import annotations
+
+from warplens.trace.model import Trace
+from warplens.wording import plural
+
+_SENTENCES = {
+    "tracks_invalid": "{} had invalid headers and were skipped",
+    "tracks_without_exit": "{} never exited (trap or hang); their open spans end at their last record",
+    "orphan_ends": "{} had no begin",
+    "mismatched_ends": "{} did not close the innermost region",
+    "open_spans": "{} never ended; they are flagged `open` and excluded from durations",
+    "empty_slots": "{} inside tracks were never written",
+    "torn_payloads": "{} lost their payload",
+    "unknown_regions": "{} refer to a region that the capture does not list",
+    "clock_backward": "{} went slightly backward",
+    "clock_ambiguous": "{} may contain a gap longer than the 32-bit clock; add anchors",
+}
+_NOUNS = {
+    "tracks_invalid": "track",
+    "tracks_without_exit": "warp",
+    "orphan_ends": "end",
+    "mismatched_ends": "end",
+    "open_spans": "span",
+    "empty_slots": "slot",
+    "torn_payloads": "value",
+    "unknown_regions": "record",
+    "clock_backward": "clock read",
+    "clock_ambiguous": "track",
+}
+
+
+def warnings_of(trace: Trace) -> list[str]:
+    """One line per problem that affects the numbers; empty for a clean trace."""
+    losses = trace.meta.losses
+    lines = []
+    if losses.records_lost:
+        full = plural(losses.tracks_full, "warp")
+        lines.append(
+            f"{losses.records_lost:,} of {plural(losses.records_written, 'record')} did not fit ({full} full); "
+            f"profile again with records_per_warp={losses.most_written} or more, or full='ring' to keep the latest"
+        )
+    for name, sentence in _SENTENCES.items():
+        count = getattr(losses, name)
+        if count:
+            lines.append(sentence.format(plural(count, _NOUNS[name])))
+    lines += losses.details[:5]
+    if trace.meta.clock.method in ("nominal", "unknown"):
+        lines.append(f"times in ns are not measured: the clock rate is {trace.meta.clock.method}; cycles are exact")
+    return lines
+
+
+def clock_line(trace: Trace) -> str:
+    """The clock rates and the clock alignment error, in one line."""
+    clock = trace.meta.clock
+    if not clock.anchors:
+        return "no anchors: times in ns are unknown"
+    return (
+        f"{clock.mhz_min:,.0f} to {clock.mhz_max:,.0f} MHz (mean {clock.mhz_mean:,.0f}); clock alignment error: "
+        f"{clock.residual_p50_ns:.0f} ns median, {clock.residual_p99_ns:.0f} ns p99, {clock.residual_max_ns:.0f} ns "
+        f"max ({plural(clock.anchors, 'anchor')}, {plural(clock.sms, 'SM')}"
+        + (f", {plural(clock.clocks, 'clock domain')})" if clock.clocks else ")")
+    )

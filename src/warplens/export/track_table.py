@@ -1,0 +1,231 @@
+"""The tracks of a trace as timeline formats need them: their rows, processes, threads and names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.errors import WarplensError
+from warplens.trace.arrays import run_starts
+from warplens.trace.model import Trace
+from warplens.trace.schema import KINDS, LaunchInfo
+
+Array = npt.NDArray[Any]
+
+CHUNK_ROWS = 1 << 17
+SPAN, INSTANT, VALUE = range(3)
+"""Codes of `TrackRows.kind`: indices of schema.KINDS, whatever the order in the file's dictionary."""
+
+
+@dataclass(frozen=True)
+class TrackRows:
+    """The columns that timelines need, ordered by track, then by start."""
+
+    kind: npt.NDArray[np.int8]
+    region: npt.NDArray[np.int32]
+    parent: npt.NDArray[np.int32]
+    depth: npt.NDArray[np.int16]
+    start: npt.NDArray[np.int64]
+    duration: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LaunchOnSm:
+    """One launch on one SM, from its first record there to its last."""
+
+    process: int
+    launch: int
+    rank: int
+    kernel: str
+    begin: int
+    end: int
+    info: LaunchInfo | None
+
+
+class TrackTable:
+    """The tracks of a trace: their rows, and the SM (process) and warp (thread) of each.
+
+    `pid` is 10,000 times the position of the device in the trace, from 1, plus the SM; `tid` numbers the tracks by
+    launch, block, warp and lane, above every pid.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        track, start = trace.numpy("track"), trace.numpy("start_ns")
+        self._order = None if _is_ordered(track, start) else np.lexsort((start, track))
+        track = self.column("track")
+        self.row_start = np.append(run_starts(track), len(track))
+        self.count = len(self.row_start) - 1
+        self.regions = trace.codes("region")[1]
+        self.rows = TrackRows(
+            kind=self._kinds(),
+            region=_contiguous(self._in_order(trace.codes("region")[0]), np.int32),
+            parent=self._parents(),
+            depth=_contiguous(self.column("depth"), np.int16),
+            start=_contiguous(self.column("start_ns"), np.int64),
+            duration=_contiguous(self.column("dur_ns"), np.int64),
+        )
+        if len(start) and int(self.rows.start.min()) < 0:
+            raise WarplensError(
+                f"a span starts at {int(self.rows.start.min())} ns; times must not be negative: decode it again"
+            )
+        if len(start) and int(self.rows.duration.min()) < 0:
+            raise WarplensError(
+                f"a span lasts {int(self.rows.duration.min())} ns; durations must not be negative: decode it again"
+            )
+
+    def column(self, name: str) -> Array:
+        """A column of numbers in the order of `rows`."""
+        return self._in_order(self._trace.numpy(name))
+
+    def _in_order(self, values: Array) -> Array:
+        return values if self._order is None else values[self._order]
+
+    def _kinds(self) -> npt.NDArray[np.int8]:
+        codes, names = self._trace.codes("kind")
+        if tuple(names) != KINDS[: len(names)]:
+            codes = np.array([KINDS.index(name) for name in names], np.int8)[codes]
+        return _contiguous(self._in_order(codes), np.int8)
+
+    def _parents(self) -> npt.NDArray[np.int32]:
+        parent = self._trace.numpy("parent")
+        if self._order is not None:
+            moved = np.empty(len(parent) + 1, np.int32)
+            moved[self._order] = np.arange(len(parent))
+            moved[-1] = -1
+            parent = moved[parent[self._order]]
+        return _contiguous(parent, np.int32)
+
+    def of_track(self, name: str) -> Array:
+        """One value per track of a column that is constant along a track."""
+        first = self.row_start[:-1]
+        if self._order is not None:
+            first = self._order[first]
+        return self._trace.at(name, first).astype(np.int64)
+
+    @cached_property
+    def identity(self) -> dict[str, npt.NDArray[np.int64]]:
+        """rank, device, launch, sm, block, warp and lane of each track."""
+        return {name: self.of_track(name) for name in ("rank", "device", "launch", "sm", "block", "warp", "lane")}
+
+    @cached_property
+    def _devices(self) -> list[tuple[int, int]]:
+        return sorted(set(zip(self.identity["rank"].tolist(), self.identity["device"].tolist(), strict=True)))
+
+    @cached_property
+    def pid(self) -> npt.NDArray[np.int64]:
+        """The process of each track."""
+        place = {device: number for number, device in enumerate(self._devices, 1)}
+        pairs = zip(self.identity["rank"].tolist(), self.identity["device"].tolist(), strict=True)
+        step = 10_000 if self.count == 0 or int(self.identity["sm"].max()) < 10_000 else 100_000
+        return np.array([place[pair] * step for pair in pairs], np.int64) + self.identity["sm"]
+
+    @cached_property
+    def tid(self) -> npt.NDArray[np.int64]:
+        """The thread of each track."""
+        keys = [self.identity[name] for name in ("lane", "warp", "block", "launch", "device", "rank")]
+        tid = np.empty(self.count, np.int64)
+        tid[np.lexsort(keys)] = np.arange(1, self.count + 1)
+        tid += 10 ** len(str(int(self.pid.max(initial=0))))
+        return tid
+
+    @cached_property
+    def processes(self) -> list[tuple[int, str]]:
+        """(pid, name) of every SM, in order."""
+        firsts = np.unique(self.pid, return_index=True)[1]
+        who = self.identity
+        several_ranks = len({rank for rank, _ in self._devices}) > 1
+        several_devices = len({device for _, device in self._devices}) > 1
+        named = []
+        for at in firsts.tolist():
+            rank = f"rank {who['rank'][at]} " if several_ranks else ""
+            device = f"device {who['device'][at]} " if several_devices else ""
+            named.append((int(self.pid[at]), f"{rank}{device}SM {who['sm'][at]}"))
+        return named
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The name of each track: `gemm #0 block 5 warp 2`."""
+        kernels = self._trace.codes("kernel")[1]
+        who = self.identity
+        columns = [self.of_track("kernel"), who["launch"], who["block"], who["warp"], who["lane"]]
+        lane = " lane {}" if who["lane"].any() else ""
+        return [
+            f"{kernels[k]} #{launch} block {block} warp {warp}{lane.format(number)}"
+            for k, launch, block, warp, number in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+
+    @cached_property
+    def infos(self) -> list[LaunchInfo | None]:
+        """The metadata of each track's launch."""
+        known = {(info.rank, info.launch): info for info in self._trace.meta.launches}
+        keys = zip(self.identity["rank"].tolist(), self.identity["launch"].tolist(), strict=True)
+        return [known.get(key) for key in keys]
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Ranges of whole tracks of about CHUNK_ROWS rows, which keeps temporary arrays small."""
+        begin = 0
+        while begin < self.count:
+            reach = int(np.searchsorted(self.row_start, self.row_start[begin] + CHUNK_ROWS, side="right")) - 1
+            end = min(max(reach, begin + 1), self.count)
+            yield begin, end
+            begin = end
+
+    @cached_property
+    def launches(self) -> dict[int, list[LaunchOnSm]]:
+        """The launches on each SM, by pid, in order of begin."""
+        if not self.count:
+            return {}
+        last = np.empty(self.count, np.int64)
+        for begin, end in self.chunks():
+            low, high = self.row_start[begin], self.row_start[end]
+            ends = self.rows.start[low:high] + self.rows.duration[low:high]
+            last[begin:end] = np.maximum.reduceat(ends, self.row_start[begin:end] - low)
+        first = self.rows.start[self.row_start[:-1]]
+        keys = np.stack([self.pid, self.identity["rank"], self.identity["launch"]])
+        unique, at, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        group = group.reshape(-1)
+        begins = np.full(unique.shape[1], np.iinfo(np.int64).max)
+        ends = np.zeros(unique.shape[1], np.int64)
+        np.minimum.at(begins, group, first)
+        np.maximum.at(ends, group, last)
+        kernels, codes = self._trace.codes("kernel")[1], self.of_track("kernel")
+        found = [
+            LaunchOnSm(pid, launch, rank, kernels[codes[row]], begin, end, self.infos[row])
+            for pid, rank, launch, row, begin, end in zip(
+                *unique.tolist(), at.tolist(), begins.tolist(), ends.tolist(), strict=True
+            )
+        ]
+        by_process: dict[int, list[LaunchOnSm]] = {pid: [] for pid, _ in self.processes}
+        for entry in sorted(found, key=lambda entry: (entry.begin, entry.launch)):
+            by_process[entry.process].append(entry)
+        return by_process
+
+
+def stack_in_lanes(intervals: list[tuple[int, int]]) -> list[int]:
+    """Assign intervals, given in order of begin, to lanes such that no two in a lane overlap."""
+    free: list[int] = []
+    lanes = []
+    for begin, end in intervals:
+        lane = next((number for number, until in enumerate(free) if until <= begin), len(free))
+        free[lane : lane + 1] = [end]
+        lanes.append(lane)
+    return lanes
+
+
+def _is_ordered(track: Array, start: Array) -> bool:
+    for low in range(0, len(track) - 1, 1 << 20):
+        t, s = track[low : low + (1 << 20) + 1], start[low : low + (1 << 20) + 1]
+        same = t[1:] == t[:-1]
+        if (t[1:] < t[:-1]).any() or ((s[1:] < s[:-1]) & same).any():
+            return False
+    return True
+
+
+def _contiguous(values: Array, dtype: Any) -> Array:
+    return np.ascontiguousarray(values, dtype)

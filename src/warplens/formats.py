@@ -1,0 +1,36 @@
+"""The formats that a trace can be exported to, listed once. To add one, write its exporter and add a line here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Format:
+    """`writer` names `function(trace, path, *, force, annotate)` as `module:function`; it is imported when used."""
+
+    suffix: str
+    writer: str
+    description: str
+
+
+FORMATS = {
+    one.suffix: one
+    for one in (
+        Format(".pftrace", "warplens.export.perfetto:write", "Perfetto"),
+        Format(".json", "warplens.export.chrome:write", "Chrome trace events"),
+        Format(".json.gz", "warplens.export.chrome:write", "Chrome trace events, compressed"),
+        Format(".hatchet", "warplens.export.hatchet:write", "call tree for Hatchet and Proton's viewer"),
+        Format(".csv", "warplens.export.table:write_csv", "table of spans as text"),
+        Format(".parquet", "warplens.export.table:write_parquet", "table of spans"),
+        Format(".html", "warplens.view.html:write", "report"),
+        Format(".png", "warplens.view.figures:write", "figure"),
+        Format(".svg", "warplens.view.figures:write", "figure"),
+    )
+}
+
+
+def format_of(name: str) -> Format | None:
+    """The format that a file's name asks for by its suffix; None where no format has it."""
+    fitting = [one for suffix, one in FORMATS.items() if name.lower().endswith(suffix)]
+    return max(fitting, key=lambda one: len(one.suffix), default=None)

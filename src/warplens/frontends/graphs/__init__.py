@@ -1,0 +1,40 @@
+"""CUDA graphs of every library that replays them from Python: one module for each, with a function `install`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from warplens.frontends.import_hook import when_imported
+from warplens.session import Session
+
+LIBRARIES = {
+    "torch.cuda.graphs": "torch_graphs",
+    "cupy.cuda.graph": "cupy_graphs",
+    "cuda.core.graph": "cuda_core_graphs",
+    "cuda.bindings.driver": "cuda_bindings_graphs",
+    "cuda.bindings.runtime": "cuda_runtime_graphs",
+}
+"""By module of the library, the module here that follows its captures and replays."""
+
+
+def watch_graphs(running: Session) -> Callable[[], None]:
+    """Follow the captures and replays of each library, once it is imported. Return a function that ends this."""
+    undo: list[Callable[[], None]] = []
+
+    def follow(library: str) -> None:
+        module = import_module(f"{__name__}.{LIBRARIES[library]}")
+        try:
+            undo.extend(module.install(running))
+        except (ImportError, AttributeError) as error:
+            problem = f"its CUDA graphs are not recorded: warplens does not know this version of it ({error})"
+            running.note(library.partition(".")[0], problem)
+
+    undo.append(when_imported(dict.fromkeys(LIBRARIES, follow)))
+
+    def stop() -> None:
+        running.replays.rest_all()
+        while undo:
+            undo.pop()()
+
+    return stop

@@ -1,0 +1,83 @@
+"""Launches that somebody times: an autotuner's, or those of a benchmark loop. Timed launches run the plain kernel."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from warplens.frontends.intercept.name_swap import swap
+from warplens.frontends.wrap import wrap
+
+UNTIMED_CALLS = (0, 6)
+"""Calls of its function that `triton.testing.do_bench` does not time: the first, and the first of its warm-up, which
+follows five calls that estimate the time."""
+
+_thread = threading.local()
+
+
+def is_tuning() -> bool:
+    """Return whether a launch that this thread makes now is timed by somebody."""
+    return getattr(_thread, "tuning", False)
+
+
+@contextmanager
+def tuning(on: bool = True) -> Iterator[None]:
+    """Leave the launches of this thread alone inside the block."""
+    before, _thread.tuning = is_tuning(), on
+    try:
+        yield
+    finally:
+        _thread.tuning = before
+
+
+def is_unwatched() -> bool:
+    """Return whether kernels that this thread loads now keep their launchers."""
+    return getattr(_thread, "unwatched", False)
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Let kernels that this thread loads inside the block keep their launchers: somebody keeps a copy of those."""
+    before, _thread.unwatched = is_unwatched(), True
+    try:
+        yield
+    finally:
+        _thread.unwatched = before
+
+
+def leave_tuning_alone() -> list[Callable[[], None]]:
+    """Follow Triton's autotuner and its benchmark functions. Return functions that end this."""
+    from triton import testing
+    from triton.runtime.autotuner import Autotuner
+
+    def bench(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        with tuning():
+            return original(*arguments, **options)
+
+    undo = [wrap(Autotuner, "_bench", bench)]
+    for name in ("do_bench", "do_bench_cudagraph"):
+        original = getattr(testing, name, None)
+        if original is not None:
+            undo.append(swap(original, _benchmark(original, UNTIMED_CALLS if name == "do_bench" else (0,))))
+    return undo
+
+
+def _benchmark(original: Callable[..., Any], untimed: tuple[int, ...]) -> Callable[..., Any]:
+    """A benchmark function whose timed launches are left alone."""
+
+    def benchmark(fn: Callable[[], Any], *arguments: Any, **options: Any) -> Any:
+        if is_tuning():
+            return original(fn, *arguments, **options)
+        calls = 0
+
+        def counted() -> Any:
+            nonlocal calls
+            number, calls = calls, calls + 1
+            with tuning(number not in untimed):
+                return fn()
+
+        return original(counted, *arguments, **options)
+
+    return benchmark

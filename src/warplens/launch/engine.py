@@ -1,0 +1,62 @@
+"""What the launches of one context share: memory for their records, and the way to the host."""
+
+from __future__ import annotations
+
+from warplens.driver.libcuda import Driver
+from warplens.launch.arena import Arena, Range
+from warplens.launch.collector import Collector
+from warplens.launch.side_copy import SideCopy
+
+MEMORY_SHARE = 0.25
+"""Of the device's memory, what records may take unless `memory=` says otherwise; at most half of what is free."""
+CROWDED_SHARE = 0.5
+"""Of the budget, what may be in use before records are brought home although the program goes on launching."""
+
+
+class Engine:
+    """Made in the context that it serves."""
+
+    def __init__(self, lib: Driver, memory: int | None = None) -> None:
+        free, total = lib.memory()
+        self.lib, self.context, self.device = lib, lib.context(), lib.device()
+        self.budget = min(int(total * MEMORY_SHARE), free // 2) if memory is None else memory
+        self._stream = lib.stream()
+        self.arena = Arena(lib, self._stream, self.budget)
+        self.copy = SideCopy(lib, self._stream)
+        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed)
+        self.in_use = 0
+        self._events: list[int] = []
+
+    def take(self, size: int, alignment: int, stream: int) -> Range | None:
+        """Zeroed memory for a launch on `stream`. Where there is no more, earlier launches are brought home first."""
+        found = self.arena.take(size, alignment, stream)
+        while found is None and self.collector.land_oldest():
+            found = self.arena.take(size, alignment, stream)
+        if found is not None:
+            self.in_use += size
+        return found
+
+    def give(self, range_: Range, pitch: int, width: int) -> None:
+        """Take memory back, of which the first `width` bytes of every `pitch` bytes may be dirty."""
+        self.in_use -= range_.size
+        self.arena.give(range_, pitch, width)
+
+    def mark(self, stream: int) -> int:
+        """An event that is reached when all that was given to `stream` is done."""
+        event = self._events.pop() if self._events else self.lib.new_event()
+        self.lib.mark(event, stream)
+        return event
+
+    def give_event(self, event: int) -> None:
+        self._events.append(event)
+
+    def release(self) -> None:
+        """Give all memory back to the driver. Every launch must have been brought home."""
+        self.collector.close()
+        with self.lib.inside(self.context):
+            self.arena.release()
+            self.copy.release()
+            for event in self._events:
+                self.lib.destroy_event(event)
+            self._events.clear()
+            self.lib.destroy_stream(self._stream)

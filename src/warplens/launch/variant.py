@@ -1,0 +1,123 @@
+"""Variants: launches of one kernel with the same specialisation and grid. Each has a quota of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from warplens.options import COLD, Options
+
+GRIDS_APART = 64
+"""Grids of one compiled kernel that are variants of their own; later ones share one variant."""
+
+
+class Choice(Enum):
+    """What to do with a launch."""
+
+    RECORD = "record"
+    TIME = "time"
+    """Launch the plain kernel, and measure how long it takes."""
+    PLAIN = "plain"
+
+
+@dataclass
+class Variant:
+    """What is known of a variant while a session runs."""
+
+    kernel: str
+    describe: Callable[[], Mapping[str, Any]]
+    """What tells it from other variants of the kernel, in names and values."""
+    launches: int = 0
+    recorded: int = 0
+    timed: int = 0
+    """Plain launches that were chosen to be timed."""
+    closed: bool = False
+    """Nothing more is to be recorded or timed: launch the plain kernel and ask nothing."""
+    most_written: int | None = None
+    """Slots that the busiest track of a launch wrote, once one has come home."""
+    room: tuple[object, int, int] | None = None
+    """What the newest launch got: what that was worked out from, its tracks, and log2 of their bytes."""
+    identity: tuple[str, Hashable, Hashable] = ("", None, None)
+    """What `Variants.of` found it by."""
+
+
+@dataclass
+class Variants:
+    """The variants of one session, and the choice for each launch."""
+
+    options: Options
+    timed: int
+    """Plain launches to time of each variant, once some were recorded."""
+    wanted: Callable[[], bool] = field(default=lambda: True)
+    """Whether launches are recorded at all now: inside the steps and ranges that were asked for."""
+    _known: dict[tuple[str, Hashable, Hashable], Variant] = field(default_factory=dict)
+    _grids: dict[tuple[str, Hashable], int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, kernel: str, code: Hashable, grid: Hashable, describe: Callable[[], Mapping[str, Any]]) -> Variant:
+        """The variant of a launch: `code` stands for the compiled kernel and its launch options."""
+        with self._lock:
+            found = self._known.get((kernel, code, grid))
+            if found is None:
+                apart = self._grids.get((kernel, code), 0)
+                key = (kernel, code, grid if apart < GRIDS_APART else None)
+                self._grids[kernel, code] = apart + 1
+                found = self._known.setdefault(key, Variant(kernel, describe, identity=key))
+                self._known[kernel, code, grid] = found
+                found.closed = found.closed or not self.options.wants_kernel(kernel)
+            return found
+
+    def same(self, other: Variant) -> Variant:
+        """The variant that a variant of any session is in this one."""
+        return self._known.get(other.identity) or self.of(*other.identity, other.describe)
+
+    def choose(self, variant: Variant) -> Choice:
+        """Count a launch, and say what to do with it. Call it once per launch."""
+        if variant.closed:
+            return Choice.PLAIN
+        with self._lock:
+            number, variant.launches = variant.launches, variant.launches + 1
+            if not self.wanted():
+                return Choice.PLAIN
+            if self._is_full(variant):
+                if variant.timed < self.timed:
+                    variant.timed += 1
+                    return Choice.TIME
+                variant.closed = True
+                return Choice.PLAIN
+            return Choice.RECORD if self._take(variant, number) else Choice.PLAIN
+
+    def wants_replay(self, variant: Variant) -> bool:
+        """Count a launch by a graph's replay, and say whether to record it. Single kernels of a graph are not timed."""
+        if variant.closed:
+            variant.launches += 1
+            return False
+        with self._lock:
+            number, variant.launches = variant.launches, variant.launches + 1
+            return self.wanted() and not self._is_full(variant) and self._take(variant, number)
+
+    def is_open(self, variant: Variant) -> bool:
+        """Return whether a later launch may be recorded."""
+        return not variant.closed and not self._is_full(variant)
+
+    def _take(self, variant: Variant, number: int) -> bool:
+        """Return whether it is the turn of this launch, and count it as recorded then."""
+        number -= 0 if self.options.skip == COLD else int(self.options.skip)
+        taken = number >= 0 and number % self.options.every == 0
+        variant.recorded += taken
+        return taken
+
+    def counts(self) -> dict[str, int]:
+        """Launches of each kernel."""
+        counts: dict[str, int] = {}
+        for variant in {id(one): one for one in list(self._known.values())}.values():
+            counts[variant.kernel] = counts.get(variant.kernel, 0) + variant.launches
+        return counts
+
+    def _is_full(self, variant: Variant) -> bool:
+        limit = self.options.launches
+        # The cold launch is recorded in case no other follows, and left out if one does.
+        return limit is not None and variant.recorded >= limit + (self.options.skip == COLD)

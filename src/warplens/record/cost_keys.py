@@ -1,0 +1,22 @@
+"""The keys under which a launch's cost says what recording added to it."""
+
+from __future__ import annotations
+
+REGION_CYCLES = "region_cycles"
+"""What a region measures beyond the work in it."""
+RECORD_CYCLES = "record_cycles"
+"""What each record inside a region adds to it."""
+EMPTY_CYCLES = "empty_cycles"
+"""What a region without work measures."""
+BEHIND_CYCLES = "behind_cycles"
+"""The longest time between a record and one directly after it."""
+BEHIND_VALUE_CYCLES = "behind_value_cycles"
+"""The longest time between a value and a record directly after it."""
+ALONE_CYCLES = "record_alone_cycles"
+"""What a record takes where nothing hides it."""
+SLOWDOWN = "slowdown"
+"""How many times as long the kernel takes with its marks, estimated."""
+SLOWDOWN_MEASURED = "slowdown_measured"
+"""The same, measured in this run with and without marks."""
+TIMED_PLAIN, TIMED_RECORDED = "slowdown_plain_launches", "slowdown_recorded_launches"
+"""How many plain and recorded launches the slowdown was measured with."""

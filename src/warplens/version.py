@@ -1,0 +1,3 @@
+"""The version of warplens, in a module that every room can import."""
+
+__version__ = "0.1.0"
