@@ -15,6 +15,7 @@ from tests.support.source_tree import imports, modules, room_of
 LAYERS = (
     # What every room may use.
     "version",
+    "text",
     "errors",
     "files",
     "wording",

@@ -5,11 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from warplens.text import printable
+
 
 class WarplensError(Exception):
     """An error that the user can act on. The CLI prints its message and exits with `exit_code`."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """The message; names in it come from files and programs, and must not steer the terminal that shows it."""
+        return printable(super().__str__())
 
 
 class UsageError(WarplensError):

@@ -14,6 +14,8 @@ from warplens.auto.rules import MOST_MARKS, Auto
 from warplens.errors import UsageError, did_you_mean
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
 
+LEAST_TRACE_BYTES = 1 << 16
+"""A trace with one block of one launch takes about this much."""
 COLD = "cold"
 """`skip="cold"`: leave out the first launch of each variant if more were recorded."""
 
@@ -44,6 +46,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "launches": (_is(Integral), "a whole number; None records all"),
     "skip": (lambda given: given == COLD or isinstance(given, Integral), "a whole number, or 'cold'"),
     "memory": (_is(Integral), "a number of bytes"),
+    "trace_bytes": (_is(Integral), "a number of bytes; None keeps everything"),
     "from_step": _WHOLE,
     "to_step": _WHOLE,
     "within": (_is(str, re.Pattern), "a regular expression, such as 'forward.*'"),
@@ -81,6 +84,8 @@ class Options:
     within            a regular expression: record only inside NVTX or torch.profiler ranges whose name matches
     from_step, to_step  record only these steps, first and last included; the program calls wl.step() after each
     memory            bytes of device memory for records (None: a quarter of the device, at most half of what is free)
+    trace_bytes       size that the trace file should not exceed: beyond it, only some blocks of each launch are kept,
+                      spread over SMs and time (None: keep everything)
     store             `now` stores each record of a woven kernel at its mark, so that one that traps or hangs leaves
                       all of them; `auto` may hold a block's records back in registers, which costs the kernel less
     auto              classes of operations to mark with the source as it is (see auto/rules.py); True for a default
@@ -110,6 +115,7 @@ class Options:
     from_step: int | None = None
     to_step: int | None = None
     memory: int | None = None
+    trace_bytes: int | None = None
     store: str = "auto"
     auto: str | bool | Iterable[str] | None = None
     regions: Mapping[str, str] | Iterable[str] | None = None
@@ -143,6 +149,16 @@ class Options:
             raise UsageError(f"skip={self.skip}: must not be negative")
         if self.memory is not None and self.memory < 1 << 20:
             raise UsageError(f"memory={self.memory}: must be at least {1 << 20} bytes")
+        if self.trace_bytes is not None and self.trace_bytes < LEAST_TRACE_BYTES:
+            raise UsageError(
+                f"trace_bytes={self.trace_bytes}: must be at least {LEAST_TRACE_BYTES}; None keeps everything"
+            )
+        for name in ("from_step", "to_step"):
+            given = getattr(self, name)
+            if given is not None and given < 0:
+                raise UsageError(f"{name}={given}: must not be negative; the first step is 0")
+        if self.from_step is not None and self.to_step is not None and self.to_step < self.from_step:
+            raise UsageError(f"to_step={self.to_step} comes before from_step={self.from_step}: no step is recorded")
         if self.launches is not None and self.launches < 1:
             raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
         if not 0 <= self.least_occupancy <= 1:

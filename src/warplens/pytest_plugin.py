@@ -92,7 +92,7 @@ def _value(trace: Trace, budget: str) -> float:
         raise UsageError(f"budget {budget!r}: expected REGION.METRIC, for example load.p95_cycles")
     if region == "kernel" and metric == "time_ns" and "kernel" not in trace.regions:
         return float(max((info.end_ns - info.begin_ns for info in trace.meta.launches), default=0))
-    return float(trace.stats()[region][metric])
+    return float(trace.stats(merge_variants=True)[region][metric])
 
 
 def gpu_missing() -> str:

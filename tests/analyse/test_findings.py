@@ -12,6 +12,7 @@ from tests.support.builders import Span, make_trace
 from warplens.analyse.duration_shapes import duration_shapes, find_modes
 from warplens.analyse.findings import findings, profiling_cost
 from warplens.analyse.sm_clock import sm_clock
+from warplens.analyse.trace_quality import clock_line
 from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, Meta
@@ -89,6 +90,16 @@ def test_a_falling_clock_is_seen() -> None:
     found = next(one for one in findings(trace) if one.kind == "clock")
     assert "dropped to 1,500 MHz" in found.what
     assert not [one for one in findings(chain([10_000] * 40)) if one.kind == "clock"]
+
+
+def test_rates_within_their_error_show_no_throttling() -> None:
+    spans = [Span("work", 10_000 * i, 10_000, cycles=19_000 if i < 20 else 18_000) for i in range(40)]
+    trace = make_trace(spans)
+    assert [one.kind for one in findings(trace) if one.kind == "clock"] == ["clock"]
+    for error, seen in ((10.0, 1), (60.0, 0)):
+        unsure = Trace(trace.spans, replace(trace.meta, clock=replace(trace.meta.clock, mhz_error=error, mhz_max=1900)))
+        assert len([one for one in findings(unsure) if one.kind == "clock"]) == seen
+        assert f"error {error:.1f}" in clock_line(unsure)
 
 
 def imbalanced(error_ns: float = 1.0, cost: dict[str, float] | None = None) -> Trace:

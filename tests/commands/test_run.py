@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 import warplens as wl
-from tests.support.paths import ROOT
+from tests.support.run_program import environment, interpreted, program, python, run
 from warplens.commands import main
 
 MARKED = """
@@ -49,31 +47,6 @@ for _ in range(3):
 assert (out.numpy() == 2 * np.arange(256)).all()
 print("woven" if "warplens" in gpu.fired[-1].ptx else "plain")
 """
-
-
-def environment(folder: Path, **more: str) -> dict[str, str]:
-    paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    given = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(folder / "cache"), **more}
-    return {name: value for name, value in given.items() if name not in ("WARPLENS", "RANK", "WORLD_SIZE")} | more
-
-
-def program(folder: Path, text: str, name: str = "prog.py") -> Path:
-    path = folder / name
-    path.write_text(textwrap.dedent(text))
-    return path
-
-
-def python(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    env = environment(folder, **more)
-    return subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, check=False)
-
-
-def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return python(folder, "-m", "warplens", "run", *words, **more)
-
-
-def interpreted(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return run(folder, *words, TRITON_INTERPRET="1")
 
 
 SELF = """

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from warplens.decode import decode
 from warplens.decode.clock.anchor_fit import ClockLines, fit_anchors
 from warplens.decode.clock.knots import _rising, piecewise
+from warplens.record.capture import read_capture
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 BASE = 1_763_000_000_000_000_000 // 32 * 32
@@ -120,7 +122,7 @@ def test_a_coarse_timer_makes_no_clock_faster_than_the_device() -> None:
     sm = np.repeat(np.arange(132), 8)
     clocks = (truth * 1.755).astype(np.int64) + sm % 8 * 300_000
     lines = fit_anchors(sm, np.zeros_like(sm), clocks, truth // 1000 * 1000, nominal_mhz=1980.0)
-    assert max(lines.mhz()) <= 1.06 * 1980.0
+    assert max(lines.mhz()) <= 1980.0
 
 
 def test_places_of_a_thousand_launches_are_found_in_seconds() -> None:
@@ -208,7 +210,7 @@ def test_sms_that_share_a_clock_are_fitted_as_one(apart: int) -> None:
     unit, clock, ns = gpcs(np.random.default_rng(5), [gpc * apart for gpc in range(6)])
     lines = fit_anchors(unit, np.zeros_like(unit), clock, ns, 1980)
     assert np.percentile(lines.residual_ns, 99) < 48
-    assert 1300 < lines.mhz()[0] < lines.mhz()[2] < 2080
+    assert 1300 < lines.mhz()[0] < lines.mhz()[2] <= 1980
     shared = {tuple(lines.first[8 * gpc : 8 * gpc + 8]) for gpc in range(6)}
     assert len({group[0] for group in shared}) == 6
     if apart == 300_000:
@@ -225,4 +227,63 @@ def test_clocks_of_a_real_gemm_are_those_of_its_eight_gpcs() -> None:
     off = np.abs(lines(unit[~seen], clock[~seen]) - (ns[~seen] - lines.base_ns))
     assert np.percentile(off, 50) < 10
     assert np.percentile(off, 99) < 40
-    assert 1200 < lines.mhz()[0] < lines.mhz()[2] < 2080
+    assert 1200 < lines.mhz()[0] < lines.mhz()[2] <= 1980
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.wlcap")), ids=lambda path: path.stem)
+def test_no_real_clock_is_faster_than_its_device_can_run(path: Path) -> None:
+    """Kernels of a few hundred ns gave 2,079 MHz on a device whose limit is 1,980: the steps of the timer."""
+    capture = read_capture(path)
+    trace = decode(capture)
+    clock, limit = trace.meta.clock, capture.device.clock_mhz
+    assert clock.mhz_min <= clock.mhz_mean <= clock.mhz_max <= limit
+    assert 0 < clock.mhz_error < limit / 3
+    assert clock.residual_max_ns < 40
+    for info in trace.meta.launches:
+        assert 1000 * info.busy_cycles / info.busy_ns < limit * 1.001 + 1000 / info.busy_ns * limit
+
+
+def test_a_real_gemm_is_never_faster_than_the_device_and_as_well_placed() -> None:
+    golden = np.load(GOLDEN / "anchors_gemm_h200.npz")
+    unit, clock, ns = (golden[name].astype(np.int64) for name in ("sm", "clock", "ns"))
+    lines = fit_anchors(unit, np.zeros_like(unit), clock, ns, 1980.0)
+    assert lines.mhz()[2] <= 1980.0
+    assert (1000 / lines.slope).max() <= 1980.0 * 1.0002
+    assert np.percentile(lines.residual_ns, 50) < 10
+    assert np.percentile(lines.residual_ns, 99) < 40
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("anchors_per_sm", "cycles"), [(2, 400), (4, 3000), (16, 100_000)])
+def test_the_stated_error_of_a_rate_holds(seed: int, anchors_per_sm: int, cycles: int) -> None:
+    rng = np.random.default_rng(seed)
+    unit = np.repeat(np.arange(8), anchors_per_sm)
+    clock = np.sort(rng.integers(0, cycles, (8, anchors_per_sm)), axis=1).ravel() + 10**9
+    lines = fit_anchors(unit, np.zeros_like(unit), clock, anchors(lambda c: c / 1.755, clock), nominal_mhz=1980.0)
+    for rate in (lines.mhz()[0], lines.mhz()[2]):
+        assert abs(rate - 1755) <= 2 * lines.mhz_error()
+
+
+def test_the_error_of_a_rate_shrinks_with_the_time_it_was_measured_over() -> None:
+    errors = []
+    for cycles in (1_000, 10_000, 100_000):
+        clock = np.linspace(0, cycles, 16).astype(np.int64)
+        unit = np.zeros(16, np.int64)
+        errors.append(fit_anchors(unit, unit, clock, anchors(lambda c: c / 1.755, clock), 1980.0).mhz_error())
+    assert errors[0] > 3 * errors[1] > 9 * errors[2] > 0
+
+
+def test_clocks_of_invalid_headers_give_a_finite_fit() -> None:
+    """Such clocks put the knots so far apart that the matrix of their fit is singular in doubles."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        n = int(rng.integers(12, 40))
+        clock = rng.integers(0, 10**6, n)
+        ns = (clock / 1.7).astype(np.int64) // 32 * 32
+        for at in rng.integers(0, n, 3):
+            clock[at], ns[at] = (int(2 ** rng.uniform(0, 61.9)) for _ in range(2))
+        unit = np.zeros(n, np.int64)
+        lines = fit_anchors(unit, unit, clock, ns)
+        assert np.isfinite(lines.residual_ns).all()
+        assert np.isfinite(lines.knot_ns).all()
+        assert (lines.slope > 0).all()

@@ -19,6 +19,7 @@ import pytest
 
 import warplens as wl
 from tests.support.fake_driver import FakeDriver, fake_cupy, fake_driver, modules
+from tests.support.vector_add_launch import BLOCK, GRID, PTX, Data
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core, cupy, numba, registry
 from warplens.frontends.intercept import frontend
@@ -26,21 +27,6 @@ from warplens.frontends.intercept.woven_module import Unavailable, source_name, 
 from warplens.ptx import tree
 from warplens.session import stack
 from warplens.trace.schema import LIFE
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
-
-
-def kernel_only(name: str, text: str) -> str:
-    """The module with one of its kernels and none of its variables."""
-    module = tree.parse(re.sub(r"// @warplens.*", "", text))
-    module.items = [
-        item for item in module.items
-        if not (isinstance(item, tree.Function) and item.name != name) and not isinstance(item, tree.Declaration)
-    ]  # fmt: skip
-    return module.text().replace('"golden/kernels.cu"', '"folder/default_program"')
-
-
-PTX = kernel_only("vector_add", (GOLDEN / "nvcc_kernels_lineinfo.ptx").read_text())
 
 
 @pytest.fixture(name="gpu")
@@ -62,25 +48,6 @@ def attached() -> Iterator[Callable[[Any], None]]:
     ours = (frontend.__name__, "warplens.frontends.cute.automatic")
     stack.front_ends[:] = [hook for hook in stack.front_ends if hook in before[0] or hook.__module__ not in ours]
     registry.attached.intersection_update(before[1] | {"triton"})
-
-
-class Data:
-    """Arguments of vector_add, and what it should leave."""
-
-    def __init__(self, gpu: FakeDriver) -> None:
-        self.gpu = gpu
-        self.a, self.b = np.arange(100, dtype=np.float32), np.ones(100, np.float32)
-        self.places = [gpu.space.alloc(self.a), gpu.space.alloc(self.b), gpu.space.alloc(400)]
-        self.arguments = (*self.places, np.int32(100))
-
-    def result(self) -> np.ndarray:
-        values = self.gpu.space.read(self.places[2], np.float32, 100)
-        self.gpu.space.write(self.places[2], np.zeros(100, np.float32))
-        np.testing.assert_array_equal(values, self.a + self.b)
-        return values
-
-
-GRID, BLOCK = (4,), (32,)
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Fuzz targets: damaged input of one kind each. Run one with `python -m tests.fuzz TARGET --cases N --seed S`."""
+"""Fuzz targets: one module each, with `run(cases, seed)`. Run one with `python -m tests.fuzz TARGET`."""

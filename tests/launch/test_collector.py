@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from warplens.launch.collector import Collector
 
@@ -61,3 +62,26 @@ def test_a_collector_that_never_saw_a_launch_has_no_thread() -> None:
     assert not collector.land_oldest()
     collector.close()
     assert threading.active_count() == before
+
+
+def test_the_thread_lands_launches_in_relaxed_mode() -> None:
+    """Else what it asks of the driver would break a capture that another thread has under way."""
+    inside: list[str] = []
+
+    @contextmanager
+    def relaxed() -> Iterator[None]:
+        inside.append(threading.current_thread().name)
+        yield
+        inside.clear()
+
+    class Seen(Flight):
+        def land(self, flights: Sequence[Flight]) -> None:
+            self.landed_in = ",".join(inside)
+
+    collector = Collector(lambda: False, relaxed)
+    one = Seen()
+    collector.add(one)
+    assert until(lambda: one.landed_in)
+    assert one.landed_in == "warplens-collector"
+    collector.close()
+    assert not inside

@@ -58,6 +58,34 @@ def test_a_failing_block_still_leaves_its_trace(tmp_path: Path) -> None:
     assert active() is None
 
 
+def test_a_relative_path_is_fixed_when_the_profile_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "t.warplens").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    with wl.profile("t.warplens") as prof:
+        prof.add(Ran())
+        os.chdir("elsewhere")
+    assert len(wl.load(tmp_path / "t.warplens")) == 1
+    assert (tmp_path / "elsewhere" / "t.warplens").read_text() == "mine"
+
+
+def test_a_save_that_fails_names_the_file_and_keeps_the_blocks_own_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gone" / "t.warplens"
+    path.parent.mkdir()
+    with pytest.raises(wl.WarplensError, match=r"gone.*t.warplens"), wl.profile(path) as prof:
+        prof.add(Ran())
+        path.parent.rmdir()
+    path.parent.mkdir()
+    with pytest.raises(ZeroDivisionError), wl.profile(path) as prof:
+        prof.add(Ran())
+        path.parent.rmdir()
+        _ = 1 // 0
+    assert "t.warplens" in capsys.readouterr().err
+    assert len(prof.trace) == 1
+
+
 def test_the_blocks_own_error_wins_over_an_empty_profile(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), wl.profile():
         _ = 1 // 0
@@ -177,6 +205,17 @@ def test_a_rank_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UsageError, match="RANK='first'"):
         wl.profile()
     assert wl.profile(rank=3).rank == 3
+
+
+def test_a_rank_beyond_its_column_is_refused_before_the_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given in ("99999999999", "-1", "²"):
+        monkeypatch.setenv("RANK", given)
+        with pytest.raises(UsageError, match=f"RANK='{given}' is not a number in 0"):
+            wl.profile()
+    with pytest.raises(UsageError, match="rank=2147483648 is not a number"):
+        wl.profile(rank=1 << 31)
+    monkeypatch.setenv("RANK", "40000")
+    assert wl.profile().rank == 40_000
 
 
 def test_the_environment_switches_everything_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -176,3 +180,56 @@ def test_a_user_without_a_name_still_gets_the_tunnel_line(error: Exception, monk
 
     monkeypatch.setattr(serve.getpass, "getuser", nameless)
     assert tunnel_command("10.0.0.9 51000 10.0.0.5 22").endswith(" YOUR-NAME@10.0.0.5")
+
+
+def slow_clients(server: PerfettoServer) -> list[socket.socket]:
+    """One that says nothing, one that stops in the middle of its request, one that never reads, one that keeps on."""
+    request = f"GET {path_of(server)} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n".encode()
+    clients = []
+    for sent in (b"", request[:20], request + b"\r\n", request + b"Connection: keep-alive\r\n\r\n"):
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        client.sendall(sent)
+        clients.append(client)
+    time.sleep(0.3)
+    return clients
+
+
+@pytest.mark.parametrize("fetched", [True, False])
+def test_the_server_ends_within_a_second_whatever_its_clients_do(tmp_path: Path, fetched: bool) -> None:
+    path = tmp_path / "big.pftrace"
+    path.write_bytes(bytes(32 << 20))
+    with PerfettoServer(path, port=0) as server:
+        clients = slow_clients(server)
+        if fetched:
+            assert len(ask(server, path_of(server)).body) == 32 << 20  # type: ignore[attr-defined]
+            assert server.wait(60)
+        started = time.monotonic()
+    assert time.monotonic() - started < 1
+    for client in clients:
+        client.close()
+
+
+def test_ctrl_c_ends_the_command_within_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "big.pftrace"
+    path.write_bytes(bytes(32 << 20))
+    program = (
+        "import sys; from warplens.view import serve; serve.PerfettoServer.__init__.__defaults__ = (0,)\n"
+        "from warplens.commands import main\n"
+        f"sys.exit(main(['view', {str(path)!r}, '--no-browser']))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        address = ""
+        while "url=" not in address:
+            address = running.stderr.readline()
+        running.stderr.readline()
+        port = int(address.split("127.0.0.1:")[1].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)) as silent:
+            silent.send(b"GET")
+            time.sleep(0.3)
+            running.send_signal(signal.SIGINT)
+            started = time.monotonic()
+            assert running.wait(10) == 130
+            assert time.monotonic() - started < 1.5, "a second, and Python's own exit"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.ptx_target import run_case
+from tests.fuzz.ptx import run_case
 from warplens.auto.ptx import mark_ptx
 from warplens.auto.rules import Auto
 from warplens.ptx.syntax import PtxError

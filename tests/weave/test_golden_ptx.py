@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable
@@ -12,47 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.golden_ptx import GOLDEN, ptxas, sprinkle
 from warplens import simulate
-from warplens.ptx import tree
 from warplens.record.layout import HEADER, HEADER_BYTES, Kind, split_word0
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import ParamBuffer, SymbolBuffer, Weaving, capacity_of, shift_for
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 NVCC = ("nvcc_kernels", "nvcc_kernels_lineinfo", "nvcc_kernels_debug", "nvcc12_kernels", "nvrtc12_kernels",
         "nvrtc13_kernels")  # fmt: skip
 GRID, SLOTS = 5, 4000
-
-
-def sprinkle(text: str, every: int = 5) -> str:
-    """A begin and an end, in turn, after every few instructions of every function."""
-    module = tree.parse(text)
-    count = 0
-
-    def walk(body: list[tree.Node]) -> None:
-        nonlocal count
-        for node in list(body):
-            if isinstance(node, tree.Scope):
-                walk(node.body)
-            elif isinstance(node, tree.Instruction) and node.opcode not in ("ret", "exit", "bra", "brx", "trap"):
-                count += 1
-                if count % every == 0:
-                    letter = "BE"[count // every % 2]
-                    at = next(i for i, other in enumerate(body) if other is node)
-                    body.insert(at + 1, tree.Raw.of(f"\t// @warplens {letter} part\n"))
-
-    for function in module.functions:
-        walk(function.body or [])
-    return module.text()
-
-
-def _ptxas() -> str:
-    if found := shutil.which("ptxas"):
-        return found
-    pytest.importorskip("triton", reason="no ptxas here")
-    from triton.backends.nvidia.compiler import get_ptxas
-
-    return str(get_ptxas(90).path)
 
 
 @pytest.mark.parametrize("full", ["stop", "ring"])
@@ -67,7 +34,7 @@ def test_ptxas_takes_every_producers_woven_ptx(path: Path, full: str, tmp_path: 
     for name, content in (("plain", path.read_text()), ("woven", woven.text)):
         source = tmp_path / f"{name}.ptx"
         source.write_text(content.rstrip("\0"))  # the CuTe DSL ends its text with one, ptxas refuses it
-        command = [_ptxas(), f"--gpu-name={target}", "-v", str(source), "-o", str(tmp_path / "out.cubin")]
+        command = [ptxas(), f"--gpu-name={target}", "-v", str(source), "-o", str(tmp_path / "out.cubin")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if "Unsupported .version" in done.stderr:
             pytest.skip(f"this ptxas is older than {path.stem}")

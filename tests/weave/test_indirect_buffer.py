@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.golden_ptx import GOLDEN, ptxas, sprinkle
+from tests.support.looped_ptx import KERNEL, POLICIES
 from tests.support.woven_launch import launch
-from tests.weave.test_golden_ptx import GOLDEN, _ptxas, sprinkle
-from tests.weave.test_weaver import KERNEL, POLICIES
 from warplens.errors import WarplensError
 from warplens.weave.fit.register_limit import limited
 from warplens.weave.weaver import Woven, weave
@@ -72,7 +72,7 @@ def test_it_assembles_in_two_registers_more_without_a_spill(name: str, tmp_path:
         source = tmp_path / "woven.ptx"
         source.write_text(woven.text if most is None else limited(woven.text, {entry: most}))
         target = re.findall(r"^\.target\s+(\w+)", text, re.M)[0]
-        command = [_ptxas(), f"--gpu-name={target}", "-v", str(source), "-o", str(tmp_path / "out.cubin")]
+        command = [ptxas(), f"--gpu-name={target}", "-v", str(source), "-o", str(tmp_path / "out.cubin")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "0 bytes spill stores" in done.stderr

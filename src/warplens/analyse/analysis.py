@@ -31,13 +31,15 @@ class Analysis(Generic[T]):
     """One question about a trace.
 
     `run` answers it for every kernel, `findings` states what stands out in the answers, and `table` lays out the
-    answer for one kernel.
+    answer for one kernel. `needs_all_blocks` says that it compares what all blocks of an SM did at the same time, so
+    its findings are withheld where only some blocks were recorded.
     """
 
     name: str
     run: Callable[[Answers], PerKernel[T]]
     findings: Callable[[PerKernel[T], Answers], list[Finding]]
     table: Callable[[str, T], AnswerTable]
+    needs_all_blocks: bool = False
 
 
 class Answers:

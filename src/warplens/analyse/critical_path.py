@@ -302,4 +302,5 @@ CRITICAL_PATH = Analysis(
     run=lambda ask: critical_path(ask.trace, waits=ask.waits, matches=ask.matches),
     findings=lambda answer, _: path_findings(answer),
     table=path_table,
+    needs_all_blocks=True,
 )

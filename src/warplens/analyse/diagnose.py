@@ -117,7 +117,8 @@ def diagnose(trace: Trace, *, kernel: str | None = None, given: KnownFacts | Non
     stalls, source = (dict(extra.ncu.groups), "ncu") if extra.ncu and extra.ncu.stalls else (own, "trace")
     longest_wait = max(own, key=lambda region: own[region], default="")
     regions = sorted(
-        ((row.region, row.exclusive_share) for row in trace.select(kernel=[name]).stats()), key=lambda pair: -pair[1]
+        ((row.region, row.exclusive_share) for row in trace.select(kernel=[name]).stats(merge_variants=True)),
+        key=lambda pair: -pair[1],
     )
     late = duration_issue(
         time,

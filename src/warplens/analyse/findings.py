@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from warplens.analyse.analysis import Answers
 from warplens.analyse.finding import Finding
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.registry import ANALYSES
+from warplens.analyse.sample_share import WITHHELD
 from warplens.analyse.sm_clock import placement_error, too_small
+from warplens.record.capture import SAMPLED
 from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.trace.model import Trace
-from warplens.trace.schema import LIFE
+from warplens.trace.schema import LIFE, LaunchInfo
 
 _MIN_GAIN = 0.005
 
@@ -30,8 +34,20 @@ def findings_from(answers: Answers, extra: Iterable[Finding] = ()) -> tuple[Find
     """The findings of every analysis, from answers that may have been computed already."""
     if not answers.trace.of_kind("span").any():
         return tuple(extra)
-    found = [finding for one in ANALYSES.values() for finding in one.findings(answers.of(one), answers)]
+    partial = _partly_recorded(answers.trace)
+    found = [
+        replace(finding, withheld=finding.withheld or WITHHELD)
+        if one.needs_all_blocks and finding.kernel in partial
+        else finding
+        for one in ANALYSES.values()
+        for finding in one.findings(answers.of(one), answers)
+    ]
     return ranked(answers.trace, [*found, *extra])
+
+
+def _partly_recorded(trace: Trace) -> set[str]:
+    """Kernels with a launch of which only some blocks were kept."""
+    return {info.kernel for info in trace.meta.launches if SAMPLED in info.extra}
 
 
 def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -54,14 +70,16 @@ def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(relevant, key=lambda finding: (bool(finding.withheld), -finding.rank)))
 
 
-def profiling_cost(trace: Trace, kernel: str) -> float | None:
+def profiling_cost(trace: Trace, kernel: str, launches: Sequence[LaunchInfo] = ()) -> float | None:
     """The share of the kernel's time that profiling took, or None where it was not measured.
+
+    `launches` are those of one variant; by default, the variant with the largest share counts.
 
     It comes from the kernel's time with and without marks (`slowdown_measured` of its launches, `slowdown` in the
     trace's cost), from an estimate (`slowdown` of its launches), or from the calibrated cost of a record, counting two
     records per span.
     """
-    infos = [info for info in trace.meta.launches if info.kernel == kernel]
+    infos = list(launches) or [info for info in trace.meta.launches if info.kernel == kernel]
     costs = [*(info.cost for info in infos), trace.meta.cost]
     keys = (SLOWDOWN_MEASURED, SLOWDOWN)
     measured = next((found for key in keys if (found := [float(cost[key]) for cost in costs if key in cost])), None)
@@ -72,6 +90,8 @@ def profiling_cost(trace: Trace, kernel: str) -> float | None:
     if not lived or len(known) < len(infos):
         return None
     lives = Lifetimes.of(trace)
-    records = 2 * int(lives.is_span[lives.spread(lives.tracks_of(kernel))].sum())
+    wanted = {(info.rank, info.launch) for info in infos}
+    numbers = [at for at, one in enumerate(lives.launches) if (one.rank, one.number) in wanted]
+    records = 2 * int(lives.is_span[lives.spread(np.isin(lives.launch, numbers))].sum())
     cost = known[0].cost
     return min(records * float(cost.get(ALONE_CYCLES, cost[RECORD_CYCLES])) / lived, 1.0)

@@ -13,6 +13,7 @@ from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.roles import WarpRole, warp_roles
 from warplens.analyse.waves import WAVES
+from warplens.record.block_lives import BlockLives
 from warplens.trace.model import Trace
 from warplens.wording import duration, number_ranges, percent
 
@@ -68,15 +69,15 @@ def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]
 def _of_kernel(
     lives: Lifetimes, kernel: str, work: Int, at_work: Float, roles: tuple[WarpRole, ...], role: Int
 ) -> Imbalance:
-    mine = np.isin(lives.blocks.launch, lives.kernels[kernel])
-    lasted = lives.blocks.end_ns - lives.blocks.begin_ns
-    parts = [lives.blocks_of(at) for at in lives.kernels[kernel]]
-    late = _late(lasted, parts)
-    medians = [float(np.median(lasted[part])) for part in parts]
-    factors = [float(lasted[part].max() / max(lasted[part].mean(), 1)) for part in parts]
-    slow, sm_factor = _slow_sms(lives, lasted, mine)
-    named = np.flatnonzero(late)
-    named = named[np.argsort(-lasted[named], kind="stable")]
+    parts = [lives.all_blocks_of(int(at)) for at in lives.kernels[kernel]]
+    each = [part.end - part.begin for part in parts]
+    late_parts = [_late(one) for one in each]
+    medians = [float(np.median(one)) for one in each]
+    factors = [float(one.max() / max(one.mean(), 1)) for one in each]
+    lasted, late = np.concatenate(each), np.concatenate(late_parts)
+    slow, sm_factor = _slow_sms(np.concatenate([part.sm for part in parts]), lasted)
+    numbers = np.concatenate([part.number for part in parts])[late]
+    named = numbers[np.argsort(-lasted[late], kind="stable")]
     return Imbalance(
         roles=tuple(
             _balance(lives, work, at_work, one, role == number)
@@ -85,9 +86,9 @@ def _of_kernel(
         ),
         block_median_ns=float(np.median(medians)),
         block_factor=float(np.mean(factors)),
-        late_blocks=tuple(dict.fromkeys(lives.blocks.number[named].tolist()))[:_MAX_NAMED],
-        late_share=float(late.sum() / max(mine.sum(), 1)),
-        late_region=_late_region(lives, late, mine),
+        late_blocks=tuple(dict.fromkeys(named.tolist()))[:_MAX_NAMED],
+        late_share=float(late.mean()),
+        late_region=_late_region(lives, kernel, parts, late_parts),
         late_median_ns=float(np.median(lasted[late])) if late.any() else 0.0,
         sm_loss=float(np.mean([_sm_loss(lives, at) for at in lives.kernels[kernel]])),
         slow_sms=slow,
@@ -135,32 +136,32 @@ def _difference(lives: Lifetimes, weight: Float, some: Int, others: Int) -> str:
     return lives.regions[at] if apart[at] > 0 else ""
 
 
-def _late(lasted: Int, launches: list[slice]) -> Mask:
+def _late(lasted: Int) -> Mask:
     """Blocks that last far longer than the median of their launch."""
-    late = np.zeros(len(lasted), bool)
-    for part in launches:
-        middle = float(np.median(lasted[part]))
-        spread = 1.4826 * float(np.median(np.abs(lasted[part] - middle)))
-        late[part] = (lasted[part] > _LATE * middle) & (lasted[part] > middle + _FAR * spread)
-    return late
+    middle = float(np.median(lasted))
+    spread = 1.4826 * float(np.median(np.abs(lasted - middle)))
+    return np.asarray((lasted > _LATE * middle) & (lasted > middle + _FAR * spread))
 
 
-def _late_region(lives: Lifetimes, late: Mask, mine: Mask) -> str:
+def _late_region(lives: Lifetimes, kernel: str, parts: list[BlockLives], late_parts: list[Mask]) -> str:
+    """The region in which late blocks spend most more than the others, as far as both were recorded."""
+    late = np.zeros(len(lives.blocks), bool)
+    for at, part, chosen in zip(lives.kernels[kernel].tolist(), parts, late_parts, strict=True):
+        of = lives.blocks_of(at)
+        late[of] = np.isin(lives.blocks.number[of], part.number[chosen])
     if not late.any():
         return ""
-    return _difference(
-        lives, lives.exclusive, np.flatnonzero(late[lives.block]), np.flatnonzero((mine & ~late)[lives.block])
-    )
+    others = np.isin(lives.blocks.launch, lives.kernels[kernel]) & ~late
+    return _difference(lives, lives.exclusive, np.flatnonzero(late[lives.block]), np.flatnonzero(others[lives.block]))
 
 
-def _slow_sms(lives: Lifetimes, lasted: Int, mine: Mask) -> tuple[tuple[int, ...], float]:
+def _slow_sms(sm: Int, lasted: Int) -> tuple[tuple[int, ...], float]:
     """SMs, of those with at least two blocks, whose blocks take far longer than on the other SMs."""
-    sm = lives.blocks.sm[mine]
     count = np.bincount(sm)
     seen = np.flatnonzero(count >= 2)
     if len(seen) < 8:
         return (), 1.0
-    mean: Float = np.bincount(sm, weights=lasted[mine])[seen] / count[seen]
+    mean: Float = np.bincount(sm, weights=lasted)[seen] / count[seen]
     middle = float(np.median(mean))
     spread = 1.4826 * float(np.median(np.abs(mean - middle)))
     slow = seen[(mean > 1.1 * middle) & (mean > middle + _FAR * spread)]
@@ -169,9 +170,9 @@ def _slow_sms(lives: Lifetimes, lasted: Int, mine: Mask) -> tuple[tuple[int, ...
 
 def _sm_loss(lives: Lifetimes, at: int) -> float:
     """The time from an SM's last block to the kernel's end, averaged over the SMs that ran blocks."""
-    of = lives.blocks_of(at)
-    sms, index = np.unique(lives.blocks.sm[of], return_inverse=True)
-    last = reduce_by(np.maximum, lives.blocks.end_ns[of], index.reshape(-1), len(sms))
+    blocks = lives.all_blocks_of(at)
+    sms, index = np.unique(blocks.sm, return_inverse=True)
+    last = reduce_by(np.maximum, blocks.end, index.reshape(-1), len(sms))
     return float((last.max() - last).mean() / lives.launches[at].duration_ns)
 
 

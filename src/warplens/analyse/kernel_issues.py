@@ -154,7 +154,12 @@ def parallelism(trace: Trace, kernel: str, waits_like: str | None = None) -> Par
     alive_ns = (lives.finish_ns - lives.begin_ns).astype(np.float64)
     total = float(sum(lives.launches[at].duration_ns for at in lives.kernels[kernel])) or 1.0
     working = alive_ns * (1 - np.divide(waited, lived, out=np.zeros_like(lived), where=lived > 0))
-    return Parallelism(float(alive_ns[mine].sum()) / total, float(working[mine].sum()) / total)
+    # Blocks that were not recorded held warps too, in proportion to their lifetimes.
+    ours = np.isin(lives.blocks.launch, lives.kernels[kernel])
+    recorded = float((lives.blocks.end_ns - lives.blocks.begin_ns)[ours].sum())
+    whole = [lives.all_blocks_of(int(at)) for at in lives.kernels[kernel]]
+    scale = sum(float((part.end - part.begin).sum()) for part in whole) / recorded if recorded else 1.0
+    return Parallelism(scale * float(alive_ns[mine].sum()) / total, scale * float(working[mine].sum()) / total)
 
 
 def duration_issue(

@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from warplens.record.block_lives import BlockLives, unpack_lives
+from warplens.record.capture import BLOCK_LIVES, SAMPLED
 from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
@@ -24,7 +26,8 @@ _known: WeakKeyDictionary[Trace, Lifetimes] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class LaunchLifetime:
-    """One launch. `blocks` of `grid_blocks` left records; `sms` is the number of SMs of the device."""
+    """One launch. `blocks` of `grid_blocks` left records, of `known_blocks` the lifetimes are known; `sms` counts the
+    SMs of the device."""
 
     number: int
     rank: int
@@ -32,6 +35,7 @@ class LaunchLifetime:
     begin_ns: int
     end_ns: int
     blocks: int
+    known_blocks: int
     grid_blocks: int
     sms: int
     info: LaunchInfo | None
@@ -42,6 +46,11 @@ class LaunchLifetime:
 
     @property
     def complete(self) -> bool:
+        """Whether the trace knows when every block of the grid ran."""
+        return self.grid_blocks == 0 or self.known_blocks >= self.grid_blocks
+
+    @property
+    def recorded(self) -> bool:
         """Whether every block of the grid left records."""
         return self.grid_blocks == 0 or self.blocks >= self.grid_blocks
 
@@ -218,8 +227,9 @@ class Lifetimes:
                     begin_ns=min(first, int(begin[i])) if known else int(begin[i]),
                     end_ns=max(last, int(end[i])) if known else int(end[i]),
                     blocks=int(blocks[i]),
+                    known_blocks=_known_blocks(info, int(blocks[i])),
                     grid_blocks=info.grid[0] * info.grid[1] * info.grid[2] if info else 0,
-                    sms=max(int(listed.get("sm_count", 0) or 0), int(seen[i])),
+                    sms=max(int(listed.get("sm_count", 0) or 0), int(seen[i]), _known_sms(info)),
                     info=info,
                 )
             )
@@ -269,6 +279,22 @@ class Lifetimes:
         low, high = np.searchsorted(self.blocks.launch, [launch, launch + 1])
         return slice(int(low), int(high))
 
+    def all_blocks_of(self, launch: int) -> BlockLives:
+        """Every block of a launch that the trace knows of, also those whose records were not kept; times of the trace.
+
+        A part of a trace that was selected has the blocks in it.
+        """
+        one = self.launches[launch]
+        if one.known_blocks > one.blocks and one.info is not None:
+            lives = unpack_lives(str(one.info.extra[BLOCK_LIVES]))
+            begin = one.info.begin_ns
+            # The clock fit places the launch's first start; the globaltimer counts on from there.
+            end = np.minimum(lives.end + begin, one.end_ns)
+            return BlockLives(lives.number, lives.sm, np.minimum(lives.begin + begin, end), end)
+        of = self.blocks_of(launch)
+        found = self.blocks
+        return BlockLives(found.number[of], found.sm[of], found.begin_ns[of], found.end_ns[of])
+
     def sum_per_track(self, values: Array) -> Array:
         """The sum of a per-row array over each track."""
         return _reduce(np.add, values, self.first)
@@ -286,6 +312,19 @@ class Lifetimes:
 
     def tracks_of(self, kernel: str) -> Mask:
         return np.asarray(np.isin(self.launch, self.kernels[kernel]))
+
+
+def _known_blocks(info: LaunchInfo | None, recorded: int) -> int:
+    """Blocks of a launch whose lifetimes are known. A sample that was cut further is a selection of its own."""
+    share = info.extra.get(SAMPLED) if info else None
+    if info is None or share is None or BLOCK_LIVES not in info.extra or int(share["with_records"]) != recorded:
+        return recorded
+    return int(share["known"])
+
+
+def _known_sms(info: LaunchInfo | None) -> int:
+    """SMs that ran blocks of a sampled launch; 0 for other launches, whose rows tell."""
+    return int(info.extra.get(SAMPLED, {}).get("sms", 0)) if info else 0
 
 
 def unique_rows(*columns: Int) -> tuple[list[Int], Int, Int]:

@@ -26,7 +26,7 @@ class LineTime:
 def line_times(trace: Trace, stats: Statistics | None = None) -> list[LineTime]:
     """Every line on which a region of the trace begins, by file, then by line."""
     found: dict[tuple[str, int], tuple[list[str], int, float]] = {}
-    for row in stats or trace.stats():
+    for row in stats or trace.stats(merge_variants=True):
         place = parse(trace.meta.locations.get(row.region, ""))
         if place is None:
             continue

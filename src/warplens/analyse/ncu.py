@@ -124,7 +124,8 @@ def _wide(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:
     units = rows[0] if rows and not (rows[0].get("ID") or "").strip() else {}
     out = []
     for row in rows[1:] if units else rows:
-        numbers = {name: _number(text) for name, text in row.items()}
+        # A row with more cells than the header has a list of the rest, under no name.
+        numbers = {name: _number(text) for name, text in row.items() if isinstance(text, str)}
         values = {name: (number, units.get(name) or "") for name, number in numbers.items() if number is not None}
         out.append((row["Kernel Name"] or "", values))
     return out

@@ -10,6 +10,7 @@ from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.finding import Finding
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.per_kernel import PerKernel
+from warplens.analyse.sample_share import WITHHELD
 from warplens.driver.limits import SM_LIMITS
 from warplens.driver.theoretical_occupancy import MAX_REGISTERS, Occupancy, occupancy
 from warplens.trace.model import Trace
@@ -28,6 +29,8 @@ class Achieved:
     share: float | None
     over_time: tuple[float, ...]
     theoretical: Occupancy | None
+    complete: bool = True
+    """Whether the trace knows when every block ran."""
 
 
 def achieved(trace: Trace) -> PerKernel[Achieved]:
@@ -43,6 +46,7 @@ def achieved(trace: Trace) -> PerKernel[Achieved]:
             share=warps / most if most else None,
             over_time=tuple(np.mean(curves, axis=0).tolist()),
             theoretical=theoretical,
+            complete=all(lives.launches[at].complete for at in launches.tolist()),
         )
     return PerKernel(answers)
 
@@ -60,6 +64,13 @@ def _curve(lives: Lifetimes, at: int) -> np.ndarray[tuple[int], np.dtype[np.floa
         return np.asarray(passed * edges - total[passed], np.float64)
 
     step = launch.duration_ns / _BINS
+    if not launch.recorded and launch.complete:
+        # Of the other blocks only the lifetimes are known: they hold as many warps as the recorded ones did.
+        blocks, of = lives.all_blocks_of(at), lives.blocks_of(at)
+        lived = float((lives.finish_ns[mine] - lives.begin_ns[mine]).sum())
+        warps = lived / max(float((lives.blocks.end_ns[of] - lives.blocks.begin_ns[of]).sum()), 1.0)
+        used = max(len(np.unique(blocks.sm)), 1)
+        return np.asarray(warps * np.diff(until(blocks.begin) - until(blocks.end)) / step / used)
     used = max(len(np.unique(lives.sm[mine])), 1)
     return np.asarray(np.diff(until(lives.begin_ns[mine]) - until(lives.finish_ns[mine])) / step / used)
 
@@ -96,6 +107,7 @@ def occupancy_findings(answer: PerKernel[Achieved]) -> list[Finding]:
                 gain=0.0,
                 kernel=kernel,
                 evidence={"achieved": one.share, "theoretical": one.theoretical.share, "limiter": limiters},
+                withheld="" if one.complete else WITHHELD,
             )
         )
     return out

@@ -227,4 +227,5 @@ OVERLAP = Analysis(
     run=lambda ask: overlap(ask.trace, waits=ask.waits),
     findings=lambda answer, _: overlap_findings(answer),
     table=overlap_table,
+    needs_all_blocks=True,
 )

@@ -162,4 +162,5 @@ RAMP = Analysis(
     run=lambda ask: ramp(ask.trace, waits=ask.waits),
     findings=lambda answer, _: ramp_findings(answer),
     table=ramp_table,
+    needs_all_blocks=True,
 )

@@ -13,6 +13,7 @@ from warplens.analyse.devices import DTYPES, find_peak, peak_of
 from warplens.analyse.intervals import length, union
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.record.capture import SAMPLED
 from warplens.trace.model import Trace
 from warplens.wording import digits, percent
 
@@ -187,6 +188,12 @@ def _region_time(lives: Lifetimes, kernel: str, region: str) -> tuple[float, flo
     """The ns per launch that a region was active, averaged over the device's SMs, and its instances per launch."""
     if region not in lives.regions:
         raise UsageError(f"no region named {region!r}{did_you_mean(region, lives.regions)}")
+    infos = [lives.launches[at].info for at in lives.kernels[kernel].tolist()]
+    if any(info is not None and SAMPLED in info.extra for info in infos):
+        raise UsageError(
+            f"region {region!r} cannot be placed under a roofline: only some blocks of {kernel} were recorded; "
+            "record all with --blocks all"
+        )
     rows = np.flatnonzero(lives.is_span & (lives.region == lives.regions.index(region)))
     rows = rows[lives.tracks_of(kernel)[lives.of_row[rows]]]
     if not len(rows):

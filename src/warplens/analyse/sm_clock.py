@@ -23,6 +23,7 @@ class SmClock:
     """The SM clock during a kernel, in MHz over equal steps of its launches, and the error of times in ns.
 
     `lost` is the share that the kernel would save at the highest clock seen, if all its time scaled with the clock.
+    `mhz_error` is the error of these rates: what differs by less is not a change of the clock.
     `blurred` are regions whose median duration is below the clock alignment error: their order across SMs is unknown.
     """
 
@@ -35,6 +36,13 @@ class SmClock:
     kernel_ns: float
     blurred: tuple[str, ...]
     measured: bool
+    mhz_error: float = 0.0
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the clock became slower by more than the error of its rates."""
+        fall = self.mhz_max - self.mhz_min
+        return self.measured and fall > max(_DROP * self.mhz_max, 2 * self.mhz_error)
 
 
 def sm_clock(trace: Trace) -> PerKernel[SmClock]:
@@ -68,7 +76,8 @@ def sm_clock(trace: Trace) -> PerKernel[SmClock]:
             mhz_min=low,
             mhz_mean=mean,
             mhz_max=best,
-            lost=max(1 - mean / best, 0.0) if best else 0.0,
+            lost=max(1 - mean / best, 0.0) if best - mean > fit.mhz_error else 0.0,
+            mhz_error=fit.mhz_error,
             error_ns=error,
             kernel_ns=lives.kernel_ns(kernel),
             blurred=tuple(name for name, median in medians.get(kernel, {}).items() if median < error),
@@ -101,17 +110,22 @@ def clock_findings(answer: PerKernel[SmClock]) -> list[Finding]:
     """A clock rate that dropped, and times that are too uncertain to compare."""
     out = []
     for kernel, one in answer.kernels.items():
-        if one.measured and one.mhz_max and 1 - one.mhz_min / one.mhz_max > _DROP:
+        if one.dropped:
             out.append(
                 Finding(
                     kind="clock",
                     what=f"The SM clock dropped to {one.mhz_min:,.0f} MHz (mean {one.mhz_mean:,.0f}, highest "
-                    f"{one.mhz_max:,.0f}) while the kernel ran: a power or thermal limit.",
+                    f"{one.mhz_max:,.0f}, error {one.mhz_error:,.0f}) while the kernel ran: a power or thermal limit.",
                     advice="Compare in cycles rather than in ns; lock the clock (nvidia-smi -lgc) for measurements; "
                     "fewer wasted operations and bytes leave more power for the clock.",
                     gain=one.lost,
                     kernel=kernel,
-                    evidence={"mhz_min": one.mhz_min, "mhz_mean": one.mhz_mean, "mhz_max": one.mhz_max},
+                    evidence={
+                        "mhz_min": one.mhz_min,
+                        "mhz_mean": one.mhz_mean,
+                        "mhz_max": one.mhz_max,
+                        "mhz_error": one.mhz_error,
+                    },
                 )
             )
         if one.blurred:
@@ -151,7 +165,10 @@ def clock_table(kernel: str, one: SmClock) -> AnswerTable:
     return fact_table(
         f"{kernel}: clock",
         [
-            ("MHz, lowest to highest", f"{one.mhz_min:,.0f} to {one.mhz_max:,.0f} (mean {one.mhz_mean:,.0f})"),
+            (
+                "MHz, lowest to highest",
+                f"{one.mhz_min:,.0f} to {one.mhz_max:,.0f} (mean {one.mhz_mean:,.0f}, error {one.mhz_error:,.1f})",
+            ),
             ("error of times", f"{duration(one.error_ns)} of {duration(one.kernel_ns)}"),
             ("regions shorter than that", ", ".join(one.blurred[:6]) or "none"),
         ],

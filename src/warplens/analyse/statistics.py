@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from warplens.analyse.kernel_variants import kernel_variants, variant_rows
+from warplens.analyse.sample_share import sample_line
 from warplens.errors import UsageError, did_you_mean
+from warplens.text import printable
 from warplens.trace.arrays import run_starts
 from warplens.wording import percent
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 GROUPS = ("region", "kernel", "sm", "warp", "block", "launch", "rank")
 _PERCENTILES = (50, 95, 99)
+_WITH_VARIANTS = ("region", "kernel")
+"""Groups in which a row may hold several variants of a kernel."""
 _SHOWN = ("mean", "p50", "p95", "p99", "min", "max", "total")
 
 Int = npt.NDArray[Any]
@@ -34,7 +39,8 @@ class RegionStatistics:
     """Durations of one region (within one group). Plain names are cycles; `_ns` ones nanoseconds.
 
     `share` is a share of the warps' lifetime. Open spans, whose end was not recorded, are counted but not measured.
-    The spreads are (largest - smallest) / mean of the mean duration per warp and per SM.
+    The spreads are (largest - smallest) / mean of the mean duration per warp and per SM. `variant` is the label of the
+    kernel's variant where the kernel has several; empty otherwise.
     """
 
     group: str
@@ -63,6 +69,7 @@ class RegionStatistics:
     min_ns: int
     max_ns: int
     exclusive_ns: int
+    variant: str = ""
 
     def __getitem__(self, metric: str) -> Any:
         """A metric by name; `p50_cycles` is another way to write `p50`."""
@@ -73,13 +80,13 @@ class RegionStatistics:
 
 
 METRICS = tuple(field.name for field in fields(RegionStatistics))
-NAMES = ("group", "region")
+NAMES = ("group", "region", "variant")
 """The metrics that are names, not numbers."""
 
 
-def _by_group(row: RegionStatistics) -> tuple[int, str, int]:
+def _by_group(row: RegionStatistics) -> tuple[int, str, str, int]:
     """Sort key that orders numeric groups by number."""
-    return int(row.group) if row.group.isdigit() else 0, row.group, -row.total
+    return int(row.group) if row.group.isdigit() else 0, row.group, row.variant, -row.total
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,6 +97,15 @@ class Statistics:
     rows: Sequence[RegionStatistics]
     busy_cycles: int
     busy_ns: int
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By label, for kernels with several variants: the kernel, what describes the variant, and its launches."""
+    sample: str = ""
+    """Which share of the blocks was recorded, where it is not all of them."""
+
+    @property
+    def heading(self) -> str:
+        """What the rows are grouped by besides the region; empty where that is nothing."""
+        return self.by if self.by != "region" else "variant" if any(row.variant for row in self.rows) else ""
 
     def __iter__(self) -> Iterator[RegionStatistics]:
         return iter(self.rows)
@@ -98,16 +114,19 @@ class Statistics:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        grouped = self.by != "region"
-        lines = [(*[self.by] * grouped, "region", "count", "share", *_SHOWN)]
+        grouped = bool(self.heading)
+        lines = [(*[self.heading] * grouped, "region", "count", "share", *_SHOWN)]
         for row in self.rows:
             numbers = (f"{row[name]:,.0f}" for name in _SHOWN)
-            lines.append((*[row.group] * grouped, row.region, f"{row.count:,}", percent(row.share), *numbers))
+            group = printable(row.variant or row.group)
+            shown = f"{row.count:,}", percent(row.share), *numbers
+            lines.append((*[group] * grouped, printable(row.region), *shown))
         columns = []
         for at, cells in enumerate(zip(*lines, strict=True)):
             wide = max(map(len, cells))
             columns.append([cell.ljust(wide) if at < 1 + grouped else cell.rjust(wide) for cell in cells])
-        return "\n".join("  ".join(line) for line in zip(*columns, strict=True))
+        sample = [self.sample] if self.sample else []
+        return "\n".join([*sample, *("  ".join(line) for line in zip(*columns, strict=True))])
 
     def __getitem__(self, region: str) -> RegionStatistics:
         """The row of a region (the first group's, when grouped)."""
@@ -124,13 +143,15 @@ class Statistics:
         down = name not in NAMES if descending is None else descending
         key = _by_group if name == "group" else attrgetter(name)
         rows = sorted(self.rows, key=key, reverse=down)
-        return Statistics(self.by, tuple(rows), self.busy_cycles, self.busy_ns)
+        return replace(self, rows=tuple(rows))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "by": self.by,
             "busy_cycles": self.busy_cycles,
             "busy_ns": self.busy_ns,
+            "variants": {label: dict(known) for label, known in self.variants.items()},
+            "sample": self.sample,
             "rows": [asdict(row) for row in self.rows],
         }
 
@@ -140,16 +161,23 @@ class Statistics:
         return pandas.DataFrame([asdict(row) for row in self.rows], columns=list(METRICS))
 
 
-def statistics(trace: Trace, by: str = "region") -> Statistics:
-    """Compute the statistics of every region in each group of `by`: kernel, sm, warp, block, launch or rank."""
+def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False) -> Statistics:
+    """Compute the statistics of every region in each group of `by`: kernel, sm, warp, block, launch or rank.
+
+    By region and by kernel, variants of a kernel have rows of their own unless `merge_variants` is set.
+    """
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
     trace.prefetch("region", "kind", "open", "dur_cycles", "dur_ns", "parent", "warp", "sm")
     codes, regions = trace.codes("region")
     spans = trace.of_kind("span")
     is_open = trace.numpy("open")
+    split = by in _WITH_VARIANTS and not merge_variants
+    variant, labels = variant_rows(trace) if split else (np.zeros(0, np.int64), [""])
     group, groups = _groups(trace, by)
-    key = codes if by == "region" else group * len(regions) + codes
+    many = len(regions) * len(labels)
+    key = codes if by == "region" else group * many + codes
+    key = key + variant * len(regions) if len(labels) > 1 else key
     unended = np.bincount(key[spans & is_open], minlength=1)
     measured = spans & ~is_open
     at = np.flatnonzero(measured)
@@ -161,8 +189,9 @@ def statistics(trace: Trace, by: str = "region") -> Statistics:
 
     def name(value: int) -> dict[str, Any]:
         return {
-            "group": "" if by == "region" else str(groups[value // len(regions)]),
+            "group": "" if by == "region" else str(groups[value // many]),
             "region": regions[value % len(regions)],
+            "variant": labels[value % many // len(regions)],
         }
 
     def row(number: int) -> RegionStatistics:
@@ -191,7 +220,15 @@ def statistics(trace: Trace, by: str = "region") -> Statistics:
     never = set(np.flatnonzero(unended).tolist()) - set(keys.tolist())
     rows += [_never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
     rows.sort(key=_by_group)
-    return Statistics(by, tuple(rows), int(busy_cycles), int(busy_ns))
+    known = kernel_variants(trace.meta.launches) if len(labels) > 1 else ()
+    return Statistics(
+        by,
+        tuple(rows),
+        int(busy_cycles),
+        int(busy_ns),
+        {one.label: one.to_json() for one in known if not one.is_only_one},
+        sample_line(trace.meta.launches),
+    )
 
 
 def _groups(trace: Trace, by: str) -> tuple[Int, Sequence[Any]]:
@@ -252,6 +289,6 @@ def _spread(durations: Int, member: Int) -> float:
     return float((means.max() - means.min()) / middle) if middle else 0.0
 
 
-def _never_ended(group: str, region: str, unended: int) -> RegionStatistics:
-    zeros = {name: 0 for name in METRICS if name not in ("group", "region", "open")}
-    return RegionStatistics(group=group, region=region, open=unended, **zeros)
+def _never_ended(group: str, region: str, variant: str, unended: int) -> RegionStatistics:
+    zeros = {name: 0 for name in METRICS if name not in (*NAMES, "open")}
+    return RegionStatistics(group=group, region=region, variant=variant, open=unended, **zeros)

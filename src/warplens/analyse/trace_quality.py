@@ -15,6 +15,7 @@ _SENTENCES = {
     "torn_payloads": "{} lost their payload",
     "unknown_regions": "{} refer to a region that the capture does not list",
     "clock_backward": "{} went slightly backward",
+    "damaged_records": "{} had a clock outside the lifetime of the warp (damaged memory) and are not shown",
     "clock_ambiguous": "{} may contain a gap longer than the 32-bit clock; add anchors",
 }
 _NOUNS = {
@@ -27,6 +28,7 @@ _NOUNS = {
     "torn_payloads": "value",
     "unknown_regions": "record",
     "clock_backward": "clock read",
+    "damaged_records": "record",
     "clock_ambiguous": "track",
 }
 
@@ -57,7 +59,9 @@ def clock_line(trace: Trace) -> str:
     if not clock.anchors:
         return "no anchors: times in ns are unknown"
     return (
-        f"{clock.mhz_min:,.0f} to {clock.mhz_max:,.0f} MHz (mean {clock.mhz_mean:,.0f}); clock alignment error: "
+        f"{clock.mhz_min:,.0f} to {clock.mhz_max:,.0f} MHz (mean {clock.mhz_mean:,.0f}"
+        + (f", error {clock.mhz_error:,.1f}" if clock.mhz_error else "")
+        + "); clock alignment error: "
         f"{clock.residual_p50_ns:.0f} ns median, {clock.residual_p99_ns:.0f} ns p99, {clock.residual_max_ns:.0f} ns "
         f"max ({plural(clock.anchors, 'anchor')}, {plural(clock.sms, 'SM')}"
         + (f", {plural(clock.clocks, 'clock domain')})" if clock.clocks else ")")

@@ -66,9 +66,9 @@ _SHARES = ("waves", "idle", "unused", "ramp", "gaps", "tail", "quantised")
 
 def _of_launch(lives: Lifetimes, at: int) -> Waves:
     launch = lives.launches[at]
-    of = lives.blocks_of(at)
-    begin, end = lives.blocks.begin_ns[of], lives.blocks.end_ns[of]
-    (sms,), _, place = unique_rows(lives.blocks.sm[of])
+    blocks = lives.all_blocks_of(at)
+    begin, end = blocks.begin, blocks.end
+    (sms,), _, place = unique_rows(blocks.sm)
     sm_ns = float(launch.duration_ns * launch.sms)
     axis = place * (launch.duration_ns + 1)
     busy_begin, busy_end = union(axis + begin - launch.begin_ns, axis + end - launch.begin_ns)
@@ -80,16 +80,16 @@ def _of_launch(lives: Lifetimes, at: int) -> Waves:
     tail = float((launch.end_ns - last).sum() / sm_ns)
     slots = max(int(most_concurrent(begin, end, place, len(sms)).max()), 1)
     return Waves(
-        blocks=launch.blocks,
+        blocks=len(blocks),
         sms=launch.sms,
         slots=slots,
-        waves=launch.blocks / (launch.sms * slots),
+        waves=len(blocks) / (launch.sms * slots),
         idle=1 - busy / sm_ns,
         unused=unused,
         ramp=ramp,
         gaps=max(1 - busy / sm_ns - unused - ramp - tail, 0.0),
         tail=tail,
-        quantised=_quantised(launch.blocks, launch.sms, tail, unused, end - begin),
+        quantised=_quantised(len(blocks), launch.sms, tail, unused, end - begin),
         resident=_resident(begin - launch.begin_ns, end - launch.begin_ns, launch.duration_ns, launch.sms),
         complete=launch.complete,
     )

@@ -19,8 +19,9 @@ from warplens.calibrate.known_lengths import LONG, ROUNDS, SHORT, SLOTS, solve
 from warplens.decode import decode
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
+from warplens.launch.block_sampler import headers_of
 from warplens.record.capture import AUTOMATIC, Capture, Launch
-from warplens.record.cost_keys import ALONE_CYCLES, SLOWDOWN
+from warplens.record.cost_keys import ALONE_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.mark_comments import mark_text
 from warplens.weave.weaver import Woven, weave
@@ -37,25 +38,20 @@ _KERNEL = "warplens_calibrate"
 
 
 def with_estimates(launches: Sequence[Launch], note: Callable[[str, str], None]) -> list[Launch]:
-    """Add the estimated slowdown to launches with automatic marks, and note it once per kernel."""
+    """Add the estimated slowdown to launches with automatic marks; note it once per kernel if it was not measured."""
     noted: set[str] = set()
     estimated = []
     for launch in launches:
         if launch.extra.get(AUTOMATIC):
-            headers = _headers(launch)
+            headers = headers_of(launch)
             spent = {**launch.cost, **estimate(headers)}
-            if launch.kernel not in noted and spent.get(SLOWDOWN, 1.0) > WORTH_SAYING:
+            told = launch.kernel in noted or SLOWDOWN_MEASURED in spent
+            if not told and spent.get(SLOWDOWN, 1.0) > WORTH_SAYING:
                 note(launch.kernel, describe(spent, headers))
             noted.add(launch.kernel)
             launch = replace(launch, cost=spent)
         estimated.append(launch)
     return estimated
-
-
-def _headers(launch: Launch) -> npt.NDArray[np.void]:
-    """The header of each track."""
-    tracks = np.asarray(launch.raw, np.uint8).reshape(-1, launch.stride)[:, :HEADER_BYTES]
-    return np.ascontiguousarray(tracks).view(HEADER).reshape(-1)
 
 
 def estimate(headers: npt.NDArray[np.void]) -> dict[str, float]:

@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
 from warplens.errors import WarplensError, closest, did_you_mean
+from warplens.text import printable
 from warplens.version import __version__
 
 _VERBS = {
@@ -64,8 +65,10 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code: 0 done, 1 failed, 2 usage error, 3 a threshold was crossed."""
+    _open_closed_streams()
     try:
         result = cli.main(args=None if argv is None else list(argv), prog_name="warplens", standalone_mode=False)
+        sys.stdout.flush()  # a full disk is found here, not while Python exits
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         _show(error)
@@ -89,9 +92,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _open_closed_streams() -> None:
+    """Give a program that was started with a closed stdout or stderr a stream to write to: `warplens info t >&-`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
 def _discard_stdout() -> None:
     """Redirect stdout to /dev/null; otherwise Python fails again when it flushes stdout at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _discard(sys.stdout)
+
+
+def _discard(stream: TextIO) -> None:
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except (OSError, ValueError):
+        return  # a stream without a file, as in a notebook
 
 
 def _show(error: click.ClickException) -> None:
@@ -114,7 +131,10 @@ def _suggest_option(option: str, ctx: click.Context | None) -> str:
 
 
 def _print_error(line: str) -> None:
-    click.echo(line, with_ascii_fallback(sys.stderr))
+    try:
+        click.echo(printable(line), with_ascii_fallback(sys.stderr))
+    except (OSError, ValueError):
+        _discard(sys.stderr)  # nobody reads it: the exit code says it all
 
 
 def entry() -> None:

@@ -52,11 +52,10 @@ def command(output: str, force: bool, as_json: bool) -> None:
         )
     trace = decode(run.capture)
     folder.mkdir(parents=True, exist_ok=True)
-    # Reports look for the kernel's source in the folder of the trace.
     targets[3].write_bytes(samples.SOURCE.read_bytes())
     trace.save(targets[0])
-    for target in targets[1:3]:
-        trace.export(target)
+    trace.export(targets[1])
+    trace.export(targets[2], sources=[folder])
     if as_json:
         files = [str(target) for target in targets]
         print_json({"ran_on": where, "files": files, "spans": len(trace), "stats": trace.stats().to_json()})

@@ -61,13 +61,13 @@ def command(
     check_writable(target, force=force)
     loaded = read_trace(trace)
     with working(f"writing {target}"):
-        merged = None if torch is None else merge(loaded, torch, target, annotate=annotate)
-        written = export(loaded, target, force=True, annotate=annotate) if merged is None else Path(target)
+        merged = None if torch is None else merge(loaded, torch, target, force=force, annotate=annotate)
+        written = export(loaded, target, force=force, annotate=annotate) if merged is None else Path(target)
     size = Path(written).stat().st_size
     if as_json:
         alignment = {} if merged is None else {"alignment": [one.to_json() for one in merged.alignments]}
         print_json({"file": str(written), "bytes": size, "spans": len(loaded)} | alignment)
         return
-    stderr().print(f"wrote {written} ({size:,} bytes, {len(loaded):,} spans)")
+    stderr().print(f"wrote {written} ({size:,} bytes, {len(loaded):,} spans)", markup=False)
     for one in merged.alignments if merged is not None else ():
-        stderr().print(f"aligned with torch: {one}", soft_wrap=True)
+        stderr().print(f"aligned with torch: {one}", soft_wrap=True, markup=False)

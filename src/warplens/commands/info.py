@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from statistics import median
 
 import click
 from rich.markup import escape
 
+from warplens.analyse.kernel_variants import KernelVariant, kernel_variants
+from warplens.analyse.sample_share import blocks_text, sample_line, sample_share
+from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
+from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError
 from warplens.record.c_header import INCLUDE
+from warplens.record.capture import BLOCK_LIVES
 from warplens.trace.model import Trace
 from warplens.wording import duration, plural
 
@@ -30,8 +36,16 @@ _MAX_LAUNCHES = 12
     metavar="FILE",
     help="Also describe a trace exported by torch.profiler: operators, kernels, memory.",
 )
+@merge_variants_option
 @json_option
-def command(trace: str | None, show_include: bool, ncu: str | None, torch: str | None, as_json: bool) -> None:
+def command(
+    trace: str | None,
+    show_include: bool,
+    ncu: str | None,
+    torch: str | None,
+    merge_variants: bool,
+    as_json: bool,
+) -> None:
     """Describe TRACE: device, launches, regions, clock alignment error, lost records and profiling overhead."""
     if show_include:
         print_json({"include_dir": str(INCLUDE)}) if as_json else click.echo(INCLUDE)
@@ -45,11 +59,14 @@ def command(trace: str | None, show_include: bool, ncu: str | None, torch: str |
         return
     loaded = read_trace(trace)
     if as_json:
-        print_json(_document(trace, loaded) | dict(reports))
+        print_json(_document(trace, loaded, merge_variants) | dict(reports))
         return
     console = stdout()
     for label, text in _facts(trace, loaded):
         console.print(f"[bold]{label:<9}[/] {escape(text)}")
+    found = kernel_variants(loaded.meta.launches, merge=merge_variants)
+    if any(not one.is_only_one or one.ran > len(one.launches) or slowdown_of(one.launches) for one in found):
+        console.print(_variant_table(found))
     console.print(_launch_table(loaded))
     for line in warnings_of(loaded) or ["no records were lost"]:
         console.print(escape(line))
@@ -80,13 +97,28 @@ def _torch(path: str, as_json: bool) -> dict[str, object]:
     return {"file": path} | summary.to_json()
 
 
-def _document(path: str, trace: Trace) -> dict[str, object]:
+def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object]:
+    meta = trace.meta.to_json()
+    for launch in meta["launches"]:
+        launch["extra"].pop(BLOCK_LIVES, None)
+    found = kernel_variants(trace.meta.launches, merge=merge_variants)
     return {
         "file": path,
+        "checksums": trace.checked,
         "spans": len(trace),
+        "sample": sample_share(trace.meta.launches),
+        "variants": [
+            one.to_json()
+            | {
+                "label": one.label,
+                "slowdown": slowdown.to_json() if (slowdown := slowdown_of(one.launches)) else None,
+                "sample": sample_share(one.launches),
+            }
+            for one in found
+        ],
         "kernels": trace.kernels,
         "regions": trace.regions,
-        "meta": trace.meta.to_json(),
+        "meta": meta,
         "warnings": warnings_of(trace),
     }
 
@@ -97,8 +129,15 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
     cost = ", ".join(f"{name} {value:,.4g}" for name, value in trace.meta.cost.items())
     shown = trace.regions[:20]
     more = f" and {len(trace.regions) - 20} more" if len(trace.regions) > 20 else ""
+    sample = sample_line(trace.meta.launches)
     return [
         ("file", path),
+        *([("blocks", sample)] if sample else []),
+        *(
+            [("checked", "no: the file has no checksums, so damage may go unseen (older warplens)")]
+            if trace.checked is False
+            else []
+        ),
         ("device", ", ".join(devices) or "unknown"),
         ("spans", f"{len(trace):,} in {plural(trace.meta.losses.tracks, 'track')}"),
         ("launches", f"{len(trace.meta.launches):,} on {plural(max(len(ranks), 1), 'rank')}"),
@@ -120,6 +159,28 @@ def _copy_out_line(trace: Trace) -> str:
         return duration(times[0])
     least, middle, most = duration(min(times)), duration(median(times)), duration(max(times))
     return f"{least} min, {middle} median, {most} max over {len(times):,} launches"
+
+
+def _variant_table(found: Sequence[KernelVariant]) -> object:
+    """Build a table with one row per kernel, or per variant of a kernel that has several."""
+
+    def mean(one: KernelVariant) -> float:
+        return sum(info.end_ns - info.begin_ns for info in one.launches) / len(one.launches)
+
+    columns: list[tuple[str, Callable[[KernelVariant], str]]] = [
+        ("variant", lambda one: escape(one.label)),
+        (
+            "launches",
+            lambda one: f"{len(one.launches):,}" + (f" of {one.ran:,}" if one.ran > len(one.launches) else ""),
+        ),
+        ("mean", lambda one: duration(mean(one))),
+        ("slowdown", lambda one: str(slowdown_of(one.launches) or "-")),
+    ]
+    if any(sample_share(one.launches) for one in found):
+        columns.insert(
+            2, ("blocks", lambda one: blocks_text(share) if (share := sample_share(one.launches)) else "all")
+        )
+    return table("kernels", columns, found)
 
 
 def _launch_table(trace: Trace) -> object:

@@ -21,6 +21,7 @@ from warplens.commands.shared.roofline_options import (
     parse_amount,
     read_ceilings,
 )
+from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError
 from warplens.files import check_writable
 
@@ -42,7 +43,7 @@ from warplens.files import check_writable
     "sources",
     multiple=True,
     metavar="DIR",
-    help="Additional folder to search for the kernel's source (repeatable).",
+    help="Folder to read the kernel's source from, besides the working directory (repeatable).",
 )
 @flops_option
 @bytes_option
@@ -51,6 +52,7 @@ from warplens.files import check_writable
 )
 @device_option
 @ceilings_option
+@merge_variants_option
 @force_option
 @json_option
 def command(
@@ -63,6 +65,7 @@ def command(
     dtype: str,
     device: str | None,
     ceilings: str | None,
+    merge_variants: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -95,17 +98,22 @@ def command(
     options = html.ReportOptions(
         limit=html.LIMIT if limit is None else limit,
         roofs=roofs,
-        sources=[*folders, Path.cwd(), *(Path(path).resolve().parent for path in traces)],
+        sources=[*folders, Path.cwd()],
         labels=[_label(path) for path in traces],
+        merge_variants=merge_variants,
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
     )
     with working(f"writing {target}"):
-        html.save(loaded, target, options, force=True)
+        page = html.render(loaded, options)
+        html.store(page, target, force=force)
     size = target.stat().st_size
     if as_json:
-        print_json({"file": str(target), "bytes": size, "spans": [len(trace) for trace in loaded]})
+        spans = [len(trace) for trace in loaded]
+        print_json({"file": str(target), "bytes": size, "spans": spans, "sources": page.embedded})
     else:
         stderr().print(f"wrote {escape(str(target))} ({size / 1e6:,.1f} MB); open it in a browser")
+        if page.embedded:
+            stderr().print(f"it holds lines of {', '.join(page.embedded)}", markup=False, soft_wrap=True)
 
 
 def _label(path: str) -> str:

@@ -14,21 +14,28 @@ from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.commands.shared import kernel_listing
 from warplens.commands.shared.console import force_option, json_option, print_json, stderr
 from warplens.commands.shared.run_report import describe, document
+from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
+from warplens.options import COLD, LEAST_TRACE_BYTES
 from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
 from warplens.runner.program import Outcome, TargetProgram, execute
-from warplens.runner.run_arguments import numbers, split
+from warplens.runner.run_arguments import byte_count, numbers, split
 from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.runner.target_check import check_module, check_script
 
 AUTO_LAUNCHES = 10
-"""Default number of recorded launches per kernel with automatic marks: a training run has thousands."""
+"""Default number of recorded launches per variant with automatic marks: a training run has thousands."""
+TRACE_BYTES = 64_000_000
+"""Default size of a trace, about: beyond it, only some blocks of each launch are kept."""
 _PROFILE_OPTIONS = (
     "auto",
     "kernels",
     "every",
+    "within",
+    "from_step",
+    "to_step",
     "strict",
     "most_marks",
     "least_occupancy",
@@ -84,9 +91,47 @@ class _RunCommand(click.Command):
     "--launches",
     default=None,
     metavar="N|all",
-    help=f"Record this many launches of each kernel.  [default: all; {AUTO_LAUNCHES} with --auto or --region]",
+    help="Record this many launches of each variant: a kernel with the same code, launch options and grid.  "
+    f"[default: all; {AUTO_LAUNCHES} with --auto or --region]",
 )
-@click.option("--every", default=1, show_default=True, metavar="N", help="Record every N-th launch of a kernel.")
+@click.option(
+    "--skip",
+    default=None,
+    metavar="N",
+    help="Pass over the first N launches of each variant.  [default: leave out the cold first one if more follow]",
+)
+@click.option(
+    "--every", default=1, type=int, show_default=True, metavar="N", help="Record every N-th launch of each variant."
+)
+@click.option(
+    "--within",
+    default=None,
+    metavar="REGEX",
+    help="Record only inside NVTX or torch.profiler.record_function ranges whose name matches.  [default: everywhere]",
+)
+@click.option(
+    "--from-step",
+    default=None,
+    type=int,
+    metavar="N",
+    help="Record from this step on, counted from 0; the program calls wl.step() after each.  [default: the first]",
+)
+@click.option(
+    "--to-step", default=None, type=int, metavar="N", help="Record up to and including this step.  [default: the last]"
+)
+@click.option(
+    "--memory",
+    default=None,
+    metavar="SIZE",
+    help="Device memory for records, such as 512MB.  [default: a quarter of the device, at most half of what is free]",
+)
+@click.option(
+    "--trace-size",
+    default=None,
+    metavar="SIZE",
+    help="Keep the trace within about this size: beyond it, keep only some blocks of each launch.  "
+    f"[default: {TRACE_BYTES // 10**6}MB; no limit with --blocks]",
+)
 @click.option("-o", "--output", default=None, metavar="FILE", help="Trace file to write.  [default: PROGRAM.warplens]")
 @force_option
 @click.option("--list-kernels", is_flag=True, help="List the kernels that ran, with counts and times; record nothing.")
@@ -136,12 +181,14 @@ class _RunCommand(click.Command):
 @click.option(
     "--blocks",
     default=None,
-    metavar="N|A-B|A,B",
-    help="Record only the first N blocks, or the blocks with these numbers.  [default: all]",
+    metavar="all|N|A-B|A,B",
+    help="Record all blocks, the first N, or those with these numbers, whatever the size of the trace.  "
+    "[default: as many as --trace-size allows]",
 )
 @click.option(
     "--warps", default=None, metavar="A-B|A,B", help="Record only the warps with these numbers.  [default: all]"
 )
+@merge_variants_option
 @companion_options
 @json_option
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]...")
@@ -163,6 +210,7 @@ def command(
       warplens run --auto train.py --steps 3
       warplens run --list-kernels train.py
       warplens run --kernels 'attn.*' --auto loads,mma,waits --launches 5 -o attn.warplens train.py
+      warplens run --auto --within 'forward' --from-step 10 --to-step 12 train.py
       warplens run --region softmax=attn.py:120-134 -m package.train
     """
     target = _program(module, program)
@@ -180,9 +228,15 @@ def command(
     with stdout_to_stderr(True):
         reports, failures = _companion_reports(companions)
     if as_json:
-        print_json(document(target, profile, outcome, problem, reports))
+        print_json(document(target, profile, outcome, problem, reports, merge_variants=given["merge_variants"]))
     else:
-        describe(profile, outcome, reports, launches_given=given["launches"] is not None)
+        describe(
+            profile,
+            outcome,
+            reports,
+            launches_given=given["launches"] is not None,
+            merge_variants=given["merge_variants"],
+        )
     for one in (problem, *failures):
         if one is not None:
             stderr().print(f"warplens: {one}", markup=False, soft_wrap=True)
@@ -216,10 +270,13 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         **{name: given[name] for name in _PROFILE_OPTIONS},
         **folders,
         "launches": _launches(given),
+        "skip": _skip(given["skip"]),
+        "memory": None if given["memory"] is None else byte_count(given["memory"], "--memory"),
+        "trace_bytes": _trace_bytes(given),
         "regions": given["regions"] or None,
         "torch": given["torch"],
         "warps": None if warps is None else numbers(warps, "--warps"),
-        "blocks": None if blocks is None else _blocks(blocks),
+        "blocks": None if blocks in (None, "all") else _blocks(blocks),
     }
 
 
@@ -232,7 +289,29 @@ def _launches(given: dict[str, Any]) -> int | None:
     return None if text == "all" else int(text)
 
 
+def _skip(text: str | None) -> int | str:
+    if text is None:
+        return COLD
+    if not text.isdigit():
+        raise UsageError(f"--skip {text}: expected a number of launches, 0 or more")
+    return int(text)
+
+
+def _trace_bytes(given: dict[str, Any]) -> int | None:
+    """The bound on the trace's size. Who chooses the blocks has chosen its size."""
+    if given["trace_size"] is None:
+        return TRACE_BYTES if given["blocks"] is None else None
+    if given["blocks"] == "all":
+        raise UsageError("--blocks all and --trace-size exclude each other: one keeps all blocks, the other drops some")
+    size = byte_count(given["trace_size"], "--trace-size")
+    if size < LEAST_TRACE_BYTES:
+        raise UsageError(f"--trace-size {given['trace_size']}: must be at least {LEAST_TRACE_BYTES:,} bytes")
+    return size
+
+
 def _blocks(text: str) -> int | list[int]:
+    if not text.isdigit() and not text[:1].isdigit():
+        raise UsageError(f"--blocks {text}: expected `all`, a number, or numbers and ranges, such as 0,4-7")
     return int(text) if text.isdigit() else numbers(text, "--blocks")
 
 

@@ -10,11 +10,13 @@ from rich.markup import escape
 from warplens.analyse.analysis import Answers
 from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
+from warplens.analyse.sample_share import sample_line
 from warplens.analyse.statistics import GROUPS
 from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared import analysis_tables
 from warplens.commands.shared.console import json_option, print_json, read_trace, stderr, stdout, working
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 
@@ -66,6 +68,7 @@ from warplens.trace.model import Trace
     metavar="REPORT",
     help="Show findings that include an Nsight Compute report (.csv or .ncu-rep).",
 )
+@merge_variants_option
 @json_option
 def command(
     trace: str,
@@ -82,6 +85,7 @@ def command(
     show: tuple[str, ...],
     waits: str | None,
     ncu: str | None,
+    merge_variants: bool,
     as_json: bool,
 ) -> None:
     """Show count, total, mean, percentiles and share of warp time of every region in TRACE.
@@ -98,6 +102,9 @@ def command(
     loaded = read_trace(trace)
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
     console = stdout()
+    sample = sample_line(part.meta.launches)
+    if sample and not as_json:
+        console.print(f"[yellow]{escape(sample)}[/]", soft_wrap=True)
     answers = Answers(part, waits)
     document: dict[str, Any] = {}
     if as_tree:
@@ -120,14 +127,14 @@ def command(
             for kernel, one in answer.kernels.items():
                 console.print(analysis_tables.answer_table(ANALYSES[name].table(kernel, one)))
     if not document:
-        result = part.stats(by=by)
+        result = part.stats(by=by, merge_variants=merge_variants)
         result = result.sorted(metric) if metric else result
         document = result.to_json()
         if not as_json:
             console.print(analysis_tables.statistics_table(result))
     if as_json:
         meta = loaded.meta.to_json()
-        print_json(document | {"losses": meta["losses"], "clock": meta["clock"]})
+        print_json(document | {"losses": meta["losses"], "clock": meta["clock"], "sample": sample})
         return
     for line in warnings_of(loaded):
         console.print(f"[yellow]{escape(line)}[/]")

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.decode.clock.anchor_fit import ClockLines, fit_anchors
+from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
+from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.coverage import region_coverage
-from warplens.decode.decoded_rows import Counter, DecodedRows, Detail, RegionTable, RowPlan
-from warplens.decode.losses import collect_losses, describe
+from warplens.decode.decoded_rows import Counter, DecodedRows, RegionTable, RowPlan
+from warplens.decode.launch_times import LaunchTimes, launch_times
+from warplens.decode.losses import collect_losses, describe, empty_fixed_slots
 from warplens.decode.native_decoder import NativeDecoder
 from warplens.decode.numpy_decoder import NumpyDecoder
 from warplens.decode.track_windows import TrackWindows, read_windows
 from warplens.decode.warp_lives import add_lives, silent_tracks
 from warplens.errors import WarplensError
 from warplens.native import load
-from warplens.record.capture import Capture
+from warplens.record.capture import Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.columns import LazyColumns
 from warplens.trace.model import Trace
 from warplens.trace.schema import COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
-from warplens.weave.fixed_slots import STORE as FIXED
 
 Int64 = npt.NDArray[np.int64]
-_UNIT = 1 << 17
-"""Units of the clock fit are numbered launch * _UNIT + SM."""
+UNKNOWN_REGION = "(unknown region)"
 
 
 @dataclass(frozen=True)
 class _TrackColumns:
-    """Per-track columns of the whole capture, in launch order."""
+    """Per-track columns of the whole capture, in launch order; `devices` has the device of each launch."""
 
     launch: Int64
     device: Int64
     kernel: Int64
-    block: Int64
-    warp: Int64
-    lane: Int64
-    sm: Int64
+    devices: Int64
     row_start: Int64
 
 
@@ -51,106 +47,125 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     """Decode every launch of a capture. Losses are counted in the trace's meta and never raise."""
     library = load() if native else None
     decoder = NativeDecoder(library) if library else NumpyDecoder()
-    mhz = capture.device.clock_mhz
-    ran_on = [launch.device or capture.device for launch in capture.launches]
-    views = [read_windows(launch, on.clock_mhz) for launch, on in zip(capture.launches, ran_on, strict=True)]
-    plans: list[RowPlan] = []
-    row = anchor = 0
-    for launch, view in zip(capture.launches, views, strict=True):
-        plans.append(decoder.count(launch, view, row, anchor))
-        row, anchor = int(plans[-1].row_start[-1]), int(plans[-1].anchor_start[-1])
+    launches = capture.launches
+    ran_on = [launch.device or capture.device for launch in launches]
+    windows = read_windows(launches, [device.clock_mhz for device in ran_on])
+    plan = decoder.count(launches, windows)
+    row, anchor = int(plan.row_start[-1]), int(plan.anchor_start[-1])
     if row > np.iinfo(np.int32).max:
         raise WarplensError(
             f"{row} spans exceed the limit of {np.iinfo(np.int32).max}; profile fewer launches or blocks"
         )
 
-    names = list(dict.fromkeys(chain.from_iterable(launch.regions.values() for launch in capture.launches)))
-    code = {name: i for i, name in enumerate(names)}
-    rows = DecodedRows.allocate(row, anchor, any(plan.with_payloads for plan in plans))
-    details: list[list[Detail]] = []
-    for launch, view, plan in zip(capture.launches, views, plans, strict=True):
-        table = RegionTable({region: code[name] for region, name in launch.regions.items()}, len(names))
-        empty = rows.counters[Counter.EMPTY_SLOTS]
-        details.append(decoder.fill(launch, view, plan, table, rows))
-        if launch.extra.get("store") == FIXED:  # a slot whose mark was not passed stays empty
-            rows.counters[Counter.EMPTY_SLOTS] = empty
+    names, tables = _region_tables(launches)
+    rows = DecodedRows.allocate(row, anchor, plan.with_payloads)
+    details = decoder.fill(launches, windows, plan, tables, rows)
+    rows.counters[Counter.EMPTY_SLOTS] -= empty_fixed_slots(launches, windows)
     if rows.counters[Counter.UNKNOWN_REGIONS]:
-        names.append("(unknown region)")
-    covered = region_coverage(views, plans, rows, decoder)
-    silent = silent_tracks(capture.launches, views, plans)
+        names.append(UNKNOWN_REGION)
+    rows, plan = rows.without_damaged(plan)
+    covered = region_coverage(windows, plan, rows, decoder)
+    silent = silent_tracks(launches, windows, plan)
     if silent.any():
         names += [LIFE] if LIFE not in names else []
-        plans, rows = add_lives(views, plans, rows, silent, names.index(LIFE))
+        plan, rows = add_lives(windows, plan, rows, silent, names.index(LIFE))
 
-    kernels = list(dict.fromkeys(launch.kernel for launch in capture.launches))
-    tracks = _tracks(capture, views, plans, kernels)
-    lines = _fit(views, plans, rows, mhz)
-    unit = tracks.launch * _UNIT + tracks.sm
-    zero = _first_record(tracks, unit, rows, lines)
-    at = lines.find(unit)
+    kernels = list(dict.fromkeys(launch.kernel for launch in launches))
+    tracks = _tracks(ran_on, launches, windows, plan, kernels)
+    source = _TrackAnchors(windows, plan, rows, tracks.launch)
+    lines = fit_launches(source, tracks.devices, np.array([device.clock_mhz for device in ran_on]))
+    at = lines.find_tracks(tracks.launch, windows.sm)
+    zero = _first_record(tracks, rows, lines, at)
     knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
     start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
     earlier = int(start_ns.min(initial=0))
     if earlier:  # a clock stepped back to before its track's first row
         start_ns, zero = start_ns - earlier, zero + earlier
 
+    times = launch_times(windows, lines.at_line(at, windows.start_clock), lines.at_line(at, windows.exit_clock))
     meta = Meta(
-        launches=_launch_infos(capture, views, lines, zero, covered),
-        devices={str(device.index): asdict(device) for device in (capture.device, *ran_on)},
+        launches=_launch_infos(capture, ran_on, times, zero, covered),
+        devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
         clock=_clock_summary(lines),
-        losses=collect_losses(views, rows, [describe(*e) for e in zip(capture.launches, views, details, strict=True)]),
+        losses=collect_losses(windows, rows, describe(launches, windows, details)),
         cost=dict(capture.cost),
         locations=_locations(capture),
         producer=capture.producer,
         origin_ns=lines.base_ns + zero,
     )
-    return Trace(_columns(capture.rank, tracks, rows, start_ns, dur_ns, names, kernels), meta)
+    return Trace(_columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, names, kernels), meta)
 
 
-def _tracks(capture: Capture, views: list[TrackWindows], plans: list[RowPlan], kernels: list[str]) -> _TrackColumns:
-    sizes = [len(view) for view in views]
+def _region_tables(launches: Sequence[Launch]) -> tuple[list[str], list[RegionTable]]:
+    """The names of all regions, and for each launch the table of its region ids. Equal launches share a table."""
+    names: dict[str, int] = {}
+    distinct: dict[int, Mapping[int, str]] = {id(launch.regions): launch.regions for launch in launches}
+    for regions in distinct.values():
+        for name in regions.values():
+            names.setdefault(name, len(names))
+    shared: dict[tuple[tuple[int, int], ...], RegionTable] = {}
+    tables: dict[int, RegionTable] = {}
+    for key, regions in distinct.items():
+        codes = {region: names[name] for region, name in regions.items()}
+        content = tuple(codes.items())
+        if content not in shared:
+            shared[content] = RegionTable(codes, len(names))
+        tables[key] = shared[content]
+    return list(names), [tables[id(launch.regions)] for launch in launches]
 
-    def stack(parts: list[Int64]) -> Int64:
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
+def _tracks(
+    ran_on: Sequence[Device], launches: Sequence[Launch], windows: TrackWindows, plan: RowPlan, kernels: list[str]
+) -> _TrackColumns:
+    code = {kernel: at for at, kernel in enumerate(kernels)}
+    launch = windows.launch
+    devices = np.array([device.index for device in ran_on], np.int64)
     return _TrackColumns(
-        launch=np.repeat(np.arange(len(views)), sizes),
-        device=np.repeat(np.array([(one.device or capture.device).index for one in capture.launches], np.int64), sizes),
-        kernel=np.repeat(np.array([kernels.index(launch.kernel) for launch in capture.launches], np.int64), sizes),
-        block=stack([view.block for view in views]),
-        warp=stack([view.warp for view in views]),
-        lane=stack([view.lane for view in views]),
-        sm=stack([view.sm for view in views]),
-        row_start=np.append(stack([plan.row_start[:-1] for plan in plans]), plans[-1].row_start[-1] if plans else 0),
+        launch=launch,
+        device=devices[launch],
+        kernel=np.array([code[one.kernel] for one in launches], np.int64)[launch],
+        devices=devices,
+        row_start=plan.row_start,
     )
 
 
-def _fit(views: list[TrackWindows], plans: list[RowPlan], rows: DecodedRows, nominal_mhz: float) -> ClockLines:
-    """Fit the clocks to all anchors: each track's start, exit, and anchor records within its lifetime."""
-    unit: list[Int64] = []
-    clocks: list[Int64] = []
-    times: list[Int64] = []
-    for number, (view, plan) in enumerate(zip(views, plans, strict=True)):
-        track = np.repeat(np.arange(len(view)), np.diff(plan.anchor_start))
-        inner = slice(int(plan.anchor_start[0]), int(plan.anchor_start[-1]))
-        ns = rows.anchor_ns[inner]
-        good = (ns >= view.start_ns[track]) & (~view.exited[track] | (ns <= view.exit_ns[track]))
-        units = number * _UNIT + view.sm
-        unit += [units, units[view.exited], units[track[good]]]
-        clocks += [view.start_clock, view.exit_clock[view.exited], rows.anchor_clock[inner][good]]
-        times += [view.start_ns, view.exit_ns[view.exited], ns[good]]
-    if not unit:
-        return fit_anchors(*(np.empty(0, np.int64),) * 4)
-    units_all = np.concatenate(unit)
-    return fit_anchors(units_all, units_all // _UNIT, np.concatenate(clocks), np.concatenate(times), nominal_mhz)
+@dataclass(frozen=True)
+class _TrackAnchors:
+    """The anchors of each track: its start, its exit, and its anchor records within its lifetime."""
+
+    windows: TrackWindows
+    plan: RowPlan
+    rows: DecodedRows
+    launch: Int64
+
+    @property
+    def sm(self) -> Int64:
+        return self.windows.sm
+
+    def anchors(self, tracks: Int64 | None = None) -> LaunchAnchors:
+        windows = self.windows
+        if tracks is None:
+            tracks = np.arange(len(windows))
+        unit = (self.launch[tracks] << UNIT_BITS) + windows.sm[tracks]
+        exited = windows.exited[tracks]
+        done = tracks[exited]
+        count = np.diff(self.plan.anchor_start)[tracks]
+        inner = np.repeat(np.arange(len(tracks)), count)
+        at = np.arange(len(inner)) + np.repeat(self.plan.anchor_start[tracks] - np.cumsum(count) + count, count)
+        ns, track = self.rows.anchor_ns[at], tracks[inner]
+        good = (ns >= windows.start_ns[track]) & (~windows.exited[track] | (ns <= windows.exit_ns[track]))
+        clocks = windows.start_clock[tracks], windows.exit_clock[done], self.rows.anchor_clock[at[good]]
+        times = windows.start_ns[tracks], windows.exit_ns[done], ns[good]
+        units = unit, unit[exited], unit[inner[good]]
+        return LaunchAnchors(*map(np.concatenate, (units, clocks, times)))
 
 
-def _first_record(tracks: _TrackColumns, unit: Int64, rows: DecodedRows, lines: ClockLines) -> int:
+def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, at: Int64) -> int:
     """The time of the earliest row in ns since the fit's base, from the first row of each track."""
     used = np.flatnonzero(np.diff(tracks.row_start))
     if not len(used):
         return 0
-    return int(np.floor(lines(unit[used], rows.start[tracks.row_start[used]]).min() + 0.5))
+    return int(np.floor(lines.at_line(at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
 def _clock_summary(lines: ClockLines) -> ClockFit:
@@ -158,6 +173,7 @@ def _clock_summary(lines: ClockLines) -> ClockFit:
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
     slowest, mean, fastest = lines.mhz()
+    line_of_launch = np.unique(lines.unit // UNIT * len(lines.knot_clock) + lines.first) // len(lines.knot_clock)
     return ClockFit(
         residual_p50_ns=float(p50),
         residual_p99_ns=float(p99),
@@ -166,41 +182,44 @@ def _clock_summary(lines: ClockLines) -> ClockFit:
         mhz_mean=mean,
         mhz_max=fastest,
         anchors=len(lines.residual_ns),
-        sms=len(np.unique(lines.unit % _UNIT)),
-        clocks=max(len(np.unique(lines.first[lines.unit // _UNIT == launch])) for launch in set(lines.unit // _UNIT)),
+        sms=len(np.unique(lines.unit % UNIT)),
+        clocks=int(np.bincount(line_of_launch).max()),
         segments=len(lines.slope),
         step_ns=lines.step_ns,
         method=lines.method,
+        mhz_error=lines.mhz_error(),
     )
 
 
 def _launch_infos(
-    capture: Capture, views: list[TrackWindows], lines: ClockLines, zero: int, covered: list[dict[str, float]]
+    capture: Capture,
+    ran_on: Sequence[Device],
+    times: Sequence[LaunchTimes],
+    zero: int,
+    covered: Sequence[dict[str, float]],
 ) -> tuple[LaunchInfo, ...]:
-    infos = []
-    for number, (launch, view) in enumerate(zip(capture.launches, views, strict=True)):
-        units = number * _UNIT + view.sm
-        begin, end = lines(units, view.start_clock), lines(units, view.exit_clock)
-        infos.append(
-            LaunchInfo(
-                launch=number,
-                kernel=launch.kernel,
-                rank=capture.rank,
-                device=(launch.device or capture.device).index,
-                grid=launch.grid,
-                block=launch.block,
-                clock=launch.clock,
-                begin_ns=int(begin.min()) - zero if len(view) else 0,
-                end_ns=int(end.max()) - zero if len(view) else 0,
-                tracks=len(view),
-                busy_cycles=int((view.exit_clock - view.start_clock).sum()),
-                busy_ns=int((end - begin).sum()),
-                covered=covered[number],
-                cost=dict(launch.cost),
-                extra=dict(launch.extra),
-            )
+    return tuple(
+        LaunchInfo(
+            launch=number,
+            kernel=launch.kernel,
+            rank=capture.rank,
+            device=device.index,
+            grid=launch.grid,
+            block=launch.block,
+            clock=launch.clock,
+            begin_ns=time.begin_ns - zero if time.tracks else 0,
+            end_ns=time.end_ns - zero if time.tracks else 0,
+            tracks=time.tracks,
+            busy_cycles=time.busy_cycles,
+            busy_ns=time.busy_ns,
+            covered=share,
+            cost=dict(launch.cost),
+            extra=dict(launch.extra),
         )
-    return tuple(infos)
+        for number, (launch, device, time, share) in enumerate(
+            zip(capture.launches, ran_on, times, covered, strict=True)
+        )
+    )
 
 
 def _locations(capture: Capture) -> dict[str, str]:
@@ -216,6 +235,7 @@ def _locations(capture: Capture) -> dict[str, str]:
 def _columns(
     rank: int,
     tracks: _TrackColumns,
+    windows: TrackWindows,
     rows: DecodedRows,
     start_ns: Int64,
     dur_ns: Int64,
@@ -238,8 +258,8 @@ def _columns(
     def at_rows(values: Int64) -> Callable[[Int64], Int64]:
         return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]
 
-    along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": tracks.sm}
-    along |= {"block": tracks.block, "warp": tracks.warp, "lane": tracks.lane, "track": np.arange(len(counts))}
+    along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": windows.sm}
+    along |= {"block": windows.block, "warp": windows.warp, "lane": windows.lane, "track": np.arange(len(counts))}
     along["rank"] = np.full(len(counts), rank)
     takers = {name: at_rows(values) for name, values in along.items()}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from warplens.decode.decoded_rows import DecodedRows, RowPlan
@@ -13,21 +11,28 @@ from warplens.decode.track_windows import TrackWindows
 
 
 def region_coverage(
-    views: Sequence[TrackWindows], plans: Sequence[RowPlan], rows: DecodedRows, decoder: NativeDecoder | NumpyDecoder
+    windows: TrackWindows, plan: RowPlan, rows: DecodedRows, decoder: NativeDecoder | NumpyDecoder
 ) -> list[dict[str, float]]:
     """For each launch, the minimum, 5th percentile and median over its warps.
 
     Warps that lost records are excluded, because their regions are not known; empty if no warp remains, and if no
     warp of the launch was in a region.
     """
-    out: list[dict[str, float]] = []
-    for view, plan in zip(views, plans, strict=True):
-        lived = np.maximum(view.exit_clock - view.start_clock, 0)
-        alive = (lived > 0) & (view.written <= view.slots)
-        if not alive.any() or plan.row_start[0] == plan.row_start[-1]:
-            out.append({})
-            continue
-        share = decoder.inside(plan, view.start_clock, lived, rows)[alive] / lived[alive]
-        least, low, median = np.percentile(share, (0, 5, 50)).tolist()
-        out.append({"least": least, "p5": low, "median": median})
+    launches = len(windows.bounds) - 1
+    out: list[dict[str, float]] = [{} for _ in range(launches)]
+    lived = np.maximum(windows.exit_clock - windows.start_clock, 0)
+    rows_of = np.diff(plan.row_start[windows.bounds])
+    alive = (lived > 0) & (windows.written <= windows.slots) & (rows_of > 0)[windows.launch]
+    if not alive.any():
+        return out
+    share = decoder.inside(plan, windows.start_clock, lived, rows)[alive] / lived[alive]
+    count = np.bincount(windows.launch[alive], minlength=launches)
+    begin = np.cumsum(count) - count
+    for size in np.unique(count[count > 0]).tolist():  # launches with equally many warps in one call
+        which = np.flatnonzero(count == size)
+        shares = share[begin[which][:, None] + np.arange(size)]
+        for launch, least, low, median in zip(
+            which.tolist(), *np.percentile(shares, (0, 5, 50), axis=1).tolist(), strict=True
+        ):
+            out[launch] = {"least": least, "p5": low, "median": median}
     return out

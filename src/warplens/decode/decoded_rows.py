@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -12,6 +13,8 @@ from warplens.record.layout import MAX_REGION
 
 SPAN, INSTANT, VALUE = range(3)
 """Indices into schema.KINDS."""
+DAMAGED = 3
+"""The kind of rows that both decoders reserve and `without_damaged` removes."""
 
 SEARCH_LIMIT = 64
 """How many open spans an end searches for its begin. The bound keeps invalid data from taking quadratic time."""
@@ -19,7 +22,7 @@ SEARCH_LIMIT = 64
 MAX_DETAILS = 32
 
 _DIRECT = 4096
-"""Region ids below this are looked up in an array, as in C."""
+"""Region ids below this are looked up in an array, as in C, which is as long as the largest of them requires."""
 
 
 class Counter(IntEnum):
@@ -33,6 +36,7 @@ class Counter(IntEnum):
     CLOCK_BACKWARD = 5
     OPEN_SPANS = 6
     CLOCK_AMBIGUOUS = 7
+    DAMAGED_RECORDS = 8
 
 
 @dataclass
@@ -69,6 +73,20 @@ class DecodedRows:
             anchor_ns=np.full(anchors, -1, np.int64),
         )
 
+    def without_damaged(self, plan: RowPlan) -> tuple[DecodedRows, RowPlan]:
+        """Remove the rows of damaged records. No span has one of them as its parent."""
+        if not self.counters[Counter.DAMAGED_RECORDS]:
+            return self, plan
+        keep = self.kind != DAMAGED
+        before = np.append(0, np.cumsum(keep))
+        parent = np.where(self.parent >= 0, before[self.parent], -1).astype(np.int32)
+        names = ("region", "kind", "depth", "start", "duration", "open")
+        columns = {name: getattr(self, name)[keep] for name in names}
+        if len(self.value):
+            columns |= {name: getattr(self, name)[keep] for name in ("value", "has_value")}
+        rows = replace(self, parent=parent[keep], **columns)
+        return rows, replace(plan, row_start=before[plan.row_start].astype(np.int64))
+
 
 @dataclass(frozen=True)
 class RowPlan:
@@ -85,7 +103,7 @@ class RowPlan:
 
 @dataclass(frozen=True)
 class Detail:
-    """One malformed end: its problem, track, slot and region, and the region that was innermost instead."""
+    """One malformed record: its problem, track, slot and region, and the region that was innermost instead."""
 
     what: Counter
     track: int
@@ -97,7 +115,7 @@ class Detail:
 class RegionTable:
     """Maps region ids to codes with an open-addressed hash table that numpy and C share."""
 
-    def __init__(self, codes: dict[int, int], unknown: int) -> None:
+    def __init__(self, codes: Mapping[int, int], unknown: int) -> None:
         size = 16
         while size < 4 * len(codes):
             size *= 2
@@ -106,19 +124,20 @@ class RegionTable:
         self.codes = codes
         self.keys = np.full(size, -1, np.int32)
         self.values = np.zeros(size, np.int32)
-        self.direct = np.full(_DIRECT, unknown, np.int32)
+        small = [region for region in codes if region < _DIRECT]
+        self.direct = np.full(max(small, default=-1) + 1, unknown, np.int32)
         for region, code in codes.items():
-            if region < _DIRECT:
+            if region < len(self.direct):
                 self.direct[region] = code
             at = (region * 2654435761 & 0xFFFFFFFF) >> 7 & self.mask
             while self.keys[at] >= 0:
                 at = (at + 1) & self.mask
             self.keys[at], self.values[at] = region, code
 
-    def lookup(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:
-        """The codes of `ids`, and how many of them are unknown."""
+    def lookup(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+        """The codes of `ids`, and which of them are unknown."""
         known = np.array(sorted(self.codes), np.int64)
         order = np.array([self.codes[int(region)] for region in known] + [self.unknown], np.int32)
         at = np.searchsorted(known, ids)
         missing = (at == len(known)) | (np.append(known, MAX_REGION + 1)[at] != ids)
-        return np.where(missing, self.unknown, order[at]).astype(np.int32), int(missing.sum())
+        return np.where(missing, self.unknown, order[at]).astype(np.int32), missing

@@ -1,10 +1,10 @@
-"""Call the C decoder through ctypes, with one thread per core and a range of tracks for each."""
+"""Call the C decoder through ctypes: once for all launches, with one thread per core and a range of tracks for each."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,14 +23,21 @@ class _NativeTracks(ctypes.Structure):
     _fields_ = [
         (name, _P)
         for name in (
-            "offset", "first", "slots", "row_start", "anchor_start", "holds", "from_exit", "start_clock",
-            "exit_clock", "start_ns", "exited", "lossy", "rate",
+            "slot_0", "capacity", "table", "first", "slots", "row_start", "anchor_start", "holds", "from_exit",
+            "start_clock", "exit_clock", "start_ns", "exited", "lossy", "rate",
         )
     ]  # fmt: skip
 
 
 class _NativeRegions(ctypes.Structure):
-    _fields_ = [("keys", _P), ("codes", _P), ("direct", _P), ("mask", ctypes.c_uint32), ("unknown", ctypes.c_int32)]
+    _fields_ = [
+        ("keys", _P),
+        ("codes", _P),
+        ("direct", _P),
+        ("direct_size", ctypes.c_uint32),
+        ("mask", ctypes.c_uint32),
+        ("unknown", ctypes.c_int32),
+    ]
 
 
 class _NativeRows(ctypes.Structure):
@@ -50,37 +57,44 @@ class NativeDecoder:
         self._count, self._decode = library.wl_count, library.wl_decode
         self._place, self._inside = library.wl_place, library.wl_inside
 
-    def count(self, launch: Launch, windows: TrackWindows, row: int, anchor: int) -> RowPlan:
-        """Plan the rows and anchors of each track, starting at `row` and `anchor`."""
+    def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
+        """Plan the rows and anchors of each track."""
         tracks = len(windows)
         rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
         holds = np.zeros(tracks, np.uint8)
+        slot_0, capacity = _slot_0(launches, windows), _per_track([one.capacity for one in launches], windows)
 
         def work(begin: int, end: int) -> None:
             status = self._count(
-                pointer(launch.raw), pointer(windows.offset), _I(launch.capacity), pointer(windows.first),
-                pointer(windows.slots), _I(begin), _I(end), pointer(rows[1:]), pointer(anchors[1:]),
-                pointer(holds),
+                pointer(slot_0), pointer(capacity), pointer(windows.first), pointer(windows.slots), _I(begin),
+                _I(end), pointer(rows[1:]), pointer(anchors[1:]), pointer(holds),
             )  # fmt: skip
             _check(status)
 
         _in_parallel(work, windows.slots)
-        rows[0], anchors[0] = row, anchor
         return RowPlan(np.cumsum(rows), np.cumsum(anchors), holds)
 
     def fill(
-        self, launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionTable, out: DecodedRows
+        self,
+        launches: Sequence[Launch],
+        windows: TrackWindows,
+        plan: RowPlan,
+        regions: Sequence[RegionTable],
+        out: DecodedRows,
     ) -> list[Detail]:
-        """Decode every track into its rows, and return the first malformed ends."""
-        flags = {name: getattr(windows, name).astype(np.uint8) for name in ("exited", "lossy", "from_exit")}
+        """Decode every track into its rows, with a table of regions per launch; return the first malformed records."""
+        tables = list(dict.fromkeys(regions))
+        number = {table: at for at, table in enumerate(tables)}
         arrays = {
-            name: flags.get(name, getattr(plan, name, getattr(windows, name, None)))
-            for name, *_ in _NativeTracks._fields_
+            "slot_0": _slot_0(launches, windows),
+            "capacity": _per_track([one.capacity for one in launches], windows),
+            "table": _per_track([number[table] for table in regions], windows),
+            **{name: getattr(windows, name).view(np.uint8) for name in ("exited", "lossy", "from_exit")},
         }
-        tracks = _NativeTracks(*(pointer(array) for array in arrays.values()))
-        table = _NativeRegions(
-            *map(pointer, (regions.keys, regions.values, regions.direct)), regions.mask, regions.unknown
-        )
+        for name, *_ in _NativeTracks._fields_:
+            arrays.setdefault(name, getattr(plan, name, getattr(windows, name, None)))
+        tracks = _NativeTracks(*(pointer(arrays[name]) for name, *_ in _NativeTracks._fields_))
+        native_tables = (_NativeRegions * len(tables))(*map(_native_regions, tables))
         rows = _NativeRows(*(pointer(getattr(out, name)) for name, *_ in _NativeRows._fields_))
         found: list[Detail] = []
 
@@ -89,8 +103,8 @@ class NativeDecoder:
             details = np.zeros((MAX_DETAILS, _DETAIL_FIELDS), np.int64)
             n = np.zeros(1, np.int64)
             status = self._decode(
-                pointer(launch.raw), _I(launch.capacity), ctypes.byref(tracks), _I(begin), _I(end),
-                ctypes.byref(table), ctypes.byref(rows), pointer(counters), pointer(details), pointer(n),
+                ctypes.byref(tracks), _I(begin), _I(end), native_tables, ctypes.byref(rows), pointer(counters),
+                pointer(details), pointer(n),
             )  # fmt: skip
             _check(status)
             out.counters += counters
@@ -135,6 +149,20 @@ class NativeDecoder:
 
         _in_parallel(work, np.diff(plan.row_start))
         return out
+
+
+def _per_track(of_launch: Sequence[int], windows: TrackWindows) -> npt.NDArray[np.int64]:
+    return np.repeat(np.array(of_launch, np.int64), np.diff(windows.bounds))
+
+
+def _slot_0(launches: Sequence[Launch], windows: TrackWindows) -> npt.NDArray[np.int64]:
+    """The address of each track's slot 0."""
+    return _per_track([launch.raw.ctypes.data for launch in launches], windows) + windows.offset
+
+
+def _native_regions(table: RegionTable) -> _NativeRegions:
+    arrays = map(pointer, (table.keys, table.values, table.direct))
+    return _NativeRegions(*arrays, len(table.direct), table.mask, table.unknown)
 
 
 def _in_parallel(work: Callable[[int, int], None], weight: npt.NDArray[np.int64]) -> None:

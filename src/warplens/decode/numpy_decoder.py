@@ -6,13 +6,16 @@ malformed end, asynchronous marks or very deep nesting is decoded record by reco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from warplens.decode.damaged_clocks import BACKWARD, DROPPED, IGNORED, WRAP, anchor_time, track_clocks
 from warplens.decode.decoded_rows import (
+    DAMAGED,
     INSTANT,
     MAX_DETAILS,
     SPAN,
@@ -40,26 +43,27 @@ from warplens.record.layout import (
     ValueType,
 )
 
-_BACKWARD = 0xFFFF0000
-_WRAP = 1 << 32
 _DEEP = 200
 _CHUNK = 1 << 16
 _CLOCK = 1 << KIND_BITS
 """The kind of an anchor that holds the 64-bit clock of the next record."""
 _WIDE_TAG = np.zeros(1 << TAG_BITS, bool)
 _WIDE_TAG[[*WIDE_KINDS, Kind.ANCHOR]] = True
-_ROW_KIND = np.full(_CLOCK + 1, -1, np.int8)
+_ROW_KIND = np.full(IGNORED + 1, -1, np.int8)
 _ROW_KIND[[Kind.BEGIN, Kind.ASYNC_BEGIN, Kind.INSTANT, Kind.VALUE]] = SPAN, SPAN, INSTANT, VALUE
+_ROW_KIND[DROPPED] = DAMAGED
 
 
 class NumpyDecoder:
     """The numpy implementation of the decoder."""
 
-    def count(self, launch: Launch, windows: TrackWindows, row: int, anchor: int) -> RowPlan:
-        rows: list[npt.ArrayLike] = [[row]]
-        anchors: list[npt.ArrayLike] = [[anchor]]
+    def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
+        """Plan the rows and anchors of each track."""
+        rows: list[npt.ArrayLike] = [[0]]
+        anchors: list[npt.ArrayLike] = [[0]]
         with_payload: list[Bool] = []
-        for part in _chunks(windows):
+        for number, part in _chunks(windows):
+            launch = launches[number]
             view = windows.part(part)
             records = read(launch, view)
             tracks = len(view)
@@ -75,13 +79,19 @@ class NumpyDecoder:
         )
 
     def fill(
-        self, launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionTable, out: DecodedRows
+        self,
+        launches: Sequence[Launch],
+        windows: TrackWindows,
+        plan: RowPlan,
+        regions: Sequence[RegionTable],
+        out: DecodedRows,
     ) -> list[Detail]:
+        """Decode every track into its rows, with a table of regions per launch; return the first malformed records."""
         details: list[Detail] = []
-        for part in _chunks(windows):
+        for number, part in _chunks(windows):
             ends = slice(part.start, part.stop + 1)
             inner = RowPlan(plan.row_start[ends], plan.anchor_start[ends], plan.holds[part])
-            found = _fill(launch, windows.part(part), inner, regions, out)
+            found = _fill(launches[number], windows.part(part), inner, regions[number], out)
             details += [replace(detail, track=detail.track + part.start) for detail in found]
         return details[:MAX_DETAILS]
 
@@ -122,21 +132,23 @@ class NumpyDecoder:
         return np.bincount(track, new, minlength=len(lived)).astype(np.int64)  # a double represents these sums exactly
 
 
-def _chunks(windows: TrackWindows) -> Iterator[slice]:
-    """Ranges of tracks whose records fit in the CPU cache, which is several times faster than all tracks at once."""
-    cuts = np.flatnonzero(np.diff(np.cumsum(windows.slots) // _CHUNK, prepend=0)).tolist()
-    for begin, end in zip([0, *cuts], [*cuts, len(windows)], strict=True):
-        if end > begin:
-            yield slice(begin, end)
+def _chunks(windows: TrackWindows) -> Iterator[tuple[int, slice]]:
+    """Launches with ranges of their tracks whose records fit in the CPU cache, which is several times faster."""
+    for number, (first, last) in enumerate(pairwise(windows.bounds.tolist())):
+        slots = np.cumsum(windows.slots[first:last])
+        cuts = (np.flatnonzero(np.diff(slots // _CHUNK, prepend=0)) + first).tolist()
+        for begin, end in pairwise([first, *cuts, last]):
+            if end > begin:
+                yield number, slice(begin, end)
 
 
 def _fill(launch: Launch, windows: TrackWindows, plan: RowPlan, regions: RegionTable, out: DecodedRows) -> list[Detail]:
     records = read(launch, windows)
     out.counters[Counter.EMPTY_SLOTS] += records.empty
-    clock = _unwrap(records, windows, plan, out)
+    records, clock, damaged = _clocks(records, windows, plan, out)
     _plain_columns(records, clock, plan, regions, out)
     last = _last_clock(records, clock, windows, out)
-    careful = _needs_walk(records, len(windows))
+    careful = _needs_walk(records, len(windows)) | damaged
     careful |= _pair_nested(records, clock, last, careful, plan, out)
     details: list[Detail] = []
     bounds = np.searchsorted(records.track, np.arange(len(windows) + 1))
@@ -205,36 +217,70 @@ def _payload_slots(track: Int64, kind: Int64) -> Bool:
     return np.asarray(np.append(claims[1:], False) & same_track_next)
 
 
-def _unwrap(records: TrackRecords, windows: TrackWindows, plan: RowPlan, out: DecodedRows) -> Int64:
-    """The 64-bit clock of each record, accumulated from the low words forward from the start or back from the exit."""
+def _clocks(
+    records: TrackRecords, windows: TrackWindows, plan: RowPlan, out: DecodedRows
+) -> tuple[TrackRecords, Int64, Bool]:
+    """The 64-bit clock of each record, and which tracks contain records with a clock outside the track's lifetime.
+
+    Those records are returned with the kind DROPPED or IGNORED.
+    """
+    clock, backward, head = _unwrap(records, windows)
+    limit = np.where(windows.exited, windows.exit_clock, np.iinfo(np.int64).max)
+
+    def outside() -> Bool:
+        return (clock < windows.start_clock[records.track]) | (clock > limit[records.track])
+
+    damaged = np.zeros(len(windows), bool)
+    damaged[records.track[outside()]] = True
+    _settle_exact(records, clock, head)
+    anchors = _settle_anchors(records, clock, windows, plan, out)
+    damaged[records.track[outside()]] = True
+    out.counters[Counter.TORN_PAYLOADS] += int((records.wide & (records.exact < 0)).sum())
+    out.counters[Counter.TORN_PAYLOADS] += int((~records.has_payload[anchors]).sum())
+    kinds = records.kind.copy()
+    bounds = np.searchsorted(records.track, np.arange(len(windows) + 1))
+    for track in np.flatnonzero(damaged).tolist():
+        part = slice(int(bounds[track]), int(bounds[track + 1]))
+        found = track_clocks(records, part, windows, track)
+        clock[part], backward[part] = found.clock, found.backward
+        hurt = np.flatnonzero(found.damaged) + part.start
+        kinds[hurt] = np.where(_ROW_KIND[records.kind[hurt]] >= 0, DROPPED, IGNORED)
+        of = slice(int(plan.anchor_start[track]), int(plan.anchor_start[track + 1]))
+        out.anchor_clock[of], out.anchor_ns[of] = found.anchor_clock, found.anchor_ns
+        out.counters[Counter.DAMAGED_RECORDS] += len(hurt)
+    out.counters[Counter.CLOCK_BACKWARD] += int(backward.sum())
+    return replace(records, kind=kinds), clock, damaged
+
+
+def _unwrap(records: TrackRecords, windows: TrackWindows) -> tuple[Int64, Bool, Int64]:
+    """The clock of each record, accumulated from the low words forward from the start or back from the exit.
+
+    Also whether it stepped back from the record before, and the first record of its track.
+    """
     n = len(records.track)
     first = np.ones(n, bool)
     first[1:] = records.track[1:] != records.track[:-1]
-    before = np.where(first, windows.start_clock[records.track] & (_WRAP - 1), np.roll(records.low, 1))
+    before = np.where(first, windows.start_clock[records.track] & (WRAP - 1), np.roll(records.low, 1))
     before = np.where(first & windows.from_exit[records.track], records.low, before)
-    delta = (records.low - before) & (_WRAP - 1)
-    backward = delta >= _BACKWARD
-    out.counters[Counter.CLOCK_BACKWARD] += int((backward & (records.exact < 0)).sum())
-    delta = np.where(backward, delta - _WRAP, delta)
+    delta = (records.low - before) & (WRAP - 1)
+    backward = delta >= BACKWARD
+    delta = np.where(backward, delta - WRAP, delta)
     total = np.cumsum(delta)
     heads = np.flatnonzero(first)
     lengths = np.diff(np.append(heads, n))
     origin = windows.start_clock[records.track[heads]] - (total[heads] - delta[heads])
     if windows.from_exit.any():
         tails = heads + lengths - 1
-        rest = (windows.exit_clock[records.track[tails]] - records.low[tails]) & (_WRAP - 1)
-        rest = np.where(rest >= _BACKWARD, rest - _WRAP, rest)
+        rest = (windows.exit_clock[records.track[tails]] - records.low[tails]) & (WRAP - 1)
+        rest = np.where(rest >= BACKWARD, rest - WRAP, rest)
         from_exit = windows.exit_clock[records.track[tails]] - rest - total[tails]
         origin = np.where(windows.from_exit[records.track[heads]], from_exit, origin)
     clock: Int64 = total + np.repeat(origin, lengths)
-    _settle_exact(records, clock, np.repeat(heads, lengths), out)
-    _settle_anchors(records, clock, windows, plan, out)
-    return clock
+    return clock, backward & (records.exact < 0), np.repeat(heads, lengths)
 
 
-def _settle_exact(records: TrackRecords, clock: Int64, head: Int64, out: DecodedRows) -> None:
+def _settle_exact(records: TrackRecords, clock: Int64, head: Int64) -> None:
     """Correct the clocks after each exact 64-bit clock, up to the next one in the track."""
-    out.counters[Counter.TORN_PAYLOADS] += int((records.wide & (records.exact < 0)).sum())
     if not records.wide.any():
         return
     latest = np.maximum.accumulate(np.where(records.exact >= 0, np.arange(len(clock)), -1))
@@ -244,25 +290,22 @@ def _settle_exact(records: TrackRecords, clock: Int64, head: Int64, out: Decoded
 
 def _settle_anchors(
     records: TrackRecords, clock: Int64, windows: TrackWindows, plan: RowPlan, out: DecodedRows
-) -> None:
-    """Add the 32-bit wraps that an anchor's globaltimer shows to be missing, from the anchor on."""
+) -> Int64:
+    """Add the 32-bit wraps that an anchor's globaltimer shows to be missing, from it on; return the anchors."""
     anchors = np.flatnonzero(records.kind == Kind.ANCHOR)
-    out.counters[Counter.TORN_PAYLOADS] += int((~records.has_payload[anchors]).sum())
     ends = np.searchsorted(records.track, np.arange(len(windows)), side="right")
     exact = np.append(np.flatnonzero(records.exact >= 0), len(clock))
     place = plan.anchor_start.copy()
     for i in anchors:
         track = records.track[i]
-        ns = int(records.payload[i].astype(np.int64)) if records.has_payload[i] else 0
-        if ns and ns >= windows.start_ns[track] and windows.rate[track] > 0:
-            expected = float(ns - windows.start_ns[track]) * windows.rate[track]
-            wraps = np.rint((expected - float(clock[i] - windows.start_clock[track])) / 4294967296.0)
-            if 0 < wraps < 1048576.0:
-                stop = min(int(ends[track]), int(exact[np.searchsorted(exact, i)]))
-                clock[i:stop] += int(wraps) * _WRAP
+        ns, wraps = anchor_time(records, int(i), int(clock[i]), windows, int(track))
+        if ns >= 0:
+            stop = min(int(ends[track]), int(exact[np.searchsorted(exact, i)]))
+            clock[i:stop] += wraps * WRAP
             out.anchor_clock[place[track]] = clock[i]
             out.anchor_ns[place[track]] = ns
         place[track] += 1
+    return anchors
 
 
 def _plain_columns(records: TrackRecords, clock: Int64, plan: RowPlan, regions: RegionTable, out: DecodedRows) -> None:
@@ -271,7 +314,7 @@ def _plain_columns(records: TrackRecords, clock: Int64, plan: RowPlan, regions: 
     rows = slice(int(plan.row_start[0]), int(plan.row_start[-1]))
     out.kind[rows] = _ROW_KIND[records.kind[gives]]
     out.region[rows], unknown = regions.lookup(records.region[gives])
-    out.counters[Counter.UNKNOWN_REGIONS] += unknown
+    out.counters[Counter.UNKNOWN_REGIONS] += int(unknown[records.kind[gives] != DROPPED].sum())
     out.start[rows] = clock[gives]
     out.duration[rows], out.open[rows], out.depth[rows], out.parent[rows] = 0, 0, 0, -1
     values = np.flatnonzero(records.kind == Kind.VALUE)
@@ -287,7 +330,10 @@ def _plain_columns(records: TrackRecords, clock: Int64, plan: RowPlan, regions: 
 
 def _last_clock(records: TrackRecords, clock: Int64, windows: TrackWindows, out: DecodedRows) -> Int64:
     """The last known time of each track: its exit, or its last record if later ones were lost."""
+    good = records.kind < DROPPED
     last = windows.start_clock.copy()
+    if not good.all():
+        records, clock = replace(records, track=records.track[good], exact=records.exact[good]), clock[good]
     tails = np.flatnonzero(np.append(records.track[1:] != records.track[:-1], True)) if len(clock) else np.empty(0, int)
     last[records.track[tails]] = clock[tails]
     inexact = np.ones(len(windows), bool)
@@ -296,7 +342,7 @@ def _last_clock(records: TrackRecords, clock: Int64, windows: TrackWindows, out:
     # A track without a record has nothing to unwrap, but a ring that lost all of them starts at its exit.
     empty = np.bincount(records.track, minlength=len(windows)) == 0
     last = np.where(empty & windows.from_exit, windows.exit_clock, last)
-    out.counters[Counter.CLOCK_AMBIGUOUS] += int((complete & inexact & (windows.exit_clock - last >= _WRAP)).sum())
+    out.counters[Counter.CLOCK_AMBIGUOUS] += int((complete & inexact & (windows.exit_clock - last >= WRAP)).sum())
     return np.where(complete, np.maximum(windows.exit_clock, last), last)
 
 

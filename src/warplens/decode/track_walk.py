@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from warplens.decode.damaged_clocks import DROPPED, IGNORED
 from warplens.decode.decoded_rows import SEARCH_LIMIT, Counter, DecodedRows, Detail
 from warplens.decode.track_records import TrackRecords
 from warplens.record.layout import Kind
@@ -26,7 +27,12 @@ def walk_track(
     details: list[Detail] = []
     for i in range(part.start, part.stop):
         kind, region, tag, now = records.kind[i], int(records.region[i]), int(records.tag[i]), int(clock[i])
-        if kind in _GIVES_ROW:
+        if kind in (DROPPED, IGNORED):
+            details.append(Detail(Counter.DAMAGED_RECORDS, track, int(records.slot[i]), region, -1))
+            if kind == DROPPED:
+                out.parent[row] = -1
+                row += 1
+        elif kind in _GIVES_ROW:
             out.depth[row] = min(len(stack), _INT16_MAX)
             out.parent[row] = stack[-1][0] if stack else -1
             if kind in _OPENS:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,16 +29,22 @@ _SLOWEST_NS, _PAUSE_NS = np.uint64(1000), np.uint64(10**9)
 """The longest plausible cycle, and the longest pause of the whole GPU; times at a slower rate would overflow."""
 _LOW = 0xFFFFFFFF
 """The mask of the clock bits in a record."""
+_TRACKS_AT_ONCE = 1 << 14
+_FIELDS = (
+    "magic", "block", "warp", "lane", "sm", "written", "state", "start_clock", "start_ns", "exit_clock", "exit_ns",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TrackWindows:
-    """The readable tracks of one launch. `first` is the oldest slot of each track, `slots` the number kept.
+    """The readable tracks of all launches, in launch order. Those of launch i are `bounds[i]` to `bounds[i + 1]`.
 
-    `lossy` tracks lost their latest records. `from_exit` tracks are rings that lost their oldest records, so their
-    clock is unwrapped back from the exit.
+    `first` is the oldest slot of each track, `slots` the number kept, and `offset` the place of slot 0 in the buffer of
+    the track's launch. `lossy` tracks lost their latest records. `from_exit` tracks are rings that lost their oldest
+    records, so their clock is unwrapped back from the exit.
     """
 
+    bounds: Int64
     offset: Int64
     first: Int64
     slots: Int64
@@ -60,42 +68,88 @@ class TrackWindows:
         return len(self.offset)
 
     def part(self, tracks: slice) -> TrackWindows:
-        """A range of the tracks, without the counts of unwritten and invalid tracks."""
-        arrays = {f.name: getattr(self, f.name)[tracks] for f in fields(self) if f.name not in ("unwritten", "invalid")}
-        return TrackWindows(**arrays, unwritten=0, invalid=0)
+        """A range of the tracks, without their launches and the counts of unwritten and invalid tracks."""
+        arrays = {name: getattr(self, name)[tracks] for name in _PER_TRACK}
+        return TrackWindows(**arrays, bounds=np.empty(0, np.int64), unwritten=0, invalid=0)
+
+    @property
+    def launch(self) -> Int64:
+        """The launch of each track."""
+        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
 
 
-def read_windows(launch: Launch, nominal_mhz: float) -> TrackWindows:
-    """Read the track headers of a launch; unwritten tracks and those with invalid headers are only counted."""
-    raw = np.ascontiguousarray(launch.raw)
-    headers = np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,))
-    written_to = headers["magic"] != 0
-    good = written_to & _plausible(headers, launch)
-    track = np.flatnonzero(good)
-    header = headers[track]
+_PER_TRACK = tuple(f.name for f in fields(TrackWindows) if f.name not in ("bounds", "unwritten", "invalid"))
+
+
+def read_windows(launches: Sequence[Launch], nominal_mhz: Sequence[float]) -> TrackWindows:
+    """Read the track headers of all launches; unwritten tracks and those with invalid headers are only counted."""
+    groups = [_read(launches[span], nominal_mhz[span]) for span in _cache_sized(launches)]
+    arrays = {name: np.concatenate([getattr(group, name) for group in groups]) for name in _PER_TRACK}
+    tracks = np.concatenate([np.diff(group.bounds) for group in groups])
+    return TrackWindows(
+        **arrays,
+        bounds=np.append(0, np.cumsum(tracks)).astype(np.int64),
+        unwritten=sum(group.unwritten for group in groups),
+        invalid=sum(group.invalid for group in groups),
+    )
+
+
+def _cache_sized(launches: Sequence[Launch]) -> Iterator[slice]:
+    """Ranges of launches whose headers fit in the CPU cache together; one empty range if there is no launch."""
+    begin = tracks = 0
+    for number, launch in enumerate(launches):
+        if tracks and tracks + launch.tracks > _TRACKS_AT_ONCE:
+            yield slice(begin, number)
+            begin, tracks = number, 0
+        tracks += launch.tracks
+    yield slice(begin, len(launches))
+
+
+def _read(launches: Sequence[Launch], nominal_mhz: Sequence[float]) -> TrackWindows:
+    raws = [np.ascontiguousarray(launch.raw) for launch in launches]
+    tracks = np.array([launch.tracks for launch in launches], np.int64)
+    header = _header_columns(launches, raws, int(tracks.sum()))
+    launch_of = np.repeat(np.arange(len(launches)), tracks)
+
+    def spread(values: Iterable[Any], kind: Any = np.int64) -> npt.NDArray[Any]:
+        return np.fromiter(values, kind, len(launches))[launch_of]
+
+    written_to = header["magic"] != 0
+    good = written_to & _plausible(
+        header, spread(one.blocks for one in launches), spread(one.warps for one in launches)
+    )
+    offset = np.arange(len(launch_of)) - np.repeat(np.cumsum(tracks) - tracks, tracks)
+    offset = offset * spread(one.stride for one in launches) + HEADER_BYTES
+    unwritten, invalid = int(len(good) - written_to.sum()), int(written_to.sum() - good.sum())
+    if not good.all():
+        header = {name: column[good] for name, column in header.items()}
+        offset, launch_of = offset[good], launch_of[good]
     exited = header["state"] == TrackState.EXITED
-    offset = track.astype(np.int64) * launch.stride + HEADER_BYTES
     written = header["written"].astype(np.int64)
-    first = np.zeros(len(track), np.int64)
-    for i in np.flatnonzero(~exited):
-        first[i], written[i] = _unfinished(raw, int(offset[i]), launch)
-    slots = np.minimum(written, launch.capacity)
+    first = np.zeros(len(offset), np.int64)
+    for i in np.flatnonzero(~exited).tolist():
+        of = int(launch_of[i])
+        first[i], written[i] = _unfinished(raws[of], int(offset[i]), launches[of])
+    capacity = spread(one.capacity for one in launches)
+    slots = np.minimum(written, capacity)
     lossy = written > slots
-    ring = np.full(len(track), launch.full == "ring")
+    ring = spread((one.full == "ring" for one in launches), bool)
     wrapped = ring & lossy & exited
     start_clock, start_ns, exit_clock, exit_ns = (
-        header[name].astype(np.int64) for name in ("start_clock", "start_ns", "exit_clock", "exit_ns")
+        header[name].view(np.int64) for name in ("start_clock", "start_ns", "exit_clock", "exit_ns")
     )
-    if launch.capacity:
-        first = np.where(wrapped, written % launch.capacity, first)
-        last = _last_slot(raw, launch)[track]
-        lived = np.where(exited, exit_clock - start_clock, _LOW)
-        slots -= ~ring & lossy & ((last == 0) | ((last >> 32).astype(np.int64) - start_clock & _LOW > lived))
+    if wrapped.any():
+        first = np.where(wrapped, written % np.maximum(capacity, 1), first)
+    if (cut := np.flatnonzero(~ring & lossy & (capacity > 0))).size:
+        last = header["last"][cut]
+        lived = np.where(exited, exit_clock - start_clock, _LOW)[cut]
+        slots[cut] -= (last == 0) | ((last >> np.uint64(32)).astype(np.int64) - start_clock[cut] & _LOW > lived)
     elapsed = np.where(exited, exit_ns - start_ns, 0)
     measured = (exit_clock - start_clock) / np.maximum(elapsed, 1)
     return TrackWindows(
+        bounds=np.append(0, np.cumsum(np.bincount(launch_of, minlength=len(launches)))),
         offset=offset,
-        first=first.astype(np.int64),
+        first=first,
         slots=slots,
         written=written,
         block=header["block"].astype(np.int64),
@@ -109,34 +163,47 @@ def read_windows(launch: Launch, nominal_mhz: float) -> TrackWindows:
         exited=exited,
         lossy=lossy & ~ring,
         from_exit=wrapped,
-        rate=np.where(elapsed > 0, measured, nominal_mhz / 1000.0).astype(np.float64),
-        unwritten=int(len(headers) - written_to.sum()),
-        invalid=int(written_to.sum() - good.sum()),
+        rate=np.where(elapsed > 0, measured, spread(nominal_mhz, np.float64) / 1000.0),
+        unwritten=unwritten,
+        invalid=invalid,
     )
 
 
-def _plausible(headers: npt.NDArray[np.void], launch: Launch) -> Bool:
-    exited = headers["state"] == TrackState.EXITED
-    good = (headers["magic"] == TRACK_MAGIC) & (headers["state"] <= TrackState.EXITED)
-    good &= (headers["block"] < launch.blocks) & (headers["warp"] < min(MAX_WARPS, launch.warps))
-    good &= (headers["sm"] <= MAX_SM) & (headers["lane"] < 32)
+def _header_columns(
+    launches: Sequence[Launch], raws: Sequence[npt.NDArray[np.uint8]], tracks: int
+) -> dict[str, npt.NDArray[Any]]:
+    """The header fields of all tracks as columns, and in `last` the last slot of each track.
+
+    A value that did not fit leaves the last slot empty or, where a block of marks is stored at once, with its payload,
+    which is recognised because its upper half is not a clock within the track's lifetime.
+    """
+    columns = {name: np.empty(tracks, HEADER[name]) for name in _FIELDS}
+    columns["last"] = np.zeros(tracks, np.uint64)
+    begin = 0
+    for launch, raw in zip(launches, raws, strict=True):
+        part = slice(begin, begin + launch.tracks)
+        headers = np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,))
+        for name in _FIELDS:
+            columns[name][part] = headers[name]
+        if launch.capacity and launch.tracks:
+            at = HEADER_BYTES + (launch.capacity - 1) * SLOT_BYTES
+            columns["last"][part] = np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,))
+        begin = part.stop
+    return columns
+
+
+def _plausible(header: Mapping[str, npt.NDArray[Any]], blocks: Int64, warps: Int64) -> Bool:
+    exited = header["state"] == TrackState.EXITED
+    good = (header["magic"] == TRACK_MAGIC) & (header["state"] <= TrackState.EXITED)
+    good &= (header["block"] < blocks) & (header["warp"] < np.minimum(MAX_WARPS, warps))
+    good &= (header["sm"] <= MAX_SM) & (header["lane"] < 32)
     for name in ("start_clock", "start_ns", "exit_clock", "exit_ns"):
-        good &= headers[name] < _SANE
+        good &= header[name] < _SANE
     for name in ("clock", "ns"):
-        good &= ~exited | (headers[f"exit_{name}"] >= headers[f"start_{name}"])
-    cycles, ns = (headers[f"exit_{name}"] - headers[f"start_{name}"] for name in ("clock", "ns"))
+        good &= ~exited | (header[f"exit_{name}"] >= header[f"start_{name}"])
+    cycles, ns = (header[f"exit_{name}"] - header[f"start_{name}"] for name in ("clock", "ns"))
     good &= ~exited | (ns < _PAUSE_NS) | ((ns - _PAUSE_NS) // _SLOWEST_NS <= cycles)
     return np.asarray(good)
-
-
-def _last_slot(raw: npt.NDArray[np.uint8], launch: Launch) -> npt.NDArray[np.uint64]:
-    """The last slot of each track.
-
-    A value that did not fit leaves it empty or, where a block of marks is stored at once, with its payload, which is
-    recognised because its upper half is not a clock within the track's lifetime.
-    """
-    at = HEADER_BYTES + (launch.capacity - 1) * SLOT_BYTES
-    return np.asarray(np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,)))
 
 
 def _unfinished(raw: npt.NDArray[np.uint8], offset: int, launch: Launch) -> tuple[int, int]:

@@ -23,27 +23,22 @@ Array = npt.NDArray[Any]
 Bool = npt.NDArray[np.bool_]
 
 
-def silent_tracks(launches: Sequence[Launch], views: Sequence[TrackWindows], plans: Sequence[RowPlan]) -> Bool:
+def silent_tracks(launches: Sequence[Launch], windows: TrackWindows, plan: RowPlan) -> Bool:
     """The tracks that get a row for the life of their warp: it ran from start to exit and wrote nothing."""
-    found = []
-    for launch, view, plan in zip(launches, views, plans, strict=True):
-        silent = (np.diff(plan.row_start) == 0) & (view.written == 0) & view.exited
-        found.append(silent & bool(launch.extra.get(AUTOMATIC) or not launch.regions))
-    return np.concatenate(found) if found else np.empty(0, bool)
+    asked = np.array([bool(launch.extra.get(AUTOMATIC) or not launch.regions) for launch in launches], bool)
+    silent: Bool = (np.diff(plan.row_start) == 0) & (windows.written == 0) & windows.exited & asked[windows.launch]
+    return silent
 
 
 def add_lives(
-    views: Sequence[TrackWindows], plans: Sequence[RowPlan], rows: DecodedRows, silent: Bool, code: int
-) -> tuple[list[RowPlan], DecodedRows]:
-    """Return the plans and the rows with one span of region `code` for each silent track, in the order of tracks."""
-    row_start = np.append(np.concatenate([plan.row_start[:-1] for plan in plans]), plans[-1].row_start[-1])
+    windows: TrackWindows, plan: RowPlan, rows: DecodedRows, silent: Bool, code: int
+) -> tuple[RowPlan, DecodedRows]:
+    """Return the plan and the rows with one span of region `code` for each silent track, in the order of tracks."""
     added = np.append(0, np.cumsum(silent))
-    new_start = row_start + added
-    kept = np.arange(len(rows.start)) + np.repeat(added[:-1], np.diff(row_start))
+    new_start = plan.row_start + added
+    kept = np.arange(len(rows.start)) + np.repeat(added[:-1], np.diff(plan.row_start))
     lives = new_start[:-1][silent]
-    start, end = (
-        np.concatenate([getattr(view, f"{edge}_clock") for view in views])[silent] for edge in ("start", "exit")
-    )
+    start, end = windows.start_clock[silent], windows.exit_clock[silent]
     total = len(rows.start) + len(lives)
 
     def spread(values: Array, life: npt.ArrayLike) -> Array:
@@ -63,9 +58,4 @@ def add_lives(
         of_lives |= {"value": 0, "has_value": 0}
     parent = np.where(rows.parent >= 0, kept[rows.parent] if len(kept) else 0, -1).astype(rows.parent.dtype)
     columns = {name: spread(getattr(rows, name), life) for name, life in of_lives.items()}
-    ends = np.cumsum([0, *(len(view) for view in views)])
-    new_plans = [
-        replace(plan, row_start=new_start[first : last + 1])
-        for plan, first, last in zip(plans, ends[:-1], ends[1:], strict=True)
-    ]
-    return new_plans, replace(rows, **columns, parent=spread(parent, -1))
+    return replace(plan, row_start=new_start), replace(rows, **columns, parent=spread(parent, -1))

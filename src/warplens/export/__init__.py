@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,17 +35,22 @@ def export(
     force: bool = True,
     annotate: bool | None = None,
     torch: str | os.PathLike[str] | None = None,
+    sources: Sequence[str | os.PathLike[str]] | None = None,
 ) -> Path:
     """Write `trace` in the format that the suffix of `path` names.
 
     `annotate` adds the cycles to each slice of a `.pftrace`; None does so up to 200,000 spans. `torch` names a
-    trace of the same run that torch.profiler exported; both are written to one `.pftrace`, on one clock.
+    trace of the same run that torch.profiler exported; both are written to one `.pftrace`, on one clock. `sources` are
+    the folders that a `.html` may read the kernels' source from; by default the working directory.
     """
     if torch is not None:
         merge(trace, torch, path, force=force, annotate=annotate)
         return Path(path)
     module, function = chosen_format(path).writer.split(":")
-    _write(getattr(import_module(module), function), trace, path, force=force, annotate=annotate)
+    if sources is not None and chosen_format(path).suffix != ".html":
+        raise UsageError(f"{path}: sources= is for an .html report")
+    more = {} if sources is None else {"sources": [Path(folder) for folder in sources]}
+    _write(getattr(import_module(module), function), trace, path, force=force, annotate=annotate, **more)
     return Path(path)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from warplens.files import atomic_write
+from warplens.text import spreadsheet_text
+from warplens.trace.arrays import string_array, to_arrow
 from warplens.trace.model import Trace
 
 
@@ -17,8 +20,14 @@ def write_csv(trace: Trace, path: Path, *, force: bool = True, annotate: bool | 
         table = trace.spans
         for name in ("kernel", "region", "kind"):
             at = table.schema.get_field_index(name)
-            table = table.set_column(at, name, table.column(name).cast("string"))
+            table = table.set_column(at, name, _texts(trace, name))
         csv.write_csv(table, out)
+
+
+def _texts(trace: Trace, name: str) -> pa.Array:
+    """A column of names as texts that no spreadsheet takes for a formula."""
+    codes, names = trace.codes(name)
+    return string_array([spreadsheet_text(one) for one in names]).take(to_arrow(codes))
 
 
 def write_parquet(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:

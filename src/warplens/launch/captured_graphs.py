@@ -59,6 +59,8 @@ class CapturedGraph:
     nodes: list[CapturedNode] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     """Addresses of blocks of cells."""
+    cells: int = 0
+    """Cells that were handed out; a launch that failed leaves one without a node."""
     stream: int | None = None
     """Where the latest recorded replay ran."""
     event: int = 0
@@ -91,7 +93,7 @@ class CapturedGraph:
             # A replay on another stream may still read the cells; the driver runs replays of one graph in turn anyhow.
             self.lib.hold(stream, self.event)
         for number, address in enumerate(self.blocks):
-            here = range(number * BLOCK_CELLS, min(len(self.nodes), (number + 1) * BLOCK_CELLS))
+            here = range(number * BLOCK_CELLS, min(self.cells, (number + 1) * BLOCK_CELLS))
             if any(node in pointers for node in here):
                 data = b"".join(pointers.get(node, 0).to_bytes(CELL_BYTES, "little") for node in here)
                 self.lib.upload(address, data, stream)
@@ -99,7 +101,7 @@ class CapturedGraph:
     def clear(self, stream: int) -> None:
         """Let all cells hold 0 after what was given to `stream`: a replay that nobody sees must record nothing."""
         for number, address in enumerate(self.blocks):
-            count = min(len(self.nodes) - number * BLOCK_CELLS, BLOCK_CELLS)
+            count = min(self.cells - number * BLOCK_CELLS, BLOCK_CELLS)
             self.lib.clear(address, count * CELL_BYTES, stream)
         self.stream = stream
         self.event = self.event or self.lib.new_event()
@@ -122,12 +124,13 @@ class CapturedGraphs:
             return self._graphs.setdefault(capture.number, CapturedGraph(self.lib, self.lib.context()))
 
     def new_cell(self, graph: CapturedGraph) -> int:
-        """The address of the cell of the node that is added to a graph next."""
+        """The number of a new cell of a graph; several threads may launch into one capture."""
         with self._lock:
-            if len(graph.nodes) >= len(graph.blocks) * BLOCK_CELLS:
+            if graph.cells >= len(graph.blocks) * BLOCK_CELLS:
                 cells = self._cells.setdefault(graph.context, Cells(self.lib))
                 graph.blocks.append(cells.block())
-            return graph.cell(len(graph.nodes))
+            graph.cells += 1
+            return graph.cells - 1
 
     def keep(self, code: CapturedCode) -> None:
         """Let what a graph runs stay loaded for good: a replay may still be under way when the graph is gone."""

@@ -48,14 +48,15 @@ class CapturedLaunch:
         self._stream, self._code = stream, code
 
     def __enter__(self) -> int:
-        return captured_graphs(self._graph.lib).new_cell(self._graph)
+        self._number = captured_graphs(self._graph.lib).new_cell(self._graph)
+        return self._graph.cell(self._number)
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
-            nodes, added = self._graph.nodes, self._graph.lib.capture(self._stream)
+            added = self._graph.lib.capture(self._stream)
             handle = 0 if added is None else added.node
-            nodes.append(
-                CapturedNode(self._kernel, self._variant, self._grid, len(nodes), self._how, handle, self._code)
+            self._graph.nodes.append(
+                CapturedNode(self._kernel, self._variant, self._grid, self._number, self._how, handle, self._code)
             )
 
 

@@ -117,6 +117,16 @@ class Variants:
             counts[variant.kernel] = counts.get(variant.kernel, 0) + variant.launches
         return counts
 
+    def numbers(self) -> dict[int, int]:
+        """By id of a recorded variant: its number among the recorded variants of its kernel with its description."""
+        numbers: dict[int, int] = {}
+        alike: dict[str, int] = {}
+        for variant in list(self._known.values()):
+            if variant.recorded and id(variant) not in numbers:
+                text = f"{variant.kernel} {sorted(variant.describe().items())!r}"
+                numbers[id(variant)] = alike[text] = alike.get(text, 0) + 1
+        return numbers
+
     def _is_full(self, variant: Variant) -> bool:
         limit = self.options.launches
         # The cold launch is recorded in case no other follows, and left out if one does.

@@ -162,6 +162,11 @@ class WovenLaunch:
         used = stride if kernel.full == "ring" else HEADER_BYTES + (slots + kernel.slack) * SLOT_BYTES
         self._engine.give(self._range, stride, min(stride, used))
         self._engine.give_event(self._event)
+        known = headers.reshape(-1).view(HEADER)
+        if self._place and not known["magic"].any():
+            # Somebody changed the graph behind our back: it was captured anew, or its nodes were replaced.
+            self._problem = WarplensError(f"kernel {kernel.name}: a replay of its graph left no records")
+            return
         self.variant.most_written = max(self.variant.most_written or 0, self._written)
         self._launch = Launch(
             kernel.name,
@@ -172,7 +177,7 @@ class WovenLaunch:
             raw.reshape(-1),
             full=kernel.full,
             locations=kernel.locations,
-            cost=self._cost(headers.reshape(-1).view(HEADER), waited, start),
+            cost=self._cost(known, waited, start),
             extra={
                 "store": kernel.store,
                 "track_bytes": stride,

@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -34,11 +35,11 @@ def why_not() -> str | None:
 
 @cache
 def _build() -> tuple[ctypes.CDLL | None, str | None]:
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = _compiler()
     if not compiler:
         return None, "no C compiler found (cc, gcc or clang)"
     sources = sorted(_HERE.glob("*.c"))
-    command = [compiler, *_FLAGS, *(f"-DWL_{name}={value}" for name, value in _definitions().items())]
+    command = [*compiler, *_FLAGS, *(f"-DWL_{name}={value}" for name, value in _definitions().items())]
     digest = hashlib.sha256(" ".join([*command, platform.machine(), platform.libc_ver()[1]]).encode())
     for source in sources:
         digest.update(source.read_bytes())
@@ -48,11 +49,34 @@ def _build() -> tuple[ctypes.CDLL | None, str | None]:
     except OSError as error:
         return None, f"{library} cannot be used ({error})"
     except subprocess.SubprocessError as error:
-        return None, f"{compiler} failed ({getattr(error, 'stderr', '') or error})"
+        return None, f"{shlex.join(compiler)} failed ({getattr(error, 'stderr', '') or error})"
+
+
+def _compiler() -> list[str]:
+    """The compiler and its own options: CC may be `gcc -m64` or `ccache gcc`; empty where there is none."""
+    try:
+        if given := shlex.split(os.environ.get("CC", "")):
+            return given
+    except ValueError:
+        return [os.environ["CC"]]  # an unclosed quote: as it stands
+    found = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    return [found] if found else []
+
+
+def _digest_file(library: Path) -> Path:
+    return library.with_suffix(".sha256")
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether a cached library is what was compiled: loading one that is cut short would end the process."""
+    try:
+        return _digest_file(library).read_text() == hashlib.sha256(library.read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return False
 
 
 def _cached_or_compiled(command: list[str], library: Path) -> ctypes.CDLL:
-    if library.exists():
+    if _is_whole(library):
         return ctypes.CDLL(str(library))
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +86,13 @@ def _cached_or_compiled(command: list[str], library: Path) -> ctypes.CDLL:
     with where as folder:
         made = Path(folder) / "native.so"
         subprocess.run([*command, "-o", str(made), "-lm"], check=True, capture_output=True, text=True, timeout=120)
-        return ctypes.CDLL(str(made.replace(library) if keep else made))
+        if not keep:
+            return ctypes.CDLL(str(made))
+        digest = Path(folder) / "native.sha256"
+        digest.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
+        made.replace(library)
+        digest.replace(_digest_file(library))
+        return ctypes.CDLL(str(library))
 
 
 def _definitions() -> dict[str, int]:

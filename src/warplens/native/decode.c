@@ -18,7 +18,8 @@ enum { SEARCH_LIMIT = 64, WRAP_BITS = 32 };
 static const uint32_t BACKWARD = 0xFFFF0000u; /* a delta above this is a small step back, not a 2-second gap */
 
 enum { ORPHAN_ENDS, MISMATCHED_ENDS, EMPTY_SLOTS, TORN_PAYLOADS, UNKNOWN_REGIONS, CLOCK_BACKWARD, OPEN_SPANS,
-       CLOCK_AMBIGUOUS, COUNTERS };
+       CLOCK_AMBIGUOUS, DAMAGED_RECORDS, COUNTERS };
+enum { ROW_INSTANT = 1, ROW_VALUE = 2, ROW_DAMAGED = 3 };
 enum { DETAIL_FIELDS = 5, MAX_DETAILS = 32 };
 
 static inline record_t slot_at(const window_t *w, int64_t i) {
@@ -55,15 +56,16 @@ enum { PAYLOADS = 1, NEEDS_WALK = 2 };
 static const uint32_t PAYLOAD_KINDS = 1u << WL_KIND_VALUE | 1u << WL_KIND_ANCHOR;
 static const uint32_t PLAIN_KINDS = 1u << WL_KIND_BEGIN | 1u << WL_KIND_END | 1u << WL_KIND_INSTANT;
 
-/* Count the rows and anchors of each track. Returns 0, or -1 if out of memory. */
-int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const int64_t *first, const int64_t *slots,
+static const uint8_t gives_row[KIND_CLOCK + 1] = {
+    [WL_KIND_BEGIN] = 1, [WL_KIND_INSTANT] = 1, [WL_KIND_VALUE] = 1, [WL_KIND_ASYNC_BEGIN] = 1};
+
+/* Count the rows and anchors of each track, whose slot 0 is at slot_0[t]. Returns 0, or -1 if out of memory. */
+int wl_count(const uint8_t *const *slot_0, const int64_t *capacity, const int64_t *first, const int64_t *slots,
              int64_t begin, int64_t end, int64_t *rows, int64_t *anchors, uint8_t *holds) {
-    static const uint8_t gives_row[KIND_CLOCK + 1] = {[WL_KIND_BEGIN] = 1, [WL_KIND_INSTANT] = 1, [WL_KIND_VALUE] = 1,
-                                         [WL_KIND_ASYNC_BEGIN] = 1};
     uint8_t *is_payload = NULL;
     int64_t allocated = 0;
     for (int64_t t = begin; t < end; t++) {
-        window_t w = {raw + offset[t], capacity, first[t], slots[t]};
+        window_t w = {slot_0[t], capacity[t], first[t], slots[t]};
         int64_t n = 0, a = 0;
         uint32_t seen = 0;
         for (int64_t i = 0; i < w.slots; i++) {
@@ -94,17 +96,15 @@ int wl_count(const uint8_t *raw, const int64_t *offset, int64_t capacity, const 
     return 0;
 }
 
-enum { DIRECT = 4096 };
-
 /* Maps region ids to codes: small ids with an array, the others with an open-addressed hash table. */
 typedef struct {
     const int32_t *keys, *codes, *direct;
-    uint32_t mask;
+    uint32_t direct_size, mask;
     int32_t unknown;
 } regions_t;
 
 static inline int32_t code_of(const regions_t *r, uint32_t id, int64_t *unknown) {
-    if (id < DIRECT && r->direct[id] != r->unknown) return r->direct[id];
+    if (id < r->direct_size && r->direct[id] != r->unknown) return r->direct[id];
     for (uint32_t at = (id * 2654435761u) >> 7 & r->mask;; at = (at + 1) & r->mask) {
         if (r->keys[at] == (int32_t)id) return r->codes[at];
         if (r->keys[at] < 0) break;
@@ -132,7 +132,8 @@ typedef struct {
 } open_t;
 
 typedef struct {
-    const int64_t *offset, *first, *slots, *row_start, *anchor_start;
+    const uint8_t *const *slot_0;
+    const int64_t *capacity, *table, *first, *slots, *row_start, *anchor_start;
     const uint8_t *holds, *from_exit;
     const int64_t *start_clock, *exit_clock, *start_ns;
     const uint8_t *exited, *lossy;
@@ -150,10 +151,10 @@ typedef struct {
     int64_t *anchor_clock, *anchor_ns;
 } rows_t;
 
-static inline int64_t step(uint32_t from, uint32_t to, int64_t *counters) {
+static inline int64_t step(uint32_t from, uint32_t to, int64_t *backward) {
     uint32_t delta = to - from;
     if (delta >= BACKWARD) {
-        counters[CLOCK_BACKWARD]++;
+        ++*backward;
         return (int32_t)delta;
     }
     return delta;
@@ -170,14 +171,17 @@ static int64_t exact_clock(const window_t *w, const uint8_t *payload, int64_t i,
     return -1;
 }
 
-/* The clock before the first surviving record of a ring that lost its oldest ones, unwrapped back from its exit. */
-static int64_t clock_before_first(const window_t *w, const uint8_t *is_payload, int64_t exit_clock) {
-    int64_t ignored[COUNTERS] = {0}, clock = exit_clock;
+/* The clock of the first surviving record of a ring that lost its oldest ones, unwrapped back from its exit. A record
+   that would be before the track's start is damaged and says nothing about the ones before it. */
+static int64_t clock_of_first(const window_t *w, const uint8_t *is_payload, int64_t start_clock, int64_t exit_clock) {
+    int64_t ignored = 0, clock = exit_clock;
     uint32_t low = (uint32_t)exit_clock;
     for (int64_t i = w->slots - 1; i >= 0; i--) {
         record_t r = slot_at(w, i);
         if ((is_payload && is_payload[i]) || kind_of(r) == WL_KIND_EMPTY) continue;
-        clock -= step(r.clock, low, ignored);
+        int64_t before = clock - step(r.clock, low, &ignored);
+        if (before < start_clock) continue;
+        clock = before;
         low = r.clock;
     }
     return clock;
@@ -208,20 +212,42 @@ static void finish_track(const tracks_t *tracks, int64_t t, const rows_t *out, c
     }
 }
 
-static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int64_t t, const regions_t *regions,
-                         const rows_t *out, open_t *stack, open_t *flying, uint8_t *is_payload, int64_t *counters,
-                         int64_t *details, int64_t *n_details) {
-    window_t w = {raw + tracks->offset[t], capacity, tracks->first[t], tracks->slots[t]};
+/* The clock of an anchor, with the 32-bit wraps that its globaltimer shows to be missing. Sets *ns to -1 if the
+   globaltimer is missing or invalid. */
+static int64_t anchor_clock(const tracks_t *tracks, int64_t t, const window_t *w, const uint8_t *payload, int64_t i,
+                            int64_t clock, int64_t *ns, int64_t *counters) {
+    record_t g = {0, 0};
+    if (i && payload[i - 1])
+        g = slot_at(w, i - 1);
+    else
+        counters[TORN_PAYLOADS]++;
+    *ns = (int64_t)((uint64_t)g.clock << 32 | g.word0);
+    if (*ns <= 0 || *ns < tracks->start_ns[t] || tracks->rate[t] <= 0) {
+        *ns = -1;
+        return clock;
+    }
+    double expected = (double)(*ns - tracks->start_ns[t]) * tracks->rate[t];
+    double wraps = rint((expected - (double)(clock - tracks->start_clock[t])) / 4294967296.0);
+    return wraps > 0 && wraps < 1048576.0 ? clock + ((int64_t)wraps << WRAP_BITS) : clock;
+}
+
+static inline int64_t last_possible_clock(const tracks_t *tracks, int64_t t) {
+    return tracks->exited[t] ? tracks->exit_clock[t] : INT64_MAX;
+}
+
+static void decode_track(const tracks_t *tracks, int64_t t, const regions_t *regions, const rows_t *out, open_t *stack,
+                         open_t *flying, uint8_t *is_payload, int64_t *counters, int64_t *details,
+                         int64_t *n_details) {
+    window_t w = {tracks->slot_0[t], tracks->capacity[t], tracks->first[t], tracks->slots[t]};
     int64_t row = tracks->row_start[t], anchor = tracks->anchor_start[t], height = 0, flights = 0;
     const uint8_t *payload = NULL;
     if (tracks->holds[t] & PAYLOADS) {
         find_payloads(&w, is_payload);
         payload = is_payload;
     }
-    int64_t clock = tracks->start_clock[t];
-    if (tracks->from_exit[t]) clock = clock_before_first(&w, payload, tracks->exit_clock[t]);
+    int64_t start = tracks->start_clock[t], limit = last_possible_clock(tracks, t), clock = start, exact = -1;
+    if (tracks->from_exit[t]) clock = clock_of_first(&w, payload, start, tracks->exit_clock[t]);
     uint32_t low = (uint32_t)clock;
-    int64_t exact = -1;
 
     for (int64_t i = 0; i < w.slots; i++) {
         if (payload && payload[i]) continue;
@@ -231,8 +257,22 @@ static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *t
             counters[EMPTY_SLOTS]++;
             continue;
         }
-        exact = kind != kind_of(r) ? exact_clock(&w, payload, i, counters) : -1;
-        clock = exact < 0 ? clock + step(low, r.clock, counters) : exact;
+        int64_t own = kind != kind_of(r) ? exact_clock(&w, payload, i, counters) : -1;
+        int64_t ns = -1, backward = 0, now = own < 0 ? clock + step(low, r.clock, &backward) : own;
+        if (kind == WL_KIND_ANCHOR) now = anchor_clock(tracks, t, &w, payload, i, now, &ns, counters);
+        if (now < start || now > limit) { /* the clock stays that of the latest good record */
+            counters[DAMAGED_RECORDS]++;
+            add_detail(details, n_details, DAMAGED_RECORDS, t, i, id, -1);
+            if (kind == WL_KIND_ANCHOR) anchor++;
+            if (gives_row[kind]) {
+                out->kind[row] = ROW_DAMAGED;
+                out->parent[row++] = -1;
+            }
+            continue;
+        }
+        counters[CLOCK_BACKWARD] += backward;
+        clock = now;
+        exact = own;
         low = r.clock;
         switch (kind) {
         case WL_KIND_BEGIN:
@@ -240,7 +280,8 @@ static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *t
         case WL_KIND_VALUE:
         case WL_KIND_ASYNC_BEGIN:
             out->region[row] = code_of(regions, id, counters + UNKNOWN_REGIONS);
-            if (kind != WL_KIND_BEGIN) out->kind[row] = kind == WL_KIND_INSTANT ? 1 : kind == WL_KIND_VALUE ? 2 : 0;
+            if (kind != WL_KIND_BEGIN)
+                out->kind[row] = kind == WL_KIND_INSTANT ? ROW_INSTANT : kind == WL_KIND_VALUE ? ROW_VALUE : 0;
             out->depth[row] = height > INT16_MAX ? INT16_MAX : (int16_t)height;
             out->parent[row] = height ? (int32_t)stack[height - 1].row : -1;
             out->start[row] = clock;
@@ -284,41 +325,30 @@ static void decode_track(const uint8_t *raw, int64_t capacity, const tracks_t *t
             memmove(flying + at, flying + at + 1, (flights - at) * sizeof *flying);
             break;
         }
-        case WL_KIND_ANCHOR: {
-            record_t g = {0, 0};
-            if (i && payload[i - 1])
-                g = slot_at(&w, i - 1);
-            else
-                counters[TORN_PAYLOADS]++;
-            int64_t ns = (int64_t)((uint64_t)g.clock << 32 | g.word0);
-            if (ns > 0 && ns >= tracks->start_ns[t] && tracks->rate[t] > 0) {
-                double expected = (double)(ns - tracks->start_ns[t]) * tracks->rate[t];
-                double wraps = rint((expected - (double)(clock - tracks->start_clock[t])) / 4294967296.0);
-                if (wraps > 0 && wraps < 1048576.0) clock += (int64_t)wraps << WRAP_BITS;
-                out->anchor_clock[anchor] = clock;
-                out->anchor_ns[anchor] = ns;
-            } else
-                out->anchor_ns[anchor] = -1;
-            anchor++;
+        case WL_KIND_ANCHOR:
+            out->anchor_clock[anchor] = ns < 0 ? 0 : clock;
+            out->anchor_ns[anchor++] = ns;
             break;
-        }
         }
     }
     finish_track(tracks, t, out, stack, height, flying, flights, clock, exact < 0, counters);
 }
 
 /* The fast path for tracks of only begins, ends and instants that start at slot 0, which is nearly all of them.
-   Returns 1 at the first end that does not close the innermost span; decode_track must then decode the track. */
-static int decode_plain(const uint8_t *raw, const tracks_t *tracks, int64_t t, const regions_t *regions, const rows_t *out,
-                        open_t *stack, int64_t *counters) {
-    const uint8_t *slot = raw + tracks->offset[t];
+   Returns 1 at the first damaged record or end that does not close the innermost span; decode_track must then decode
+   the track. */
+static int decode_plain(const tracks_t *tracks, int64_t t, const regions_t *regions, const rows_t *out, open_t *stack,
+                        int64_t *counters) {
+    const uint8_t *slot = tracks->slot_0[t];
     int64_t row = tracks->row_start[t], clock = tracks->start_clock[t], height = 0, backward = 0, unknown = 0;
+    int64_t start = clock, limit = last_possible_clock(tracks, t);
     uint32_t low = (uint32_t)clock;
     for (int64_t i = 0; i < tracks->slots[t]; i++) {
         record_t r;
         memcpy(&r, slot + i * WL_SLOT_BYTES, sizeof r);
         uint32_t kind = kind_of(r), id = region_of(r), delta = r.clock - low;
         clock += delta >= BACKWARD ? (int64_t)(int32_t)delta : (int64_t)delta;
+        if (clock < start || clock > limit) return 1;
         backward += delta >= BACKWARD;
         low = r.clock;
         if (kind == WL_KIND_END) {
@@ -333,7 +363,7 @@ static int decode_plain(const uint8_t *raw, const tracks_t *tracks, int64_t t, c
         if (kind == WL_KIND_BEGIN)
             stack[height++] = (open_t){row, id, 0};
         else {
-            out->kind[row] = 1;
+            out->kind[row] = ROW_INSTANT;
             out->duration[row] = 0;
         }
         row++;
@@ -345,18 +375,20 @@ static int decode_plain(const uint8_t *raw, const tracks_t *tracks, int64_t t, c
 }
 
 /* Fill the rows of tracks [begin, end). Returns 0, or -1 if out of memory. */
-int wl_decode(const uint8_t *raw, int64_t capacity, const tracks_t *tracks, int64_t begin, int64_t end,
-              const regions_t *regions, const rows_t *out, int64_t *counters, int64_t *details, int64_t *n_details) {
+int wl_decode(const tracks_t *tracks, int64_t begin, int64_t end, const regions_t *tables, const rows_t *out,
+              int64_t *counters, int64_t *details, int64_t *n_details) {
     int64_t most = 1;
     for (int64_t t = begin; t < end; t++)
         if (tracks->slots[t] > most) most = tracks->slots[t];
     open_t *stack = malloc(most * sizeof *stack), *flying = malloc(most * sizeof *flying);
     uint8_t *is_payload = malloc(most);
     int failed = !stack || !flying || !is_payload;
-    for (int64_t t = begin; t < end && !failed; t++)
+    for (int64_t t = begin; t < end && !failed; t++) {
+        const regions_t *regions = tables + tracks->table[t];
         if (tracks->holds[t] & NEEDS_WALK || tracks->from_exit[t] ||
-            decode_plain(raw, tracks, t, regions, out, stack, counters))
-            decode_track(raw, capacity, tracks, t, regions, out, stack, flying, is_payload, counters, details, n_details);
+            decode_plain(tracks, t, regions, out, stack, counters))
+            decode_track(tracks, t, regions, out, stack, flying, is_payload, counters, details, n_details);
+    }
     free(stack);
     free(flying);
     free(is_payload);

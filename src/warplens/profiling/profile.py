@@ -17,13 +17,15 @@ from warplens.formats import FORMATS
 from warplens.frontends import registry
 from warplens.frontends.graphs import watch_graphs
 from warplens.frontends.ranges import watch_ranges
+from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.torch_recorder import Recorder, TorchResult
-from warplens.record.capture import Capture, Launch
+from warplens.record.capture import MAX_RANK, Capture, Launch
 from warplens.session import Session
 from warplens.session.stack import check_free
+from warplens.text import printable
 from warplens.trace.model import Trace, empty_table
 
 
@@ -47,7 +49,7 @@ class Profile(Session):
             raise WarplensError("write @wl.profile() with brackets: @wl.profile alone decorates nothing")
         self.path = None if path is None else _trace_path(path)
         super().__init__(Options.of(options), whole_program=whole_program, counts_all=counts_all)
-        self.rank = _rank() if rank is None else rank
+        self.rank = _rank() if rank is None else _checked_rank(rank, "rank")
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
         self._trace: Trace | None = None
@@ -109,10 +111,10 @@ class Profile(Session):
             finally:
                 if recorder is not None:
                     self._finish_torch(recorder)
-        except WarplensError as failure:
+        except Exception as failure:
             if error is None:
                 raise
-            print(f"warplens: {failure}", file=sys.stderr)
+            _say(failure)
 
     def _repr_html_(self) -> str | None:
         """The trace's summary once there is one; before that, notebooks fall back to plain text."""
@@ -130,11 +132,12 @@ class Profile(Session):
     def _finish_torch(self, recorder: Recorder) -> None:
         self._torch = recorder.result(self._trace or Trace(empty_table()), self.path)
         if self._torch.problem and self._trace:
-            print(f"warplens: not aligned with the torch trace: {self._torch.problem}", file=sys.stderr)
+            _say(f"not aligned with the torch trace: {self._torch.problem}")
 
     def _finish(self) -> None:
         launches, problems = self.collect()
-        launches = with_estimates(launches, self.note)
+        # The estimates need the headers of all blocks.
+        launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
         if self.path is not None and len(self._trace):
@@ -142,7 +145,7 @@ class Profile(Session):
         if problems and not launches:
             raise WarplensError("; ".join(problems))
         for text in [*problems, *explain_losses(launches, self._trace)]:
-            print(f"warplens: {text}", file=sys.stderr)
+            _say(text)
         self._refuse_empty_ranges(launches)
         self._refuse_silence(launches, self._trace)
 
@@ -176,15 +179,27 @@ class Profile(Session):
         )
 
 
-def _rank() -> int:
-    """This process's number among those that torchrun and its like start."""
-    given = os.environ.get("RANK", "") or "0"
+def _say(text: object) -> None:
+    """Print one line on stderr; a program that closed its stderr goes on without it."""
     try:
-        return int(given)
-    except ValueError:
-        raise UsageError(
-            f"RANK={given!r} in the environment is no number; unset it, or give rank= to profile()"
-        ) from None
+        print(printable(f"warplens: {text}"), file=sys.stderr)
+    except (OSError, ValueError):
+        return
+
+
+def _rank() -> int:
+    """This process's number among those that torchrun and similar launchers start."""
+    given = os.environ.get("RANK", "") or "0"
+    return _checked_rank(int(given) if given.isdecimal() and len(given) <= len(str(MAX_RANK)) else given, "RANK")
+
+
+def _checked_rank(given: int | str, source: str) -> int:
+    """The rank, which must be a number that the trace's column can hold."""
+    if isinstance(given, int) and 0 <= given <= MAX_RANK:
+        return given
+    shown = given if isinstance(given, int) else repr(given[:40])
+    remedy = "set RANK to one, unset it, or give rank= to profile()"
+    raise UsageError(f"{source}={shown} is not a number in 0..{MAX_RANK}; {remedy}")
 
 
 def _trace_path(path: str | os.PathLike[str]) -> Path:
@@ -196,7 +211,7 @@ def _trace_path(path: str | os.PathLike[str]) -> Path:
         raise UsageError(
             f"{target}: a profile writes a trace, such as {target.stem}.warplens; `warplens export` makes other formats"
         )
-    return target
+    return target.absolute()  # a program may change its working directory before the trace is written
 
 
 profile = Profile

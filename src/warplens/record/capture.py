@@ -21,17 +21,37 @@ import numpy.typing as npt
 
 from warplens.errors import CaptureError
 from warplens.files import atomic_write
-from warplens.record.layout import HEADER_BYTES, MAX_BLOCK, MAX_REGION, MAX_SLOTS, MAX_WARPS, SLOT_BYTES, track_stride
+from warplens.record.layout import (
+    HEADER_BYTES,
+    MAX_BLOCK,
+    MAX_REGION,
+    MAX_SLOTS,
+    MAX_SM,
+    MAX_WARPS,
+    SLOT_BYTES,
+    track_stride,
+)
+from warplens.text import encodable
 
 MAGIC = b"WLCAP\x00\r\n"
 VERSION = 1
 SUFFIX = ".wlcap"
+MAX_RANK = (1 << 15) - 1
 HOST_NS = "host_ns"
 """Key in a launch's `extra`: the host's Unix time in ns just before the front end launched the kernel."""
 AUTOMATIC = "automatic_marks"
 """Key in a launch's `extra`: whether rules placed its marks."""
+VARIANT, VARIANT_NUMBER, VARIANT_LAUNCHES = "variant", "variant_number", "variant_launches"
+"""Keys in a launch's `extra`: what describes its variant, which one it is of several with the same description, and how
+many launches of it the program made."""
+SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
+"""Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
+MAX_RANK = (1 << 31) - 1
+MAX_DEVICE = (1 << 15) - 1
+_FASTEST_MHZ = 1e5
+"""No clock is faster; a fit to one would overflow."""
 _FIXED = struct.Struct("<8s4I")
 _ALIGN = 64
 
@@ -41,7 +61,7 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Device:
-    """The device that ran a kernel. `clock_mhz` is the nominal clock, used only without anchors; 0 means unknown."""
+    """The device that ran a kernel. `clock_mhz` is its maximum clock as the driver reports it; 0 means unknown."""
 
     name: str = "unknown"
     index: int = 0
@@ -126,6 +146,14 @@ class Capture:
     cost: Mapping[str, float] = field(default_factory=dict)
     producer: str = "warplens"
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank <= MAX_RANK:
+            raise CaptureError("capture", "rank", f"{self.rank} is outside 0..{MAX_RANK}", "give another rank=")
+        for device in {self.device, *(launch.device for launch in self.launches if launch.device)}:
+            if not 0 <= device.index <= MAX_DEVICE:
+                problem = f"{device.index} is outside 0..{MAX_DEVICE}"
+                raise CaptureError(f"device {device.name!r}", "index", problem, "capture again")
+
 
 def write_capture(capture: Capture, path: str | os.PathLike[str], *, force: bool = True) -> Path:
     """Write `capture` atomically: a crash leaves the old file or the new one, never a partial one."""
@@ -189,7 +217,10 @@ def _read_document(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Bytes]
     text = data[_FIXED.size : _FIXED.size + length].tobytes()
     if version < 1 or len(text) < length or zlib.crc32(text) != crc:
         raise CaptureError(path, "document", "its checksum or length does not match", damaged)
-    document = json.loads(text)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CaptureError(path, "document", f"is not JSON ({type(error).__name__})", damaged) from None
     if not isinstance(document, dict):
         raise CaptureError(path, "document", "not a JSON object", damaged)
     return document, data[_aligned(_FIXED.size + length) :]
@@ -210,28 +241,31 @@ def _parse(path: str | os.PathLike[str], document: dict[str, Any], body: Bytes) 
                 path, f"launch {number}", "its checksum does not match", "copy the file again or capture again"
             )
         launches.append(_launch(path, entry, raw))
+    rank = int(document["rank"])
+    if not 0 <= rank <= MAX_RANK:
+        raise CaptureError(path, "rank", f"{rank} is outside 0..{MAX_RANK}", "capture again with a rank in that range")
     return Capture(
         launches=launches,
         device=_device(document["device"]),
-        rank=int(document["rank"]),
+        rank=rank,
         cost={str(k): float(v) for k, v in document.get("cost", {}).items()},
-        producer=str(document.get("producer", "")),
+        producer=encodable(str(document.get("producer", ""))),
     )
 
 
 def _launch(path: str | os.PathLike[str], entry: dict[str, Any], raw: Bytes) -> Launch:
     try:
         return Launch(
-            kernel=str(entry["kernel"]),
+            kernel=encodable(str(entry["kernel"])),
             grid=_dim3(entry["grid"]),
             block=_dim3(entry["block"]),
-            regions={int(k): str(v) for k, v in entry["regions"].items()},
+            regions={int(k): encodable(str(v)) for k, v in entry["regions"].items()},
             capacity=int(entry["capacity"]),
             raw=raw,
             full=entry["full"],
             clock=entry["clock"],
             stride=int(entry["stride"]),
-            locations={int(k): str(v) for k, v in entry.get("locations", {}).items()},
+            locations={int(k): encodable(str(v)) for k, v in entry.get("locations", {}).items()},
             cost={str(k): float(v) for k, v in entry.get("cost", {}).items()},
             extra=dict(entry.get("extra", {})),
             device=_device(entry["device"]) if "device" in entry else None,
@@ -260,7 +294,16 @@ def _launch_json(launch: Launch) -> dict[str, Any]:
 
 
 def _device(document: Mapping[str, Any]) -> Device:
-    return Device(**{name: document[name] for name in vars(Device()) if name in document})
+    """The device with every field of its own type; anything else is a malformed document."""
+    usual = vars(Device())
+    given: dict[str, Any] = {name: type(usual[name])(document[name]) for name in usual if name in document}
+    for name in ("name", "capability", "driver"):
+        if name in given:
+            given[name] = encodable(given[name])
+    made = Device(**given)
+    if not (0 <= made.index <= MAX_SM and 0 <= made.sm_count <= MAX_BLOCK and 0 <= made.clock_mhz <= _FASTEST_MHZ):
+        raise ValueError(f"device {made.index} of {made.sm_count} SMs at {made.clock_mhz} MHz")
+    return made
 
 
 def _dim3(values: Sequence[int]) -> Dim3:

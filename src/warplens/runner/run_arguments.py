@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -49,6 +50,21 @@ def _rules(rest: list[str]) -> str:
     if misspelt and not Path(word).exists() and not word.endswith(".py"):
         Auto.of(word)
     return default
+
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{middle}b": base**power
+    for power, letter in enumerate("kmgt", 1)
+    for middle, base in (("", 1000), ("i", 1024))
+}
+
+
+def byte_count(text: str, option: str) -> int:
+    """Parse a size: plain bytes, or a number with a unit, such as 512MB (decimal) or 2GiB (binary)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise UsageError(f"{option} {text}: expected a size, such as 512MB, 2GiB or a number of bytes")
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def numbers(text: str, option: str) -> list[int]:

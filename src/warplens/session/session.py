@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from warplens.driver import libcuda
@@ -17,7 +19,7 @@ from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.options import COLD, Options
-from warplens.record.capture import Device, Dim3, Launch
+from warplens.record.capture import VARIANT_LAUNCHES, VARIANT_NUMBER, Device, Dim3, Launch
 from warplens.session import stack
 from warplens.session.window import Window
 
@@ -45,6 +47,8 @@ class Session:
         self.variants = Variants(self.options, TIMED_LAUNCHES, Window.of(self.options).open)
         self.replays = Replays(self.options, self.run, self.variants, self.buffers)
         self._gave_way = False
+        self.cold_launches = 0
+        """Recorded launches that were left out because they were the first of their variant (skip="cold")."""
 
     @property
     def enabled(self) -> bool:
@@ -168,19 +172,27 @@ class Session:
             launches, problems = self.run.collect()
             slowdowns = self.timings.slowdowns()
             self.buffers.release()
-        return [with_slowdown(launch, slowdowns.get(id(variant))) for variant, launch in self._warm(launches)], problems
+        numbers = self.variants.numbers()
+        return [
+            _described(with_slowdown(launch, slowdowns.get(id(variant))), variant, numbers)
+            for variant, launch in self._warm(launches)
+        ], problems
 
     def _warm(self, launches: list[tuple[PendingLaunch, Launch]]) -> list[tuple[Variant | None, Launch]]:
         """With skip="cold", leave out the first launch of each variant that has others."""
         by_variant = [(getattr(pending, "variant", None), launch) for pending, launch in launches]
         if self.options.skip != COLD:
             return by_variant
-        counts: dict[int, int] = {}
+        # A launch whose variant is not known is told from others of its kernel by its grid.
+        keys = [(launch.kernel, launch.grid) if known is None else id(known) for known, launch in by_variant]
+        others, seen = Counter[Hashable](keys), set[Hashable]()
         kept = []
-        for variant, launch in by_variant:
-            number = counts[id(variant)] = counts.get(id(variant), 0) + 1
-            if variant is None or number > 1 or variant.recorded == 1:
-                kept.append((variant, launch))
+        for key, one in zip(keys, by_variant, strict=True):
+            # Only a GPU loads code and warms its caches in the first launch.
+            if key in seen or others[key] == 1 or one[1].clock == "cpu":
+                kept.append(one)
+            seen.add(key)
+        self.cold_launches = len(by_variant) - len(kept)
         return kept
 
     def join(self, start: stack.StartFrontEnd) -> None:
@@ -231,3 +243,12 @@ def _is_capturing(stream: int) -> bool:
         return libcuda.driver().is_capturing(stream)
     except WarplensError:
         return False
+
+
+def _described(launch: Launch, variant: Variant | None, numbers: Mapping[int, int]) -> Launch:
+    """A launch that says how often its variant ran, and which of several variants with one description it is."""
+    if variant is None:
+        return launch
+    number = numbers.get(id(variant), 1)
+    known = {VARIANT_LAUNCHES: variant.launches, **({VARIANT_NUMBER: number} if number > 1 else {})}
+    return replace(launch, extra={**launch.extra, **known})

@@ -35,7 +35,7 @@ def to_numpy(array: pa.Array) -> Array:
 
 def string_array(texts: Sequence[str]) -> pa.Array:
     """An Arrow array of strings."""
-    encoded = [text.encode() for text in texts]
+    encoded = [text.encode("utf-8", "backslashreplace") for text in texts]
     offsets = np.zeros(len(texts) + 1, np.int32)
     offsets[1:] = np.cumsum([len(text) for text in encoded])
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError
+from warplens.trace import checksums
 from warplens.trace.arrays import numpy_dtype, to_arrow
-from warplens.trace.schema import COLUMNS
+from warplens.trace.schema import COLUMNS, Meta
+from warplens.trace.validation import REMEDY, ColumnChecks
 
 Array = npt.NDArray[Any]
 
@@ -61,39 +62,89 @@ PARQUET = b"PAR1"
 """The first bytes of a Parquet file."""
 
 
-@contextmanager
-def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file by its name in bytes, since Arrow refuses names that are not UTF-8."""
-    with pa.OSFile(os.fsencode(path)) as file:
-        yield pq.ParquetFile(file)
+class TraceFile:
+    """A Parquet file that stays open, so that a file which replaces it later never mixes with it.
+
+    Python opens it, since Arrow refuses names that are not UTF-8.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        self._stamp = self._now()
+        self.metadata, self._sums = checksums.verified(checksums.read_footer(self._file)[1])
+        self._parquet: pq.ParquetFile | None = None
+
+    @property
+    def checked(self) -> bool:
+        """Whether the file has checksums; those that older versions wrote have none."""
+        return self._sums is not None
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """Read some columns whose bytes have their checksums."""
+        if self._now() != self._stamp:
+            raise CaptureError(self.path, "file", "was changed after it was loaded", "load it again")
+        for name in names:
+            if self._sums is not None:
+                self._sums.check(self._file, name)
+        if self._parquet is None:
+            self._parquet = pq.ParquetFile(self._file, metadata=self.metadata, page_checksum_verification=True)
+        return self._parquet.read(list(names))
+
+    def _now(self) -> tuple[int, int]:
+        found = os.fstat(self._file.fileno())
+        return found.st_size, found.st_mtime_ns
 
 
 class ParquetColumns:
     """The columns of one Parquet file; `fixed` columns are constants from the name of its folder."""
 
-    def __init__(self, path: Path, rows: int, fixed: Mapping[str, int]) -> None:
-        self._path = path
+    def __init__(self, file: TraceFile, rows: int, fixed: Mapping[str, int], meta: Meta) -> None:
+        self._file = file
         self._fixed = fixed
+        self._checks = ColumnChecks(file.path, rows, meta)
         self.rows = rows
+
+    @property
+    def checked(self) -> bool:
+        """Whether the file has checksums."""
+        return self._file.checked
 
     def column(self, name: str) -> pa.Array:
         return self.read([name])[name]
 
     def read(self, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Read several columns in one pass over the file."""
+        """Read several columns in one pass over the file, and check them."""
         stored = [name for name in names if name not in self._fixed]
-        try:
-            with open_parquet(self._path) as file:
-                table = file.read(stored)
-            found = {name: combined(table.column(name).cast(COLUMNS[name])) for name in stored}
-        except (pa.ArrowException, OSError) as error:
-            problem = f"cannot be read ({str(error).splitlines()[0][:120]})"
-            raise CaptureError(
-                self._path, f"columns {', '.join(stored)}", problem, "copy it again or profile again"
-            ) from None
+        # A constant column has as many rows as the file claims: read one that shows whether it has them.
+        table = self._table(stored or ["kind"])
+        found = {name: self._cast(table, name) for name in stored or ["kind"]}
         for name in set(names) - set(stored):
-            found[name] = to_arrow(np.full(self.rows, self._fixed[name], numpy_dtype(COLUMNS[name])))
+            if len(table) == self.rows:
+                found[name] = to_arrow(np.full(self.rows, self._fixed[name], numpy_dtype(COLUMNS[name])))
+        self._checks.add(found)
         return found
+
+    def _table(self, names: Sequence[str]) -> pa.Table:
+        try:
+            return self._file.read(names)
+        except checksums.Damaged as error:
+            raise CaptureError(self._file.path, f"column {error.column}", str(error), REMEDY) from None
+        except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+            problem = f"cannot be read ({_first_line(error)})"
+            raise CaptureError(self._file.path, f"columns {', '.join(names)}", problem, REMEDY) from None
+
+    def _cast(self, table: pa.Table, name: str) -> pa.Array:
+        column = table.column(name)
+        try:
+            return combined(column.cast(COLUMNS[name]))
+        except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
+            problem = f"is {str(column.type)[:60]}, expected {COLUMNS[name]} ({_first_line(error)})"
+            raise CaptureError(self._file.path, f"column {name}", problem, REMEDY) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:120]
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,19 @@ import pyarrow.parquet as pq
 from warplens.errors import CaptureError, WarplensError
 from warplens.files import atomic_write, check_writable
 from warplens.formats import format_of
-from warplens.trace.columns import PARQUET, ParquetColumns, open_parquet
+from warplens.trace import checksums
+from warplens.trace.columns import PARQUET, ParquetColumns, TraceFile
+from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
 from warplens.trace.schema import COLUMNS, SCHEMA_VERSION, Losses, Meta
+from warplens.trace.validation import RANGES, REMEDY
 
 SUFFIX = ".warplens"
 METADATA_KEY = b"warplens"
+MAX_ROWS = (1 << 31) - 1
+_ROWS_PER_BYTE = 1024
+"""A row of a trace takes about nine bytes; a file that claims far more rows would fill the memory."""
 _ROW_GROUP = 1 << 20
 _PART = "part-0.parquet"
 _DICTIONARY = ["kernel", "region", "kind", "rank", "device", "launch", "sm", "warp", "lane", "depth"]
@@ -43,57 +48,83 @@ def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, part
 
 
 def _write(table: pa.Table, meta: Meta, out: Any) -> None:
-    document = json.dumps(meta.to_json(), separators=(",", ":")).encode()
+    document = document_of(meta)
     dictionary = [name for name in _DICTIONARY if name in table.column_names]
+    groups = max(-(-table.num_rows // _ROW_GROUP), 1)  # a table without rows may get a row group as well
+    sums = checksums.placeholder(groups * table.num_columns)
     pq.write_table(
-        table.replace_schema_metadata({METADATA_KEY: document}),
+        table.replace_schema_metadata({METADATA_KEY: document, checksums.KEY: sums}),
         out,
         compression="zstd",
         compression_level=1,
         row_group_size=_ROW_GROUP,
         use_dictionary=dictionary,
         write_statistics=dictionary,
+        write_page_checksum=True,
     )
+    checksums.fill(out)
 
 
 def _read_file(path: Path) -> Trace:
-    remake = "copy it again or profile again"
     if path.stat().st_size == 0:
-        raise CaptureError(path, "file", "is empty (0 bytes)", remake)
-    try:
-        with open_parquet(path) as file:
-            schema = file.metadata
-    except (pa.ArrowException, OSError) as error:
-        if _starts_as_parquet(path):
-            raise CaptureError(path, "file", "is cut short: its last bytes are missing", remake) from None
-        what = str(error).split(".")[0][:120]
-        remedy = f"expected a {SUFFIX} trace or a capture; {remake}"
-        if exported := format_of(path.name):
-            remedy = f"{exported.suffix} is an export format; name the {SUFFIX} file that it was exported from"
-        raise CaptureError(path, "file", f"not a readable Parquet file ({what})", remedy) from None
-    document = (schema.metadata or {}).get(METADATA_KEY)
+        raise CaptureError(path, "file", "is empty (0 bytes)", REMEDY)
+    file = _open(path)
+    document = (file.metadata.metadata or {}).get(METADATA_KEY)
     if document is None:
         remedy = f"it is not a trace; name the {SUFFIX} file that it was exported from"
         raise CaptureError(path, "metadata", "a Parquet file without the 'warplens' key", remedy)
     try:
-        fields = json.loads(document)
-        version = int(fields["schema"])
-        meta = Meta.from_json(fields) if version <= SCHEMA_VERSION else Meta()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CaptureError(
-            path, "metadata", f"its JSON document is malformed ({type(error).__name__}: {error})", remake
-        ) from None
-    if version > SCHEMA_VERSION:
-        problem = f"{version} is newer than the {SCHEMA_VERSION} this warplens knows"
-        raise CaptureError(path, "schema", problem, "upgrade warplens to read it")
-    names = set(schema.schema.to_arrow_schema().names)
+        meta = parse_document(document)
+    except WrongDocument as error:
+        raise CaptureError(path, "metadata", f"its JSON document is malformed ({error})", REMEDY) from None
+    except NewerSchema as error:
+        problem = f"{error.args[0]} is newer than the {SCHEMA_VERSION} this warplens knows"
+        raise CaptureError(path, "schema", problem, "upgrade warplens to read it") from None
+    names = set(file.metadata.schema.names)
     fixed = {
         name: int(value) for name, _, value in (part.partition("=") for part in path.parent.parts) if _is_int(value)
     }
     missing = [name for name in COLUMNS if name not in names and name not in fixed]
     if missing:
-        raise CaptureError(path, "columns", f"{', '.join(missing)} missing", remake)
-    return Trace(ParquetColumns(path, schema.num_rows, {n: v for n, v in fixed.items() if n not in names}), meta)
+        raise CaptureError(path, "columns", f"{', '.join(missing)} missing", REMEDY)
+    fixed = {name: value for name, value in fixed.items() if name in COLUMNS and name not in names}
+    _check_fixed(path, fixed)
+    trace = Trace(ParquetColumns(file, _row_count(path, file), fixed, meta), meta)
+    trace.checked = file.checked
+    return trace
+
+
+def _open(path: Path) -> TraceFile:
+    """Open a file that is a whole Parquet file; anything else is an error that says what it may be instead."""
+    try:
+        return TraceFile(path)
+    except checksums.Damaged as error:
+        damage = str(error)
+        if "checksum" in damage:
+            raise CaptureError(path, "file", damage, REMEDY) from None
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        damage = (str(error) or type(error).__name__).split(".")[0][:120]
+    if _starts_as_parquet(path):
+        raise CaptureError(path, "file", "is cut short: its last bytes are missing", REMEDY)
+    remedy = f"expected a {SUFFIX} trace or a capture; {REMEDY}"
+    if exported := format_of(path.name):
+        remedy = f"{exported.suffix} is an export format; name the {SUFFIX} file that it was exported from"
+    raise CaptureError(path, "file", f"not a readable Parquet file ({damage})", remedy)
+
+
+def _row_count(path: Path, file: TraceFile) -> int:
+    rows = int(file.metadata.num_rows)
+    if not 0 <= rows <= min(MAX_ROWS, path.stat().st_size * _ROWS_PER_BYTE):
+        raise CaptureError(path, "rows", f"claims {rows:,} rows, more than a file of its size can hold", REMEDY)
+    return rows
+
+
+def _check_fixed(path: Path, fixed: dict[str, int]) -> None:
+    for name, value in fixed.items():
+        low, high = RANGES.get(name, (0, -1))
+        if not low <= value <= high:
+            problem = f"{name}={value} is no folder of a trace"
+            raise CaptureError(path, "folder", problem, "give the folder the name that warplens gave it")
 
 
 def _starts_as_parquet(path: Path) -> bool:
@@ -107,7 +138,7 @@ def _read_folder(folder: Path) -> Trace:
     if not files:
         remedy = f"expected the {SUFFIX} files of a run's ranks, or a trace written with partition_by"
         raise CaptureError(folder, "folder", "holds no trace", remedy)
-    parts = {file: _read_file(file) for file in files}
+    parts = {file: _read_file(file) if len(files) == 1 else _read_whole(file) for file in files}
     first: dict[tuple[int, int], Path] = {}
     for file, part in parts.items():
         for info in part.meta.launches:
@@ -115,7 +146,17 @@ def _read_folder(folder: Path) -> Trace:
             if other is not file:
                 problem = f"{other.name} and {file.name} both hold launch {info.launch} of rank {info.rank}"
                 raise CaptureError(folder, "folder", problem, "they come from two runs: name one")
-    return merge(list(parts.values()))
+    merged = merge(list(parts.values()))
+    merged.checked = all(part.checked for part in parts.values())
+    return merged
+
+
+def _read_whole(path: Path) -> Trace:
+    """Read every column at once and close the file: a run may have more ranks than a process may open files."""
+    part = _read_file(path)
+    whole = Trace(part.spans, part.meta)
+    whole.checked = part.checked
+    return whole
 
 
 def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool) -> Path:

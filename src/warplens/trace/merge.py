@@ -89,6 +89,7 @@ def _merge_clock(clocks: Sequence[ClockFit]) -> ClockFit:
         mhz_min=min(clock.mhz_min for clock in seen),
         mhz_mean=sum(clock.mhz_mean * clock.anchors for clock in seen) / anchors if anchors else worst.mhz_mean,
         mhz_max=max(clock.mhz_max for clock in seen),
+        mhz_error=max(clock.mhz_error for clock in seen),
         anchors=anchors,
         segments=sum(clock.segments for clock in clocks),
     )

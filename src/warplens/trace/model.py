@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.text import printable
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
 from warplens.trace.schema import COLUMNS, KINDS, Meta
@@ -32,6 +33,12 @@ class Trace:
         self._columns: Columns = TableColumns(columns) if isinstance(columns, pa.Table) else columns
         self._cache: dict[str, pa.Array] = {}
         self.meta = meta or Meta()
+        self.checked: bool | None = None
+        """Whether its file has checksums; None for a trace that was not read from a file."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the rows themselves: the file may be gone, or be another one, where they are unpickled."""
+        return Trace, (self.spans, self.meta)
 
     @cached_property
     def spans(self) -> pa.Table:
@@ -95,7 +102,7 @@ class Trace:
         return select(self, **conditions)
 
     def stats(self, by: str = "region", **options: Any) -> Statistics:
-        """Statistics per region, or per kernel, sm, warp or block."""
+        """Statistics per region, or per kernel, sm, warp or block; `merge_variants=True` merges a kernel's variants."""
         from warplens.analyse.statistics import statistics
 
         return statistics(self, by=by, **options)
@@ -136,7 +143,7 @@ class Trace:
     def __repr__(self) -> str:
         kernels = ", ".join(self.kernels[:3]) + (", …" if len(self.kernels) > 3 else "")
         spans, launches = plural(len(self), "span"), plural(len(self.meta.launches), "launch")
-        return f"<warplens.Trace {spans}, {launches} of {kernels or 'nothing'}>"
+        return printable(f"<warplens.Trace {spans}, {launches} of {kernels or 'nothing'}>")
 
 
 def empty_table() -> pa.Table:

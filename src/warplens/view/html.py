@@ -40,13 +40,15 @@ LIMIT = 2_000_000
 @dataclass(frozen=True)
 class ReportOptions:
     """Options of a report. `limit` 0 keeps every span. `sources` are the folders to read source files from. `roofs` has
-    one kernel per trace under its roofline, where FLOPs or bytes are known. `made` is the date to show."""
+    one kernel per trace under its roofline, where FLOPs or bytes are known. `made` is the date to show. With
+    `merge_variants`, all variants of a kernel share one row per region."""
 
     limit: int = LIMIT
     roofs: Sequence[Roofline] = ()
     sources: Sequence[Path] = ()
     labels: Sequence[str] = ()
     made: str = ""
+    merge_variants: bool = False
 
 
 @dataclass
@@ -58,11 +60,27 @@ class _Part:
     letter: str
     label: str
     stats: Statistics
+    """One row per region."""
+    table: Statistics
+    """The statistics as the report shows them: kernels with several variants have rows for each."""
     packer: ColumnPacker = field(default_factory=ColumnPacker)
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """A rendered report: its HTML, and the local files that it holds lines of."""
+
+    text: str
+    embedded: list[str]
 
 
 def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str:
     """Render the report of one trace, or of two side by side, as HTML."""
+    return render(traces, options).text
+
+
+def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> ReportPage:
+    """Render a report, and list what it embeds."""
     if not 1 <= len(traces) <= 2:
         raise UsageError(f"a report shows one trace or compares two; {len(traces)} were given")
     chosen = options or ReportOptions()
@@ -83,6 +101,7 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
         "histograms": _histograms(spread, parts, places),
         "traces": infos,
     }
+    listed = listing([line for part in parts for line in line_times(part.trace, part.stats)], chosen.sources)
     context = {
         "title": " and ".join(dict.fromkeys(", ".join(trace.kernels[:3]) or "empty trace" for trace in traces)),
         "version": __version__,
@@ -104,7 +123,7 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
                 {
                     "letter": part.letter,
                     "rows": sections.statistics_rows(
-                        part.stats,
+                        part.table,
                         places,
                         palette,
                         {name: made for name, each in spread.items() if (made := each[at]) is not None},
@@ -118,7 +137,7 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
         "overlaps": sections.overlaps(answers),
         "paths": tables,
         "roofs": roofs(chosen.roofs, [part.letter for part in parts]),
-        "sources": listing([line for part in parts for line in line_times(part.trace, part.stats)], chosen.sources),
+        "sources": listed,
         "traces": [
             {
                 "letter": part.letter,
@@ -132,23 +151,33 @@ def report(traces: Sequence[Trace], options: ReportOptions | None = None) -> str
         ],
         "document": _json(document),
     }
-    return _render(context)
+    return ReportPage(_render(context), [str(file.path) for file in listed if file.path is not None])
 
 
 def write(
-    trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None, options: ReportOptions | None = None
+    trace: Trace,
+    path: Path,
+    *,
+    force: bool = True,
+    annotate: bool | None = None,
+    options: ReportOptions | None = None,
+    sources: Sequence[Path] | None = None,
 ) -> None:
-    """Write a `.html`; by default, source files are read from the working directory and the file's folder."""
-    save([trace], path, options or ReportOptions(sources=[Path.cwd(), path.resolve().parent]), force=force)
+    """Write a `.html`; by default, source files are read from the working directory only."""
+    save([trace], path, options or ReportOptions(sources=[Path.cwd()] if sources is None else sources), force=force)
 
 
 def save(
     traces: Sequence[Trace], path: str | os.PathLike[str], options: ReportOptions | None = None, *, force: bool = True
 ) -> Path:
-    """Write the report atomically."""
-    text = report(traces, options)
+    """Render a report and write it."""
+    return store(render(traces, options), path, force=force)
+
+
+def store(page: ReportPage, path: str | os.PathLike[str], *, force: bool = True) -> Path:
+    """Write a rendered report atomically."""
     with atomic_write(path, force=force) as out:
-        out.write(text.encode())
+        out.write(page.text.encode())
     return Path(path)
 
 
@@ -173,7 +202,9 @@ def _render(context: dict[str, Any]) -> str:
 def _part(trace: Trace, at: int, options: ReportOptions) -> _Part:
     shown = thinned(trace, options.limit)
     label = options.labels[at] if at < len(options.labels) else "AB"[at]
-    return _Part(trace, shown, "AB"[at], label, trace.stats())
+    merged = trace.stats(merge_variants=True)
+    table = merged if options.merge_variants else trace.stats()
+    return _Part(trace, shown, "AB"[at], label, merged, table)
 
 
 def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> dict[str, Any]:
@@ -228,4 +259,4 @@ def _json(document: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-__all__ = ["LIMIT", "ReportOptions", "report", "save", "write"]
+__all__ = ["LIMIT", "ReportPage", "ReportOptions", "render", "report", "save", "store", "write"]

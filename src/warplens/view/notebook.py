@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from markupsafe import escape
 
+from warplens.analyse.sample_share import sample_line
 from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.trace.model import Trace
 from warplens.view import svg
@@ -22,7 +23,7 @@ def trace_html(trace: Trace) -> str:
     if lengths:
         head += f" · {plural(len(lengths), 'launch')}"
         head += f" · {duration(max(lengths))}{' (longest)' if len(lengths) > 1 else ''}"
-    notes = [*warnings_of(trace), clock_line(trace)]
+    notes = [*filter(None, [sample_line(trace.meta.launches)]), *warnings_of(trace), clock_line(trace)]
     small = "".join(f'<div style="color:#808080;font-size:12px">{escape(note)}</div>' for note in notes)
     by = "warp" if len({*trace.numpy("track").tolist()[:100_000]}) <= 24 else "sm"
     top = f'<div style="font:13px system-ui,sans-serif;max-width:880px"><div>{head}</div>'
@@ -32,7 +33,7 @@ def trace_html(trace: Trace) -> str:
 def _table(trace: Trace) -> str:
     palette = dict(zip(trace.regions, colours(len(trace.regions)), strict=True))
     rows = []
-    stats = trace.stats()
+    stats = trace.stats(merge_variants=True)
     for row in list(stats)[:_MAX_REGIONS]:
         cells = (f"{row.count:,}", percent(row.share), integer(row.p50), integer(row.p95), duration(row.p50_ns))
         numbers = "".join(f'<td style="text-align:right;padding:1px 10px">{cell}</td>' for cell in cells)

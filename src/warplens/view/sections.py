@@ -16,17 +16,22 @@ from warplens.analyse.finding import Finding
 from warplens.analyse.findings import findings_from
 from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
+from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.overlap import OVERLAP
+from warplens.analyse.sample_share import sample_line
+from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.statistics import Statistics
 from warplens.analyse.trace_quality import clock_line, warnings_of
+from warplens.record.cost_keys import SLOWDOWN, SLOWDOWN_MEASURED, TIMED_PLAIN, TIMED_RECORDED
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.view.palette import ink, rgb
-from warplens.wording import change, duration, number_ranges, percent, plural
+from warplens.wording import duration, number_ranges, percent, plural
 
 _DURATIONS = ("mean", "std", "p50", "p95", "p99", "min", "max", "total")
 _MATRIX_ROWS = 64
 _FIRST_FINDINGS = 6
+_SHOWN_SLOWDOWNS = 4
 _RAMP = ("#00224E", "#4C556C", "#8D8979", "#D4C35F", "#FEE838")
 
 
@@ -109,16 +114,27 @@ def _clock_error(trace: Trace) -> tuple[str, str]:
 
 
 def _cost(trace: Trace) -> tuple[str, str]:
-    """The slowdown where it is known, and all other measured costs."""
+    """The slowdown of each kernel or variant where it is known, and all other costs."""
     costs: dict[str, float] = dict(trace.meta.cost)
     for info in trace.meta.launches:
         for name, value in info.cost.items():
             costs[name] = max(costs.get(name, -math.inf), float(value))
     if not costs:
         return "not measured", ""
-    slowdown = costs.pop("slowdown", None)
-    rest = ", ".join(_measured(name, value) for name, value in costs.items())
-    return (change(slowdown - 1) if slowdown is not None else "slowdown not measured"), rest
+    whole_trace = trace.meta.cost.get(SLOWDOWN)
+    for key in (SLOWDOWN, SLOWDOWN_MEASURED, TIMED_PLAIN, TIMED_RECORDED):
+        costs.pop(key, None)
+    rest = [_measured(name, value) for name, value in costs.items()]
+    found = [
+        (one.label, slowdown) for one in kernel_variants(trace.meta.launches) if (slowdown := slowdown_of(one.launches))
+    ]
+    if not found:
+        return ("slowdown not measured" if whole_trace is None else f"slowdown {whole_trace:.2f}"), ", ".join(rest)
+    found.sort(key=lambda one: -one[1].ratio)
+    more = [f"{label}: {slowdown}" for label, slowdown in found[1:_SHOWN_SLOWDOWNS]]
+    more += [f"{len(found) - _SHOWN_SLOWDOWNS} more"] * (len(found) > _SHOWN_SLOWDOWNS)
+    first = f"slowdown {found[0][1]}" + (f" of {found[0][0]}" if len(found) > 1 else "")
+    return first, "; ".join([*more, ", ".join(rest)] if rest else more)
 
 
 def _measured(name: str, value: float) -> str:
@@ -130,7 +146,8 @@ def _measured(name: str, value: float) -> str:
 
 
 def warnings(trace: Trace) -> list[str]:
-    return warnings_of(trace)
+    sample = sample_line(trace.meta.launches)
+    return [*([sample] if sample else []), *warnings_of(trace)]
 
 
 def statistics_rows(
@@ -141,10 +158,11 @@ def statistics_rows(
         {
             "code": places[row.region],
             "region": row.region,
+            "variant": row.variant,
             "colour": colours[places[row.region]],
             "location": locations.get(row.region, ""),
             "durations": [{"cycles": row[name], "ns": row[f"{name}_ns"]} for name in _DURATIONS],
-            "histogram": spark(made[row.region]) if row.region in made else "",
+            "histogram": spark(made[row.region]) if row.region in made and not row.variant else "",
             **{name: row[name] for name in ("count", "open", "share", "exclusive_share", "warp_spread", "sm_spread")},
         }
         for row in stats

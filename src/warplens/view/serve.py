@@ -6,6 +6,7 @@ import errno
 import getpass
 import os
 import secrets
+import socket
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +22,7 @@ PORT = 9001
 """The only port that the Perfetto UI's content security policy lets it fetch from."""
 
 _CHUNK = 1 << 20
+_GRACE_S = 0.5
 
 
 class PerfettoServer:
@@ -66,13 +68,43 @@ class PerfettoServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._http.shutdown()
         self._thread.join()
+        # A client that fetched the file gets a moment to take the last bytes; no other client is waited for.
+        self._http.end_requests(_GRACE_S if self.done.is_set() else 0)
         self._http.server_close()
 
 
 class _QuietHttpServer(ThreadingHTTPServer):
-    daemon_threads = False  # closing waits for running requests
+    daemon_threads = True
+    block_on_close = False  # a client that never reads would keep the program alive
     allow_reuse_address = True
     origin_port = PORT
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: set[socket.socket] = set()
+        self._changed = threading.Condition()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changed:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self._changed:
+            self._open.discard(request)
+            self._changed.notify_all()
+
+    def end_requests(self, grace: float) -> None:
+        """Wait at most `grace` seconds for running requests, then close their connections."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open, grace)
+            left = list(self._open)
+        for connection in left:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # the client has gone already
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore connections that the browser closes early."""

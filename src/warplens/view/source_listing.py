@@ -25,9 +25,15 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class SourceFile:
+    """`path` is the file that the lines were read from, None where none was found."""
+
     name: str
-    found: bool
+    path: Path | None
     lines: Sequence[SourceLine]
+
+    @property
+    def found(self) -> bool:
+        return self.path is not None
 
 
 def listing(timed: Sequence[LineTime], folders: Sequence[Path]) -> list[SourceFile]:
@@ -35,28 +41,37 @@ def listing(timed: Sequence[LineTime], folders: Sequence[Path]) -> list[SourceFi
     by_file: dict[str, dict[int, LineTime]] = {}
     for line in timed:
         by_file.setdefault(line.file, {})[line.line] = line
-    return [_listed(name, lines, _read(name, folders)) for name, lines in by_file.items()]
+    return [_listed(name, lines, _find(name, folders)) for name, lines in by_file.items()]
 
 
-def _listed(name: str, timed: dict[int, LineTime], text: list[str] | None) -> SourceFile:
-    if text is None:
-        return SourceFile(name, False, [SourceLine(number, None, line) for number, line in sorted(timed.items())])
+def _listed(name: str, timed: dict[int, LineTime], path: Path | None) -> SourceFile:
+    if path is None:
+        return SourceFile(name, None, [SourceLine(number, None, line) for number, line in sorted(timed.items())])
+    text = path.read_text(encoding="utf-8", errors="replace").splitlines()
     near = {at for number in timed for at in range(number - _CONTEXT, number + _CONTEXT + 1) if 1 <= at <= len(text)}
     shown, last = [], 0
     for number in sorted(near):
         shown.append(SourceLine(number, text[number - 1], timed.get(number), gap=bool(last) and number != last + 1))
         last = number
-    return SourceFile(name, True, shown)
+    return SourceFile(name, path, shown)
 
 
-def _read(name: str, folders: Sequence[Path]) -> list[str] | None:
+def _find(name: str, folders: Sequence[Path]) -> Path | None:
+    """The source file of a name below one of the folders. The name comes from the trace: it may be anything."""
     wanted = Path(name)
     if wanted.suffix.lower() not in _SUFFIXES:
         return None
     for folder in folders:
         root = folder.resolve()
         for candidate in (root / wanted, root / wanted.name):
-            path = candidate.resolve()
-            if path.is_relative_to(root) and path.is_file() and path.stat().st_size <= _LARGEST:
-                return path.read_text(encoding="utf-8", errors="replace").splitlines()
+            if _is_source(candidate, root):
+                return candidate.resolve()
     return None
+
+
+def _is_source(candidate: Path, root: Path) -> bool:
+    try:
+        path = candidate.resolve()
+        return path.is_relative_to(root) and path.is_file() and path.stat().st_size <= _LARGEST
+    except (OSError, ValueError, RuntimeError):  # a name too long for the system, with a zero byte, or a loop of links
+        return False

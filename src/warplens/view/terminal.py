@@ -85,7 +85,7 @@ def spreads(trace: Trace) -> RenderableType:
     table.add_column("distribution", no_wrap=True)
     for name in ("max", "p50", "p95", "p99"):
         table.add_column(name, justify="right")
-    for row in trace.stats():
+    for row in trace.stats(merge_variants=True):
         found = made.get(row.region)
         if found is None:
             continue

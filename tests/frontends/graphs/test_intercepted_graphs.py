@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import warplens as wl
-from tests.frontends.test_intercept import BLOCK, GRID, PTX, Data
 from tests.support.contexts import StreamGraph
 from tests.support.fake_driver import FakeDriver, fake_cupy, fake_driver, modules
+from tests.support.vector_add_launch import BLOCK, GRID, PTX, Data
 from warplens.frontends import cupy, registry
 from warplens.frontends.graphs import cuda_bindings_graphs, cuda_core_graphs
 from warplens.session import stack

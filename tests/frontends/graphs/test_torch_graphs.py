@@ -295,6 +295,31 @@ def test_a_capture_that_fails_leaves_the_profile_working(gpu: FakeGpu, torch: To
     assert places(profile.trace) == [(1, 0), (None, None)]
 
 
+def test_a_launch_that_fails_during_a_capture_leaves_the_others_whole(
+    gpu: FakeGpu, torch: TorchGraphs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = gpu.driver.graphs.run
+    failures = iter([False, True, False])
+
+    def sometimes(*launch: Any) -> None:
+        if next(failures):
+            raise RuntimeError("invalid launch")
+        add(*launch)
+
+    with wl.profile() as profile:
+        graph = torch.CUDAGraph()
+        with torch.capturing(graph), monkeypatch.context() as patched:
+            patched.setattr(gpu.driver.graphs, "run", sometimes)
+            run(gpu, steps=1)
+            with pytest.raises(RuntimeError, match="invalid launch"):
+                run(gpu, steps=2)
+            run(gpu, steps=3)
+        graph.replay()
+    assert places(profile.trace) == [(0, 0), (0, 2)]
+    loads = [sum(n for key, n in one.items() if key[0] == "load") for one in spans_by_launch(profile.trace)]
+    assert loads == [6, 18]
+
+
 def test_a_graph_that_becomes_part_of_another_records_nothing_then(gpu: FakeGpu, torch: TorchGraphs) -> None:
     with wl.profile(launches=1, skip=0) as profile:
         graph, _ = captured(torch, gpu)
@@ -332,6 +357,22 @@ def test_a_graph_too_large_for_the_memory_is_recorded_over_several_replays(
             profile.buffers.engine().collector.land_finished()
     assert places(profile.trace) == [(0, 0), (0, 1), (0, 2)]
     assert "stepped" not in profile.notes
+
+
+def test_a_graph_that_was_captured_anew_behind_our_back_is_no_empty_launch(
+    gpu: FakeGpu, torch: TorchGraphs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with wl.profile():
+        graph, _ = captured(torch, gpu)
+        graph.replay()
+    with torch.capturing(graph):
+        _, target = run(gpu)
+    with wl.profile() as profile:
+        run(gpu)
+        graph.replay()
+    np.testing.assert_array_equal(target.numpy(), np.arange(384, dtype=np.float32) * 2 + 3)
+    assert places(profile.trace) == [(None, None)]
+    assert "a replay of its graph left no records" in capsys.readouterr().err
 
 
 steps = st.lists(

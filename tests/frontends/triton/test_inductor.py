@@ -18,6 +18,7 @@ from triton.compiler import ASTSource
 
 import warplens as wl
 from tests.support.fake_gpu import FakeGpu, fake_gpu
+from tests.support.fake_torch_graphs import TorchGraphs
 from warplens.driver import libcuda
 from warplens.frontends.triton import inductor
 
@@ -220,3 +221,26 @@ def test_kernels_that_are_not_wanted_are_left_alone(gpu: FakeGpu) -> None:
     with pytest.raises(wl.WarplensError, match="matches none of those that ran: triton_poi"):
         with wl.profile(auto="stores", kernels="attn"):
             assert "warplens" not in launch(kernel, gpu, *given)
+
+
+def test_a_kernel_in_a_graph_is_recorded_at_each_replay(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch.compile(mode="reduce-overhead") does it: a warm-up, a capture, then replays."""
+    torch = TorchGraphs(gpu.driver, gpu.stream)
+    torch.install(monkeypatch)
+    for name in ("torch._inductor", "torch._inductor.runtime", "torch._inductor.runtime.triton_heuristics"):
+        setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], sys.modules[name])
+    kernel, given = CachingAutotuner(64, 128), arguments(gpu)
+    with wl.profile(auto="stores") as profile:
+        launch(kernel, gpu, *given)
+        graph = torch.CUDAGraph()
+        with torch.capturing(graph):
+            kernel.run(*given, stream=gpu.stream)
+        for _ in range(3):
+            gpu.space.write(given[1].address, np.zeros(256, np.float32))
+            graph.replay()
+            assert (given[1].numpy() == np.arange(256) + 1).all()
+    assert [info.extra.get("node") for info in profile.trace.meta.launches] == [None, 0, 0, 0]
+    spans = [profile.trace.spans["launch"].to_pylist().count(number) for number in range(4)]
+    assert spans[0] > 0
+    assert len(set(spans)) == 1
+    graph.replay()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -99,6 +100,10 @@ class TorchTrace:
         return {one.correlation: one for one in found if one.correlation is not None}
 
 
+_LATEST_NS = 1 << 61
+"""Times beyond this would overflow when two of them are added."""
+
+
 def read_torch(path: str | os.PathLike[str]) -> TorchTrace:
     """Read a `.json` or `.json.gz` of torch.profiler."""
     source = Path(path)
@@ -109,7 +114,7 @@ def read_torch(path: str | os.PathLike[str]) -> TorchTrace:
         text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
         # Decimal keeps the nanoseconds: a double is too short for microseconds since the epoch with decimals.
         document = json.loads(text, parse_float=Decimal, strict=False)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, RecursionError, zlib.error) as error:
         raise CaptureError(source, "file", f"is not readable JSON ({str(error)[:120]})", _REEXPORT) from None
     events = document.get("traceEvents") if isinstance(document, dict) else None
     if not isinstance(events, list):
@@ -143,9 +148,9 @@ def _trace(path: str, document: Mapping[str, Any], events: Sequence[Mapping[str,
             elif name == "thread_name":
                 threads[pid, tid] = str(event["args"]["name"])
         elif phase == "i" and name == _MEMORY:
-            memory.append(_memory(event["args"], (pid, tid), base + _ns(event["ts"])))
+            memory.append(_memory(event["args"], (pid, tid), _time(base, event["ts"])))
         elif phase in ("s", "f") and category == _FORWARD_BACKWARD:
-            flows.append(FlowEnd(int(event["id"]), (pid, tid), base + _ns(event["ts"]), phase == "s"))
+            flows.append(FlowEnd(int(event["id"]), (pid, tid), _time(base, event["ts"]), phase == "s"))
     slices.sort(key=lambda one: (one.start, -one.end))
     memory.sort(key=lambda one: one.time)
     devices = {int(one["id"]): str(one.get("name", "GPU")) for one in document.get("deviceProperties") or ()}
@@ -157,7 +162,7 @@ def _slice(event: Mapping[str, Any], category: str, name: str, place: Thread, ba
     args = event.get("args") or {}
     if category in GPU_CATEGORIES:
         place = int(args.get("device", place[0])), int(args.get("stream", place[1]))
-    start = base + _ns(event["ts"])
+    start = _time(base, event["ts"])
     return Slice(name, category, place, start, start + max(_ns(event.get("dur", 0)), 0), args)
 
 
@@ -168,4 +173,14 @@ def _memory(args: Mapping[str, Any], place: Thread, time: int) -> MemoryEvent:
 
 
 def _ns(microseconds: Decimal | int | str) -> int:
-    return round(Decimal(microseconds) * 1000)
+    found = round(Decimal(microseconds) * 1000)
+    if abs(found) > _LATEST_NS:
+        raise ValueError(f"a time of {Decimal(microseconds):.3e} microseconds")
+    return found
+
+
+def _time(base: int, microseconds: Decimal | int | str) -> int:
+    found = base + _ns(microseconds)
+    if not 0 <= found <= _LATEST_NS:
+        raise ValueError(f"a time of {found} ns since 1970")
+    return found

@@ -39,7 +39,7 @@ def print_findings(console: Console, found: Iterable[Finding]) -> None:
 def statistics_table(result: Statistics) -> object:
     """Build the table of statistics per region."""
     columns = [
-        (result.by if result.by != "region" else "", lambda row: escape(row.group)),
+        (result.heading, lambda row: escape(row.variant or row.group)),
         ("region", lambda row: escape(row.region)),
         ("count", lambda row: f"{row.count:,}"),
         ("share", lambda row: percent(row.share)),
@@ -54,7 +54,7 @@ def statistics_table(result: Statistics) -> object:
         ("p50 time", lambda row: duration(row.p50_ns)),
         ("total time", lambda row: duration(row.total_ns)),
     ]
-    if result.by == "region":
+    if not result.heading:
         columns = columns[1:]
     if any(row.open for row in result):
         columns.append(("open", lambda row: f"{row.open:,}"))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
 from warplens.decode.trace_loader import load
+from warplens.text import printable
 from warplens.trace.model import Trace
 from warplens.view.adaptive_table import AdaptiveTable
 
@@ -29,6 +31,11 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Raise instead of exiting with code 1, as rich does: `main` treats a closed pipe as success."""
         raise BrokenPipeError
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render with escapes for what names may contain; rich passes control characters on to the terminal."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def stdout() -> Console:
@@ -58,7 +65,8 @@ def print_hanging(console: Console, head: str, text: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    click.echo(json.dumps(document, indent=1, default=str))
+    # JSON escapes every other character that would steer a terminal.
+    click.echo(json.dumps(document, indent=1, default=str).replace("\x7f", "\\u007f"))
 
 
 @contextmanager

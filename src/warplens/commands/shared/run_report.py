@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
+from warplens.analyse.sample_share import sample_line, sample_share
 from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared.analysis_tables import ncu_table
 from warplens.commands.shared.console import stderr, table
@@ -29,20 +30,28 @@ FULL_COVERAGE = 0.9
 _DETAILED_KERNELS = 8
 """Number of kernels, longest first, whose top regions are listed."""
 _COLUMNS = [
-    ("kernel", lambda one: escape(short(one.kernel))),
+    ("kernel", lambda one: escape(_name(one))),
     ("launches", lambda one: f"{one.recorded:,}" + (f" of {one.ran:,}" if one.ran > one.recorded else "")),
     ("mean", lambda one: duration(one.mean_ns)),
     ("total", lambda one: duration(one.total_ns)),
     ("regions", lambda one: f"{one.regions:,}"),
     ("records/warp", lambda one: f"{one.records_per_warp:,.0f}"),
-    ("slowdown", lambda one: _slowdown(one)),
+    ("slowdown", lambda one: "-" if one.slowdown is None else str(one.slowdown)),
     ("covered", lambda one: "-" if one.covered_median is None else percent(one.covered_median)),
     ("least covered warp", lambda one: "-" if one.covered_least is None else percent(one.covered_least)),
 ]
 
 
+_SAMPLED_COLUMN = ("blocks", lambda one: "all" if one.sample is None else percent(one.sample["share"]))
+
+
 def describe(
-    profile: Profile, outcome: Outcome, found: Sequence[CompanionReport] = (), *, launches_given: bool = False
+    profile: Profile,
+    outcome: Outcome,
+    found: Sequence[CompanionReport] = (),
+    *,
+    launches_given: bool = False,
+    merge_variants: bool = False,
 ) -> None:
     """Print the summary on stderr, since stdout belongs to the program.
 
@@ -54,12 +63,16 @@ def describe(
         console.print("[yellow]the program did not finish; the trace contains what ran until then[/]")
     if len(trace):
         console.print()
-        kernels = summarise(trace, profile.seen)
-        console.print(table("kernels", _COLUMNS, kernels))
+        sample = sample_line(trace.meta.launches)
+        if sample:
+            console.print(f"[yellow]{escape(sample)}; --blocks all records all[/]", soft_wrap=True)
+        kernels = summarise(trace, profile.seen, merge_variants=merge_variants)
+        columns = [*_COLUMNS[:2], *[_SAMPLED_COLUMN] * bool(sample), *_COLUMNS[2:]]
+        console.print(table("kernels", columns, kernels, spare=("least covered warp", "total", "regions")))
         for one in kernels[:_DETAILED_KERNELS]:
             where = ", ".join(f"{escape(_region(name))} {percent(share)}" for name, share in one.top)
             where = where or "no regions; only the start and the exit of each warp are recorded"
-            console.print(f"[dim]{escape(short(one.kernel))}:[/] {where}", soft_wrap=True)
+            console.print(f"[dim]{escape(_name(one))}:[/] {where}", soft_wrap=True)
         for one in kernels if profile.options.marks.covers_all_code else ():
             if one.covered_least is not None and one.covered_least < FULL_COVERAGE:
                 why = "; ".join(profile.notes.get(one.kernel, ()))
@@ -68,11 +81,17 @@ def describe(
                     f"is outside all regions{escape(f' ({why})' if why else '')}[/]",
                     soft_wrap=True,
                 )
-        if not launches_given and any(one.ran > one.recorded for one in kernels):
+        if (
+            not launches_given
+            and profile.options.launches is not None
+            and any(one.ran > one.recorded for one in kernels)
+        ):
             most = profile.options.launches
             console.print(
-                f"only the first {most} launches of each kernel were recorded; use --launches all to record all"
+                f"only the first {most} launches of each variant were recorded; use --launches all to record all"
             )
+        if profile.cold_launches:
+            console.print(f"{_cold(profile.cold_launches)}; use --skip 0 to keep it")
         for line in warnings_of(trace):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     left = unmarked(trace, profile.seen, profile.notes)
@@ -110,6 +129,8 @@ def document(
     outcome: Outcome,
     problem: WarplensError | None,
     found: Sequence[CompanionReport] = (),
+    *,
+    merge_variants: bool = False,
 ) -> dict[str, Any]:
     """Return the summary as a JSON document."""
     trace = trace_of(profile)
@@ -120,7 +141,9 @@ def document(
         "file": str(profile.path) if len(trace) else None,
         "files": [str(file) for file in _files(profile, trace, found)],
         "spans": len(trace),
-        "kernels": [one.to_json() for one in summarise(trace, profile.seen)],
+        "kernels": [one.to_json() for one in summarise(trace, profile.seen, merge_variants=merge_variants)],
+        "sample": sample_share(trace.meta.launches),
+        "cold_launches_left_out": profile.cold_launches,
         "unmarked": unmarked(trace, profile.seen, profile.notes),
         "notes": profile.notes,
         "warnings": warnings_of(trace) if len(trace) else [],
@@ -163,11 +186,14 @@ def short(kernel: str, most: int = 40) -> str:
     return kernel if len(kernel) <= most else f"{kernel[: most - 16]}…{kernel[-15:]}"
 
 
-def _slowdown(one: KernelSummary) -> str:
-    """Format the slowdown that marks cause, and whether it was measured or estimated."""
-    if one.measured is not None:
-        return f"{one.measured:.2f}x measured"
-    return "-" if one.estimated is None else f"{one.estimated:.2f}x estimated"
+def _name(one: KernelSummary) -> str:
+    """Shorten a kernel's name, but never what tells its variants apart."""
+    return short(one.kernel) + one.variant.removeprefix(one.kernel)
+
+
+def _cold(left_out: int) -> str:
+    """Say that cold launches are not in the trace."""
+    return f"the cold first launch of each variant was left out ({plural(left_out, 'launch')})"
 
 
 def _region(name: str) -> str:

@@ -25,14 +25,21 @@ _RATE_SPREAD = 2e-4
 """The assumed relative spread of the SMs' rates, as they are one clock domain."""
 _NOMINAL_SPREAD = 0.15
 """The assumed relative distance of the real rate from the nominal one."""
-_BENT, _OWN_RATE = 0.6, 2.0
+BENT, _OWN_RATE = 0.6, 2.0
 """Root mean square residuals, in timer steps, above which an SM may get knots, and its own rate."""
 _SAME_CLOCK, _FEW_ANCHORS = 0.5, 1.5
 """How far, in timer steps, the median of an SM's anchors may lie off the line of its clock domain, and how much further
 for an SM with a single anchor."""
-_ABOVE_NOMINAL = 1.05
-"""The highest rate of a clock, as a multiple of its nominal rate."""
+_TIMER_TOLERANCE = 1e-4
+"""How much faster than its maximum a clock may appear, because the globaltimer's own oscillator is slow."""
+_FEW_IN_SEGMENT = 16
+"""The fewest anchors that the error of a segment's slope is computed from, as the fit's stiffness joins segments."""
+_SURE = 2.0
+"""Stated errors of rates are this many standard errors: about 95 %."""
 _TOO_COARSE_NS = 4096.0
+UNIT_BITS = 17
+UNIT = 1 << UNIT_BITS
+"""Units of a capture's fit are numbered launch * UNIT + SM."""
 _ROUNDS = 4
 
 
@@ -53,15 +60,33 @@ class ClockLines:
     residual_ns: Float64
     step_ns: float
     method: str
+    slope_error: Float64
+    """The error of each slope, from the timer's step and the residuals of the anchors of its segment."""
+    fastest_mhz: float = 0.0
+    """The maximum clock of the device; 0 if unknown."""
 
     def find(self, unit: Int64) -> Int64:
         """The positions of `unit` values in the fit."""
         return np.searchsorted(self.unit, unit)
 
+    def find_tracks(self, launch: Int64, sm: Int64) -> Int64:
+        """The same for units given as launch and SM, by a table of both."""
+        if not len(sm):
+            return np.empty(0, np.int64)
+        place = np.zeros((int(launch.max()) + 1, int(sm.max()) + 1), np.int32)
+        place[self.unit >> UNIT_BITS, self.unit & (UNIT - 1)] = np.arange(len(self.unit))
+        return place[launch, sm].astype(np.int64)
+
     def __call__(self, unit: Int64, clock: Int64) -> Float64:
         """Convert clocks of the given units to nanoseconds since `base_ns`."""
-        at = self.find(unit)
+        return self.at_line(self.find(unit), clock)
+
+    def at_line(self, at: Int64, clock: Int64) -> Float64:
+        """The same for units that `find` has found."""
         first = self.first[at]
+        if not (self.count > 1).any():
+            straight: Float64 = self.knot_ns[first] + (clock - self.knot_clock[first]) * self.slope[first]
+            return straight
         segment = first.copy()
         bent = np.flatnonzero(self.count[at] > 1)
         bent = bent[np.argsort(first[bent], kind="stable")]
@@ -74,19 +99,36 @@ class ClockLines:
 
     def mhz(self) -> tuple[float, float, float]:
         """The slowest, mean and fastest clock rate among the segments."""
-        rates = 1000.0 / self.slope
+        rates = self._rates()
         return (float(rates.min()), float(rates.mean()), float(rates.max())) if len(rates) else (0.0, 0.0, 0.0)
 
+    def mhz_error(self) -> float:
+        """The error of the slowest and of the fastest rate, whichever is larger."""
+        rates = self._rates()
+        if not len(rates):
+            return 0.0
+        return max(float(rates[at] * self.slope_error[at] / self.slope[at]) for at in (rates.argmin(), rates.argmax()))
 
-def fit_anchors(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float = 0.0) -> ClockLines:
-    """Fit the anchors. `unit` identifies the SM of each anchor, `group` the launch."""
+    def _rates(self) -> Float64:
+        rates = 1000.0 / self.slope
+        return np.minimum(rates, self.fastest_mhz) if self.fastest_mhz > 0 else rates
+
+
+def fit_anchors(
+    unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz: float = 0.0, timer: GlobalTimer | None = None
+) -> ClockLines:
+    """Fit the anchors. `unit` identifies the SM of each anchor, `group` the launch.
+
+    `nominal_mhz` is the device's maximum clock, 0 if unknown: no clock gets a faster rate. `timer` is given if the
+    anchors are only a part of a larger fit.
+    """
     if not len(unit):
-        none = np.empty(0, np.int64)
-        return ClockLines(none, none, none, none, np.empty(0), np.empty(0), 0, np.empty(0), 0.0, "none")
+        none, no_rate = np.empty(0, np.int64), np.empty(0)
+        return ClockLines(none, none, none, none, no_rate, no_rate, 0, no_rate, 0.0, "none", no_rate)
     units, member = np.unique(unit, return_inverse=True)
     group_of = np.zeros(len(units), np.int64)
     group_of[member] = np.unique(group, return_inverse=True)[1]
-    anchors = _Anchors(clock, ns, int(ns.min()), timer_step(ns), nominal_mhz)
+    anchors = Anchors(clock, ns, timer or GlobalTimer.of(ns), nominal_mhz)
     per_unit = anchors.lines(member, group_of)
     lead, sure = ahead(clock, ns, member, group_of, per_unit.slope)
     domain = grouped(lead, sure, group_of)
@@ -117,10 +159,12 @@ def fit_anchors(unit: Int64, group: Int64, clock: Int64, ns: Int64, nominal_mhz:
         knot_clock=np.repeat(fitted.origin, fitted.count) + np.rint(fitted.xs).astype(np.int64),
         knot_ns=fitted.offset,
         slope=fitted.slope,
-        base_ns=anchors.base_ns,
+        base_ns=anchors.timer.base_ns,
         residual_ns=np.abs(fitted.residual),
-        step_ns=anchors.step,
+        step_ns=anchors.timer.step,
         method=fitted.method,
+        slope_error=fitted.slope_error,
+        fastest_mhz=nominal_mhz,
     )
 
 
@@ -141,7 +185,7 @@ def _misplaced_units(
     return (np.abs(middle) > allowed) & (count > 2), middle
 
 
-def _clearly_misplaced(anchors: _Anchors, domain: Int64, member: Int64, group_of: Int64) -> npt.NDArray[np.bool_]:
+def _clearly_misplaced(anchors: Anchors, domain: Int64, member: Int64, group_of: Int64) -> npt.NDArray[np.bool_]:
     """Find such units before the slow search for knots.
 
     If straight lines with one offset per unit explain a domain's anchors, knots would only imitate the offsets.
@@ -149,13 +193,26 @@ def _clearly_misplaced(anchors: _Anchors, domain: Int64, member: Int64, group_of
     straight = anchors.lines(domain[member], _first_of(domain, group_of))
     misplaced, middle = _misplaced_units(straight.residual, member, len(group_of), anchors.scale)
     square = np.bincount(domain[member], (straight.residual - middle[member]) ** 2)
-    explained = np.sqrt(square / np.bincount(domain[member])) <= _BENT * anchors.scale
+    explained = np.sqrt(square / np.bincount(domain[member])) <= BENT * anchors.scale
     result: npt.NDArray[np.bool_] = misplaced & explained[domain]
     return result
 
 
 @dataclass(frozen=True)
-class _Straight:
+class GlobalTimer:
+    """The globaltimer: the earliest time of all anchors, and its step, estimated from them; 0 if unknown."""
+
+    base_ns: int
+    step: float
+
+    @classmethod
+    def of(cls, ns: Int64) -> GlobalTimer:
+        base = int(ns.min())
+        return cls(base, min(float(np.gcd.reduce(ns - base)), _TOO_COARSE_NS))
+
+
+@dataclass(frozen=True)
+class Straight:
     """One line per unit: ns since the base = offset + (clock - origin) * slope."""
 
     origin: Int64
@@ -163,10 +220,11 @@ class _Straight:
     slope: Float64
     residual: Float64
     method: str
+    slope_error: Float64
 
 
 @dataclass(frozen=True)
-class _Bent(_Straight):
+class _Bent(Straight):
     """Piecewise lines with `count` segments per unit, which begin at `xs`."""
 
     xs: Float64
@@ -174,73 +232,100 @@ class _Bent(_Straight):
 
 
 @dataclass(frozen=True)
-class _Anchors:
+class Anchors:
+    """Pairs of a clock and the globaltimer, and what limits their fit."""
+
     clock: Int64
     ns: Int64
-    base_ns: int
-    step: float
+    timer: GlobalTimer
     nominal_mhz: float
 
     @property
     def scale(self) -> float:
-        return max(self.step, 2.0)
+        """The step of the timer, but at least its resolution."""
+        return max(self.timer.step, 2.0)
 
     def points(self, member: Int64, n: int) -> tuple[Int64, Float64, Float64]:
         """The first clock of each unit, and all anchors relative to it and to the base."""
         origin = np.full(n, np.iinfo(np.int64).max)
         np.minimum.at(origin, member, self.clock)
-        return origin, (self.clock - origin[member]).astype(np.float64), (self.ns - self.base_ns).astype(np.float64)
+        return (
+            origin,
+            (self.clock - origin[member]).astype(np.float64),
+            (self.ns - self.timer.base_ns).astype(np.float64),
+        )
 
-    def lines(self, member: Int64, group_of: Int64) -> _Straight:
+    def lines(self, member: Int64, group_of: Int64) -> Straight:
         """Fit robust lines, in which outliers have little weight."""
         origin, x, y = self.points(member, len(group_of))
-        noise = max(self.step, 1.0) / np.sqrt(12.0)
+        step = max(self.timer.step, 1.0)
+        noise = step / np.sqrt(12.0)
         weight = np.ones(len(x))
         for _ in range(_ROUNDS):
-            slope, offset, measured = _lines(x, y, weight, member, group_of, noise, self.nominal_mhz)
+            slope, offset, error, measured = _lines(x, y, weight, member, group_of, noise, self.nominal_mhz)
             residual = y - (offset[member] + slope[member] * x)
-            weight = np.minimum(1.0, 1.5 * max(self.step, 1.0) / np.maximum(np.abs(residual), 1e-9)) ** 2
-        return _Straight(origin, offset, slope, residual, measured)
+            weight = np.minimum(1.0, 1.5 * step / np.maximum(np.abs(residual), 1e-9)) ** 2
+        return Straight(origin, offset, slope, residual, measured, error)
+
+    def misfit(self, residual: Float64, member: Int64, n: int) -> Float64:
+        """The root mean square residual of each unit, in timer steps; beyond `BENT` one line does not explain it."""
+        square = np.bincount(member, np.minimum(np.abs(residual), 1e9) ** 2, n)
+        result: Float64 = np.sqrt(square / np.maximum(np.bincount(member, minlength=n), 1)) / self.scale
+        return result
 
 
-def _bent(anchors: _Anchors, member: Int64, group_of: Int64) -> _Bent:
+def _bent(anchors: Anchors, member: Int64, group_of: Int64) -> _Bent:
     """Fit lines, with knots where a single line does not explain a unit's anchors."""
     n = len(group_of)
     line = anchors.lines(member, group_of)
     _, x, y = anchors.points(member, n)
     residual, scale = line.residual, anchors.scale
-    square = np.bincount(member, np.minimum(np.abs(residual), 1e9) ** 2, n) / np.bincount(member, minlength=n)
-    misfit = np.sqrt(square) / scale
+    misfit = anchors.misfit(residual, member, n)
     least = _least_slope(anchors.nominal_mhz)
     pieces: dict[int, Piece] = {}
     order = np.argsort(member, kind="stable")
     bounds = np.searchsorted(member[order], np.arange(n + 1))
-    for u in np.flatnonzero(misfit > _BENT).tolist():
+    errors: dict[int, Float64] = {}
+    for u in np.flatnonzero(misfit > BENT).tolist():
         of = order[bounds[u] : bounds[u + 1]]
         piece = piecewise(x[of], y[of], scale, float(line.slope[u]), least)
         remaining = y[of] - _evaluate(piece, x[of])
         # Knots must halve the error, and an own rate needs more evidence than a few delayed reads.
-        explains = np.sqrt(np.mean(remaining**2)) < 0.5 * np.sqrt(square[u])
+        explains = np.sqrt(np.mean(remaining**2)) < 0.5 * misfit[u] * scale
         if explains and (len(piece[0]) > 1 or misfit[u] > _OWN_RATE):
             pieces[u] = piece
+            errors[u] = _segment_errors(piece, x[of], remaining, max(anchors.timer.step, 1.0))
             residual[of] = remaining
     all_lines = [pieces.get(u, (np.zeros(1), line.offset[u : u + 1], line.slope[u : u + 1])) for u in range(n)]
     xs, offset, slope = (np.concatenate([part[i] for part in all_lines]) for i in range(3))
+    error = np.concatenate([errors.get(u, line.slope_error[u : u + 1]) for u in range(n)])
     count = np.array([len(part[0]) for part in all_lines], np.int64)
-    return _Bent(line.origin, offset, slope, residual, "piecewise" if pieces else line.method, xs, count)
+    return _Bent(line.origin, offset, slope, residual, "piecewise" if pieces else line.method, error, xs, count)
 
 
-def timer_step(ns: Int64) -> float:
-    """The step of the globaltimer, estimated from the anchors; 0 if unknown."""
-    values = np.unique(ns)
-    step = float(np.gcd.reduce(np.diff(values))) if len(values) > 1 else 0.0
-    return min(step, _TOO_COARSE_NS)
+def _segment_errors(piece: Piece, x: Float64, residual: Float64, step: float) -> Float64:
+    """The error of each segment's slope, from the anchors of the segment, or from as many around it as give a slope."""
+    xs, _, slopes = piece
+    order = np.argsort(x, kind="stable")
+    x, noise = x[order] - x.mean(), np.sqrt(max(np.median(np.abs(residual)) ** 2, step**2 / 12))
+    sum_x, sum_xx = np.append(0, np.cumsum(x)), np.append(0, np.cumsum(x * x))
+    bounds = np.append(np.searchsorted(x, xs - xs[0] + x[0]), len(x))
+    few = np.maximum(_FEW_IN_SEGMENT - np.diff(bounds), 0)
+    begin = np.maximum(bounds[:-1] - few // 2, 0)
+    end = np.minimum(bounds[1:] + (few + 1) // 2, len(x))
+    count = np.maximum(end - begin, 1)
+    spread = sum_xx[end] - sum_xx[begin] - (sum_x[end] - sum_x[begin]) ** 2 / count
+    error: Float64 = np.minimum(_SURE * noise / np.sqrt(np.maximum(spread, 1e-9)), slopes)
+    return error
 
 
 def _lines(
     x: Float64, y: Float64, weight: Float64, member: Int64, group_of: Int64, noise: float, nominal_mhz: float
-) -> tuple[Float64, Float64, str]:
-    """The slope and offset of each unit by weighted least squares, with the slope drawn towards that of its group."""
+) -> tuple[Float64, Float64, Float64, str]:
+    """The slope, offset and error of the slope of each unit, and the source of the rates.
+
+    They are found by weighted least squares, with the slope drawn towards that of its group.
+    """
     n = len(group_of)
     total = np.bincount(member, weight, n)
     mean_x, mean_y = np.bincount(member, weight * x, n) / total, np.bincount(member, weight * y, n) / total
@@ -264,13 +349,17 @@ def _lines(
     prior = common[group_of]
     trust = (noise / (_RATE_SPREAD * prior)) ** 2
     slope = (sxy + trust * prior) / (sxx + trust)
-    slope = np.where(slope > 0, slope, prior)
-    return slope, mean_y - slope * mean_x, method
+    slope = np.maximum(np.where(slope > 0, slope, prior), _least_slope(nominal_mhz))
+    # What is known about the common rate, and about this unit's distance from it.
+    with np.errstate(divide="ignore"):
+        common_error = np.minimum(noise / np.sqrt(group_sxx), _NOMINAL_SPREAD * common)[group_of]
+    error = _SURE * np.hypot(common_error * trust / (sxx + trust), noise / np.sqrt(sxx + trust))
+    return slope, mean_y - slope * mean_x, error, method
 
 
 def _least_slope(nominal_mhz: float) -> float:
     """Nanoseconds per cycle of the fastest clock that the device can have; 0 if its nominal rate is unknown."""
-    return 1000.0 / (nominal_mhz * _ABOVE_NOMINAL) if nominal_mhz > 0 else 0.0
+    return 1000.0 / (nominal_mhz * (1 + _TIMER_TOLERANCE)) if nominal_mhz > 0 else 0.0
 
 
 def _evaluate(line: Piece, x: Float64) -> Float64:

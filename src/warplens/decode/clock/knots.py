@@ -21,6 +21,9 @@ _STIFFER = (400.0, 4e3, 4e4, 4e5)
 """The penalty of a change of slope by 100 %, in squared timer noise; increased while time would stand still or race."""
 _ROUNDS = 6
 
+_RACING = 1.05
+"""Segments up to this many times faster than the fastest rate are noise of the timer's step, and are slowed down; a
+faster one shows that the knots are too close."""
 _FASTEST = 4.0
 """No clock runs this many times faster than its average; points that suggest it are within one timer step."""
 
@@ -42,12 +45,12 @@ def piecewise(
     grid = np.linspace(x[0], x[-1], max(1, min(_GRID, len(x) // _POINTS_PER_KNOT)) + 1)
     knots = np.unique(np.concatenate([knots, grid]))
     knots = knots[np.append(np.diff(knots) > 1e-6 * (x[-1] - x[0]), True)]
-    least = max(least_slope, fallback_slope / _FASTEST)
+    least = max(least_slope / _RACING, fallback_slope / _FASTEST)
     for stiffness in _STIFFER:
         values = _spline(x, y, knots, step, stiffness / fallback_slope**2)
         if (np.diff(values) > least * np.diff(knots)).all():
             break
-    return _rising(knots, values, fallback_slope, least)
+    return _not_faster(*_rising(knots, values, fallback_slope, least), least_slope)
 
 
 def _not_delayed(x: Float64, y: Float64, step: float) -> npt.NDArray[np.bool_]:
@@ -148,10 +151,19 @@ def _spline(x: Float64, y: Float64, knots: Float64, step: float, stiffness: floa
         target = np.bincount(segment, heavy * y, n) + np.bincount(segment + 1, share * y, n)
         # Keep the matrix regular if a knot has neither a point nor a neighbour.
         normal[range(n), range(n)] += 1e-12 * diagonal.max()
-        values = np.linalg.solve(normal, target)
+        values = _solved(normal, target.astype(np.float64))
         residual = np.abs(y - values[segment] - right * (values[segment + 1] - values[segment]))
         weight = np.minimum(1.0, 1.5 * step / np.maximum(residual, 1e-9)) ** 2
     return values + offset + slope * knots
+
+
+def _solved(normal: Float64, target: Float64) -> Float64:
+    """Solve the normal equations; invalid clocks put knots so far apart that the matrix is singular in doubles."""
+    try:
+        values = np.linalg.solve(normal, target)
+    except np.linalg.LinAlgError:
+        values = np.linalg.lstsq(normal, target)[0]
+    return np.where(np.isfinite(values), values, 0.0)
 
 
 def _rising(knots: Float64, values: Float64, fallback_slope: float, least: float) -> tuple[Float64, Float64, Float64]:
@@ -163,3 +175,25 @@ def _rising(knots: Float64, values: Float64, fallback_slope: float, least: float
     if not len(slopes):
         return knots, values, np.array([fallback_slope])
     return knots[:-1], values[:-1], slopes
+
+
+def _not_faster(knots: Float64, values: Float64, slopes: Float64, least: float) -> tuple[Float64, Float64, Float64]:
+    """Slow down segments that are faster than the fastest rate, by moving the knots around them as little as possible.
+
+    The least-squares solution is an isotonic regression of how far each knot is behind the fastest clock.
+    """
+    if (slopes >= least).all():
+        return knots, values, slopes
+    widths = np.diff(knots)
+    end = values[-1] + slopes[-1] * (widths.mean() if len(widths) else 0.0)
+    behind = np.append(values, end) - least * np.append(knots, knots[-1] + (widths.mean() if len(widths) else 0.0))
+    blocks: list[tuple[float, int]] = []
+    for value in behind.tolist():
+        blocks.append((value, 1))
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (left, a), (right, b) = blocks[-2:]
+            blocks[-2:] = [((left * a + right * b) / (a + b), a + b)]
+    level = np.repeat([value for value, _ in blocks], [count for _, count in blocks])
+    moved = level[:-1] + least * knots
+    steps = np.append(np.diff(level)[:-1] / widths, np.diff(level)[-1:] / (widths.mean() if len(widths) else 1.0))
+    return knots, moved, np.maximum(least + steps, least)

@@ -25,12 +25,13 @@ def install(running: Session) -> list[Callable[[], None]]:
 
     def end_capture(original: Callable[..., Any], stream: Any) -> Any:
         graph = original(stream)
-        known.made(int(graph.graphExec), known.of_stream(int(stream.ptr)))
+        known.made(id(graph), known.of_stream(int(stream.ptr)))
         return graph
 
     def launch(original: Callable[..., Any], graph: Any, stream: Any = None) -> Any:
         handle = int((get_current_stream() if stream is None else stream).ptr)
-        return known.replay(int(graph.graphExec), handle, lambda: original(graph, stream))
+        # Every graph comes from `end_capture`, so the identity of one that is gone stands for the next that has it.
+        return known.replay(id(graph), handle, lambda: original(graph, stream))
 
     return [
         wrap(_BaseStream, "begin_capture", begin_capture),

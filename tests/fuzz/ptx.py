@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import random
 import re
+from pathlib import Path
 
+from tests.fuzz.harness import run_cases
 from tests.support import large_ptx
 from tests.support.paths import GOLDEN
 from warplens.auto.ptx import mark_ptx
@@ -99,3 +101,12 @@ def run_case(random: random.Random) -> str:
             raise RuntimeError("weaving made PTX that cannot be parsed") from error
         return f"refused in: {reached}"
     return "woven" if woven.entries else "nothing to weave"
+
+
+def run(cases: int, seed: int) -> None:
+    """Damage golden PTX; only a result or a PtxError may come out."""
+
+    def case(source: random.Random, folder: Path) -> None:
+        run_case(source)
+
+    run_cases(case, cases, seed)

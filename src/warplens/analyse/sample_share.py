@@ -1,0 +1,41 @@
+"""Which share of the blocks a trace has the records of, for launches of which only some were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from warplens.record.capture import SAMPLED
+from warplens.trace.schema import LaunchInfo
+from warplens.wording import percent
+
+WITHHELD = "only some blocks were recorded, and this needs all blocks of an SM; record them with --blocks all"
+"""Why a finding that looks at all blocks of an SM at once is not reliable in a sample."""
+
+
+def sample_share(launches: Iterable[LaunchInfo]) -> dict[str, Any] | None:
+    """Recorded blocks and records of all launches; None where nothing was left out."""
+    infos = list(launches)
+    if not any(SAMPLED in info.extra for info in infos):
+        return None
+    kept = [info.extra.get(SAMPLED, {"blocks": _blocks(info), "of": _blocks(info)}) for info in infos]
+    blocks, of = (sum(int(one[name]) for one in kept) for name in ("blocks", "of"))
+    return {"blocks": blocks, "of": of, "share": blocks / of, "launches": sum(SAMPLED in info.extra for info in infos)}
+
+
+def sample_line(launches: Iterable[LaunchInfo]) -> str:
+    """`44 of 528 blocks recorded (8 %)`, and that the numbers are those of a sample; empty for a whole trace."""
+    share = sample_share(launches)
+    if share is None:
+        return ""
+    return f"sample: {blocks_text(share)}; counts, totals and durations of regions are those of the recorded blocks"
+
+
+def blocks_text(share: dict[str, Any]) -> str:
+    """`44 of 528 blocks recorded (8 %)`."""
+    part = percent(share["share"], 0 if share["share"] >= 0.01 else 2)
+    return f"{share['blocks']:,} of {share['of']:,} blocks recorded ({part})"
+
+
+def _blocks(info: LaunchInfo) -> int:
+    return info.grid[0] * info.grid[1] * info.grid[2]

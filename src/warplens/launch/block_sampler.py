@@ -1,0 +1,171 @@
+"""Keeps a trace small: all warps of some blocks of each launch, chosen from the headers of their tracks.
+
+The blocks that are kept spread over the SMs and over the launch's time, and include the first to begin and the last to
+end. The choice depends on nothing but the headers, so the same records give the same trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.record.block_lives import BYTES_PER_BLOCK, BlockLives, pack_lives
+from warplens.record.capture import BLOCK_LIVES, SAMPLED, Launch
+from warplens.record.layout import HEADER, HEADER_BYTES, TRACK_MAGIC
+
+BYTES_PER_SLOT = 8
+"""What one slot of a track takes in a trace file, rounded up; docs/results/trace_size.md has the measurements."""
+_GOLDEN, _PLASTIC = 0.6180339887498949, 0.7548776662466927
+"""Multiples of these two numbers (mod 1) fill a square evenly."""
+_LIVES_SHARE = 0.25
+"""Of a launch's bytes, what the lifetimes of its blocks may take; past it they are left out."""
+
+Int = npt.NDArray[np.int64]
+Headers = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True)
+class BlockHeaders:
+    """The blocks of a launch that left a header, in the order of their numbers; `slots` is what each has recorded."""
+
+    lives: BlockLives
+    slots: Int
+    of_track: Int
+    """Each track's place among the blocks; -1 where nothing was written."""
+
+    def __len__(self) -> int:
+        return len(self.lives)
+
+
+def sample_launches(launches: Sequence[Launch], trace_bytes: int | None) -> list[Launch]:
+    """Launches whose trace fits in about `trace_bytes`. Each keeps one block at least; None keeps everything."""
+    if trace_bytes is None:
+        return list(launches)
+    needs = [_stored_slots(launch) * BYTES_PER_SLOT for launch in launches]
+    if sum(needs) <= trace_bytes:
+        return list(launches)
+    level = _level(needs, trace_bytes)
+    return [launch if need <= level else _sampled(launch, level) for launch, need in zip(launches, needs, strict=True)]
+
+
+def sample_launch(launch: Launch, keep_blocks: Int) -> Launch:
+    """The launch with the records of some blocks only, named by number; tracks that wrote nothing stay."""
+    headers = headers_of(launch)
+    rows = (headers["magic"] != TRACK_MAGIC) | np.isin(headers["block"], keep_blocks)
+    kept = np.ascontiguousarray(launch.raw.reshape(-1, launch.stride)[rows]).reshape(-1)
+    slots = _slots(headers, launch)
+    share = {
+        "blocks": len(keep_blocks),
+        "of": launch.blocks,
+        "records": int(slots[rows].sum()),
+        "of_records": int(slots.sum()),
+    }
+    return replace(launch, raw=kept, extra={**launch.extra, SAMPLED: share})
+
+
+def choose_blocks(blocks: BlockHeaders, slots: float) -> Int:
+    """Numbers of blocks that hold at most `slots` slots together, or of one block where none fits."""
+    order = _preferred(blocks.lives)
+    total = np.cumsum(blocks.slots[order])
+    return np.sort(blocks.lives.number[order[: max(int(np.searchsorted(total, slots, side="right")), 1)]])
+
+
+def headers_of(launch: Launch) -> Headers:
+    """The header of each track."""
+    tracks = np.asarray(launch.raw, np.uint8).reshape(-1, launch.stride)[:, :HEADER_BYTES]
+    return np.ascontiguousarray(tracks).view(HEADER).reshape(-1)
+
+
+def block_headers(launch: Launch) -> BlockHeaders:
+    """What the headers say of each block: where it ran, from its first warp's start to its last warp's exit."""
+    headers = headers_of(launch)
+    begun = np.flatnonzero(headers["magic"] == TRACK_MAGIC)
+    mine = headers[begun]
+    number, first, place = np.unique(mine["block"].astype(np.int64), return_index=True, return_inverse=True)
+    start = mine["start_ns"].astype(np.int64)
+    # A warp that never exited lived at least until its start.
+    end = np.where(mine["state"] != 0, np.maximum(mine["exit_ns"].astype(np.int64), start), start)
+    begin_ns, end_ns = np.full(len(number), np.iinfo(np.int64).max), np.zeros(len(number), np.int64)
+    np.minimum.at(begin_ns, place, start)
+    np.maximum.at(end_ns, place, end)
+    zero = int(begin_ns.min(initial=np.iinfo(np.int64).max)) if len(number) else 0
+    of_track = np.full(len(headers), -1, np.int64)
+    of_track[begun] = place
+    slots = np.bincount(place, weights=_slots(mine, launch), minlength=len(number)).astype(np.int64)
+    lives = BlockLives(number, mine["sm"][first].astype(np.int64), begin_ns - zero, end_ns - zero)
+    return BlockHeaders(lives, slots, of_track)
+
+
+def _sampled(launch: Launch, level: float) -> Launch:
+    blocks = block_headers(launch)
+    room = level
+    lives: dict[str, str] = {}
+    if len(blocks) * BYTES_PER_BLOCK <= _LIVES_SHARE * level:
+        lives = {BLOCK_LIVES: pack_lives(blocks.lives)}
+        room -= len(lives[BLOCK_LIVES])
+    keep = choose_blocks(blocks, room / BYTES_PER_SLOT)
+    if len(keep) == len(blocks):
+        return launch
+    sample = sample_launch(launch, keep)
+    kept = int((blocks.slots[np.isin(blocks.lives.number, keep)] > 0).sum())
+    share = {
+        **sample.extra[SAMPLED],
+        "with_records": kept,
+        "known": len(blocks),
+        "sms": len(np.unique(blocks.lives.sm)),
+    }
+    return replace(sample, extra={**sample.extra, **lives, SAMPLED: share})
+
+
+def _level(needs: Sequence[int], budget: int) -> float:
+    """The bytes that each launch may take such that those which need less leave the rest to the others."""
+    left = float(budget)
+    ordered = sorted(needs)
+    for at, need in enumerate(ordered):
+        fair = left / (len(ordered) - at)
+        if need > fair:
+            return fair
+        left -= need
+    return float(ordered[-1])
+
+
+def _stored_slots(launch: Launch) -> int:
+    headers = headers_of(launch)
+    return int(_slots(headers[headers["magic"] == TRACK_MAGIC], launch).sum())
+
+
+def _slots(headers: Headers, launch: Launch) -> Int:
+    """The slots that each track has kept; a warp that never exited did not say how many, so all count."""
+    written = np.where(headers["state"] != 0, headers["written"].astype(np.int64), launch.capacity)
+    return np.asarray(np.where(headers["magic"] == TRACK_MAGIC, np.minimum(written, launch.capacity), 0))
+
+
+def _preferred(lives: BlockLives) -> Int:
+    """The blocks in the order in which they are kept.
+
+    First those that frame the launch: the last to end, the first to begin, the last to begin, and one in the middle.
+    Then rounds over all SMs, in which each SM gives one block: at another share of its time in each round and on each
+    SM, so that any number of blocks is spread over both.
+    """
+    count = len(lives)
+    by_start = np.lexsort((lives.number, lives.begin))
+    last_to_end = int(np.lexsort((lives.number, lives.end))[-1])
+    frame = dict.fromkeys([last_to_end, int(by_start[0]), int(by_start[-1]), int(by_start[count // 2])])
+    taken = np.zeros(count, bool)
+    taken[list(frame)] = True
+    rest = by_start[~taken[by_start]]
+    rest = rest[np.argsort(lives.sm[rest], kind="stable")]
+    sms, first, many = np.unique(lives.sm[rest], return_index=True, return_counts=True)
+    # An SM that has a block in the frame goes last in each round.
+    late = np.isin(sms, lives.sm[list(frame)])
+    turn = np.empty(len(sms), np.int64)
+    turn[np.argsort(np.arange(len(sms)) * _GOLDEN % 1.0 + late, kind="stable")] = np.arange(len(sms))
+    group, place = np.repeat(np.arange(len(sms)), many), np.arange(len(rest)) - np.repeat(first, many)
+    # The k smallest of i * golden ratio (mod 1) lie evenly among all i, for every k.
+    key = (place * _GOLDEN + turn[group] * _PLASTIC) % 1.0
+    round_ = np.empty(len(rest), np.int64)
+    round_[np.lexsort((key, group))] = place
+    return np.append(np.array(list(frame), np.int64), rest[np.lexsort((turn[group], round_))])

@@ -1,0 +1,167 @@
+"""Check the JSON document of a trace against the types of `Meta`, so that nothing to the right has to."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
+
+from warplens.record.capture import HOST_NS, Device
+from warplens.record.layout import MAX_BLOCK
+from warplens.text import encodable
+from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
+
+_LARGEST = 1 << 62
+"""Numbers beyond this would overflow when two of them are added."""
+_EXTRA = {"registers": int, "shared_bytes": int, "shared_bytes_kernel": int, HOST_NS: int}
+"""What analyses read from a launch's `extra`."""
+
+
+class WrongDocument(ValueError):
+    """A document that is no trace's; the message names the key."""
+
+
+class NewerSchema(Exception):
+    """A document of a newer warplens; the first argument is its schema version."""
+
+
+def parse_document(text: bytes) -> Meta:
+    """The trace's metadata; raises `WrongDocument` at the first value of another type or out of its range."""
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise WrongDocument("it is nested too deeply") from None
+    except ValueError as error:
+        raise WrongDocument(f"{type(error).__name__}: {error}") from None
+    if not isinstance(document, dict):
+        raise WrongDocument("it is no JSON object")
+    if "schema" not in document:
+        raise WrongDocument("KeyError: 'schema'")
+    version = _checked(document["schema"], int, "schema")
+    if version > SCHEMA_VERSION:
+        raise NewerSchema(version)
+    _check_fields(document, Meta, "")
+    meta = Meta.from_json(_texts(document))
+    _check_launches(meta)
+    return meta
+
+
+def document_of(meta: Meta) -> bytes:
+    """The JSON document of a trace, without the numbers that are not finite: JSON has none, and readers refuse them."""
+    return json.dumps(_finite(meta.to_json()), separators=(",", ":")).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items() if not isinstance(item, float) or math.isfinite(item)}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _check_fields(document: Any, cls: type, where: str) -> None:
+    if not isinstance(document, dict):
+        raise WrongDocument(f"{where or 'it'} is {_shown(document)}, expected an object")
+    hints = _hints(cls)
+    for field in fields(cls):
+        if field.name not in document:
+            if field.default is MISSING and field.default_factory is MISSING:
+                raise WrongDocument(f"{where}.{field.name} is missing")
+        else:
+            _checked(document[field.name], hints[field.name], f"{where}.{field.name}".lstrip("."))
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _checked(value: Any, kind: Any, where: str) -> Any:
+    """Return `value` if it is of a type annotation of the schema's dataclasses; raise `WrongDocument` otherwise."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if is_dataclass(kind):
+        _check_fields(value, kind, where)  # type: ignore[arg-type]
+    elif kind is int:
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
+            raise WrongDocument(f"{where} is {_shown(value)}, expected a whole number below 2^62")
+    elif kind is float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
+            raise WrongDocument(f"{where} is {_shown(value)}, expected a finite number")
+    elif kind is str:
+        if not isinstance(value, str):
+            raise WrongDocument(f"{where} is {_shown(value)}, expected a text")
+    elif origin is tuple:
+        if not isinstance(value, list) or len(value) != len(arguments):
+            raise WrongDocument(f"{where} is {_shown(value)}, expected a list of {len(arguments)}")
+        for at, (item, one) in enumerate(zip(value, arguments, strict=True)):
+            _checked(item, one, f"{where}[{at}]")
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise WrongDocument(f"{where} is {_shown(value)}, expected an object")
+        for key, item in value.items():
+            _checked(item, arguments[1], f"{where}[{key[:40]!r}]")
+    else:
+        if not isinstance(value, list):
+            raise WrongDocument(f"{where} is {_shown(value)}, expected a list")
+        for at, item in enumerate(value):
+            _checked(item, arguments[0], f"{where}[{at}]")
+    return value
+
+
+def _check_launches(meta: Meta) -> None:
+    seen = set()
+    for at, info in enumerate(meta.launches):
+        where = f"launches[{at}]"
+        if (info.rank, info.launch) in seen:
+            raise WrongDocument(f"{where} repeats launch {info.launch} of rank {info.rank}")
+        seen.add((info.rank, info.launch))
+        _check_launch(info, where)
+    for key, device in meta.devices.items():
+        _check_fields(device, Device, f"devices[{key[:40]!r}]")
+    negative = [name for name, count in vars(meta.losses).items() if name != "details" and count < 0]
+    if negative:
+        raise WrongDocument(f"losses.{negative[0]} is negative")
+
+
+def _check_launch(info: LaunchInfo, where: str) -> None:
+    for name in ("rank", "device", "launch", "tracks", "busy_cycles", "busy_ns"):
+        if getattr(info, name) < 0:
+            raise WrongDocument(f"{where}.{name} is negative")
+    for name in ("grid", "block"):
+        size = getattr(info, name)
+        if min(size) < 1 or math.prod(size) > MAX_BLOCK:
+            raise WrongDocument(f"{where}.{name} is {size}, expected three sizes of at least 1")
+    if info.end_ns < info.begin_ns:
+        raise WrongDocument(f"{where} ends at {info.end_ns} ns, before its begin at {info.begin_ns} ns")
+    for name, kind in _EXTRA.items():
+        if info.extra.get(name) is not None:
+            _checked(info.extra[name], kind, f"{where}.extra.{name}")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
+
+
+def _texts(value: Any) -> Any:
+    """The same document with texts that every encoding of Unicode can write: JSON can hold lone surrogates."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {encodable(key): _texts(item) for key, item in value.items()}
+    return [_texts(item) for item in value] if isinstance(value, list) else value
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: short, whatever it is."""
+    if isinstance(value, (dict, list)):
+        return "a list" if isinstance(value, list) else "an object"
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return "a number of many digits"
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -1,0 +1,104 @@
+"""Captures of many launches: the same rows and, within the stated error, the same times as launch by launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.support.small_launches import small_launches
+from warplens.decode import decode
+from warplens.decode.clock import anchor_fit, launch_fit
+from warplens.record.capture import Capture, Device
+from warplens.trace.model import Trace
+
+EXACT = ("launch", "kernel", "sm", "block", "warp", "region", "kind", "depth", "parent", "start_cycle", "dur_cycles")
+
+
+def fully_fitted(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """The trace when all anchors of all launches are fitted."""
+    with monkeypatch.context() as patch:
+        patch.setattr(launch_fit, "_MANY", 1 << 30)
+        return decode(capture)
+
+
+def test_times_are_those_of_a_fit_of_all_anchors_within_the_stated_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = small_launches(150, blocks=132)
+    want, got = fully_fitted(capture, monkeypatch), decode(capture)
+    assert got.meta.clock.anchors < want.meta.clock.anchors / 2, "not all anchors were needed"
+    assert all(got.spans[name].equals(want.spans[name]) for name in EXACT)
+    off = np.abs(got.numpy("start_ns") + got.meta.origin_ns - want.numpy("start_ns") - want.meta.origin_ns)
+    assert off.max() <= want.meta.clock.residual_p99_ns
+    assert np.median(off) <= want.meta.clock.residual_p50_ns / 2
+    for name in ("residual_p50_ns", "residual_p99_ns", "residual_max_ns"):
+        assert getattr(got.meta.clock, name) == pytest.approx(getattr(want.meta.clock, name), rel=0.25)
+    assert (got.meta.clock.clocks, got.meta.clock.sms) == (want.meta.clock.clocks, want.meta.clock.sms) == (8, 132)
+
+
+def test_the_times_are_the_true_ones() -> None:
+    capture = small_launches(100, blocks=132)
+    trace = decode(capture)
+    true = np.concatenate([launch.extra["true_ns"] for launch in capture.launches])
+    off = trace.numpy("start_ns") + trace.meta.origin_ns - true
+    assert np.abs(off - np.median(off)).max() < 20
+
+
+def test_a_launch_whose_clock_changed_is_fitted_from_all_its_anchors(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = small_launches(100, blocks=264, lasting_ns=400_000, slows_down=(7, 55))
+    want, got = fully_fitted(capture, monkeypatch), decode(capture)
+    assert got.meta.clock.method == want.meta.clock.method == "piecewise"
+    changed = np.isin(got.numpy("launch"), (7, 55))
+    off = np.abs(got.numpy("start_ns") + got.meta.origin_ns - want.numpy("start_ns") - want.meta.origin_ns)
+    assert off[changed].max() <= 1
+    assert off.max() <= 2 * want.meta.clock.residual_p99_ns
+
+
+def test_sms_that_only_a_few_launches_ran_on_are_placed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = small_launches(90, blocks=4, moving=True)
+    want, got = fully_fitted(capture, monkeypatch), decode(capture)
+    off = np.abs(got.numpy("start_ns") + got.meta.origin_ns - want.numpy("start_ns") - want.meta.origin_ns)
+    assert off.max() <= 2 * want.meta.clock.step_ns
+
+
+def test_each_device_keeps_to_its_own_maximum_clock() -> None:
+    capture = small_launches(80, blocks=16)
+    slow = Device("slow", index=1, clock_mhz=1500.0)
+    mixed = [replace(one, device=slow) if number % 2 else one for number, one in enumerate(capture.launches)]
+    trace = decode(replace(capture, launches=mixed))
+    rates = {info.device: [] for info in trace.meta.launches}
+    for info in trace.meta.launches:
+        rates[info.device].append(1000 * info.busy_cycles / info.busy_ns)
+    assert max(rates[1]) <= 1501
+    assert np.mean(rates[0]) == pytest.approx(1755, rel=0.01)
+
+
+def test_few_launches_are_fitted_from_all_anchors() -> None:
+    capture = small_launches(10, blocks=8)
+    trace = decode(capture)
+    tracks = trace.meta.losses.tracks
+    assert trace.meta.clock.anchors == 2 * tracks
+
+
+def test_launches_without_a_track_are_listed_and_empty() -> None:
+    capture = small_launches(3, blocks=2)
+    capture.launches[1].raw[:] = 0
+    trace = decode(capture)
+    assert [info.tracks for info in trace.meta.launches] == [8, 0, 8]
+    assert (trace.meta.launches[1].begin_ns, trace.meta.launches[1].covered) == (0, {})
+
+
+def test_a_rank_and_kernels_beyond_sixteen_bits_keep_their_values() -> None:
+    one = small_launches(1, blocks=1).launches[0]
+    capture = Capture([replace(one, kernel=f"kernel_{i}") for i in range(33_000)], Device(), rank=40_000)
+    trace = decode(capture)
+    assert set(trace.numpy("rank").tolist()) == {40_000}
+    codes, names = trace.codes("kernel")
+    assert len(names) == 33_000
+    assert names[codes[-1]] == "kernel_32999"
+
+
+def test_the_timer_step_is_that_of_all_anchors() -> None:
+    ns = np.array([10**18 + 96, 10**18, 10**18 + 32])
+    assert anchor_fit.GlobalTimer.of(ns) == anchor_fit.GlobalTimer(10**18, 32.0)
+    assert anchor_fit.GlobalTimer.of(ns[:1]).step == 0.0
