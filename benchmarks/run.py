@@ -21,10 +21,10 @@ import pyarrow
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import warplens as wl
-from benchmarks import host_launch
+from benchmarks import host_launch, weaving_growth
 from benchmarks.analyses import seconds_per_analysis
+from benchmarks.growth import growth
 from benchmarks.lib.peers import peers
-from benchmarks.weaving_growth import SIZES, growth
 from tests.support.synthetic_capture import make_capture
 from warplens import native
 from warplens.decode import decode
@@ -121,7 +121,10 @@ def main() -> None:
             "import_s": import_time(),
             "analyses_s": seconds_per_analysis(spans),
             "host_launch": host_launch.measure(),
-            "weaving_growth": growth([max(100, int(size * options.scale)) for size in SIZES]),
+            "weaving_growth": weaving_growth.growth(
+                [max(100, int(size * options.scale)) for size in weaving_growth.SIZES]
+            ),
+            "growth": growth(options.scale),
             "peers": peers(folder, min(spans, 100_000)),
             "machine": {
                 "cores": os.cpu_count(),

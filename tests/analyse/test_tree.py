@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.builders import Span, make_trace
 from warplens.analyse.region_tree import RegionNode, prune_tree, region_tree
+from warplens.commands.shared.console import print_json
 from warplens.errors import UsageError
 
 
@@ -72,3 +73,27 @@ def test_two_kernels_have_two_roots() -> None:
     spans = [Span("work", 0, 100, kernel="small"), Span("work", 500, 900, launch=1, kernel="large")]
     assert names(region_tree(make_trace(spans))) == [(0, "large"), (1, "work"), (0, "small"), (1, "work")]
     assert region_tree(make_trace([])) == ()
+
+
+def nested(levels: int) -> list[Span]:
+    return [Span(f"level_{level % 3}", level, 10 * levels - 2 * level, depth=level) for level in range(levels)]
+
+
+def test_deep_nesting_is_no_recursion() -> None:
+    levels = 3000
+    (root,) = region_tree(make_trace(nested(levels)))
+    assert [depth for depth, _ in root.walk()] == list(range(levels + 1))
+    (cut,) = prune_tree((root,), include="level_2", depth=levels)
+    assert sum(1 for _ in cut.walk()) == levels + 1
+    (short,) = prune_tree((root,), depth=5)
+    assert [node.name for _, node in short.walk()][1:] == ["level_0", "level_1", "level_2", "level_0", "level_1"]
+    document = root.to_json()
+    for _ in range(levels):
+        (document,) = document["children"]
+    assert document["children"] == []
+
+
+def test_a_deep_tree_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    (root,) = region_tree(make_trace(nested(900)))
+    print_json(root.to_json())
+    assert capsys.readouterr().out.count('"name"') == 901

@@ -23,6 +23,7 @@ from warplens.errors import UsageError
 from warplens.launch.block_sampler import BYTES_PER_SLOT, block_headers, choose_blocks, sample_launch, sample_launches
 from warplens.record.block_lives import BlockLives, pack_lives, unpack_lives
 from warplens.record.capture import BLOCK_LIVES, SAMPLED, Capture, Device, Launch
+from warplens.record.layout import HEADER, HEADER_BYTES
 from warplens.trace.model import Trace
 
 DEVICE = Device("test", sm_count=16, capability="9.0")
@@ -95,7 +96,7 @@ def test_kept_blocks_spread_over_the_launchs_time() -> None:
 def test_a_sample_keeps_whole_blocks_and_says_which_share() -> None:
     launch = launch_of(waves(64), warps=4)
     sample = sample_launch(launch, np.array([3, 40]))
-    assert sample.extra[SAMPLED] == {"blocks": 2, "of": 64, "records": 2 * 4 * 16, "of_records": 64 * 4 * 16}
+    assert sample.extra[SAMPLED] == {"blocks": 2, "of": 64, "records": 2 * 4 * 16, "of_records": 64 * 4 * 16, "lost": 0}
     trace = traced(sample)
     assert sorted(set(zip(trace.numpy("block").tolist(), trace.numpy("warp").tolist(), strict=True))) == [
         (block, warp) for block in (3, 40) for warp in range(4)
@@ -110,6 +111,20 @@ def test_what_a_warp_that_never_wrote_left_stays_counted() -> None:
     raw[5] = 0
     sample = sample_launch(replace(launch, raw=raw.reshape(-1)), np.array([0]))
     assert traced(sample).meta.losses.tracks_unwritten == 1
+
+
+def test_blocks_that_never_ended_and_records_that_did_not_fit_stay_known() -> None:
+    launch = launch_of(waves(200, spans=40), warps=1)
+    raw = launch.raw.reshape(-1, launch.stride).copy()
+    headers = raw[:, :HEADER_BYTES].copy().view(HEADER).reshape(-1)
+    headers["state"][[77, 123]] = 0
+    headers["written"][150] += 5
+    raw[:, :HEADER_BYTES] = headers.view(np.uint8).reshape(len(raw), -1)
+    (sample,) = sample_launches([replace(launch, raw=raw.reshape(-1))], 1 << 16)
+    trace = traced(sample)
+    assert trace.meta.losses.tracks_without_exit == 2
+    assert sample.extra[SAMPLED]["lost"] == 5
+    assert "5 records of all blocks did not fit" in sample_line(trace.meta.launches)
 
 
 @given(BLOCKS)

@@ -61,6 +61,11 @@ class SimulatedDriver(Contexts):
     def launch(
         self, function: int, grid: Any, block: Any, arguments: Sequence[bytes], shared: int, stream: int
     ) -> None:
-        text, name = self.functions[function]
-        self.launched.append(text)
-        simulate.run(text, name, grid, block, [int.from_bytes(a, "little") for a in arguments], memory=self.space)
+        values = [int.from_bytes(a, "little") for a in arguments]
+
+        def run(function: int) -> None:
+            text, name = self.functions[function]
+            self.launched.append(text)
+            simulate.run(text, name, grid, block, values, memory=self.space)
+
+        self.graphs.run(stream, function, run)

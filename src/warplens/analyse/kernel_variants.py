@@ -66,13 +66,13 @@ def variant_rows(trace: Trace) -> tuple[npt.NDArray[np.int64], list[str]]:
         if not variant.is_only_one:
             places |= {(info.rank, info.launch): len(labels) for info in variant.launches}
             labels.append(variant.label)
-    codes = np.zeros(len(trace), np.int64)
-    if places:
-        rank, launch = trace.numpy("rank").astype(np.int64), trace.numpy("launch").astype(np.int64)
-        keys, at = np.unique(rank << 32 | launch, return_inverse=True)
-        code = [places.get((int(key) >> 32, int(key) & 0xFFFFFFFF), 0) for key in keys.tolist()]
-        codes = np.array(code, np.int64)[at.reshape(-1)]
-    return codes, labels
+    if not places:
+        return np.zeros(len(trace), np.int64), labels
+    width = 1 + max(info.launch for info in trace.meta.launches)
+    code = np.zeros(width * (1 + max(info.rank for info in trace.meta.launches)), np.int64)
+    for (rank, launch), place in places.items():
+        code[rank * width + launch] = place
+    return code[trace.numpy("rank").astype(np.int64) * width + trace.numpy("launch")], labels
 
 
 def _identity(info: LaunchInfo) -> str:

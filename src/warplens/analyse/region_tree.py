@@ -29,13 +29,21 @@ class RegionNode:
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, RegionNode]]:
         """This node and all below it with their depth, parents first."""
-        yield depth, self
-        for child in self.children:
-            yield from child.walk(depth + 1)
+        waiting = [(depth, self)]
+        while waiting:
+            level, node = waiting.pop()
+            yield level, node
+            waiting += [(level + 1, child) for child in reversed(node.children)]
 
     def to_json(self) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "children"}
-        return fields | {"children": [child.to_json() for child in self.children]}
+        roots: list[dict[str, Any]] = []
+        inside = [roots]
+        for level, node in self.walk():
+            fields = {name: getattr(node, name) for name in self.__dataclass_fields__ if name != "children"}
+            children: list[dict[str, Any]] = []
+            inside[level].append(fields | {"children": children})
+            inside[level + 1 :] = [children]
+        return roots[0]
 
 
 def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
@@ -53,28 +61,31 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
     kernels = trace.codes("kernel")[1]
     warps = np.bincount(lives.per_track("kernel"), minlength=len(kernels))
     alive = np.bincount(lives.per_track("kernel"), weights=lives.finish - lives.begin, minlength=len(kernels))
-    below: dict[int, list[int]] = {}
-    for number, parent in enumerate(parents):
-        below.setdefault(parent, []).append(number)
-
-    def node(number: int, kernel: int) -> RegionNode:
-        inner = [node(child, kernel) for child in below.get(number, []) if count[child]]
-        return RegionNode(
+    kernel_of: list[int] = []
+    for parent in parents:
+        kernel_of.append(-1 - parent if parent < 0 else kernel_of[parent])
+    below: dict[int, list[RegionNode]] = {}
+    for number in range(size - 1, -1, -1):  # a path comes after its parent, so that children are made first
+        if not count[number]:
+            continue
+        kernel = kernel_of[number]
+        inner = _most_cycles_first(below.pop(number, []))
+        node = RegionNode(
             names[number],
             count=int(count[number]),
             cycles=int(cycles[number]),
             exclusive=int(exclusive[number]),
             normalized=float(cycles[number] / max(warps[kernel], 1)),
             share=float(cycles[number] / max(alive[kernel], 1)),
-            children=tuple(sorted(inner, key=lambda each: -each.cycles)),
+            children=inner,
         )
+        below.setdefault(parents[number], []).append(node)
 
     roots = []
     for kernel, name in enumerate(kernels):
         if not warps[kernel]:
             continue
-        inner = [node(at, kernel) for at in below.get(-1 - kernel, []) if count[at]]
-        top = tuple(sorted(inner, key=lambda each: -each.cycles))
+        top = _most_cycles_first(below.get(-1 - kernel, []))
         lifetime = int(alive[kernel])
         inside = sum(each.cycles for each in top)
         launches = len(lives.kernels.get(name, ()))
@@ -84,12 +95,21 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
     return tuple(sorted(roots, key=lambda each: -each.cycles))
 
 
+def _most_cycles_first(made_last_to_first: list[RegionNode]) -> tuple[RegionNode, ...]:
+    ordered = made_last_to_first[::-1]
+    ordered.sort(key=lambda each: -each.cycles)
+    return tuple(ordered)
+
+
 def _paths(lives: Lifetimes) -> tuple[Int, list[int], list[str]]:
     """Each row's path, and each path's parent path (-1 - kernel code at the top level) and region name."""
     path = np.full(len(lives.start), -1, np.int64)
     parents: list[int] = []
     names: list[str] = []
     many = len(lives.regions)
+    inner = np.flatnonzero(lives.is_span & (lives.parent >= 0))
+    inner = inner[np.argsort(lives.parent[inner], kind="stable")]
+    parent_of_inner = lives.parent[inner]
     level = np.flatnonzero(lives.is_span & (lives.parent < 0))
     above = -1 - lives.per_track("kernel")[lives.of_row[level]]
     while len(level):
@@ -98,9 +118,10 @@ def _paths(lives: Lifetimes) -> tuple[Int, list[int], list[str]]:
         path[level] = len(names) + index.reshape(-1)
         names += [lives.regions[code] for code in lives.region[level][at].tolist()]
         parents += above[at].tolist()
-        known = np.zeros(len(path), bool)
-        known[level] = True
-        level = np.flatnonzero(lives.is_span & (lives.parent >= 0) & known[lives.parent])
+        first, last = (np.searchsorted(parent_of_inner, level, side=side) for side in ("left", "right"))
+        children = last - first
+        at = np.arange(int(children.sum())) + np.repeat(first - np.cumsum(children) + children, children)
+        level = np.sort(inner[at])
         above = path[lives.parent[level]]
     return path, parents, names
 
@@ -124,15 +145,27 @@ def prune_tree(
     if not 0 <= threshold <= 1:
         raise UsageError(f"threshold={threshold}: must be a share between 0 and 1")
 
-    def cut(node: RegionNode, level: int, wanted: bool) -> RegionNode | None:
-        if level and ((drop and drop.search(node.name)) or node.share < threshold):
-            return None
-        wanted = wanted or bool(level and keep and keep.search(node.name))
-        inner = () if depth is not None and level >= depth else node.children
-        remaining = tuple(each for child in inner if (each := cut(child, level + 1, wanted)))
-        return replace(node, children=remaining) if wanted or remaining or level == 0 else None
+    def cut(root: RegionNode) -> RegionNode:
+        reached: list[tuple[RegionNode, int, bool]] = []
+        above: list[int] = []
+        waiting = [(root, 0, keep is None, -1)]
+        while waiting:
+            node, level, wanted, parent = waiting.pop()
+            if level and ((drop and drop.search(node.name)) or node.share < threshold):
+                continue
+            wanted = wanted or bool(level and keep and keep.search(node.name))
+            inner = () if depth is not None and level >= depth else node.children
+            waiting += [(child, level + 1, wanted, len(reached)) for child in reversed(inner)]
+            reached.append((node, level, wanted))
+            above.append(parent)
+        remaining: list[list[RegionNode]] = [[] for _ in reached]
+        for number in range(len(reached) - 1, 0, -1):  # children come after their parent
+            node, _, wanted = reached[number]
+            if wanted or remaining[number]:
+                remaining[above[number]].append(replace(node, children=tuple(reversed(remaining[number]))))
+        return replace(root, children=tuple(reversed(remaining[0])))
 
-    return tuple(cut(root, 0, keep is None) or replace(root, children=()) for root in roots)
+    return tuple(map(cut, roots))
 
 
 def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:

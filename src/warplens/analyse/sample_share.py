@@ -14,13 +14,19 @@ WITHHELD = "only some blocks were recorded, and this needs all blocks of an SM; 
 
 
 def sample_share(launches: Iterable[LaunchInfo]) -> dict[str, Any] | None:
-    """Recorded blocks and records of all launches; None where nothing was left out."""
+    """Recorded blocks of all launches, and the records of all their blocks that did not fit; None for a whole trace."""
     infos = list(launches)
     if not any(SAMPLED in info.extra for info in infos):
         return None
     kept = [info.extra.get(SAMPLED, {"blocks": _blocks(info), "of": _blocks(info)}) for info in infos]
     blocks, of = (sum(int(one[name]) for one in kept) for name in ("blocks", "of"))
-    return {"blocks": blocks, "of": of, "share": blocks / of, "launches": sum(SAMPLED in info.extra for info in infos)}
+    return {
+        "blocks": blocks,
+        "of": of,
+        "share": blocks / of,
+        "launches": sum(SAMPLED in info.extra for info in infos),
+        "lost": sum(int(one.get("lost", 0)) for one in kept),
+    }
 
 
 def sample_line(launches: Iterable[LaunchInfo]) -> str:
@@ -28,7 +34,11 @@ def sample_line(launches: Iterable[LaunchInfo]) -> str:
     share = sample_share(launches)
     if share is None:
         return ""
-    return f"sample: {blocks_text(share)}; counts, totals and durations of regions are those of the recorded blocks"
+    lost = f"; {share['lost']:,} records of all blocks did not fit" if share["lost"] else ""
+    return (
+        f"sample: {blocks_text(share)}; counts, totals and durations of regions, overlap, ramp and critical path are "
+        f"those of the recorded blocks{lost}"
+    )
 
 
 def blocks_text(share: dict[str, Any]) -> str:

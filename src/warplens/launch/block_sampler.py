@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from warplens.record.block_lives import BYTES_PER_BLOCK, BlockLives, pack_lives
 from warplens.record.capture import BLOCK_LIVES, SAMPLED, Launch
-from warplens.record.layout import HEADER, HEADER_BYTES, TRACK_MAGIC
+from warplens.record.layout import HEADER, TRACK_MAGIC
 
 BYTES_PER_SLOT = 8
 """What one slot of a track takes in a trace file, rounded up; docs/results/trace_size.md has the measurements."""
 _GOLDEN, _PLASTIC = 0.6180339887498949, 0.7548776662466927
 """Multiples of these two numbers (mod 1) fill a square evenly."""
+_UNFINISHED = 8
+"""Blocks with a warp that never exited which are kept before others."""
 _LIVES_SHARE = 0.25
 """Of a launch's bytes, what the lifetimes of its blocks may take; past it they are left out."""
 
@@ -33,8 +35,8 @@ class BlockHeaders:
 
     lives: BlockLives
     slots: Int
-    of_track: Int
-    """Each track's place among the blocks; -1 where nothing was written."""
+    unfinished: npt.NDArray[np.bool_]
+    """Blocks with a warp that never exited."""
 
     def __len__(self) -> int:
         return len(self.lives)
@@ -43,6 +45,8 @@ class BlockHeaders:
 def sample_launches(launches: Sequence[Launch], trace_bytes: int | None) -> list[Launch]:
     """Launches whose trace fits in about `trace_bytes`. Each keeps one block at least; None keeps everything."""
     if trace_bytes is None:
+        return list(launches)
+    if sum(launch.tracks * launch.capacity for launch in launches) * BYTES_PER_SLOT <= trace_bytes:
         return list(launches)
     needs = [_stored_slots(launch) * BYTES_PER_SLOT for launch in launches]
     if sum(needs) <= trace_bytes:
@@ -62,21 +66,22 @@ def sample_launch(launch: Launch, keep_blocks: Int) -> Launch:
         "of": launch.blocks,
         "records": int(slots[rows].sum()),
         "of_records": int(slots.sum()),
+        "lost": _lost(headers, launch),
     }
     return replace(launch, raw=kept, extra={**launch.extra, SAMPLED: share})
 
 
 def choose_blocks(blocks: BlockHeaders, slots: float) -> Int:
     """Numbers of blocks that hold at most `slots` slots together, or of one block where none fits."""
-    order = _preferred(blocks.lives)
+    order = _preferred(blocks)
     total = np.cumsum(blocks.slots[order])
     return np.sort(blocks.lives.number[order[: max(int(np.searchsorted(total, slots, side="right")), 1)]])
 
 
 def headers_of(launch: Launch) -> Headers:
-    """The header of each track."""
-    tracks = np.asarray(launch.raw, np.uint8).reshape(-1, launch.stride)[:, :HEADER_BYTES]
-    return np.ascontiguousarray(tracks).view(HEADER).reshape(-1)
+    """The header of each track, where it lies in the launch's bytes."""
+    raw = np.ascontiguousarray(launch.raw)
+    return np.asarray(np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,)))
 
 
 def block_headers(launch: Launch) -> BlockHeaders:
@@ -92,11 +97,10 @@ def block_headers(launch: Launch) -> BlockHeaders:
     np.minimum.at(begin_ns, place, start)
     np.maximum.at(end_ns, place, end)
     zero = int(begin_ns.min(initial=np.iinfo(np.int64).max)) if len(number) else 0
-    of_track = np.full(len(headers), -1, np.int64)
-    of_track[begun] = place
+    running = np.bincount(place, weights=mine["state"] == 0, minlength=len(number)) > 0
     slots = np.bincount(place, weights=_slots(mine, launch), minlength=len(number)).astype(np.int64)
     lives = BlockLives(number, mine["sm"][first].astype(np.int64), begin_ns - zero, end_ns - zero)
-    return BlockHeaders(lives, slots, of_track)
+    return BlockHeaders(lives, slots, running)
 
 
 def _sampled(launch: Launch, level: float) -> Launch:
@@ -133,8 +137,13 @@ def _level(needs: Sequence[int], budget: int) -> float:
 
 
 def _stored_slots(launch: Launch) -> int:
-    headers = headers_of(launch)
-    return int(_slots(headers[headers["magic"] == TRACK_MAGIC], launch).sum())
+    return int(_slots(headers_of(launch), launch).sum())
+
+
+def _lost(headers: Headers, launch: Launch) -> int:
+    """Slots that did not fit, over all tracks."""
+    written = headers["written"][(headers["magic"] == TRACK_MAGIC) & (headers["state"] != 0)].astype(np.int64)
+    return int(np.maximum(written - launch.capacity, 0).sum())
 
 
 def _slots(headers: Headers, launch: Launch) -> Int:
@@ -143,17 +152,19 @@ def _slots(headers: Headers, launch: Launch) -> Int:
     return np.asarray(np.where(headers["magic"] == TRACK_MAGIC, np.minimum(written, launch.capacity), 0))
 
 
-def _preferred(lives: BlockLives) -> Int:
+def _preferred(blocks: BlockHeaders) -> Int:
     """The blocks in the order in which they are kept.
 
     First those that frame the launch: the last to end, the first to begin, the last to begin, and one in the middle.
-    Then rounds over all SMs, in which each SM gives one block: at another share of its time in each round and on each
-    SM, so that any number of blocks is spread over both.
+    Then a few that never ended, which a trap or a hang leaves and a reader looks for. Then rounds over all SMs, in
+    which each SM gives one block: at another share of its time in each round and on each SM, so that any number of
+    blocks is spread over both.
     """
-    count = len(lives)
+    lives, count = blocks.lives, len(blocks)
     by_start = np.lexsort((lives.number, lives.begin))
     last_to_end = int(np.lexsort((lives.number, lives.end))[-1])
     frame = dict.fromkeys([last_to_end, int(by_start[0]), int(by_start[-1]), int(by_start[count // 2])])
+    frame |= dict.fromkeys(np.flatnonzero(blocks.unfinished)[:_UNFINISHED].tolist())
     taken = np.zeros(count, bool)
     taken[list(frame)] = True
     rest = by_start[~taken[by_start]]

@@ -105,6 +105,26 @@ def test_every_mark_of_the_header_reaches_the_trace(gpu: SimulatedDriver, source
     assert (trace.meta.launches[0].extra["store"] == "spread") == spread
 
 
+@pytest.mark.parametrize("source", [INLINED, CALLED])
+def test_a_kernel_in_a_graph_is_recorded_at_each_replay(gpu: SimulatedDriver, source: str) -> None:
+    module = wlcu.compile(source, arch="sm_90", name="k.cu")
+    out = gpu.allocate(4 * 2 * 64)
+    with wl.profile() as profile:
+        module["work"].launch(2, 64, np.uint64(out), np.int32(5))
+        captured = gpu.graphs.begin(9)
+        known = profile.replays.graph(gpu.capture(9))
+        module["work"].launch(2, 64, np.uint64(out), np.int32(5), stream=9)
+        gpu.graphs.end(captured)
+        for _ in range(3):
+            profile.replays.replay(known, 9, captured.replay)
+    assert gpu.space.read(out, np.int32, 128).tolist() == expected(64, 3 if source is CALLED else 1)
+    rows = profile.trace.spans.to_pylist()
+    launches = [sorted((r["block"], r["warp"], r["region"]) for r in rows if r["launch"] == n) for n in range(4)]
+    assert launches[0]
+    assert all(one == launches[0] for one in launches)
+    assert [launch.extra.get("node") for launch in profile.trace.meta.launches] == [None, 0, 0, 0]
+
+
 VALUES = """
 #include <warplens.cuh>
 struct Half { float v; __device__ explicit operator float() const { return v; } };  // as __half and __nv_bfloat16 are

@@ -23,6 +23,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
 
 
+_NESTED_JSON = 10_000
+"""How much deeper than other code the JSON encoder may recurse: two calls per level of a region tree."""
 _PIPE_COLUMNS = 10_000
 """Width of output to a pipe or a file, so that no column or name is truncated."""
 
@@ -65,8 +67,14 @@ def print_hanging(console: Console, head: str, text: str) -> None:
 
 
 def print_json(document: Any) -> None:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + _NESTED_JSON)  # the encoder recurses once per level of a region tree
+    try:
+        text = json.dumps(document, indent=1, default=str)
+    finally:
+        sys.setrecursionlimit(limit)
     # JSON escapes every other character that would steer a terminal.
-    click.echo(json.dumps(document, indent=1, default=str).replace("\x7f", "\\u007f"))
+    click.echo(text.replace("\x7f", "\\u007f"))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from warplens.frontends.import_hook import when_imported
 from warplens.session import Session
 
 LIBRARIES = {
-    "torch.cuda.graphs": "torch_graphs",
+    "torch.cuda": "torch_graphs",
     "cupy.cuda.graph": "cupy_graphs",
     "cuda.core.graph": "cuda_core_graphs",
     "cuda.bindings.driver": "cuda_bindings_graphs",
