@@ -9,7 +9,6 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +26,7 @@ from warplens.frontends.intercept import frontend
 from warplens.frontends.intercept.woven_module import Unavailable, source_name, variables_of
 from warplens.ptx import tree
 from warplens.session import stack
+from warplens.trace.schema import LIFE
 
 
 @pytest.fixture(name="gpu")
@@ -113,11 +113,6 @@ def test_cupy_launches_pass_streams_and_settings_on(gpu: FakeDriver, cupy_kernel
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"local": {False: 0, True: 16}}, "spills 16 more bytes of registers"),
-        (
-            {"blocks": {False: 4, True: 3}},
-            "40 registers instead of 32, and an SM holds 3 of its blocks instead of 4",
-        ),
         ({"broken": True}, "does not assemble: cuLibraryLoadData failed"),
     ],
 )
@@ -136,6 +131,57 @@ def test_a_twin_that_would_harm_does_not_run(
     assert capsys.readouterr().err.count(reason) == 1
     with pytest.raises(WarplensError, match="strict=True"), wl.profile(auto="all", strict=True):
         kernel(GRID, BLOCK, data.arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"local": {False: 0, True: 64}}, "spills 64 more bytes of registers"),
+        (
+            {"blocks": {False: 4, True: 3}},
+            "40 registers instead of 32, and an SM holds 3 of its blocks instead of 4",
+        ),
+    ],
+)
+def test_of_a_kernel_that_marks_would_harm_the_lives_of_its_warps_are_left(
+    gpu: FakeDriver, cupy_kernel: Any, change: dict[str, Any], reason: str
+) -> None:
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    vars(gpu).update(change)
+    with wl.profile(auto="all") as profile:
+        kernel(GRID, BLOCK, data.arguments)
+        data.result()
+    assert gpu.fired == [("vector_add", True, 0)]
+    (note,) = profile.notes["vector_add"]
+    assert note.startswith("only the lifetime of each warp is recorded: with marks it")
+    assert reason in note
+    rows = profile.trace.spans.to_pylist()
+    assert [(row["region"], row["block"]) for row in rows] == [(LIFE, block) for block in range(4)]
+    assert all(row["dur_cycles"] > 0 for row in rows)
+    with pytest.raises(WarplensError, match="strict=True"), wl.profile(auto="all", strict=True):
+        kernel(GRID, BLOCK, data.arguments)
+
+
+def test_a_kernel_that_spills_with_marks_in_loops_keeps_those_around_them(
+    gpu: FakeDriver, cupy_kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rung is tried in turn: here the first weaving without registers between marks does no harm."""
+
+    def resources(function: int) -> dict[str, int]:
+        text = gpu.kernels[function][0]
+        harmed = gpu.woven(function) and '"fixed"' not in text
+        return {"registers": 32, "local_bytes": 64 * harmed, "shared_bytes": 0}
+
+    monkeypatch.setattr(gpu, "resources", resources)
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    with wl.profile(auto="all") as profile:
+        kernel(GRID, BLOCK, data.arguments)
+        data.result()
+    (note,) = profile.notes["vector_add"]
+    assert note == "only its body is marked: with marks it spills 64 more bytes of registers"
+    (region,) = profile.trace.regions
+    assert region.startswith("body vector_add.cu:")
+    assert not profile.trace.meta.losses.empty_slots
 
 
 @pytest.mark.parametrize("spills", [False, True])
@@ -159,12 +205,11 @@ def test_a_twin_that_takes_many_registers_is_limited_where_that_spills_nothing(
 def test_a_loss_of_occupancy_that_the_user_allows_is_taken(gpu: FakeDriver, cupy_kernel: Any) -> None:
     data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
     gpu.blocks = {False: 4, True: 3}
-    for least, woven in ((0.75, True), (0.8, False)):
-        profile = wl.profile(auto="all", least_occupancy=least)
-        with nullcontext() if woven else pytest.raises(WarplensError, match="no kernel was profiled"), profile:
+    for least, marked in ((0.75, True), (0.8, False)):
+        with wl.profile(auto="all", least_occupancy=least) as profile:
             kernel(GRID, BLOCK, data.arguments)
             data.result()
-        assert gpu.fired[-1][1] is woven
+        assert (LIFE in profile.trace.regions) is not marked
     assert any("least_occupancy=0.75 allows it" in text for text in profile.notes["vector_add"])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,8 @@ from warplens.weave.fit.candidates import (
     intercepted_candidates,
     limited_candidates,
     module_candidates,
+    name_of,
+    named_weaving,
 )
 from warplens.weave.fit.harm import Guard
 from warplens.weave.fit.ptxas_output import read_log, without_verbose
@@ -133,27 +137,68 @@ def test_what_is_chosen_is_no_more_harmful_than_anything_tried(
     assert sorted([found.build, *assembler.discarded]) == list(range(len(tried)))
 
 
+def candidates_for(how: Weaving, limit: int, latest: Resources, **options: Any) -> list[Candidate]:
+    return list(automatic_candidates(how, lambda: limit, lambda: latest, **options))
+
+
 def test_the_order_of_candidates_for_automatic_marks() -> None:
     how = Weaving()
     light = Weaving(keep=0, constants=False, store="late")
+    lean, fixed = replace(light, lean=True), replace(how, fixed=True)
+    taken = Resources(registers=100)
+    made = automatic_candidates(how, lambda: pytest.fail("the first candidate needs no limit"), lambda: taken)
+    assert next(made) == Candidate(how)
+    assert candidates_for(how, 96, taken) == [Candidate(how), Candidate(light, 96), Candidate(lean, 96)]
+    assert candidates_for(how, 0, taken) == [Candidate(how), Candidate(light), Candidate(lean)]
+    assert candidates_for(light, 0, taken) == [Candidate(light), Candidate(lean)]
+    straight = candidates_for(how, 96, taken, fits_fixed=lambda: True)
+    assert straight == [Candidate(how), Candidate(fixed, 96), Candidate(lean, 96)]
+    assert candidates_for(how, 96, taken, marked_less=True) == [Candidate(light, 96), Candidate(lean, 96)]
 
-    def limit() -> int:
-        measured.append(len(seen))
-        return 96
 
-    measured: list[int] = []
-    seen: list[Candidate] = []
-    for candidate in automatic_candidates(how, limit):
-        seen.append(candidate)
-    assert seen == [
-        Candidate(how), Candidate(light), Candidate(how, 96), Candidate(light, 96),
-        Candidate(replace(light, lean=True), 96),
-    ]  # fmt: skip
-    assert measured == [1], "the limit needs the plain kernel, which the first candidate may do without"
-    assert list(automatic_candidates(how, lambda: 0)) == [
-        Candidate(how), Candidate(light), Candidate(replace(light, lean=True))
-    ]  # fmt: skip
-    assert list(automatic_candidates(light, lambda: 0)) == [Candidate(light), Candidate(replace(light, lean=True))]
+def test_candidates_that_are_sure_to_lose_are_not_tried() -> None:
+    how, far, spilled = Weaving(), Resources(registers=97), Resources(registers=64, spills=400)
+    assert candidates_for(how, 64, far) == [Candidate(how)], "97 registers do not fit into 64"
+    assert len(candidates_for(how, 64, far, marked_less=True)) == 2
+    light = Candidate(Weaving(keep=0, constants=False, store="late"), 64)
+    assert candidates_for(how, 64, spilled) == [Candidate(how), light], "no weaving saves 400 bytes"
+
+
+def test_a_weaving_is_found_again_by_its_name() -> None:
+    how = Weaving(full="ring")
+    for name in ("asked", "light", "lean", "fixed"):
+        assert name_of(how, named_weaving(how, name)) == name
+
+
+def test_a_parallel_search_finds_the_same_candidate() -> None:
+    spills, fine = replace(PLAIN, spills=16), PLAIN
+    for results in ([spills, spills, fine, fine], [fine, spills], [spills, replace(PLAIN, spills=12), spills]):
+        candidates = [Candidate(Weaving(), registers) for registers in range(len(results))]
+
+        def assemble(candidate: Candidate, results: list[Resources] = results) -> tuple[int, Resources]:
+            return candidate.registers, results[candidate.registers]
+
+        alone, together = (search(candidates, assemble, plain_guard(), parallel=n) for n in (1, 3))
+        assert (alone.build, alone.harm) == (together.build, together.harm)
+
+
+def test_a_parallel_search_assembles_the_others_at_once_after_the_first() -> None:
+    together = threading.Barrier(2, timeout=20)
+
+    def assemble(candidate: Candidate) -> tuple[int, Resources]:
+        if candidate.registers:
+            together.wait()  # breaks if the two are made one after the other
+        return candidate.registers, replace(PLAIN, spills=16)
+
+    found = search([Candidate(Weaving(), number) for number in range(3)], assemble, plain_guard(), parallel=2)
+    assert found.harm is not None
+
+
+def test_a_few_spills_may_be_free() -> None:
+    spills = replace(PLAIN, spills=PLAIN.spills + 32)
+    assert plain_guard().harm(spills) is not None
+    assert plain_guard(free_spills=32).harm(spills) is None
+    assert plain_guard(free_spills=31).harm(spills) is not None
 
 
 def test_the_order_of_candidates_of_the_other_front_ends() -> None:

@@ -16,7 +16,7 @@ from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.record.capture import SAMPLED
 from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.trace.model import Trace
-from warplens.trace.schema import LaunchInfo
+from warplens.trace.schema import LIFE, LaunchInfo
 
 _MIN_GAIN = 0.005
 
@@ -58,6 +58,8 @@ def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
     cost = {kernel: profiling_cost(trace, kernel) for kernel in lives.kernels}
     out = []
     for finding in found:
+        if finding.region == LIFE:
+            continue  # the life of a warp is no region that could be made faster
         ns = lives.kernel_ns(finding.kernel) if finding.kernel in lives.kernels else 0.0
         share = sum(lives.launches[at].duration_ns for at in lives.kernels.get(finding.kernel, ())) / total
         reason = finding.withheld

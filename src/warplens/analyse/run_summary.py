@@ -12,6 +12,7 @@ from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.sample_share import sample_share
 from warplens.analyse.slowdown import Slowdown, slowdown_of
 from warplens.trace.model import Trace
+from warplens.trace.schema import LIFE
 
 _TOP = 3
 
@@ -67,7 +68,7 @@ def summarise(trace: Trace, seen: Mapping[str, int], *, merge_variants: bool = F
         slowdown = slowdown_of(infos)
         total = sum(info.end_ns - info.begin_ns for info in infos)
         tracks = sum(info.tracks for info in infos)
-        own = [row for row in rows if row.group == kernel and row.variant == label]
+        own = [row for row in rows if row.group == kernel and row.variant == label and row.region != LIFE]
         lived = sum(info.busy_cycles for info in infos) or 1
         out.append(
             KernelSummary(

@@ -101,7 +101,7 @@ def region_name(what: str, file: str, line: int) -> str:
     """The name of a region: the operation and its source line, `load attn.py:57`.
 
     `what` is load, store, atomic, copy issue, copy wait, store wait, mbarrier wait, mma, mma issue, mma wait, reduce,
-    scan, barrier, cluster barrier, mbarrier arrive, loop, line or work.
+    scan, barrier, cluster barrier, mbarrier arrive, loop (one iteration), whole loop, body, line or work.
     """
     return f"{what} {PurePath(file).name}:{line}" if line else what
 
@@ -113,9 +113,11 @@ class Auto:
     classes: tuple[str, ...] = ()
     ranges: tuple[LineRange, ...] = ()
     most: int = MOST_MARKS
+    coarse: str = ""
+    """Instead of classes: `body` for one region around the whole kernel, `loops` for its outermost loops as well."""
 
     def __bool__(self) -> bool:
-        return bool(self.classes or self.ranges)
+        return bool(self.classes or self.ranges or self.coarse)
 
     def wants(self, kind: str) -> bool:
         return kind in self.classes

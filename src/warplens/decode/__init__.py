@@ -15,17 +15,18 @@ from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.coverage import region_coverage
 from warplens.decode.decoded_rows import Counter, DecodedRows, RegionTable, RowPlan
 from warplens.decode.launch_times import LaunchTimes, launch_times
-from warplens.decode.losses import collect_losses, describe
+from warplens.decode.losses import collect_losses, describe, empty_fixed_slots
 from warplens.decode.native_decoder import NativeDecoder
 from warplens.decode.numpy_decoder import NumpyDecoder
 from warplens.decode.track_windows import TrackWindows, read_windows
+from warplens.decode.warp_lives import add_lives, silent_tracks
 from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record.capture import Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.columns import LazyColumns
 from warplens.trace.model import Trace
-from warplens.trace.schema import COLUMNS, KINDS, ClockFit, LaunchInfo, Meta
+from warplens.trace.schema import COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN_REGION = "(unknown region)"
@@ -59,9 +60,15 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     names, tables = _region_tables(launches)
     rows = DecodedRows.allocate(row, anchor, plan.with_payloads)
     details = decoder.fill(launches, windows, plan, tables, rows)
+    rows.counters[Counter.EMPTY_SLOTS] -= empty_fixed_slots(launches, windows)
     if rows.counters[Counter.UNKNOWN_REGIONS]:
         names.append(UNKNOWN_REGION)
     rows, plan = rows.without_damaged(plan)
+    covered = region_coverage(windows, plan, rows, decoder)
+    silent = silent_tracks(launches, windows, plan)
+    if silent.any():
+        names += [LIFE] if LIFE not in names else []
+        plan, rows = add_lives(windows, plan, rows, silent, names.index(LIFE))
 
     kernels = list(dict.fromkeys(launch.kernel for launch in launches))
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
@@ -75,7 +82,6 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     if earlier:  # a clock stepped back to before its track's first row
         start_ns, zero = start_ns - earlier, zero + earlier
 
-    covered = region_coverage(windows, plan, rows, decoder)
     times = launch_times(windows, lines.at_line(at, windows.start_clock), lines.at_line(at, windows.exit_clock))
     meta = Meta(
         launches=_launch_infos(capture, ran_on, times, zero, covered),

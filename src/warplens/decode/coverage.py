@@ -15,12 +15,14 @@ def region_coverage(
 ) -> list[dict[str, float]]:
     """For each launch, the minimum, 5th percentile and median over its warps.
 
-    Warps that lost records are excluded, because their regions are not known; empty if no warp remains.
+    Warps that lost records are excluded, because their regions are not known; empty if no warp remains, and if no
+    warp of the launch was in a region.
     """
     launches = len(windows.bounds) - 1
     out: list[dict[str, float]] = [{} for _ in range(launches)]
     lived = np.maximum(windows.exit_clock - windows.start_clock, 0)
-    alive = (lived > 0) & (windows.written <= windows.slots)
+    rows_of = np.diff(plan.row_start[windows.bounds])
+    alive = (lived > 0) & (windows.written <= windows.slots) & (rows_of > 0)[windows.launch]
     if not alive.any():
         return out
     share = decoder.inside(plan, windows.start_clock, lived, rows)[alive] / lived[alive]

@@ -9,7 +9,9 @@ import numpy as np
 from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Detail
 from warplens.decode.track_windows import TrackWindows
 from warplens.record.capture import Launch
+from warplens.record.layout import KIND_BITS, SLOT_BYTES, Kind
 from warplens.trace.schema import Losses
+from warplens.weave.fixed_slots import STORE as FIXED
 
 
 def collect_losses(windows: TrackWindows, rows: DecodedRows, details: Sequence[str]) -> Losses:
@@ -29,6 +31,20 @@ def collect_losses(windows: TrackWindows, rows: DecodedRows, details: Sequence[s
         details=tuple(details[:MAX_DETAILS]),
         **counted,
     )
+
+
+def empty_fixed_slots(launches: Sequence[Launch], windows: TrackWindows) -> int:
+    """The empty slots of launches whose marks have fixed slots: a mark that was not passed leaves its slot empty."""
+    count = 0
+    for launch, first, end in zip(launches, windows.bounds[:-1], windows.bounds[1:], strict=True):
+        if launch.extra.get("store") != FIXED:
+            continue
+        words = np.ascontiguousarray(launch.raw).view("<u8")
+        start, slots = windows.offset[first:end] // SLOT_BYTES, windows.slots[first:end]
+        for slot in range(int(slots.max(initial=0))):
+            kinds = words[start[slots > slot] + slot] & np.uint64((1 << KIND_BITS) - 1)
+            count += int((kinds == Kind.EMPTY).sum())
+    return count
 
 
 def describe(launches: Sequence[Launch], windows: TrackWindows, details: Sequence[Detail]) -> list[str]:

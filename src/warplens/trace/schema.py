@@ -10,6 +10,8 @@ import pyarrow as pa
 
 SCHEMA_VERSION = 1
 KINDS = ("span", "instant", "value")
+LIFE = "(warp)"
+"""The reserved region of a warp that left no record: one span from its start to its exit."""
 
 COLUMNS: dict[str, pa.DataType] = {
     "rank": pa.int32(),

@@ -124,7 +124,7 @@ class FunctionWeaver:
             if any(ZERO in instruction.raw for instruction in self.function.instructions()):
                 opening.append(f"\tshr.u32 {ZERO}, %wl_hi, 31;")
         declared = [self.track.declarations, *self.words.declarations()]
-        self._insert_opening("\n".join(text for text in declared + opening if text))
+        insert_opening(self.function, "\n".join(text for text in declared + opening if text))
 
     def _keep_words(self) -> None:
         """Keep record words of marks in loops in registers; ptxas would rebuild the constant at each store."""
@@ -324,13 +324,15 @@ class FunctionWeaver:
         )
         position.remove()
 
-    def _insert_opening(self, text: str) -> None:
-        body = self.function.body
-        assert body is not None
-        for index, node in enumerate(body):
-            if _is_code(node):
-                body.insert(index, Raw.of(text))
-                return
+
+def insert_opening(function: Function, text: str) -> None:
+    """Insert `text` before the first code of a function."""
+    body = function.body
+    assert body is not None
+    for index, node in enumerate(body):
+        if _is_code(node):
+            body.insert(index, Raw.of(text))
+            return
 
 
 def _is_code(node: Node) -> bool:

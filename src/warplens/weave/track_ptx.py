@@ -165,19 +165,23 @@ class Track:
         """Set `leader` among the threads for which `predicate` is true."""
         return []
 
-    def _header(self) -> list[str]:
+    def _sm(self) -> list[str]:
+        """%wl_u: the SM."""
         lines = ["mov.u32 %wl_u, %smid;"]
         if self.select.sms is not None:
             lines.append("setp.ne.u32 %wl_q, %wl_u, %wl_u;")
             lines += [f"setp.eq.or.u32 %wl_q, %wl_u, {sm}, %wl_q;" for sm in self.select.sms]
             lines.append("and.pred %wl_p, %wl_p, %wl_q;")
-        lines += [
+        return lines
+
+    def _header(self) -> list[str]:
+        return [
+            *self._sm(),
             *self._lead(),
             f"mov.b32 %wl_v, {TRACK_MAGIC};",
             f"@{self.leader} st.global.v4.b32 [%wl_a], {{%wl_v, %wl_x, %wl_t, %wl_u}};",
             "mov.b64 %wl_h, %wl_a;",
         ]
-        return lines
 
     def framed(self) -> str:
         """PTX that stores what the frame of a kernel with calls holds in addition to the state."""

@@ -27,8 +27,8 @@ import json
 import math
 import re
 import sys
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Collection
+from dataclasses import replace
 
 from warplens.errors import UsageError
 from warplens.ptx.divergence import Divergence, observes_other_threads
@@ -38,8 +38,9 @@ from warplens.ptx.tree import Function, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.calls import Calls
 from warplens.weave.fit.recompute import recompute
+from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver
-from warplens.weave.mark_comments import WOVEN
+from warplens.weave.mark_comments import PREFIX, WOVEN
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
 from warplens.weave.stores.block_chains import chain_blocks
@@ -47,56 +48,24 @@ from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address,
 from warplens.weave.stores.shared_tracks import smallest
 from warplens.weave.stores.spread import LANES, SPREAD_SLACK
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
+from warplens.weave.woven_ptx import Woven
+
+__all__ = ["TIGHT", "Weaver", "Woven", "marked_kernels", "weave"]
 
 TIGHT = 8
 """A loop body with fewer instructions than this after its last mark cannot hide the latency of a store."""
 
 
-@dataclass(frozen=True)
-class Woven:
-    """A woven module: its text, its region names, and the layout of its tracks."""
-
-    text: str
-    regions: dict[int, str] = field(default_factory=dict)
-    locations: dict[int, str] = field(default_factory=dict)
-    entries: dict[str, int] = field(default_factory=dict)
-    """The number of marks that each woven kernel can reach."""
-    threads: dict[str, int] = field(default_factory=dict)
-    """Threads per block of the kernels that fix it (`.reqntid`), which determines their tracks per block."""
-    slack: int = 0
-    full: str = "stop"
-    stores: dict[str, str] = field(default_factory=dict)
-    """The store policy of each woven kernel."""
-
-    def describe(self) -> dict[str, Any]:
-        """Everything except the text, as JSON."""
-        return {
-            "regions": {str(k): v for k, v in self.regions.items()},
-            "locations": {str(k): v for k, v in self.locations.items()},
-            "entries": self.entries,
-            "threads": self.threads,
-            "slack": self.slack,
-            "full": self.full,
-            "stores": self.stores,
-        }
-
-    @staticmethod
-    def restore(text: str, document: dict[str, Any]) -> Woven:
-        return Woven(
-            text,
-            {int(k): v for k, v in document["regions"].items()},
-            {int(k): v for k, v in document["locations"].items()},
-            document["entries"],
-            document["threads"],
-            document["slack"],
-            document["full"],
-            document["stores"],
-        )
-
-
-def weave(source: str | PtxModule, *, buffer: AnyBuffer | None = None, how: Weaving | None = None) -> Woven:
-    """Weave every kernel of `source` that can reach a mark; kernels without marks stay as they are. A parsed module is
-    not parsed again, and is not changed."""
+def weave(
+    source: str | PtxModule,
+    *,
+    buffer: AnyBuffer | None = None,
+    how: Weaving | None = None,
+    lives: Collection[str] = (),
+) -> Woven:
+    """Weave every kernel of `source` that can reach a mark; kernels without marks stay as they are, apart from those
+    named in `lives`: they record when each warp started and exited, and where. A parsed module is not parsed again, and
+    is not changed."""
     text = source if isinstance(source, str) else source.text()
     start = text.find("// " + WOVEN)
     if start >= 0:
@@ -105,9 +74,11 @@ def weave(source: str | PtxModule, *, buffer: AnyBuffer | None = None, how: Weav
             return Woven.restore(text, json.loads(line))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise PtxError(text.count("\n", 0, start) + 1, line, "this is no description of a woven module") from None
-    if "@warplens " not in text:
+    if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
     module = parse(source) if isinstance(source, str) else source.copy()
+    if lives or (how and how.fixed):
+        return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
     return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
 
 

@@ -126,6 +126,8 @@ class Weaving:
     join:       let chains of blocks share a spread store
     limit:      limit the registers of the woven kernel to a few more than the plain one has (see fit/register_limit.py)
     lean:       use as few registers as possible, at the cost of more instructions
+    fixed:      give each mark its own slot and hold no register between marks (see fixed_slots.py); only for kernels
+                without marks in loops, and regardless of `full`, since nothing can fill up
     """
 
     full: str = "stop"
@@ -140,6 +142,7 @@ class Weaving:
     join: bool = True
     limit: bool = True
     lean: bool = False
+    fixed: bool = False
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
 

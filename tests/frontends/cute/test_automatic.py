@@ -32,6 +32,7 @@ from warplens.frontends.cute import host_code
 from warplens.frontends.intercept.interceptor import Interceptor
 from warplens.profiling.profile import Profile
 from warplens.session import stack
+from warplens.trace.schema import LIFE
 
 COUNT = 200
 
@@ -111,9 +112,12 @@ def test_what_is_compiled_inside_a_profile_runs_marked_with_the_same_result(cuda
     lines = {text: number for number, text in enumerate(source.read_text().splitlines(), 1)}
     at = {word: next(n for text, n in lines.items() if text.endswith(f"# the {word}")) for word in ("load", "store")}
     rows = trace.select(kernel="scale").spans.to_pylist()
-    assert {row["region"] for row in rows} == {f"{word} cute_auto_kernels.py:{line}" for word, line in at.items()}
-    # Both warps of the three full blocks, and one of the fourth, which has 8 elements left.
-    assert len({(row["launch"], row["block"], row["warp"]) for row in rows}) == 2 * 7
+    marked = {f"{word} cute_auto_kernels.py:{line}" for word, line in at.items()}
+    assert {row["region"] for row in rows} == {*marked, LIFE}
+    # Both warps of the three full blocks, and one of the fourth, which has 8 elements left; the other has only lived.
+    alive = {(row["launch"], row["block"], row["warp"]) for row in rows if row["region"] == LIFE}
+    assert [(block, warp) for _, block, warp in sorted(alive)] == [(3, 1), (3, 1)]
+    assert len({(row["launch"], row["block"], row["warp"]) for row in rows} - alive) == 2 * 7
     # Behind the profile nothing is left of it.
     assert methods == (JitExecutor.run_compiled_program, CuTeDSL._func, CuTeDSL.mangle_name)
     launch()
@@ -190,7 +194,7 @@ def test_marks_by_hand_are_kept_and_not_doubled(cuda: Runtime, capsys: pytest.Ca
         compiled(*data.arguments, Int64(prof.address()))
     assert woven(cuda) == [True, False]
     regions = {(row["kernel"], row["region"].split()[0]) for row in profile.trace.spans.to_pylist()}
-    assert regions == {("scale", "store"), ("marked", "by")}
+    assert regions - {("scale", LIFE)} == {("scale", "store"), ("marked", "by")}
     # A function that brings its buffer is never spoken of, whether its PTX is there or not.
     cuda.know(compile_cute(run_marked, data.arguments[1], prof))
     before = cute.compile(run_marked, data.arguments[1], prof)

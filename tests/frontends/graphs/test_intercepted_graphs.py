@@ -18,6 +18,7 @@ from tests.support.vector_add_launch import BLOCK, GRID, PTX, Data
 from warplens.frontends import cupy, registry
 from warplens.frontends.graphs import cuda_bindings_graphs, cuda_core_graphs
 from warplens.session import stack
+from warplens.trace.schema import LIFE
 
 STREAM = 7
 
@@ -110,7 +111,7 @@ def test_replays_of_a_cupy_graph(gpu: FakeDriver, library: Any) -> None:
 def test_a_kernel_that_is_refused_is_captured_plain(gpu: FakeDriver, library: Any) -> None:
     data, kernel, stream = Data(gpu), library.kernel("source", "vector_add"), library.Stream()
     kernel(GRID, BLOCK, data.arguments)
-    gpu.local = {False: 0, True: 16}
+    gpu.broken = True
     profile = wl.profile(auto="all")
     with pytest.raises(wl.WarplensError, match="profiled|nothing"), profile:
         stream.begin_capture()
@@ -119,7 +120,26 @@ def test_a_kernel_that_is_refused_is_captured_plain(gpu: FakeDriver, library: An
         graph.launch()
     data.result()
     assert not gpu.fired[-1][1]
-    assert "spills 16 more bytes" in profile.notes["vector_add"][0]
+    assert "does not assemble" in profile.notes["vector_add"][0]
+
+
+def test_of_a_kernel_that_marks_would_harm_each_replay_has_the_lives_of_its_warps(
+    gpu: FakeDriver, library: Any
+) -> None:
+    data, kernel, stream = Data(gpu), library.kernel("source", "vector_add"), library.Stream()
+    kernel(GRID, BLOCK, data.arguments)
+    gpu.local = {False: 0, True: 64}
+    with wl.profile(auto="all") as profile:
+        stream.begin_capture()
+        kernel(GRID, BLOCK, data.arguments, stream=stream)
+        graph = stream.end_capture()
+        for _ in range(3):
+            graph.launch()
+    data.result()
+    assert "spills 64 more bytes" in profile.notes["vector_add"][0]
+    assert places(profile.trace) == [(0, 0)] * 3
+    lives = Counter({(LIFE, "span", block, 0): 1 for block in range(GRID[0])})
+    assert spans_by_launch(profile.trace) == [lives] * 3
 
 
 def test_the_quota_counts_replays(gpu: FakeDriver, library: Any) -> None:

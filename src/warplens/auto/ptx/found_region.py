@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 Location = tuple[str, int]
 """A source file and a line of it."""
-OUTER = {"loops": 0, "ranges": 1, "lines": 2}
+OUTER = {"body": 0, "loops": 0, "ranges": 1, "lines": 2}
 """The nesting order, outermost first, of regions that share a gap and have the same size. A range that encloses a whole
 loop begins in another gap, before the loop's label."""
 OPERATION = 4

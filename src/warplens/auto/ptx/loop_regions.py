@@ -55,7 +55,7 @@ def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundR
         tries = [unit for unit, instruction in instructions if unit.opcode == "mbarrier" and kind_of(instruction)]
         if not tries or kinds != {("waits", "wait")}:
             continue
-        begins, ends = _entry_gaps(code, loop), _exit_gaps(code, loop, loop.body)
+        begins, ends = entry_gaps(code, loop), exit_gaps(code, loop, loop.body)
         if begins and ends:
             first = tries[0]
             yield loop, FoundRegion("waits", "wait", tuple(begins), tuple(ends), first.location, first.number)
@@ -64,7 +64,7 @@ def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundR
 def iterations(code: FunctionUnits, loops: list[Loop]) -> Iterator[FoundRegion]:
     """One region per iteration, with its own counter, of each loop in which marks stay balanced."""
     for loop in loops:
-        early = _exit_gaps(code, loop, loop.body - set(loop.latches))
+        early = exit_gaps(code, loop, loop.body - set(loop.latches))
         if early is None or not _latches_end_iterations(code, loop):
             continue
         header = code.blocks[loop.header]
@@ -86,14 +86,14 @@ def _latches_end_iterations(code: FunctionUnits, loop: Loop) -> bool:
     return loop.header != 0 and not (follow & loop.body) - {loop.header}
 
 
-def _entry_gaps(code: FunctionUnits, loop: Loop) -> list[int] | None:
+def entry_gaps(code: FunctionUnits, loop: Loop) -> list[int] | None:
     """One gap on each edge into the loop; None if an edge has no gap."""
     outside = [before for before in code.blocks[loop.header].before if before not in loop.body]
     gaps = [code.on_edge(before, loop.header, set()) for before in outside]
     return None if loop.header == 0 or None in gaps else sorted({gap for gap in gaps if gap is not None})
 
 
-def _exit_gaps(code: FunctionUnits, loop: Loop, sources: set[int]) -> list[int] | None:
+def exit_gaps(code: FunctionUnits, loop: Loop, sources: set[int]) -> list[int] | None:
     """One gap on each edge from `sources` out of the loop; None if an edge has no gap."""
     gaps = []
     for number in sources:

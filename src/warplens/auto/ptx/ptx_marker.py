@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from warplens.auto.ptx.branch_regions import branch_regions
+from warplens.auto.ptx.coarse_regions import coarse_regions
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.line_regions import line_ranges, worked_lines
 from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins
@@ -23,7 +24,7 @@ from warplens.weave.mark_comments import mark_text
 MARKED = "// @marked\n"
 """The first line of marked text, which prevents marking it twice."""
 
-_PRIORITY = {"ranges": 0, "loops": 1, "lines": 3}
+_PRIORITY = {"body": 0, "ranges": 0, "loops": 1, "lines": 3}
 """Which regions to keep first when there are more than `Auto.most`; operations have priority 2."""
 
 _CLOSES, _OPENS = 1, 2
@@ -91,6 +92,8 @@ def mark_unmarked_code(text: str) -> str:
 
 def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
     """All regions that the rules find in one function."""
+    if auto.coarse:
+        return coarse_regions(code, loops=auto.coarse == "loops")
     ranges = list(line_ranges(code, auto.ranges))
     loops = natural_loops(code)
     spinning = list(spins(code, loops)) if auto.wants("waits") else []

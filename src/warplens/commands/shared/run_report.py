@@ -71,6 +71,7 @@ def describe(
         console.print(table("kernels", columns, kernels, spare=("least covered warp", "total", "regions")))
         for one in kernels[:_DETAILED_KERNELS]:
             where = ", ".join(f"{escape(_region(name))} {percent(share)}" for name, share in one.top)
+            where = where or "no regions; only the start and the exit of each warp are recorded"
             console.print(f"[dim]{escape(_name(one))}:[/] {where}", soft_wrap=True)
         for one in kernels if profile.options.marks.covers_all_code else ():
             if one.covered_least is not None and one.covered_least < FULL_COVERAGE:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from warplens import session
+from warplens.auto.rungs import Rung, rungs
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
 from warplens.driver.limits import SM_LIMITS, find_limits
 from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
-from warplens.frontends.intercept.woven_module import Twin, Unavailable, twin_of
+from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, twin_of
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.session import Session
-from warplens.weave.fit.candidates import Candidate, intercepted_candidates
-from warplens.weave.fit.harm import Guard
+from warplens.weave.fit.candidates import Candidate, fixed_candidates, intercepted_candidates
+from warplens.weave.fit.harm import LIFE_SPILLS, Guard
 from warplens.weave.fit.register_limit import allowance
 from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search, tighten
+from warplens.weave.mark_comments import PREFIX
 
 T = TypeVar("T")
 
@@ -39,6 +41,17 @@ class PlainKernel:
     text: Callable[[], str]
     code: Hashable = None
     """What it was loaded from, where its module may go before the profile ends: handles are given out again then."""
+
+
+@dataclass(frozen=True)
+class _LaunchForm:
+    """What of a launch decides which twin it runs: what limits the blocks on an SM, whether blocks consist of whole
+    warps along x, and whether it is captured into a CUDA graph."""
+
+    threads: int
+    aligned: bool
+    shared: int
+    captured: bool
 
 
 class Interceptor:
@@ -118,11 +131,11 @@ class Interceptor:
 
     def _find(self, kernel: PlainKernel, shape: Shape, captured: bool) -> Twin:
         lib = driver()
-        form = (math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared, captured)
+        form = _LaunchForm(math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared, captured)
         key = (kernel.function, kernel.code, form)
         if key not in self._chosen:
             try:
-                self._chosen[key] = self._choose(kernel, *form)
+                self._chosen[key] = self._choose(kernel, form)
             except Unavailable as reason:
                 self._chosen[key] = reason
             except WarplensError:
@@ -135,28 +148,54 @@ class Interceptor:
         lib.copy_settings(kernel.function, chosen.function)
         return chosen
 
-    def _choose(self, kernel: PlainKernel, threads: int, aligned: bool, shared: int, captured: bool) -> Twin:
+    def _choose(self, kernel: PlainKernel, form: _LaunchForm) -> Twin:
+        """Return the twin with as many marks as do no harm (auto/rungs.py)."""
+        asked, text, problem = self.session.options.marks, self._text(kernel), ""
+        for rung in rungs(asked, keep_marks=PREFIX in text):
+            if rung.fixed and not (problem and (asked.classes or rung.auto)):
+                continue
+            if rung.lives_only and self.session.options.strict:
+                continue  # a kernel of which only lives are recorded counts as unmarked
+            try:
+                twin = self._fit(kernel, rung, form)
+            except Unmarkable as reason:
+                problem = problem or str(reason)
+                continue
+            return replace(twin, note=rung.note(problem)) if problem else twin
+        raise Unavailable(problem)
+
+    def _fit(self, kernel: PlainKernel, rung: Rung, form: _LaunchForm) -> Twin:
         """Return the twin woven in the first way that does no harm, in few more registers than the plain kernel if that
-        costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort."""
+        costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort. Lives
+        alone cost next to nothing, so they are always taken."""
         lib, options = driver(), self.session.options
 
         def resources(function: int) -> Resources:
-            return Resources.from_driver(lib.resources(function), lib.active_blocks(function, threads, shared))
+            return Resources.from_driver(
+                lib.resources(function), lib.active_blocks(function, form.threads, form.shared)
+            )
 
         def attempt(candidate: Candidate) -> tuple[Twin, Resources]:
             how, registers = candidate.how, candidate.registers
             text, device = self._text(kernel), lib.device_index()
-            twin = twin_of(text, kernel.symbol, options.marks, how, device, registers, indirect=captured)
+            twin = twin_of(text, kernel.symbol, rung.auto, how, device, registers, indirect=form.captured)
             lib.copy_settings(kernel.function, twin.function)
             return twin, resources(twin.function)
 
         plain = resources(kernel.function)
-        guard = Guard(lambda: plain, required=options.least_occupancy)
+        free_spills = LIFE_SPILLS if rung.lives_only else 0
+        guard = Guard(lambda: plain, required=options.least_occupancy, free_spills=free_spills)
         limits = find_limits(lib.device().capability) or SM_LIMITS["9.0"]
-        limit = registers_for_warps(limits, plain.blocks * -(-threads // 32))
-        chosen = search(intercepted_candidates(self._how, limit, aligned=aligned), attempt, guard)
+        limit = registers_for_warps(limits, plain.blocks * -(-form.threads // 32))
+        if rung.fixed:
+            candidates = fixed_candidates(self._how, lambda: limit)
+        else:
+            candidates = intercepted_candidates(self._how, limit, aligned=form.aligned)
+        chosen = search(candidates, attempt, guard)
+        if rung.lives_only:
+            return chosen.build
         if chosen.harm and chosen.harm.refused:
-            raise Unavailable(chosen.harm.words)
+            raise Unmarkable(chosen.harm.words)
         if chosen.candidate.registers and not chosen.harm:
             return chosen.build
 
@@ -188,6 +227,8 @@ class Interceptor:
     def _tell(self, name: str, twin: Twin) -> None:
         """What the rules left out, and where there is code."""
         marked, symbol = twin.marked, twin.symbol
+        if twin.note:
+            self.session.note(name, twin.note)
         if left_out := marked.left_out.get(symbol):
             self.session.note(
                 name, f"{left_out} more places could be marked; most_marks={left_out + len(marked.sites[symbol])} does"
@@ -196,7 +237,7 @@ class Interceptor:
 
     def _woven(self, name: str, twin: Twin, shape: Shape) -> WovenKernel:
         woven, resources = twin.woven, driver().resources(twin.function)
-        places = {site.region: site.location for site in twin.marked.sites[twin.symbol] if site.location}
+        places = {site.region: site.location for site in twin.marked.sites.get(twin.symbol, ()) if site.location}
         known = {number: places[region] for number, region in woven.regions.items() if region in places}
         return WovenKernel.of(
             woven,

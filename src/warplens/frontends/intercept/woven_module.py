@@ -23,6 +23,10 @@ class Unavailable(WarplensError):
     """A kernel that runs unmarked; the text says why."""
 
 
+class Unmarkable(Unavailable):
+    """A kernel that cannot have these marks, but may have fewer."""
+
+
 @dataclass(frozen=True)
 class Twin:
     """A loaded woven kernel, with both handles that libraries launch by: `kernel` and `function`."""
@@ -35,6 +39,8 @@ class Twin:
     function: int
     shared: tuple[str, ...] = ()
     """The module variables whose contents it takes over at each launch."""
+    note: str = ""
+    """What is not marked in it, and why."""
 
 
 def source_name(text: str, name: str) -> str:
@@ -55,8 +61,8 @@ def marked_text(
     text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0, *, indirect: bool = False
 ) -> tuple[Woven, Marked, tuple[str, ...]]:
     """Mark and weave one kernel, which takes its buffer as an additional parameter; also return the variables that it
-    shares. `registers` is the most that a thread may take, 0 for no limit besides the kernel's own. `indirect` is for
-    kernels in CUDA graphs, which find their buffer by a cell."""
+    shares. An empty `auto` records the lives of its warps alone. `registers` is the most that a thread may take, 0 for
+    no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
@@ -67,9 +73,10 @@ def marked_text(
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
-    if symbol not in marked.sites:
-        raise Unavailable("no rule finds anything to mark in it")
-    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how), marked, shared
+    if auto and symbol not in marked.sites:
+        raise Unmarkable("no rule finds anything to mark in it")
+    lives = () if auto else (symbol,)
+    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives), marked, shared
 
 
 @functools.lru_cache(maxsize=256)
@@ -80,15 +87,15 @@ def twin_of(
     try:
         woven, marked, shared = marked_text(text, symbol, auto, how, registers, indirect=indirect)
     except PtxError as error:
-        raise Unavailable(str(error)) from None
+        raise Unmarkable(str(error)) from None
     except Unavailable:
         raise
     except Exception as error:  # whatever the weaver fails on, the program can run without it
-        raise Unavailable(f"the weaver failed: {error!r}") from error
+        raise Unmarkable(f"the weaver failed: {error!r}") from error
     lib = driver()
     try:
         library = lib.load_library(woven.text.encode() + b"\0")
         kernel = lib.kernel(library, symbol)
         return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared)
     except WarplensError as error:
-        raise Unavailable(f"with marks it does not assemble: {error}") from None
+        raise Unmarkable(f"with marks it does not assemble: {error}") from None

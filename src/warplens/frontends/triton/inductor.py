@@ -21,7 +21,7 @@ from typing import Any
 from warplens.files import cache_folder
 from warplens.frontends.triton import launch_hook
 from warplens.frontends.triton.launch_hook import LaunchHook, pass_on, woven_kernel
-from warplens.frontends.triton.stages import REMARKS
+from warplens.frontends.triton.metadata_keys import REMARKS
 from warplens.frontends.triton.tuning import tuning, unwatched
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode

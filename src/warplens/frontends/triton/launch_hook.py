@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.name_swap import instances
-from warplens.frontends.triton.stages import METADATA, REMARKS
+from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
 from warplens.frontends.triton.tuning import is_tuning, is_unwatched, leave_tuning_alone
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap

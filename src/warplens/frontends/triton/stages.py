@@ -1,34 +1,28 @@
 """One kernel's way through Triton's compiler, with marks put into its TTGIR and woven into its PTX.
 
 Automatic marks go in before the llir stage, after all of Triton's passes and overrides. All later stages are tried at
-that point: a kernel that marks would harm is compiled without them, with a note that says why.
+that point: a kernel that marks would harm is compiled with fewer (mark_ladder.py), with a note that says why.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from warplens.auto.ptx import mark_unmarked_code
-from warplens.auto.rules import Auto
-from warplens.auto.ttgir import MarkedIR, mark_ttgir
 from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.auto.ttgir.mark_emitter import begin_at_once, declare_counters
 from warplens.errors import WarplensError
 from warplens.frontends.triton import override
 from warplens.frontends.triton.assemble import HandMarkedKernel, Stage, assemble
-from warplens.frontends.triton.block_shape import BlockShape
+from warplens.frontends.triton.mark_ladder import KernelBuild, MarkLadder, Metadata
+from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
 from warplens.frontends.triton.ptxas import ptxas_error
 from warplens.frontends.triton.shared_memory import record_bytes, shared_buffer
-from warplens.weave.fit.candidates import Candidate, automatic_candidates
-from warplens.weave.fit.harm import Guard
 from warplens.weave.fit.register_limit import limited
-from warplens.weave.fit.resources import Resources
-from warplens.weave.fit.search import Attempt, search
 from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, SharedBuffer, Weaving
@@ -38,27 +32,12 @@ if TYPE_CHECKING:
 
 SCRATCH_BYTES = 128
 """What a woven kernel asks Triton for per block. It only must not be zero: the allocator sizes the buffer."""
-METADATA, REMARKS = "warplens", "warplens_remarks"
-"""Keys of a compiled kernel's metadata: how it is woven, and what to tell the user about it."""
 
 _SPECIALISED, _LINE = re.compile(r"\b(?:branchtargets|setmaxnreg|barrier\.sync)\b"), "// " + PREFIX + "B line%20"
 """Instructions that distribute work among specialised warps, which belong to no operation of the TTGIR; and the mark
 that begins the region of a source line."""
 _WARP_SPECIALIZE, _REGION_NAME = "tt.warp_specialize", re.compile(PREFIX + r"[A-Z] ([^\s\"]+)")
 """The attribute of a loop that Triton splits among its warps, and how a mark names its region in TTIR."""
-
-Metadata = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class KernelBuild:
-    """A kernel compiled to machine code, and the metadata that goes with it."""
-
-    llir: str
-    ptx: str
-    cubin: bytes
-    metadata: Metadata
-    resources: Resources
 
 
 class Compilation:
@@ -99,7 +78,10 @@ class Compilation:
                 text = found.text
         metadata[REMARKS] = remarks
         if recipe.auto:
-            built = self._with_automatic_marks(name, text, module.context, metadata, remarks)
+            ladder = MarkLadder(self, recipe, text, module.context, metadata, remarks)
+            built = ladder.climb_down()
+            if built is None and ladder.problem:
+                self._refuse(name, f"runs unmarked: {ladder.problem}", remarks)
             if built is not None:
                 self._built = built
                 metadata.update(built.metadata)
@@ -148,77 +130,28 @@ class Compilation:
             return self._built.cubin
         return bytes(self._cubin(source, metadata))
 
-    def _with_automatic_marks(
-        self, name: str, text: str, context: Any, metadata: Metadata, remarks: Metadata
-    ) -> KernelBuild | None:
-        """Compile the kernel with automatic marks; None if it has none or if they would harm it."""
-        plain = functools.cache(lambda: self._build(text, context, metadata).resources)
-        problem = ""
-        for auto, left_out in _fewer_and_fewer_classes(self.recipe.auto):
-            try:
-                marked = mark_ttgir(text, auto)
-                remarks |= {"matched": sorted(marked.matched), "lines": marked.lines}
-                if not marked.sites and not problem:
-                    return None
-                if not marked.sites:
-                    break
-                attempt = self._weave_without_harm(marked.text, context, metadata, plain)
-            except (WarplensError, RuntimeError, ptxas_error()) as error:
-                problem = problem or f"with marks it does not compile ({_first_line(error)})"
-                continue
-            except Exception as error:  # whatever the weaver fails on, the kernel can run without it
-                problem = problem or f"the weaver failed: {error!r}"
-                continue
-            if attempt.harm is None:
-                if marked.dropped:
-                    remarks["notes"].append(_too_many_places(marked, auto.most))
-                if problem:
-                    remarks["notes"].append(f"its {' and '.join(left_out)} are not marked: {problem}")
-                document, places = attempt.build.metadata[METADATA], marked.locations
-                named = {k: places[region] for k, region in document["regions"].items() if region in places}
-                document |= {"auto": len(marked.sites), "locations": document["locations"] | named}
-                return attempt.build
-            problem = problem or attempt.harm.words
-        self._refuse(name, f"runs unmarked: {problem}", remarks)
-        return None
+    def lower(self, text: str, context: Any, metadata: Metadata) -> tuple[str, str]:
+        """Compile TTGIR to LLVM IR and PTX."""
+        llir = str(self._llir(override.parse_module(text, context), metadata))
+        return llir, str(self._ptx(llir, metadata))
 
-    def _weave_without_harm(
-        self, text: str, context: Any, metadata: Metadata, plain: Callable[[], Resources]
-    ) -> Attempt[KernelBuild]:
-        """Compile marked TTGIR with the first weaving that does no harm, else with the least harmful one."""
-        trial = dict(metadata)
-        llir = str(self._llir(override.parse_module(text, context), trial))
-        ptx = self._ptx(llir, trial)
-        how, least = self.recipe.how, self.recipe.least_occupancy
-        buffer = self._shared_buffer(ptx, trial, how)
-        shape = BlockShape.of(ptx, trial, trial["shared"])
-        if buffer is not None:
-            shape = replace(shape, shared=buffer.offset + record_bytes(buffer, how.select, shape.threads))
-        guard = Guard(lambda: shape.with_blocks(plain()), shape.blocks(0), wanted=least, required=least)
-
-        def attempt(candidate: Candidate) -> tuple[KernelBuild, Resources]:
-            built = self._finish(llir, ptx, trial, candidate.how, candidate.registers)
-            return built, shape.with_blocks(built.resources)
-
-        def register_limit() -> int:
-            return 0 if ".maxnreg" in ptx else shape.register_limit(guard.wanted_blocks)
-
-        return search(automatic_candidates(how, register_limit), attempt, guard)
+    def shared_buffer(self, ptx: str, metadata: Metadata, how: Weaving) -> SharedBuffer | None:
+        """Place the kernel's records in shared memory, if the profile asks for that and the kernel has marks."""
+        if self.recipe.shared_bytes is None or PREFIX not in ptx or how.fixed:
+            return how.shared
+        return shared_buffer(ptx, metadata["shared"], how.select, self.recipe.shared_bytes)
 
     def _refuse(self, name: str, reason: str, remarks: Metadata) -> None:
         if self.recipe.strict:
             raise WarplensError(f"{name}: {reason}")
         remarks["notes"].append(reason)
 
-    def _build(self, text: str, context: Any, metadata: Metadata) -> KernelBuild:
-        """Compile TTGIR to machine code without changing `metadata`."""
+    def finish(
+        self, llir: str, ptx: str, metadata: Metadata, how: Weaving, registers: int = 0, *, lives: bool = False
+    ) -> KernelBuild:
+        """Weave PTX and assemble it without changing `metadata`. `lives` weaves a kernel that has no marks."""
         trial = dict(metadata)
-        llir = str(self._llir(override.parse_module(text, context), trial))
-        return self._finish(llir, self._ptx(llir, trial), trial, self.recipe.how)
-
-    def _finish(self, llir: str, ptx: str, metadata: Metadata, how: Weaving, registers: int = 0) -> KernelBuild:
-        trial = dict(metadata)
-        text = self._woven(ptx, trial, how)
+        text = self._woven(ptx, trial, how, lives=lives)
         if registers:
             text = limited(text, {trial["name"]: registers})
         made = assemble(self._cubin, text, trial)
@@ -226,16 +159,17 @@ class Compilation:
             trial[METADATA]["resources"] = made.describe()
         return KernelBuild(llir, text, made.cubin, trial, made.resources)
 
-    def _woven(self, text: str, metadata: Metadata, how: Weaving) -> str:
+    def _woven(self, text: str, metadata: Metadata, how: Weaving, *, lives: bool = False) -> str:
         name = str(metadata.get("name", ""))
         if not self.recipe.wants(name):
             return text
-        how = replace(how, shared=self._shared_buffer(text, metadata, how))
+        how = replace(how, shared=self.shared_buffer(text, metadata, how))
         if self.recipe.auto:
             text = await_loads(declare_counters(begin_at_once(text)))
             if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
                 text = mark_unmarked_code(text)
-        woven = weave(text, buffer=ParamBuffer(-1, indirect=self.recipe.indirect), how=how)
+        buffer = ParamBuffer(-1, indirect=self.recipe.indirect)
+        woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else ())
         if not woven.entries:
             return text
         if metadata.get("profile_scratch_size"):
@@ -251,42 +185,9 @@ class Compilation:
             metadata[METADATA] |= {"shared_slots": how.shared.slots, "shared_bytes": used}
         return woven.text
 
-    def _shared_buffer(self, text: str, metadata: Metadata, how: Weaving) -> SharedBuffer | None:
-        """Place the kernel's records in shared memory, if the profile asks for that and the kernel has marks."""
-        if self.recipe.shared_bytes is None or PREFIX not in text:
-            return how.shared
-        return shared_buffer(text, metadata["shared"], how.select, self.recipe.shared_bytes)
-
-
-def _fewer_and_fewer_classes(auto: Auto) -> Iterator[tuple[Auto, list[str]]]:
-    """Yield the classes of marks to try, and those left out: first as asked, then without the densest class, then
-    without loads, whose regions hold all of a load's values at once, then without the counters of loops."""
-    left_out: list[str] = []
-    yield auto, left_out
-    for kind in ("lines", "loads", "loops"):
-        if auto.wants(kind) and (len(auto.classes) > 1 or auto.ranges):
-            auto = replace(auto, classes=tuple(one for one in auto.classes if one != kind))
-            left_out = [*left_out, kind]
-            yield auto, left_out
-
-
-def _too_many_places(marked: MarkedIR, most: int) -> str:
-    left = ", ".join(f"{count} of {kind}" for kind, count in marked.dropped.items())
-    total = len(marked.sites) + sum(marked.dropped.values())
-    return (
-        f"{total} places could be marked, {most} may be: left out {left}; "
-        f"most_marks={total} (--most-marks {total}) marks all, fewer classes mark less"
-    )
-
 
 def _dropped_by_triton(lost: list[str]) -> str:
     return (
         f"{', '.join(map(repr, lost))} left no mark: this Triton drops marks from a loop with warp_specialize=True; "
         "use automatic marks (auto=, regions=), which are placed later, or a newer Triton"
     )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip() and "stderr" not in line]
-    said = next((line for line in lines if "error" in line.lower()), lines[0] if lines else type(error).__name__)
-    return said.strip()[:300]

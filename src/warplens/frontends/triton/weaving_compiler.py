@@ -19,15 +19,13 @@ from typing import Any
 from warplens.auto.rules import Auto
 from warplens.errors import WarplensError
 from warplens.frontends.triton import plain_cache
+from warplens.frontends.triton.metadata_keys import RECIPE
 from warplens.frontends.triton.override import SUFFIX
 from warplens.frontends.triton.requirement import set_knob
 from warplens.frontends.triton.stages import Compilation
 from warplens.frontends.wrap import wrap
 from warplens.record.layout import LAYOUT_VERSION
 from warplens.weave.weaving import Weaving
-
-RECIPE = "warplens_recipe"
-"""What stands in a woven kernel's cache key and metadata besides Triton's own parts."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from warplens.weave.fit.resources import Resources
 from warplens.weave.weaving import Weaving
+
+HOPELESS = 1.5
+"""A kernel that takes this many times the registers it may take would spill under a limit."""
+SMALL_SPILL = 64
+"""Bytes of spills that a lean weaving may avoid."""
 
 
 @dataclass(frozen=True)
@@ -16,17 +22,54 @@ class Candidate:
     registers: int = 0
 
 
-def automatic_candidates(how: Weaving, register_limit: Callable[[], int]) -> Iterator[Candidate]:
-    """Yield the candidates for one kernel with automatic marks: as asked, light, then both under a register limit, and
-    lean. `register_limit` is called after the first candidate, since it needs the plain kernel assembled."""
-    asked = Candidate(how)
-    yield asked
+def named_weaving(how: Weaving, name: str) -> Weaving:
+    """Return a variant of `how`: `asked` as it is, `light` with fewer registers, `lean` with fewest at the cost of more
+    instructions, `fixed` with none between marks."""
     light = replace(_without_kept_words(how), constants=False)
+    variants = {"asked": how, "light": light, "lean": replace(light, lean=True)}
+    return variants.get(name) or replace(how, fixed=True, shared=None)
+
+
+def name_of(how: Weaving, chosen: Weaving) -> str:
+    """Return the name of a variant of `how`."""
+    return next((name for name in ("asked", "light", "lean") if named_weaving(how, name) == chosen), "fixed")
+
+
+def automatic_candidates(
+    how: Weaving,
+    register_limit: Callable[[], int],
+    latest: Callable[[], Resources],
+    *,
+    fits_fixed: Callable[[], bool] = lambda: False,
+    marked_less: bool = False,
+) -> Iterator[Candidate]:
+    """Yield the candidates for one kernel with automatic marks: as asked, then under a register limit with fixed slots
+    if no mark is in a loop (`fits_fixed`), else light, and last lean.
+
+    `latest` returns what the candidate before takes: a limit is not worth trying if it is far off. With `marked_less`
+    more marks did harm under the same limit, so the kernel starts with it. `register_limit` is called after the first
+    candidate unless it needs it, since that takes the plain kernel.
+    """
+    if not marked_less:
+        yield Candidate(how)
     limit = register_limit()
-    others = (
-        Candidate(light), Candidate(how, limit), Candidate(light, limit), Candidate(replace(light, lean=True), limit)
-    )  # fmt: skip
-    yield from (candidate for candidate in dict.fromkeys(others) if candidate != asked)
+    if limit and not marked_less and latest().registers > HOPELESS * limit:
+        return
+    first, lean = (
+        Candidate(named_weaving(how, name), limit) for name in ("fixed" if fits_fixed() else "light", "lean")
+    )
+    if first != Candidate(how):
+        yield first
+    if latest().spills <= SMALL_SPILL:
+        yield lean
+
+
+def fixed_candidates(how: Weaving, register_limit: Callable[[], int]) -> Iterator[Candidate]:
+    """Yield the candidates for a kernel without marks in loops, or without any: no register is held between marks."""
+    fixed = named_weaving(how, "fixed")
+    yield Candidate(fixed)
+    if limit := register_limit():
+        yield Candidate(fixed, limit)
 
 
 def limited_candidates(how: Weaving, registers: int) -> Iterator[Candidate]:

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 from warplens.weave.fit.resources import Resources
 
+LIFE_SPILLS = 32
+"""Bytes that a kernel may spill more for the lives of its warps: they are spilled around its start and its exit, which
+costs less than a block that no longer fits on the SM."""
+
 
 @dataclass(frozen=True)
 class Harm:
@@ -27,12 +31,14 @@ class Guard:
     `measure_plain` is called only where the answer depends on it: not for a kernel without spills of which an SM holds
     as many blocks as registers could ever allow (`most_blocks`, None if that is not known). `wanted` is the fraction
     of its blocks per SM that the kernel should keep, `required` the fraction below which the loss is refused.
+    `free_spills` is how many more bytes may be spilled without harm.
     """
 
     measure_plain: Callable[[], Resources]
     most_blocks: int | None = None
     wanted: float = 1.0
     required: float = 1.0
+    free_spills: int = 0
 
     @functools.cached_property
     def plain(self) -> Resources:
@@ -48,7 +54,7 @@ class Guard:
         if clean and self.most_blocks is not None and woven.blocks >= self.most_blocks * self.wanted:
             return None
         rank = 1, woven.spills, woven.registers
-        if more := max(woven.spills - self.plain.spills, 0):
+        if (more := woven.spills - self.plain.spills) > self.free_spills:
             return Harm(f"with marks it spills {more:,} more bytes of registers", rank=rank)
         if woven.serialized and not self.plain.serialized:
             return Harm("with marks its wgmma instructions no longer overlap", rank=rank)

@@ -7,7 +7,10 @@ nvcc's ptxas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -39,11 +42,14 @@ def search(
     assemble: Callable[[Candidate], tuple[T, Resources]],
     guard: Guard,
     discard: Callable[[T], None] = lambda build: None,
+    parallel: int = 1,
 ) -> Attempt[T]:
-    """Return the first candidate that does no harm, else the least harmful one; builds that lose are discarded."""
+    """Return the first candidate that does no harm, else the least harmful one; builds that lose are discarded.
+
+    Once the first candidate has lost, up to `parallel` of the others are assembled at a time. The result is the same.
+    """
     best: Attempt[T] | None = None
-    for candidate in candidates:
-        build, resources = assemble(candidate)
+    for candidate, (build, resources) in _assembled(candidates, assemble, parallel):
         attempt = Attempt(candidate, build, resources, guard.harm(resources))
         if best is None or attempt.rank < best.rank:
             best, loser = attempt, best
@@ -55,6 +61,24 @@ def search(
             break
     assert best is not None, "a search needs a candidate"
     return best
+
+
+def _assembled(
+    candidates: Iterable[Candidate], assemble: Callable[[Candidate], tuple[T, Resources]], parallel: int
+) -> Iterator[tuple[Candidate, tuple[T, Resources]]]:
+    """Yield the candidates in order, each with what `assemble` makes of it."""
+    rest = iter(candidates)
+    for candidate in rest if parallel < 2 else itertools.islice(rest, 1):
+        yield candidate, assemble(candidate)
+    pool = ThreadPoolExecutor(parallel, "warplens-ptxas")
+    try:
+        begun = deque((one, pool.submit(assemble, one)) for one in itertools.islice(rest, parallel))
+        while begun:
+            candidate, future = begun.popleft()
+            yield candidate, future.result()
+            begun.extend((one, pool.submit(assemble, one)) for one in itertools.islice(rest, 1))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def tighten(

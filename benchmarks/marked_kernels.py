@@ -1,0 +1,140 @@
+"""How many kernels of a public library automatic marks reach, and what they add to compiling. Needs no GPU.
+
+    PYTHONPATH=src python -m benchmarks.marked_kernels liger|fla [--auto all] [--every N] [--out ROWS.jsonl]
+
+Calls the library with tensors that claim to be on an H200, collects what it asks Triton to compile, and compiles each
+request plain and as a profile does, in a process of its own. Needs Triton, a CPU build of torch and the
+library (`pip install --no-deps liger-kernel`, `pip install --no-deps flash-linear-attention fla-core einops`). Prints
+one JSON document; `--out` keeps a row per kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lib.compile_requests import Request, Requests
+
+LIMIT_S = 600
+RUNGS = {
+    "only the lifetime": "lives", "outermost loops are marked": "loops", "only its body is": "body",
+    "are not marked": "fewer classes",
+}  # fmt: skip
+
+
+def measure(request: Request, auto: str | bool) -> dict[str, Any]:
+    """Compile one kernel plain (twice, the first warms up the process) and with automatic marks."""
+    for _ in range(2):
+        unmarked, plain = _compiled(request)
+    kernel, marked = _compiled(request, auto, unmarked.asm["cubin"])
+    woven = getattr(kernel.metadata, "warplens", None)
+    notes = (getattr(kernel.metadata, "warplens_remarks", None) or {"notes": []})["notes"]
+    rung = next((name for words, name in RUNGS.items() if any(words in note for note in notes)), "all")
+    return {
+        "kernel": request.kernel, "key": request.key, "plain_s": plain, "marked_s": marked, "notes": notes,
+        "rung": rung if woven else "unmarked", "regions": len(woven["regions"]) if woven else 0,
+    }  # fmt: skip
+
+
+def _compiled(request: Request, auto: str | bool | None = None, plain: bytes | None = None) -> tuple[Any, float]:
+    import triton
+
+    from warplens.frontends.triton.frontend import recipe
+    from warplens.frontends.triton.weaving_compiler import WeavingCompiler
+    from warplens.options import Options
+
+    with ExitStack() as stack:
+        if auto is not None:
+            compiler = WeavingCompiler(recipe(Options(auto=auto)))
+            stack.callback(compiler.install())
+            stack.enter_context(compiler.weaving(plain))
+        begin = time.perf_counter()
+        kernel = triton.compile(request.source, target=request.target, options=request.options)
+        return kernel, time.perf_counter() - begin
+
+
+def _in_child(request: Request, auto: str | bool) -> dict[str, Any]:
+    """Measure in a forked process: a crash or a hang costs this kernel alone."""
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ |= {"TRITON_CACHE_DIR": folder, "TRITON_ALWAYS_COMPILE": "1"}
+            try:
+                send.send(measure(request, auto))
+            except Exception as error:
+                send.send({"kernel": request.kernel, "key": request.key, "error": f"{type(error).__name__}: {error}"})
+
+    child = context.Process(target=work)
+    child.start()
+    send.close()
+    row = {"kernel": request.kernel, "key": request.key, "error": "the process ended or took too long"}
+    try:
+        if receive.poll(LIMIT_S):
+            row = receive.recv()
+    except EOFError:
+        pass
+    child.kill()
+    child.join()
+    return row
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Count the rungs, and relate the compile times."""
+    good = [row for row in rows if "error" not in row]
+    ratios = sorted(row["marked_s"] / row["plain_s"] for row in good)
+    return {
+        "kernels": len(rows),
+        "errors": [row["kernel"] for row in rows if "error" in row],
+        "rungs": dict(Counter(row["rung"] for row in good)),
+        "with_regions": sum(row["regions"] > 0 for row in good),
+        "compile_ratio": {
+            "median": round(statistics.median(ratios), 3),
+            "p90": round(ratios[int(0.9 * len(ratios))], 3),
+            "most": round(ratios[-1], 3),
+            "sum": round(sum(row["marked_s"] for row in good) / sum(row["plain_s"] for row in good), 3),
+        }
+        if ratios
+        else {},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", choices=("liger", "fla"))
+    parser.add_argument("--auto", default=True, help="classes to mark [default: those of a bare --auto]")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="measure every N-th kernel [default: 1]")
+    parser.add_argument("--out", type=Path, help="write a JSON row per kernel to this file")
+    given = parser.parse_args()
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+
+    from benchmarks.lib import fake_cuda
+
+    fake_cuda.install()
+    from benchmarks.lib.library_calls import collect
+
+    requests = Requests()
+    requests.install()
+    collect(given.library, requests)
+    rows = []
+    for request in list(requests.found.values())[:: given.every]:
+        rows.append(_in_child(request, given.auto))
+        print(f"{len(rows)}: {json.dumps(rows[-1])[:200]}", file=sys.stderr)
+        if given.out is not None:
+            given.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    print(json.dumps({"library": given.library, **summary(rows), "calls_that_failed": requests.failed}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""Compile a Triton kernel with as many automatic marks as do it no harm (auto/rungs.py)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from warplens.auto.ptx import mark_ptx
+from warplens.auto.rules import Auto, RegionSite
+from warplens.auto.rungs import Rung, rungs
+from warplens.auto.ttgir import MarkedIR, mark_ttgir
+from warplens.errors import WarplensError
+from warplens.frontends.triton import plain_cache
+from warplens.frontends.triton.block_shape import BlockShape
+from warplens.frontends.triton.idle_cores import idle_cores
+from warplens.frontends.triton.metadata_keys import METADATA
+from warplens.frontends.triton.ptxas import ptxas_error
+from warplens.frontends.triton.shared_memory import record_bytes
+from warplens.frontends.triton.verdicts import Verdict, Verdicts
+from warplens.weave.fit.candidates import (
+    Candidate,
+    automatic_candidates,
+    fixed_candidates,
+    name_of,
+    named_weaving,
+)
+from warplens.weave.fit.harm import LIFE_SPILLS, Guard
+from warplens.weave.fit.resources import Resources
+from warplens.weave.fit.search import Attempt, search
+from warplens.weave.fixed_slots import fits_fixed
+from warplens.weave.mark_comments import PREFIX
+from warplens.weave.weaving import Selection, SharedBuffer, Weaving
+
+if TYPE_CHECKING:
+    from warplens.frontends.triton.weaving_compiler import Recipe
+
+Metadata = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class KernelBuild:
+    """A kernel compiled to machine code, and the metadata that goes with it."""
+
+    llir: str
+    ptx: str
+    cubin: bytes
+    metadata: Metadata
+    resources: Resources
+
+
+class Stages(Protocol):
+    """The stages of Triton's compiler that a ladder needs."""
+
+    def lower(self, text: str, context: Any, metadata: Metadata) -> tuple[str, str]: ...
+
+    def shared_buffer(self, ptx: str, metadata: Metadata, how: Weaving) -> SharedBuffer | None: ...
+
+    def finish(
+        self, llir: str, ptx: str, metadata: Metadata, how: Weaving, registers: int = 0, *, lives: bool = False
+    ) -> KernelBuild: ...
+
+
+@dataclass(frozen=True)
+class _MarkedKernel:
+    """A kernel marked as one rung says, before weaving: its PTX, its metadata, and the places that are marked."""
+
+    llir: str
+    ptx: str
+    metadata: Metadata
+    sites: tuple[RegionSite, ...] = ()
+    dropped: str = ""
+    """What to say if there were more places than marks."""
+
+
+class MarkLadder:
+    """One kernel on its way down the rungs. `problem` says why the last rung that was tried was left."""
+
+    def __init__(
+        self, stages: Stages, recipe: Recipe, text: str, context: Any, metadata: Metadata, remarks: Metadata
+    ) -> None:
+        self.stages, self.recipe, self.text, self.context = stages, recipe, text, context
+        self.metadata, self.remarks, self.problem = metadata, remarks, ""
+        # A kernel of which only lives are recorded counts as unmarked, which `strict` does not allow.
+        self._rungs = [
+            rung for rung in rungs(recipe.auto, keep_marks=PREFIX in text) if not (rung.lives_only and recipe.strict)
+        ]
+        self._known: Resources | None = None
+        self._looked_up = self._from_cache = False
+
+    def climb_down(self) -> KernelBuild | None:
+        """Compile the kernel with the marks of the first rung that does no harm; None if no rung does."""
+        with suppress(Exception):  # the first rung meets whatever fails here again, and says so
+            self.remarks |= {"matched": sorted(self._as_asked.matched), "lines": self._as_asked.lines}
+        key = replace(self.recipe, how=replace(self.recipe.how, select=Selection()), kernels=None, strict=False).key
+        verdicts = Verdicts(key, self.text, self.metadata)
+        if (verdict := verdicts.find()) is not None and (built := self._repeat(verdict)) is not None:
+            return built
+        self.problem = ""
+        for number, rung in enumerate(self._rungs):
+            try:
+                marked = self._marked(rung)
+                if marked is None:
+                    continue
+                attempt = self._search(rung, marked)
+            except (WarplensError, RuntimeError, ptxas_error()) as error:
+                self.problem = self.problem or f"with marks it does not compile ({_first_line(error)})"
+                continue
+            except Exception as error:  # whatever the weaver fails on, the kernel can run without it
+                self.problem = self.problem or f"the weaver failed: {error!r}"
+                continue
+            # The last rung costs next to nothing, so a kernel never goes without it.
+            if attempt.harm is None or rung.lives_only:
+                chosen = attempt.candidate
+                name = name_of(self.recipe.how, chosen.how)
+                verdicts.keep(Verdict(number, name, chosen.registers, self.problem, self._known))
+                return self._take(rung, marked, attempt)
+            self.problem = self.problem or attempt.harm.words
+        return None
+
+    def _repeat(self, verdict: Verdict) -> KernelBuild | None:
+        """Compile the kernel as it was the last time; None if that is not possible or does harm this time."""
+        if verdict.rung >= len(self._rungs):
+            return None
+        self._known, self._looked_up = verdict.plain, verdict.plain is not None
+        self.problem = verdict.problem
+        rung = self._rungs[verdict.rung]
+        try:
+            marked = self._marked(rung)
+            if marked is None:
+                return None
+            candidate = Candidate(named_weaving(self.recipe.how, verdict.weaving), verdict.registers)
+            attempt = self._search(rung, marked, candidate)
+        except Exception:  # whatever it fails on, the search that follows meets it again and says so
+            return None
+        return self._take(rung, marked, attempt) if attempt.harm is None or rung.lives_only else None
+
+    def _take(self, rung: Rung, marked: _MarkedKernel, attempt: Attempt[KernelBuild]) -> KernelBuild:
+        notes = [marked.dropped, rung.note(self.problem) if self.problem else ""]
+        if attempt.harm is not None:
+            notes.append(f"even so, {attempt.harm.words}")
+        self.remarks["notes"] += [note for note in notes if note]
+        document, places = attempt.build.metadata[METADATA], {s.region: s.location for s in marked.sites if s.location}
+        named = {k: places[region] for k, region in document["regions"].items() if region in places}
+        document |= {"auto": len(marked.sites), "locations": document["locations"] | named}
+        return attempt.build
+
+    def _marked(self, rung: Rung) -> _MarkedKernel | None:
+        """Mark the kernel; None if the rung has nothing to mark in it."""
+        if rung.fixed:
+            if not self.problem and self.recipe.auto.classes:
+                self.problem = "no rule finds anything to mark in it"
+            return self._coarsely_marked(rung) if self.problem else None
+        marked_ir = self._as_asked if rung is self._rungs[0] else mark_ttgir(self.text, rung.auto)
+        if not marked_ir.sites:
+            return None
+        trial = dict(self.metadata)
+        llir, ptx = self.stages.lower(marked_ir.text, self.context, trial)
+        dropped = _too_many_places(marked_ir, rung.auto) if marked_ir.dropped else ""
+        return _MarkedKernel(llir, ptx, trial, marked_ir.sites, dropped)
+
+    def _coarsely_marked(self, rung: Rung) -> _MarkedKernel | None:
+        """Mark the PTX of the plain kernel, which the rung leaves as it is; None if it has no such regions."""
+        plain = self._plain_text
+        if rung.lives_only:
+            return plain
+        marked = mark_ptx(plain.ptx, rung.auto)
+        sites = marked.sites.get(str(plain.metadata["name"]), ())
+        return replace(plain, ptx=marked.text, sites=sites) if sites else None
+
+    def _search(self, rung: Rung, marked: _MarkedKernel, only: Candidate | None = None) -> Attempt[KernelBuild]:
+        """Weave the kernel without harm, else with the least. With `only`, try no other candidate."""
+        how, least = self.recipe.how, self.recipe.least_occupancy
+        buffer = None if rung.fixed else self.stages.shared_buffer(marked.ptx, marked.metadata, how)
+        shape = BlockShape.of(marked.ptx, marked.metadata, marked.metadata["shared"])
+        if buffer is not None:
+            shape = replace(shape, shared=buffer.offset + record_bytes(buffer, how.select, shape.threads))
+        guard = Guard(
+            lambda: shape.with_blocks(self._plain()),
+            shape.blocks(0),
+            wanted=least,
+            required=least,
+            free_spills=LIFE_SPILLS if rung.lives_only else 0,
+        )
+
+        parallel, latest = idle_cores(), [Resources()]
+
+        def finish(candidate: Candidate) -> KernelBuild:
+            return self.stages.finish(
+                marked.llir, marked.ptx, marked.metadata, candidate.how, candidate.registers, lives=rung.lives_only
+            )
+
+        def attempt(candidate: Candidate) -> tuple[KernelBuild, Resources]:
+            alone = parallel < 2 or self._plain_is_known()
+            built = finish(candidate) if alone else self._beside_plain(functools.partial(finish, candidate))
+            if built.resources.serialized and self._from_cache:
+                # The cubin does not say whether the plain kernel's wgmma instructions overlap: ask ptxas.
+                self._known, self._from_cache = None, False
+            latest.append(built.resources)
+            return built, shape.with_blocks(built.resources)
+
+        def register_limit() -> int:
+            return 0 if ".maxnreg" in marked.ptx else shape.register_limit(guard.wanted_blocks)
+
+        if only is not None:
+            candidates = iter([only])
+        elif rung.fixed:
+            candidates = fixed_candidates(how, register_limit)
+        else:
+            candidates = automatic_candidates(
+                how,
+                register_limit,
+                lambda: latest[-1],
+                fits_fixed=lambda: fits_fixed(marked.ptx),
+                marked_less=bool(self.problem),
+            )
+        return search(candidates, attempt, guard, parallel=parallel)
+
+    @functools.cached_property
+    def _as_asked(self) -> MarkedIR:
+        """The kernel with all marks that were asked for."""
+        return mark_ttgir(self.text, self.recipe.auto)
+
+    @functools.cached_property
+    def _plain_text(self) -> _MarkedKernel:
+        trial = dict(self.metadata)
+        llir, ptx = self.stages.lower(self.text, self.context, trial)
+        return _MarkedKernel(llir, ptx, trial)
+
+    def _plain(self) -> Resources:
+        """Return what the kernel takes without marks: as its machine code says, else as ptxas does."""
+        if not self._plain_is_known():
+            plain = self._plain_text
+            self._known = self.stages.finish(plain.llir, plain.ptx, plain.metadata, self.recipe.how).resources
+        assert self._known is not None
+        return self._known
+
+    def _beside_plain(self, finish: Callable[[], KernelBuild]) -> KernelBuild:
+        """Assemble the plain kernel in this thread while another one assembles the marked kernel."""
+        with ThreadPoolExecutor(1, "warplens-ptxas") as pool:
+            marked = pool.submit(finish)
+            self._plain()
+            return marked.result()
+
+    def _plain_is_known(self) -> bool:
+        if not self._looked_up:
+            self._looked_up, self._known = True, plain_cache.find_resources()
+            self._from_cache = self._known is not None
+        return self._known is not None
+
+
+def _too_many_places(marked: MarkedIR, auto: Auto) -> str:
+    left = ", ".join(f"{count} of {kind}" for kind, count in marked.dropped.items())
+    total = len(marked.sites) + sum(marked.dropped.values())
+    return (
+        f"{total} places could be marked, {auto.most} may be: left out {left}; "
+        f"most_marks={total} (--most-marks {total}) marks all, fewer classes mark less"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip() and "stderr" not in line]
+    said = next((line for line in lines if "error" in line.lower()), lines[0] if lines else type(error).__name__)
+    return said.strip()[:300]

@@ -1,0 +1,48 @@
+"""What weaving a module gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Woven:
+    """A woven module: its text, its region names, and the layout of its tracks."""
+
+    text: str
+    regions: dict[int, str] = field(default_factory=dict)
+    locations: dict[int, str] = field(default_factory=dict)
+    entries: dict[str, int] = field(default_factory=dict)
+    """The number of marks that each woven kernel can reach."""
+    threads: dict[str, int] = field(default_factory=dict)
+    """Threads per block of the kernels that fix it (`.reqntid`), which determines their tracks per block."""
+    slack: int = 0
+    full: str = "stop"
+    stores: dict[str, str] = field(default_factory=dict)
+    """The store policy of each woven kernel."""
+
+    def describe(self) -> dict[str, Any]:
+        """Everything except the text, as JSON."""
+        return {
+            "regions": {str(k): v for k, v in self.regions.items()},
+            "locations": {str(k): v for k, v in self.locations.items()},
+            "entries": self.entries,
+            "threads": self.threads,
+            "slack": self.slack,
+            "full": self.full,
+            "stores": self.stores,
+        }
+
+    @staticmethod
+    def restore(text: str, document: dict[str, Any]) -> Woven:
+        return Woven(
+            text,
+            {int(k): v for k, v in document["regions"].items()},
+            {int(k): v for k, v in document["locations"].items()},
+            document["entries"],
+            document["threads"],
+            document["slack"],
+            document["full"],
+            document["stores"],
+        )

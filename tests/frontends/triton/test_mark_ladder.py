@@ -1,0 +1,174 @@
+"""A kernel never goes without a trace, and the search for its marks is made once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+triton = pytest.importorskip("triton", reason="triton is not installed")
+
+import tests.support.plain_kernels as kernels  # noqa: E402
+import warplens as wl  # noqa: E402
+from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
+from tests.support.plain_jobs import Job, plain_jobs  # noqa: E402
+from tests.support.triton_examples import compile_woven  # noqa: E402
+from warplens.auto.rules import Auto  # noqa: E402
+from warplens.driver.limits import find_limits  # noqa: E402
+from warplens.frontends.triton import idle_cores, mark_ladder  # noqa: E402
+from warplens.frontends.triton.block_shape import BlockShape  # noqa: E402
+from warplens.frontends.triton.weaving_compiler import Recipe  # noqa: E402
+from warplens.weave.weaving import Selection, Weaving  # noqa: E402
+
+CAPABILITY = 90
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
+    monkeypatch.setattr(mark_ladder, "idle_cores", lambda: 1)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    caches = kernels.copy_2d.device_caches
+    monkeypatch.setattr(kernels.copy_2d, "device_caches", type(caches)(caches.default_factory))
+    with fake_gpu(monkeypatch, capability=CAPABILITY) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def assembled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whatever ptxas is run on, from here on."""
+    texts: list[str] = []
+    run = subprocess.run
+
+    def counted(command: Any, *arguments: Any, **options: Any) -> Any:
+        path = next((word for word in command if str(word).endswith(".ptx")), None)
+        if path is not None:
+            texts.append(Path(path).read_text())
+        return run(command, *arguments, **options)
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    return texts
+
+
+def compiled(job: Job, how: Weaving | None = None, plain: bytes | None = None, **recipe: Any) -> Any:
+    return compile_woven(job, CAPABILITY, Recipe(how or Weaving(), **recipe), plain)
+
+
+def layer_norm() -> Job:
+    return next(job for job in plain_jobs() if job.name == "layer_norm")
+
+
+def copy(gpu: FakeGpu) -> None:
+    values = np.arange(100 * 90, dtype=np.float32).reshape(100, 90)
+    source, target = gpu.tensor(values), gpu.tensor(np.zeros_like(values))
+    kernels.copy_2d[(2, 2)](source, target, 100, 90, 90, 1, 90, 1, 64, 64, num_warps=8)
+    assert np.array_equal(target.numpy(), values)
+
+
+def test_a_plain_copy_keeps_its_blocks_and_gets_a_trace(gpu: FakeGpu) -> None:
+    """Its addresses fill the registers that five blocks per SM leave; with marks as asked an SM would hold four."""
+    with wl.profile(auto=True) as profile:
+        copy(gpu)
+    (info,) = profile.trace.meta.launches
+    assert info.tracks == 4 * 8
+    assert len(profile.trace) >= 4 * 8, "every warp is in the trace"
+    assert {row["block"] for row in profile.trace.spans.to_pylist()} == {0, 1, 2, 3}
+    assert profile.trace.meta.losses.records_lost == 0
+    shape = BlockShape(256, 0, find_limits("90"))
+    assert shape.blocks(info.extra["registers"]) >= 5
+    assert info.extra["spills"] == 0
+
+
+def test_the_search_for_a_kernels_marks_is_made_once(assembled: list[str]) -> None:
+    """A second compilation with another selection of blocks assembles the kernel and nothing else."""
+    first = compiled(layer_norm(), auto=Auto.of(True))
+    searched = len(assembled)
+    assert searched > 2
+    again = compiled(layer_norm(), Weaving(select=Selection(warps=(0,))), auto=Auto.of(True))
+    assert len(assembled) == searched + 1
+    assert again.metadata.warplens["regions"] == first.metadata.warplens["regions"]
+    assert again.metadata.warplens_remarks == first.metadata.warplens_remarks
+    other = compiled(layer_norm(), auto=Auto.of("stores"))
+    assert len(assembled) > searched + 1, "a verdict is about one request"
+    assert other.metadata.warplens["regions"] != first.metadata.warplens["regions"]
+
+
+def test_a_verdict_that_cannot_be_read_is_searched_for_again(tmp_path: Path) -> None:
+    first = compiled(layer_norm(), auto=Auto.of(True))
+    (file,) = (tmp_path / "cache").rglob("warplens-verdict.json")
+    assert json.loads(file.read_text())["rung"] == 1
+    for text in ("{", "{}", '{"rung": 99, "weaving": "light", "registers": 0, "problem": "", "plain": null}'):
+        file.write_text(text)
+        again = compiled(layer_norm(), auto=Auto.of(True))
+        assert again.asm["ptx"] == first.asm["ptx"]
+
+
+def test_a_plain_kernel_whose_machine_code_is_known_is_not_assembled_again(assembled: list[str]) -> None:
+    plain = layer_norm().compile(CAPABILITY)
+    del assembled[:]
+    compiled(layer_norm(), plain=plain.asm["cubin"], auto=Auto.of(True))
+    assert assembled
+    assert plain.asm["ptx"] not in assembled
+
+
+def test_the_search_is_made_once_for_launches_of_a_profile(gpu: FakeGpu, assembled: list[str]) -> None:
+    """Triton puts the recipe of a woven twin into its metadata, which must not make its verdict another one."""
+    for blocks in (None, 1):
+        del assembled[:]
+        with wl.profile(auto=True, blocks=blocks) as profile:
+            copy(gpu)
+        assert len(profile.trace)
+    assert sum("@woven" in text for text in assembled) == 1
+
+
+@pytest.mark.parametrize("broken", ["mark_ttgir", "search"])
+def test_a_bug_in_the_rules_or_the_weaver_leaves_a_kernel_that_runs(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(mark_ladder, broken, fail)
+    kernel = compiled(layer_norm(), auto=Auto.of(True))
+    (note,) = kernel.metadata.warplens_remarks["notes"]
+    reason = "the weaver failed: ZeroDivisionError('a bug')"
+    if broken == "search":
+        assert note == f"runs unmarked: {reason}"
+        assert not hasattr(kernel.metadata, "warplens")
+    else:
+        assert note == f"only its body and its outermost loops are marked: {reason}"
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(0.0, 4), (6.0, 3), (8.0, 1), (50.0, 1)])
+def test_assemblers_run_side_by_side_where_cores_are_idle(
+    busy: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle_cores.os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    monkeypatch.setattr(idle_cores.os, "getloadavg", lambda: (busy, 0.0, 0.0))
+    assert idle_cores.idle_cores() == expected
+
+
+def test_idle_cores_change_nothing_but_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = compiled(layer_norm(), auto=Auto.of(True))
+    monkeypatch.setattr(mark_ladder, "idle_cores", lambda: 3)
+    together = compiled(layer_norm(), auto=Auto.of(True), dump_ir=None, least_occupancy=0.999)
+    assert together.asm["ptx"] == alone.asm["ptx"]
+    assert together.metadata.warplens_remarks == alone.metadata.warplens_remarks
+
+
+def test_a_kernel_in_which_no_rule_finds_anything_has_the_lives_of_its_warps() -> None:
+    job = next(job for job in plain_jobs() if job.name == "add")
+    kernel = compiled(job, auto=Auto.of("mma"))
+    (note,) = kernel.metadata.warplens_remarks["notes"]
+    assert note == "only its body is marked: no rule finds anything to mark in it"
+    lines = Auto.of(None, {"elsewhere": "other.py:1-2"})
+    assert not hasattr(compiled(job, auto=lines).metadata, "warplens"), "its lines were not asked for"
