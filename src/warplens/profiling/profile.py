@@ -146,6 +146,8 @@ class Profile(Session):
             raise WarplensError("; ".join(problems))
         for text in [*problems, *explain_losses(launches, self._trace)]:
             _say(text)
+        if self.user_mistake is not None:
+            raise self.user_mistake
         self._refuse_empty_ranges(launches)
         self._refuse_silence(launches, self._trace)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from warplens.driver import libcuda
-from warplens.errors import WarplensError
+from warplens.errors import UsageError, WarplensError
 from warplens.launch.buffers import Buffers
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.collected_run import CollectedRun, PendingLaunch
@@ -47,6 +47,8 @@ class Session:
         self.variants = Variants(self.options, TIMED_LAUNCHES, Window.of(self.options).open)
         self.replays = Replays(self.options, self.run, self.variants, self.buffers)
         self._gave_way = False
+        self.user_mistake: WarplensError | None = None
+        """What is wrong with the profile's own options: the program runs on, and hears of it at the end."""
         self.cold_launches = 0
         """Recorded launches that were left out because they were the first of their variant (skip="cold")."""
 
@@ -147,7 +149,12 @@ class Session:
             if self.options.strict or (isinstance(error, WarplensError) and not self.whole_program):
                 raise
             variant.closed = True
-            self.note(variant.kernel, f"runs unmarked: {str(error) or type(error).__name__}")
+            # A file of --override is the user's own, like every option.
+            by_user = isinstance(error, UsageError) or self.options.override is not None
+            if by_user and isinstance(error, WarplensError):
+                self.user_mistake = self.user_mistake or error
+            else:
+                self.note(variant.kernel, f"runs unmarked: {str(error) or type(error).__name__}")
             return None
 
     def wants(self, kernel: str) -> bool:

@@ -162,7 +162,7 @@ def trace_of(profile: Profile) -> Trace:
 
 
 def _files(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> list[Path]:
-    own = [profile.path] if len(trace) and profile.path is not None else []
+    own = [shown_path(profile.path)] if len(trace) and profile.path is not None else []
     if profile.options.dump_ir is not None:
         own += sorted(Path(profile.options.dump_ir).glob("*.ttgir"))
     return [*own, *(file for one in found for file in one.files)]
@@ -175,7 +175,7 @@ def _next(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> l
         return [f"edit the files in {folder}, then: {warplens_command()} run --override {folder} SCRIPT"]
     if not len(trace) or profile.path is None:
         return []
-    file = shlex.quote(str(profile.path))
+    file = shlex.quote(str(shown_path(profile.path)))
     verbs = ["stats {trace} --findings", "report {trace}", "view {trace} --terminal"]
     verbs += [line for one in found for line in one.next]
     return [f"{warplens_command()} {verb.format(trace=file)}" for verb in verbs]
@@ -199,3 +199,11 @@ def _cold(left_out: int) -> str:
 def _region(name: str) -> str:
     """Shorten the hashes that Inductor uses as file names; their ends still differ."""
     return re.sub(r"\b\w{30,}(\w{4}\.py:)", r"…\1", name)
+
+
+def shown_path(path: Path) -> Path:
+    """A path as the user would type it: relative to the working directory if it lies below."""
+    try:
+        return path.relative_to(Path.cwd())
+    except ValueError:
+        return path
