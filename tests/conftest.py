@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,3 +16,11 @@ UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 settings.register_profile("suite", UNHURRIED, derandomize=True, database=None)
 settings.register_profile("explore", UNHURRIED, derandomize=False, max_examples=2000)
 settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def _import_path() -> Iterator[None]:
+    """A benchmark file puts its folder in front of the import path, as a script does: not for the tests that follow."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
