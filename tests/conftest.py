@@ -18,7 +18,7 @@ settings.register_profile("explore", UNHURRIED, derandomize=False, max_examples=
 settings.load_profile("suite")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _import_path() -> Iterator[None]:
     """A benchmark file puts its folder in front of the import path, as a script does: not for the tests that follow."""
     before = list(sys.path)
