@@ -95,7 +95,7 @@ def traced(skew: Sequence[float], exchanges: int) -> Trace:
     rng = np.random.default_rng(5)
     blocks, rounds = 24, 5
     gpc = np.arange(blocks) // 8
-    lead, rate = rng.integers(0, 3_400_000, 3) + np.arange(3) * 10**7, 1.98 + np.array([0, 5e-4, -5e-4])
+    lead, rate = rng.integers(0, 3_400_000, 3) + np.arange(3) * 10**7, 1.98 - np.array([5e-4, 0, 1e-3])
     tracks = [TrackWriter(placement.records(rounds, blocks, exchanges), block=b, sm=b) for b in range(blocks)]
 
     def both(b: int, t: float) -> tuple[int, int]:

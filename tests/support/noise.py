@@ -84,7 +84,14 @@ def run(kernel: Kernel, seed: int, *, slower: dict[str, float] | None = None) ->
     np.maximum.at(last, launch, end_ns)
     np.minimum.at(first, launch, start_ns)
     infos = tuple(
-        LaunchInfo(n, "kernel", grid=(kernel.blocks, 1, 1), begin_ns=int(first[n]), end_ns=int(last[n]))
+        LaunchInfo(
+            n,
+            "kernel",
+            grid=(kernel.blocks, 1, 1),
+            block=(32 * kernel.warps, 1, 1),
+            begin_ns=int(first[n]),
+            end_ns=int(last[n]),
+        )
         for n in range(kernel.launches)
     )
     clock = ClockFit(residual_p99_ns=12.0, mhz_min=mhz, mhz_mean=mhz, mhz_max=mhz, method="anchors")

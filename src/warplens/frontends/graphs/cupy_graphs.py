@@ -12,8 +12,11 @@ from warplens.session import Session
 
 def install(running: Session) -> list[Callable[[], None]]:
     """Follow captures and replays. Return functions that end this."""
+    try:
+        from cupy.cuda.graph import Graph
+    except ModuleNotFoundError:
+        return []  # a CuPy without graphs
     from cupy.cuda import get_current_stream
-    from cupy.cuda.graph import Graph
     from cupy.cuda.stream import _BaseStream
 
     known = executables(running)
