@@ -364,3 +364,13 @@ def test_a_forked_child_leaves_the_trace_to_its_parent(tmp_path: Path) -> None:
                 os._exit(path.exists())
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert len(wl.load(path)) == 1
+
+
+def test_names_that_steer_a_terminal_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    with wl.profile() as prof:
+        prof.add(Ran())
+        prof.note("k\x1b]52;c;aGk=\x07", "runs unmarked: \u202eit")
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+    assert "runs unmarked" in said

@@ -12,6 +12,7 @@ from typing import Protocol
 from warplens.auto.rules import LineCoverage
 from warplens.errors import WarplensError
 from warplens.record.capture import HOST_NS, Device, Launch
+from warplens.text import printable
 
 
 class PendingLaunch(Protocol):
@@ -52,7 +53,7 @@ class CollectedRun:
         notes = self.notes.setdefault(kernel, [])
         if text not in notes:
             notes.append(text)
-            print(f"warplens: {kernel}: {text}", file=sys.stderr)
+            print(printable(f"warplens: {kernel}: {text}"), file=sys.stderr)
 
     def other_device(self, index: int, describe: Callable[[], Device]) -> Device | None:
         """The device of a launch if it is not the run's own; the first launch decides which that is."""

@@ -20,6 +20,7 @@ from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
 from warplens.errors import WarplensError
+from warplens.text import printable
 
 _SIGNALS = ("SIGTERM", "SIGHUP")
 
@@ -169,7 +170,7 @@ def _outcome(error: BaseException) -> Outcome:
     if isinstance(error, SystemExit):
         return Outcome(_exit_code(error.code), error)
     if isinstance(error, WarplensError):
-        print(f"warplens: {error}", file=sys.stderr)
+        print(printable(f"warplens: {error}"), file=sys.stderr)
         return Outcome(error.exit_code, error)
     error.__traceback__ = own_frames(error.__traceback__)
     sys.excepthook(type(error), error, error.__traceback__)
