@@ -118,9 +118,11 @@ def test_every_site_is_marked_once_and_stays_in_its_place_down_to_sass(job: Job)
     else:
         assert Counter(site.kind for site in marked.sites) == COUNTED[job.name]
     if job.name == "flash_backward":
-        assert kernel.metadata.warplens_remarks["notes"][0].startswith("only its body is marked: with marks it spills")
+        # Which rung does no harm depends on the registers that this Triton's compiler takes.
+        note = kernel.metadata.warplens_remarks["notes"][0]
+        assert re.match(r"only its body (is|and its outermost loops are) marked: with marks it spills", note), note
         found = Counter({f"body {named('', 'def flash_backward').split()[-1]}": 0})
-        assert len(kernel.metadata.warplens["regions"]) == 1
+        assert len(kernel.metadata.warplens["regions"]) == (2 if "outermost loops" in note else 1)
         return
     ptx = kernel.asm["ptx"]
     assert Counter(unquote(name) for letter, name in MARK.findall(ptx) if letter == "B") == found
