@@ -394,9 +394,6 @@ class Driver:
         self._call("cuCtxGetDevice", byref(index))
         return index.value
 
-    def total_memory(self) -> int:
-        return self.memory()[1]
-
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the current device."""
         free, total = c_size_t(), c_size_t()
