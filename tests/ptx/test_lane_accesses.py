@@ -44,7 +44,8 @@ def access(code: str) -> LaneAccess:
         ("mad.lo.s32 %r6, %r3, %r1, %r2;" + _GLOBAL.replace("INDEX", "%r6"), 1.0),
         (_GLOBAL.replace("INDEX", "%r3"), 1.0),
         # Eight lanes side by side in each of four rows.
-        ("shr.u32 %r6, %r2, 3; and.b32 %r7, %r2, 7; mad.lo.s32 %r8, %r6, %r1, %r7;" + _GLOBAL.replace("INDEX", "%r8"), 1.0),
+        ("shr.u32 %r6, %r2, 3; and.b32 %r7, %r2, 7; mad.lo.s32 %r8, %r6, %r1, %r7;"
+         + _GLOBAL.replace("INDEX", "%r8"), 1.0),
         # The same, but a pointer that moves on in a loop.
         ("mul.wide.s32 %rd2, %r5, 4; add.s64 %rd3, %rd1, %rd2; $loop: ld.global.f32 %f1, [%rd3]; "
          "add.s64 %rd3, %rd3, 4096; setp.lt.s64 %p1, %rd3, 9; @%p1 bra $loop;", 1.0),

@@ -38,10 +38,10 @@ def test_the_code_of_each_region_is_counted() -> None:
     woven = weave(_TEXT, buffer=SymbolBuffer())
     code = {woven.regions.get(int(number or 0), ""): counts for number, counts in woven.code["k"].items()}
     assert code == {
-        "load": {"load_waste": 8.0, "loads": 2, "load_bytes": 8},
-        "sync": {"barriers": 1},
-        "add": {"atomics": 1},
-        "": {"store_waste": 8.0, "stores": 1},
+        "load": {"instructions": 2, "load_waste": 8.0, "loads": 2, "load_bytes": 8},
+        "sync": {"instructions": 1, "barriers": 1},
+        "add": {"instructions": 1, "atomics": 1},
+        "": {"instructions": 6, "store_waste": 8.0, "stores": 1},
     }
     assert Woven.restore(woven.text, woven.describe()).code == woven.code
     assert weave(woven.text).code == woven.code, "a woven text says it again"

@@ -93,7 +93,7 @@ def join(first: LaneValue, second: LaneValue) -> LaneValue:
 
 
 class LaneValues:
-    """The values of all registers of a function; a register that is written several times has what all have in common."""
+    """The values of all registers of a function; one that is written several times has what its values have in common."""
 
     def __init__(self, function: Function) -> None:
         self._known: dict[str, LaneValue] = {}
@@ -246,18 +246,9 @@ def _select(values: list[LaneValue]) -> LaneValue:
 
 
 _FEWEST = {
-    "ld": 2,
-    "shfl": 3,
-    "mov": 2,
-    "cvt": 2,
-    "cvta": 2,
-    "not": 2,
-    "neg": 2,
-    "mad": 4,
-    "bfe": 4,
-    "bfi": 5,
-    "selp": 3,
-} | dict.fromkeys(("add", "sub", "mul", "shl", "shr", "and", "or", "xor", "min", "max", "div", "rem"), 3)
+    **{"ld": 2, "shfl": 3, "mov": 2, "cvt": 2, "cvta": 2, "not": 2, "neg": 2, "mad": 4, "bfe": 4, "bfi": 5, "selp": 3},
+    **dict.fromkeys(("add", "sub", "mul", "shl", "shr", "and", "or", "xor", "min", "max", "div", "rem"), 3),
+}
 """Operands that an instruction has at least, its destination included; one with fewer is damaged."""
 _OPERATIONS: dict[str, Callable[[list[LaneValue]], LaneValue]] = {
     "mov": lambda values: values[0],

@@ -56,13 +56,14 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
         elif isinstance(node, Instruction):
             name = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE
             _count(found.setdefault(name, {}), node, values)
-    return {name: counts for name, counts in found.items() if counts}
+    return found
 
 
 def _count(counts: Counts, node: Instruction, values: LaneValues) -> None:
     def add(name: str, amount: float = 1) -> None:
         counts[name] = counts.get(name, 0) + amount
 
+    add("instructions")
     access = lane_access(node, values)
     if access is not None:
         _count_access(counts, access)
@@ -73,9 +74,7 @@ def _count(counts: Counts, node: Instruction, values: LaneValues) -> None:
         add("shared_atomics" if any(name.startswith("shared") for name in node.modifiers) else "atomics")
     elif node.opcode in ("bar", "barrier") and "warp" not in node.modifiers and "arrive" not in node.modifiers:
         add("barriers")
-    elif node.opcode in _MATRIX and (
-        "sync" in node.modifiers or "mma_async" in node.modifiers or "mma" in node.modifiers
-    ):
+    elif node.opcode in _MATRIX and {"sync", "mma_async", "mma"} & set(node.modifiers):
         add("matrix")
     elif node.opcode == "cp" and "async" in node.modifiers and "wait_group" not in node.modifiers:
         add("copies")
