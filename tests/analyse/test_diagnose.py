@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from warplens.analyse.kernel_issues import CLEAR, FOUND, NAMES, UNKNOWN, ResultCheck
 
 from tests.support.builders import Span, make_trace
 from warplens.analyse.diagnose import KnownFacts, diagnose
-from warplens.analyse.kernel_issues import CLEAR, FOUND, NAMES, UNKNOWN, ResultCheck
 from warplens.analyse.ncu import NcuKernel, parse_ncu
 from warplens.commands import main
 from warplens.decode.trace_loader import load
