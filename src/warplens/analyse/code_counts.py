@@ -55,7 +55,7 @@ class CodeCounts:
 
 def code_of(launches: list[LaunchInfo]) -> dict[str, CodeCounts]:
     """The code of the regions of one kernel variant; `""` stands for what is outside all regions."""
-    counts = next((info.extra[CODE] for info in launches if CODE in info.extra), {})
+    counts: Mapping[str, Mapping[str, float]] = next((info.extra[CODE] for info in launches if CODE in info.extra), {})
     return {region: CodeCounts.of(one) for region, one in counts.items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
-from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.trace.model import Trace
 from warplens.wording import integer, percent
@@ -154,7 +154,7 @@ def find_modes(durations: Int) -> TwoModes | None:
     return TwoModes(*middles, slow_share=len(slow) / len(log), separation=min(separation, 1.0))
 
 
-def _within_warps(two: TwoModes, durations: Int, track: Int) -> float:
+def _within_warps(two: TwoModes, durations: Int, track: Array) -> float:
     """The share of the variance of "slow" that is between instances of the same warp."""
     slow = durations > np.sqrt(two.fast * two.slow)
     first = int(track.min())

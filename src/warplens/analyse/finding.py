@@ -42,7 +42,7 @@ class Spread(NamedTuple):
     value: float
     low: float
     high: float
-    count: int
+    samples: int
     over: str
 
 

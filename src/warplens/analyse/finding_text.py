@@ -49,9 +49,9 @@ def _number(name: str, value: Number) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Spread):
-        if value.count < 2:
+        if value.samples < 2:
             return _plain(name, value.value)
-        inside = f"{_plain(name, value.low)} to {_plain(name, value.high)} over {value.count:,} {value.over}"
+        inside = f"{_plain(name, value.low)} to {_plain(name, value.high)} over {value.samples:,} {value.over}"
         return f"{_plain(name, value.value)} ({inside})"
     return _plain(name, value)
 

@@ -1,4 +1,4 @@
-"""The tree of nested regions of each kernel, with times."""
+"""The tree of nested regions of each kernel variant, with times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RegionNode:
 
 
 def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
-    """Build one tree per kernel variant, children with the most cycles first. Open spans are counted but have no time."""
+    """Build one tree per kernel variant, children with most cycles first. Open spans are counted but have no time."""
     lives = Lifetimes.of(trace)
     if not len(lives):
         return ()
@@ -97,7 +97,7 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
 
 
 def _lifetime(lives: Lifetimes, name: str, seen: float) -> float:
-    """The lifetime of a variant's warps, which shares refer to as in the statistics: from start to exit, where known."""
+    """The lifetime of a variant's warps, which shares refer to as in statistics: from start to exit, where known."""
     infos = [lives.launches[at].info for at in lives.variants[name].tolist()]
     return float(sum(info.busy_cycles for info in infos if info)) or seen
 

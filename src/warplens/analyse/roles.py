@@ -28,8 +28,8 @@ class WarpRole:
 def warp_roles(lives: Lifetimes) -> tuple[tuple[WarpRole, ...], Int]:
     """All roles, and the role of each track.
 
-    A warp number has one role per variant of a kernel, with the regions that it runs in any block. If a block that skips
-    a region had another role, its imbalance would go unnoticed.
+    A warp number has one role per variant of a kernel, with the regions that it runs in any block. If a block that
+    skips a region had another role, its imbalance would go unnoticed.
     """
     if not len(lives):
         return (), np.empty(0, np.int64)

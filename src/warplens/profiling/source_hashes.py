@@ -15,7 +15,8 @@ def hash_sources(meta: Meta) -> dict[str, str]:
     """The hash of every file of the trace's locations that can be read."""
     places = [meta.locations, *meta.kernel_locations.values()]
     files = {found[0] for texts in places for text in texts.values() if (found := parse(text))}
-    return {file: found for file in sorted(files) if (found := _hash(file))}
+    hashes = {file: _hash(file) for file in sorted(files)}
+    return {file: known for file, known in hashes.items() if known}
 
 
 def _hash(file: str) -> str:

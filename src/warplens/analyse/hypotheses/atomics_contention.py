@@ -28,8 +28,8 @@ def _judge(e: Evidence) -> Finding:
     queued = 1 - 0.5 * min(alone / max(cycles, 1.0), 1.0)
     return e.supported(
         CAUSE,
-        f"Atomic operations take {percent(share)} of warp time (`{name}`, median {integer(cycles)} cycles): warps queue "
-        f"for the same addresses.",
+        f"Atomic operations take {percent(share)} of warp time (`{name}`, median {integer(cycles)} cycles): warps "
+        "queue for the same addresses.",
         "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
         "atomic per block; or give each block a copy.",
         Gain.between(0.4 * share, max(share, queued if queued > 0.5 else 0.0)),

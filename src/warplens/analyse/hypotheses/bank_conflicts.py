@@ -29,7 +29,8 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(CAUSE, "no region that is named for shared memory takes much time")
     return e.undecided(
         CAUSE,
-        f"`{region}` takes {percent(named[region])} of warp time; the trace does not show which banks its lanes access.",
+        f"`{region}` takes {percent(named[region])} of warp time; the trace does not show which banks its lanes "
+        "access.",
         "Record `warplens run --ncu` and pass the report, or record the kernel through warplens' own compilers.",
         Gain.between(0.0, 0.9 * named[region]),
         region=region,
@@ -39,10 +40,14 @@ def _judge(e: Evidence) -> Finding:
 def _from_code(e: Evidence) -> Finding:
     """The PTX says which banks the lanes of each access touch."""
     found = {
-        name: one.ways for name, one in e.code.items() if one.ways >= _LEAST_WAYS and e.warps.regions.get(name, 0.0) >= _LEAST
+        name: one.ways
+        for name, one in e.code.items()
+        if one.ways >= _LEAST_WAYS and e.warps.regions.get(name, 0.0) >= _LEAST
     }
     if not found:
-        return e.refuted(CAUSE, "the PTX shows no access to shared memory with many lanes on a bank where it takes time")
+        return e.refuted(
+            CAUSE, "the PTX shows no access to shared memory with many lanes on a bank where it takes time"
+        )
     name = max(found, key=lambda region: e.warps.regions[region] * (1 - 1 / found[region]))
     ways, share = int(found[name]), e.warps.regions[name]
     # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
@@ -51,8 +56,8 @@ def _from_code(e: Evidence) -> Finding:
     busy = _pipe_busy(e, name, ways)
     return e.supported(
         CAUSE,
-        f"{ways} lanes of a warp access the same bank of shared memory in `{name}`, which takes {percent(share)} of warp "
-        f"time: each such access takes {ways} times as long.",
+        f"{ways} lanes of a warp access the same bank of shared memory in `{name}`, which takes {percent(share)} of "
+        f"warp time: each such access takes {ways} times as long.",
         _ADVICE,
         Gain.between(
             0.4 * slower * max(share * portion, busy),
@@ -94,4 +99,6 @@ def _from_counters(e: Evidence, conflicts: float) -> Finding:
     )
 
 
-BANK_CONFLICTS = Hypothesis(CAUSE, _judge, explains=frozenset({"warp imbalance", "low occupancy", "too little in flight"}))
+BANK_CONFLICTS = Hypothesis(
+    CAUSE, _judge, explains=frozenset({"warp imbalance", "low occupancy", "too little in flight"})
+)

@@ -57,8 +57,8 @@ def _judge(e: Evidence) -> Finding:
         )
     return e.supported(
         CAUSE,
-        f"Warps wait {percent(share)} of their time at `{regions[0]}`, {cost.rounds:,.0f} times each. Even the busiest warp "
-        f"of a block spends {percent(lost)} of the block's time there: in each round another warp is the last.",
+        f"Warps wait {percent(share)} of their time at `{regions[0]}`, {cost.rounds:,.0f} times each. Even the busiest "
+        f"warp of a block spends {percent(lost)} of the block's time there: in each round another warp is the last.",
         "Remove the barrier where no data passes between warps; else make it narrower (a warp or a named barrier), put "
         "more work between two of them, or arrive early and wait late.",
         Gain.between(0.5 * lost, max(share, lost)),

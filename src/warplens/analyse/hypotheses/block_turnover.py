@@ -22,8 +22,8 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         f"SMs were idle between two blocks for {percent(grid.gaps)} of the time: one had ended and the next had not "
         f"started. A block lasts {lasts}.",
-        "Give each block more work, make the kernel persistent, or let two blocks fit on an SM so that one starts while "
-        "the other ends.",
+        "Give each block more work, make the kernel persistent, or let two blocks fit on an SM so that one starts "
+        "while the other ends.",
         Gain.between(0.5 * grid.gaps, grid.gaps),
         evidence={"gaps": grid.gaps, "blocks_per_sm": grid.slots},
         refuted_by="Half as many blocks of twice the work that take as long.",

@@ -59,8 +59,8 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         f"`{region}` has two speeds in the same warp: {two.fast:,.0f} cycles, and {two.slow:,.0f} cycles for "
         f"{percent(two.slow_share)} of its instances, as with cache hits and misses, or with more and less work.",
-        "Compare the hit rates of an Nsight Compute report, or record the amount of work as a value; if it is the cache, "
-        "improve reuse: the order of tiles or blocks, a smaller working set, or prefetching.",
+        "Compare the hit rates of an Nsight Compute report, or record the amount of work as a value; if it is the "
+        "cache, improve reuse: the order of tiles or blocks, a smaller working set, or prefetching.",
         Gain.between(0.0, gains[region]),
         region=region,
         evidence={

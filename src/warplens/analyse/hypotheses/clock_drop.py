@@ -29,8 +29,8 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         f"The SM clock dropped to {one.mhz_min:,.0f} MHz (mean {one.mhz_mean:,.0f}, highest {one.mhz_max:,.0f}, error "
         f"{one.mhz_error:,.0f}) while the kernel ran, as with a power or thermal limit.",
-        "Compare in cycles rather than in ns; lock the clock (nvidia-smi -lgc) for measurements; fewer wasted operations "
-        "and bytes leave more power for the clock.",
+        "Compare in cycles rather than in ns; lock the clock (nvidia-smi -lgc) for measurements; fewer wasted "
+        "operations and bytes leave more power for the clock.",
         Gain.between(0.0, one.lost),
         MEDIUM,
         evidence={

@@ -119,7 +119,9 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         evidence |= {"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most}
     high = 0.95
     if seen.in_flight is not None:
-        more += f" An SM has {byte_size(seen.in_flight)} in flight; about {byte_size(seen.needed)} keep the memory busy."
+        more += (
+            f" An SM has {byte_size(seen.in_flight)} in flight; about {byte_size(seen.needed)} keep the memory busy."
+        )
         evidence |= {"bytes_in_flight": seen.in_flight, "bytes_needed": seen.needed}
         high = max(1 - seen.in_flight / seen.needed, both / max(seen.fetching, 1e-9), 0.5)
     return e.supported(
@@ -132,8 +134,8 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         confidence,
         region=seen.region,
         evidence=evidence,
-        refuted_by="Twice the loads in flight (or warps per SM) take as long; Nsight Compute shows few stalls on memory "
-        "dependency (long scoreboard).",
+        refuted_by="Twice the loads in flight (or warps per SM) take as long; Nsight Compute shows few stalls on "
+        "memory dependency (long scoreboard).",
     )
 
 

@@ -26,8 +26,8 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         f"The grid is too small for the device: {plural(grid.blocks, 'block')} keep {used} of {grid.sms} SMs busy, the "
         f"others are idle ({percent(grid.unused)} of all SM time).",
-        "Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel), so that every SM gets "
-        "at least one.",
+        "Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel), so that every SM "
+        "gets at least one.",
         Gain.between(0.6 * grid.unused, 1 - (1 - grid.unused) * hidden),
         HIGH,
         evidence=grid_evidence(grid),

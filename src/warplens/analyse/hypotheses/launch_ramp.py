@@ -25,8 +25,8 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         f"The kernel takes {duration(plain)}, about as long as a launch itself (2 to 3 µs); {percent(starting)} of it "
         f"passes before the first useful region of an SM.",
-        "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay the "
-        "launches from a CUDA graph.",
+        "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
+        "the launches from a CUDA graph.",
         Gain.between(0.5 * launch, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
         HIGH if plain < _SHORT_NS / 2 else MEDIUM,
         evidence={
@@ -56,6 +56,6 @@ LAUNCH_RAMP = Hypothesis(
             "slow producer",
             "slow consumer",
         }
-    ),  # fmt: skip
+    ),
     needs_headroom=False,
 )

@@ -45,7 +45,8 @@ def sides_of(e: Evidence) -> Sides | None:
 
 
 def _steady(e: Evidence, role: RoleWait, wanted: set[WaitClass]) -> tuple[float, str]:
-    """The share of the blocks' time that a role is in its waits, without what their first instances take longer: filling the pipeline."""
+    """The share of the blocks' time that a role is in its waits. What the first instances take longer is left out: it
+    fills the pipeline."""
     waits = {region: share for region, share in role.waits.items() if e.wait_class(region) in wanted}
     shapes = {one.region: one for one in e.of(MODES).regions}
     steady = sum(
@@ -64,8 +65,8 @@ def _judge_producer(e: Evidence) -> Finding:
     name = sides.producer.role.name
     return e.supported(
         PRODUCER,
-        f"The producer is too slow: consumers ({sides.consumer.role.name}) wait {percent(sides.consumer_wait)} of their "
-        f"time in `{sides.consumer_at}`, while the producer ({name}) waits {percent(sides.producer_wait)}.",
+        f"The producer is too slow: consumers ({sides.consumer.role.name}) wait {percent(sides.consumer_wait)} of "
+        f"their time in `{sides.consumer_at}`, while the producer ({name}) waits {percent(sides.producer_wait)}.",
         "Keep more copies in flight (more stages), let more warps produce, or make each copy wider (TMA, 16 bytes per "
         "lane).",
         Gain.between(0.4 * sides.consumer_wait, sides.consumer_wait),
@@ -85,8 +86,9 @@ def _judge_consumer(e: Evidence) -> Finding:
     if sides.producer_wait < _LEAST or sides.producer_wait < sides.consumer_wait:
         return e.refuted(CONSUMER, f"the producer waits {percent(sides.producer_wait)} of its time for free stages")
     what = (
-        f"The consumers are the limit: the producer ({sides.producer.role.name}) waits {percent(sides.producer_wait)} of "
-        f"its time in `{sides.producer_at}`, the consumers ({sides.consumer.role.name}) {percent(sides.consumer_wait)}."
+        f"The consumers are the limit: the producer ({sides.producer.role.name}) waits {percent(sides.producer_wait)} "
+        f"of its time in `{sides.producer_at}`, the consumers ({sides.consumer.role.name}) "
+        f"{percent(sides.consumer_wait)}."
     )
     busy = len(sides.consumer.role.warps) * e.of(WAVES).slots
     gain = Gain.between(0.15 * sides.producer_wait, sides.producer_wait)
@@ -97,12 +99,13 @@ def _judge_consumer(e: Evidence) -> Finding:
         "refuted_by": "Twice the consumer warps, each with half the work, take as long.",
     }
     advice = "Let more warps consume, give each less work per stage, or use the matrix units."
-    bound, reached = e.roof
+    bound = e.roof[0]
     if busy >= _SCHEDULERS and bound == "unknown":
         return e.undecided(
             CONSUMER,
             f"{what} That is how a compute-bound pipeline looks, too.",
-            "Give the FLOPs (--flops) or an Nsight Compute report (--ncu) to tell whether the consumers are at their roof.",
+            "Give the FLOPs (--flops) or an Nsight Compute report (--ncu) to tell whether the consumers are at their "
+            "roof.",
             gain,
             **more,
         )

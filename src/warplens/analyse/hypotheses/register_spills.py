@@ -23,10 +23,10 @@ def _judge(e: Evidence) -> Finding:
     high = min(1 - 1 / (1 + 8 * (spilled / 4) / max(int(registers or _MANY), 1)), 0.95)
     return e.supported(
         CAUSE,
-        f"Each thread keeps {plural(spilled, 'byte')} in local memory{held}: registers spill, or an array is indexed by a "
-        f"variable. Each use goes through the L1 cache.",
-        "Allow more registers (__launch_bounds__, maxnreg), keep fewer values live (smaller tiles, less unrolling), and "
-        "index arrays with constants.",
+        f"Each thread keeps {plural(spilled, 'byte')} in local memory{held}: registers spill, or an array is indexed "
+        "by a variable. Each use goes through the L1 cache.",
+        "Allow more registers (__launch_bounds__, maxnreg), keep fewer values live (smaller tiles, less unrolling), "
+        "and index arrays with constants.",
         # Each value that spills is stored and loaded again, through a cache that serves a quarter of a warp at a time.
         Gain.between(0.1 * high, high) if spilled >= _LARGE else Gain.between(0.0, 0.2),
         MEDIUM if spilled >= _LARGE else LOW,

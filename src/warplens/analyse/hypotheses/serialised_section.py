@@ -20,8 +20,8 @@ from warplens.wording import percent
 
 CAUSE = "serialised section"
 _ADVICE = (
-    "Remove the ordering: a lock, a ticket, or a chain of flags. Where order matters, work first and serialise only the "
-    "writes, combine results per warp or block before the shared step, or use atomics."
+    "Remove the ordering: a lock, a ticket, or a chain of flags. Where order matters, work first and serialise only "
+    "the writes, combine results per warp or block before the shared step, or use atomics."
 )
 _REFUTED_BY = "Instances of the section that run at the same time in the timeline, or no gain from removing the lock."
 _MOST_WORKING = 0.1
@@ -98,8 +98,8 @@ def _judge(e: Evidence) -> Finding:
         left = 1 - work.waiting
         return e.supported(
             CAUSE,
-            f"The work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at a time, the "
-            f"others wait at `{wait}` ({percent(work.waiting)} of warp time).",
+            f"The work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at a time, "
+            f"the others wait at `{wait}` ({percent(work.waiting)} of warp time).",
             _ADVICE,
             Gain.between(max(work.waiting / 2, 1 - 3 * left), 1 - left / 2),
             HIGH,
@@ -113,8 +113,8 @@ def _judge(e: Evidence) -> Finding:
         wait = next(iter(locked))
         return e.supported(
             CAUSE,
-            f"Warps wait {percent(share)} of their time for their turn at `{wait}`: of {work.resident:,.0f} resident warps "
-            f"{work.working:,.0f} work at a time.",
+            f"Warps wait {percent(share)} of their time for their turn at `{wait}`: of {work.resident:,.0f} resident "
+            f"warps {work.working:,.0f} work at a time.",
             _ADVICE,
             Gain.between(0.6 * share, max(share, _without_waits(e))),
             HIGH,
@@ -128,8 +128,8 @@ def _judge(e: Evidence) -> Finding:
         held = f"; the others wait at `{wait}` ({percent(work.waiting)} of warp time)" if wait else ""
         return e.supported(
             CAUSE,
-            f"`{section.region}` is serialised: never two warps at a time run it {where}, and together its instances take "
-            f"{percent(section.share)} of the {'kernel' if section.place == 'device' else 'block'}'s time{held}.",
+            f"`{section.region}` is serialised: never two warps at a time run it {where}, and together its instances "
+            f"take {percent(section.share)} of the {'kernel' if section.place == 'device' else 'block'}'s time{held}.",
             _ADVICE,
             Gain.between(0.5 * section.share, section.share),
             HIGH if wait else MEDIUM,
@@ -159,6 +159,6 @@ SERIALISED_SECTION = Hypothesis(
             "atomics contention",
             "unmarked time",
         }
-    ),  # fmt: skip
+    ),
     needs_headroom=False,
 )

@@ -42,7 +42,9 @@ def _judge(e: Evidence) -> Finding:
             return _from_bandwidth(e, region, share, reached)
     seen = exposure(e)
     if e.warps.per_sm * share < _ENOUGH_WARPS:
-        return e.refuted(CAUSE, f"{seen.warps:.1f} warps of an SM fetch at a time: too few for throughput to be the limit")
+        return e.refuted(
+            CAUSE, f"{seen.warps:.1f} warps of an SM fetch at a time: too few for throughput to be the limit"
+        )
     return e.undecided(
         CAUSE,
         f"`{region}` takes {percent(share)} of warp time with {e.warps.per_sm * share:.0f} warps of an SM in it. If it "
@@ -80,8 +82,8 @@ def _from_code(e: Evidence) -> Finding:
         severe = waste > _SEVERE
         return e.supported(
             CAUSE,
-            f"Lanes of a warp access addresses that are apart in `{name}`, which takes {percent(share)} of warp time: of "
-            f"the bytes that it moves, 1 in {waste:.0f} is used.",
+            f"Lanes of a warp access addresses that are apart in `{name}`, which takes {percent(share)} of warp time: "
+            f"of the bytes that it moves, 1 in {waste:.0f} is used.",
             _ADVICE,
             Gain.between(0.4 * share * lost, min(lost + 0.1, 0.97)) if severe else Gain.between(0.0, share * lost),
             HIGH if severe else LOW,
@@ -97,8 +99,8 @@ def _from_code(e: Evidence) -> Finding:
     if scattered:
         return e.undecided(
             CAUSE,
-            f"`{scattered}` takes {percent(e.warps.regions[scattered])} of warp time, and its addresses depend on loaded "
-            f"values: the trace does not show how far apart they are.",
+            f"`{scattered}` takes {percent(e.warps.regions[scattered])} of warp time, and its addresses depend on "
+            "loaded values: the trace does not show how far apart they are.",
             _NEXT,
             Gain.between(0.0, 0.8 * e.warps.regions[scattered]),
             region=scattered,
@@ -108,7 +110,8 @@ def _from_code(e: Evidence) -> Finding:
 
 def _from_bandwidth(e: Evidence, region: str, share: float, reached: float) -> Finding:
     point = e.point
-    assert point is not None and point.bandwidth is not None
+    assert point is not None
+    assert point.bandwidth is not None
     return e.supported(
         CAUSE,
         f"Memory moves only {digits(point.bandwidth)} of {digits(point.ceilings.bandwidth)} GB/s ({percent(reached)}), "
@@ -127,7 +130,9 @@ def _from_counters(e: Evidence, used: float) -> Finding:
     assert e.ncu is not None
     if used >= _MIN_USED:
         return e.refuted(CAUSE, f"Nsight Compute: {percent(used)} of the loaded bytes are used")
-    wasted = {name: one.load_waste * e.warps.regions.get(name, 0.0) for name, one in e.code.items() if one.load_waste > 1}
+    wasted = {
+        name: one.load_waste * e.warps.regions.get(name, 0.0) for name, one in e.code.items() if one.load_waste > 1
+    }
     region = max(wasted, key=lambda name: wasted[name], default="") or _longest(e)[0]
     share = e.warps.regions.get(region, 0.0)
     sectors = "" if e.ncu.sectors is None else f"{e.ncu.sectors:.1f} sectors of 32 bytes per load request, "

@@ -26,8 +26,8 @@ def _judge(e: Evidence) -> Finding:
     where = f", mostly in `{worst.region}`" if worst.region else ""
     return e.supported(
         CAUSE,
-        f"Work is uneven between {worst.role.name}: the busiest has {percent(worst.factor - 1)} more work than the mean "
-        f"of its block ({who}{where}).",
+        f"Work is uneven between {worst.role.name}: the busiest has {percent(worst.factor - 1)} more work than the "
+        f"mean of its block ({who}{where}).",
         "Give each warp of the role the same number of tiles or rows, or let them take work from a counter.",
         # With several blocks on an SM, others fill the time in which a warp has nothing to do.
         Gain.between((0.5 if slots == 1 else 0.1) * worst.loss, worst.loss),

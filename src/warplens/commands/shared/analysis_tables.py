@@ -22,7 +22,7 @@ from warplens.wording import duration, integer, percent, plural
 
 
 def print_findings(console: Console, found: Findings, refuted: bool = False) -> None:
-    """Print the findings in order, each with its consequences; then what is undecided, withheld and, if asked, refuted."""
+    """Print the findings in order, each with its consequences; then the undecided, withheld and, if asked, refuted."""
     if not len(found):
         console.print("no findings: nothing exceeds the clock error and the profiling overhead")
     several = len({one.kernel for part in (found.supported, found.undecided) for one in part}) > 1
