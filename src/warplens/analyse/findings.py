@@ -29,9 +29,11 @@ from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.sample_share import WITHHELD
 from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
+from warplens.analyse.waves import WAVES
 from warplens.trace.model import Trace
 from warplens.wording import percent
 
+_MISSING_BLOCKS = "some blocks were not recorded, so an idle SM may have run blocks that are not in the trace"
 _MIN_GAIN = 0.02
 """A cause whose removal can gain no more is not worth a finding."""
 _REMEDIES = {"memory": "fewer bytes (reuse, fusion, smaller types)", "compute": "fewer operations or a faster type"}
@@ -143,6 +145,8 @@ def _checked(evidence: Evidence, cause: str) -> Finding:
         return evidence.refuted(cause, one.what)
     if hypothesis.needs_all_blocks and evidence.sampled:
         return replace(one, withheld=WITHHELD)
+    if hypothesis.about_grid and not evidence.of(WAVES).complete:
+        return replace(one, withheld=_MISSING_BLOCKS)
     reason = too_small(one.gain.high, evidence.kernel_ns, placement_error(evidence.trace), evidence.cost)
     return replace(one, withheld=reason)
 

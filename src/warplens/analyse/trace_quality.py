@@ -39,11 +39,6 @@ def warnings_of(trace: Trace) -> list[str]:
     """One line per problem that affects the numbers; empty for a clean trace."""
     losses = trace.meta.losses
     lines = []
-    clocks = {info.clock for info in trace.meta.launches}
-    if "cpu" in clocks:
-        lines.append(f"{HOST_TIME}, not of a GPU")
-    if "simulated" in clocks:
-        lines.append("times are those of a simulated clock, not of a GPU")
     if losses.records_lost:
         full = plural(losses.tracks_full, "warp")
         is_ring = any(info.extra.get(FULL) == "ring" for info in trace.meta.launches)
@@ -61,6 +56,14 @@ def warnings_of(trace: Trace) -> list[str]:
     if trace.meta.clock.method in ("nominal", "unknown"):
         lines.append(f"times in ns are not measured: the clock rate is {trace.meta.clock.method}; cycles are exact")
     return lines
+
+
+def time_line(trace: Trace) -> str:
+    """Whose times these are, where it is not a GPU's; empty otherwise."""
+    clocks = {info.clock for info in trace.meta.launches}
+    if "cpu" in clocks:
+        return f"{HOST_TIME}, not those of a GPU"
+    return "times are those of a simulated clock, not those of a GPU" if "simulated" in clocks else ""
 
 
 def clock_line(trace: Trace) -> str:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from warplens.analyse.analysis import Answers
 from warplens.analyse.findings import findings_from
 from warplens.analyse.sample_share import sample_line
-from warplens.analyse.trace_quality import warnings_of
+from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.analysis_tables import print_findings, print_unknown_overhead
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
 from warplens.commands.shared.finding_options import fact_options, known_facts
@@ -47,7 +47,7 @@ def command(trace: str, kernel: str | None, show_all: bool, fail: bool, as_json:
         print_json({"file": trace, **found.to_json()})
     else:
         console = stdout()
-        for line in filter(None, [sample_line(part.meta.launches), *warnings_of(loaded)]):
+        for line in filter(None, [sample_line(part.meta.launches), time_line(part), *warnings_of(loaded)]):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
         print_findings(console, found, refuted=show_all)
         print_unknown_overhead(part)

@@ -14,7 +14,7 @@ from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.statistics import GROUPS
-from warplens.analyse.trace_quality import warnings_of
+from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared import analysis_tables
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
 from warplens.commands.shared.finding_options import read_report
@@ -105,8 +105,8 @@ def command(
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
     console = stdout()
     sample = sample_line(part.meta.launches)
-    if sample and not as_json:
-        console.print(f"[yellow]{escape(sample)}[/]", soft_wrap=True)
+    for line in filter(None, [sample, time_line(part)]) if not as_json else ():
+        console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     answers = Answers(part, waits)
     document: dict[str, Any] = {}
     if as_tree:
@@ -136,9 +136,13 @@ def command(
         document = result.to_json()
         if not as_json:
             console.print(analysis_tables.statistics_table(result))
+            if result.values:
+                console.print(analysis_tables.value_table(result.values))
     if as_json:
         meta = loaded.meta.to_json()
-        print_json(document | {"losses": meta["losses"], "clock": meta["clock"], "sample": sample})
+        print_json(
+            document | {"losses": meta["losses"], "clock": meta["clock"], "sample": sample, "time": time_line(part)}
+        )
         return
     for line in warnings_of(loaded):
         console.print(f"[yellow]{escape(line)}[/]")

@@ -22,10 +22,10 @@ from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.statistics import Statistics
-from warplens.analyse.trace_quality import clock_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
 from warplens.record.cost_keys import SLOWDOWN, SLOWDOWN_MEASURED, TIMED_PLAIN, TIMED_RECORDED
 from warplens.trace.model import Trace
-from warplens.trace.schema import LaunchInfo
+from warplens.trace.schema import LaunchInfo, Meta
 from warplens.view.palette import ink, rgb
 from warplens.wording import duration, percent, plural
 
@@ -147,21 +147,21 @@ def _measured(name: str, value: float) -> str:
 
 
 def warnings(trace: Trace) -> list[str]:
-    sample = sample_line(trace.meta.launches)
-    return [*([sample] if sample else []), *warnings_of(trace)]
+    return [*filter(None, [sample_line(trace.meta.launches), time_line(trace)]), *warnings_of(trace)]
 
 
 def statistics_rows(
-    stats: Statistics, places: dict[str, int], colours: Sequence[str], made: dict[str, Histogram], locations: Any
+    stats: Statistics, places: dict[str, int], colours: Sequence[str], made: dict[str, Histogram], meta: Meta
 ) -> list[dict[str, Any]]:
     """The rows of the statistics table."""
+    kernels = {one.label: one.kernel for one in kernel_variants(meta.launches)}
     return [
         {
             "code": places[row.region],
             "region": row.region,
             "variant": row.variant,
             "colour": colours[places[row.region]],
-            "location": locations.get(row.region, ""),
+            "location": meta.locations_of(kernels.get(row.variant, "")).get(row.region, ""),
             "durations": [{"cycles": row[name], "ns": row[f"{name}_ns"]} for name in _DURATIONS],
             "histogram": spark(made[row.region]) if row.region in made and not row.variant else "",
             **{name: row[name] for name in ("count", "open", "share", "exclusive_share", "warp_spread", "sm_spread")},

@@ -65,4 +65,4 @@ def _sentences(one: Imbalance) -> tuple[str, str]:
     )
 
 
-BLOCK_BALANCE = Hypothesis(CAUSE, _judge, explains=frozenset({"last wave", "cache misses"}))
+BLOCK_BALANCE = Hypothesis(CAUSE, _judge, explains=frozenset({"last wave", "cache misses"}), about_grid=True)

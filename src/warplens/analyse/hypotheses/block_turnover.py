@@ -30,4 +30,4 @@ def _judge(e: Evidence) -> Finding:
     )
 
 
-BLOCK_TURNOVER = Hypothesis(CAUSE, _judge)
+BLOCK_TURNOVER = Hypothesis(CAUSE, _judge, about_grid=True)

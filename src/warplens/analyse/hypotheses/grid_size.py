@@ -40,4 +40,5 @@ GRID_SIZE = Hypothesis(
     _judge,
     explains=frozenset({"last wave", "low occupancy", "too little in flight", "block turnover", "cache misses"}),
     needs_headroom=False,
+    about_grid=True,
 )

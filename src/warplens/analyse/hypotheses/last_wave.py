@@ -36,4 +36,4 @@ def _judge(e: Evidence) -> Finding:
     )
 
 
-LAST_WAVE = Hypothesis(CAUSE, _judge)
+LAST_WAVE = Hypothesis(CAUSE, _judge, about_grid=True)

@@ -16,9 +16,10 @@ from warplens.analyse.findings import Findings
 from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.region_tree import RegionNode
 from warplens.analyse.statistics import Statistics
+from warplens.analyse.value_statistics import ValueStatistics
 from warplens.commands.shared.console import print_hanging, stderr, table
 from warplens.trace.model import Trace
-from warplens.wording import duration, integer, percent, plural
+from warplens.wording import digits, duration, integer, percent, plural
 
 
 def print_findings(console: Console, found: Findings, refuted: bool = False) -> None:
@@ -78,8 +79,27 @@ def statistics_table(result: Statistics) -> object:
         columns = columns[1:]
     if any(row.open for row in result):
         columns.append(("open", lambda row: f"{row.open:,}"))
-    title = f"durations in cycles; shares of {duration(result.busy_ns)} of warp time"
+    whose = "each kernel's" if result.heading == "variant" else duration(result.busy_ns) + " of"
+    title = f"durations in cycles; shares of {whose} warp time"
     return table(title, columns, result.rows, spare=("std", "min", "max", "p99", "exclusive", "total time", "mean"))
+
+
+def value_table(values: Sequence[ValueStatistics]) -> object:
+    """Build the table of recorded values and instants."""
+
+    def number(name: str) -> Callable[[ValueStatistics], str]:
+        return lambda one: "-" if (found := getattr(one, name)) is None else digits(found)
+
+    columns: list[tuple[str, Callable[[ValueStatistics], str]]] = [
+        ("kernel", lambda one: escape(one.kernel)),
+        ("region", lambda one: escape(one.name)),
+        ("kind", lambda one: one.kind),
+        ("count", lambda one: f"{one.count:,}"),
+        *((name, number(name)) for name in ("mean", "std", "p50", "min", "max")),
+    ]
+    if any(one.not_finite for one in values):
+        columns.append(("NaN or Inf", lambda one: f"{one.not_finite:,}"))
+    return table("values and instants", columns, values, spare=("std", "p50", "kernel"))
 
 
 def tree_view(roots: Iterable[RegionNode]) -> Tree:
