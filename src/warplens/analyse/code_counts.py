@@ -11,6 +11,7 @@ from warplens.trace.schema import LaunchInfo
 
 _MEMORY_SHARE = 0.1
 _LANES = 32
+_SECTOR, _WORD = 32, 4
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class CodeCounts:
 
     @property
     def fetched_bytes(self) -> float:
-        """Bytes that a warp has in flight if it issues all loads of the region before it uses the first."""
-        return _LANES * self.load_bytes
+        """Bytes that a warp has in flight if it issues all loads of the region before it uses the first: whole sectors
+        where lanes are apart."""
+        return _LANES * (self.load_bytes * max(self.load_waste, 1.0) + (_SECTOR - _WORD) * self.scattered)
 
 
 def code_of(launches: list[LaunchInfo]) -> dict[str, CodeCounts]:

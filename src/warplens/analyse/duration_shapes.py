@@ -124,6 +124,16 @@ def _shape(lives: Lifetimes, region: str, rows: Int, first: np.ndarray[tuple[int
     )
 
 
+def modes_of(lives: Lifetimes, label: str, region: str) -> TwoModes | None:
+    """The two modes of one region of a kernel variant, without the rest of its shape."""
+    rows = lives.spans_of(label, measured=True)
+    chosen = np.flatnonzero(lives.region[rows] == lives.regions.index(region))
+    chosen = chosen[:: max(len(chosen) // _SAMPLE, 1)]
+    mine = chosen if isinstance(rows, slice) else rows[chosen]
+    two = find_modes(lives.duration[mine])
+    return two and replace(two, within_warps=_within_warps(two, lives.duration[mine], lives.of_row[mine]))
+
+
 def find_modes(durations: Int) -> TwoModes | None:
     """Find two modes: the best threshold separates the durations well, with a valley between the two peaks."""
     values = durations[durations > 0].astype(np.float64)

@@ -33,6 +33,7 @@ from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
 from warplens.analyse.source_files import SourceText
 from warplens.analyse.wait_classes import WaitClass, wait_class
+from warplens.analyse.waits import WAITS
 from warplens.record.capture import SAMPLED
 from warplens.trace.schema import LIFE, LaunchInfo
 
@@ -111,13 +112,10 @@ class Evidence:
     def warps(self) -> Parallelism:
         return parallelism(self.lives, self.label, list(self.kinds.values()))
 
-    def share(self, *wanted: Purpose) -> float:
-        """The share of warp time in regions of a purpose."""
-        return sum(part for region, part in self.warps.regions.items() if self.kinds[region] in wanted)
-
-    def wait_share(self, *wanted: WaitClass) -> float:
-        """The share of warp time in waits of a class."""
-        return sum(part for region, part in self.waiting.items() if self.wait_class(region) in wanted)
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """The share of warp time of each region, and of the code outside all regions (`""`)."""
+        return {**self.warps.regions, "": self.warps.unmarked}
 
     @cached_property
     def waiting(self) -> dict[str, float]:
@@ -193,6 +191,10 @@ class Evidence:
         """The source location of each region of this kernel."""
         return self.trace.meta.locations_of(self.kernel)
 
+    def named(self, region: str) -> str:
+        """A region in a sentence; the code outside all regions has no name."""
+        return f"`{region}`" if region else "the code outside all regions"
+
     def line(self, region: str) -> str:
         """The source location of a region, with a remark if the file has changed since."""
         where = self.locations.get(region, "")
@@ -209,8 +211,10 @@ class Evidence:
         return code_of(self.infos)
 
     def wait_class(self, region: str) -> WaitClass:
-        """What a waiting region waits for."""
-        return wait_class(region, self.code.get(region))
+        """What a waiting region waits for. What only some roles of a block run is no barrier of the block."""
+        roles = self.of(WAITS).roles
+        everyone = all(region in one.role.regions for one in roles)
+        return wait_class(region, self.code.get(region) if everyone else None)
 
     # --- verdicts
 

@@ -26,7 +26,6 @@ from warplens.analyse.finding import (
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.known_facts import KnownFacts
-from warplens.analyse.sample_share import WITHHELD
 from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
 from warplens.analyse.waves import WAVES
@@ -143,8 +142,8 @@ def _checked(evidence: Evidence, cause: str) -> Finding:
         one = replace(one, gain=Gain.between(min(one.gain.low, room), min(one.gain.high, room)))
     if one.gain.high < _MIN_GAIN:
         return evidence.refuted(cause, one.what)
-    if hypothesis.needs_all_blocks and evidence.sampled:
-        return replace(one, withheld=WITHHELD)
+    if one.withheld:
+        return one
     if hypothesis.about_grid and not evidence.of(WAVES).complete:
         return replace(one, withheld=_MISSING_BLOCKS)
     reason = too_small(one.gain.high, evidence.kernel_ns, placement_error(evidence.trace), evidence.cost)

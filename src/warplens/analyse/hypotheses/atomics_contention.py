@@ -13,10 +13,11 @@ CAUSE = "atomics contention"
 _WORDS = {"atomic", "atomics", "atom", "atomicadd", "red"}
 _LEAST = 0.1
 _LATENCY_CYCLES = 300
+_LONG_QUEUE = 0.9
 
 
 def _judge(e: Evidence) -> Finding:
-    found = {name: share for name, share in e.warps.regions.items() if share >= _LEAST and _has_atomics(e, name)}
+    found = {name: share for name, share in e.shares.items() if share >= _LEAST and _has_atomics(e, name)}
     if not found:
         return e.refuted(CAUSE, "no region with atomic operations on global memory takes much time")
     name = max(found, key=lambda region: found[region])
@@ -25,24 +26,24 @@ def _judge(e: Evidence) -> Finding:
     cycles = shape.p50 if shape else 0.0
     # Atomics that queue hold up all other accesses, too; without a queue each would take its latency.
     alone = max(e.code[name].atomics if name in e.code else 1.0, 1.0) * _LATENCY_CYCLES
-    queued = 1 - 0.5 * min(alone / max(cycles, 1.0), 1.0)
+    waiting = max(1 - alone / max(cycles, 1.0), 0.0) if e.code else 1.0
     return e.supported(
         CAUSE,
-        f"Atomic operations take {percent(share)} of warp time (`{name}`, median {integer(cycles)} cycles): warps "
-        "queue for the same addresses.",
+        f"Atomic operations take {percent(share)} of warp time ({e.named(name)}, median {integer(cycles)} cycles): "
+        "warps queue for the same addresses.",
         "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
         "atomic per block; or give each block a copy.",
-        Gain.between(0.4 * share, max(share, queued if queued > 0.5 else 0.0)),
+        Gain.between(0.4 * share * waiting, max(share, (1 + waiting) / 2 if waiting > _LONG_QUEUE else 0.0)),
         HIGH if e.code else MEDIUM,
         region=name,
-        evidence={"share_of_warp_time": share, "median_cycles": cycles},
+        evidence={"share_of_warp_time": share, "median_cycles": cycles, "queued_share": waiting},
         refuted_by="The same atomics on addresses of their own take as long.",
     )
 
 
 def _has_atomics(e: Evidence, name: str) -> bool:
     """A wait with atomics is a lock, which is another cause."""
-    if e.kinds[name] is Purpose.WAIT:
+    if name and e.kinds[name] is Purpose.WAIT:
         return False
     return e.code[name].atomics > 0 if name in e.code else bool(words_of(name) & _WORDS)
 

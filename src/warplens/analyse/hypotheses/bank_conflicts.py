@@ -40,24 +40,22 @@ def _judge(e: Evidence) -> Finding:
 def _from_code(e: Evidence) -> Finding:
     """The PTX says which banks the lanes of each access touch."""
     found = {
-        name: one.ways
-        for name, one in e.code.items()
-        if one.ways >= _LEAST_WAYS and e.warps.regions.get(name, 0.0) >= _LEAST
+        name: one.ways for name, one in e.code.items() if one.ways >= _LEAST_WAYS and e.shares.get(name, 0.0) >= _LEAST
     }
     if not found:
         return e.refuted(
             CAUSE, "the PTX shows no access to shared memory with many lanes on a bank where it takes time"
         )
-    name = max(found, key=lambda region: e.warps.regions[region] * (1 - 1 / found[region]))
-    ways, share = int(found[name]), e.warps.regions[name]
+    name = max(found, key=lambda region: e.shares[region] * (1 - 1 / found[region]))
+    ways, share = int(found[name]), e.shares[name]
     # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
     portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), 1.0)
     slower = 1 - 1 / ways
     busy = _pipe_busy(e, name, ways)
     return e.supported(
         CAUSE,
-        f"{ways} lanes of a warp access the same bank of shared memory in `{name}`, which takes {percent(share)} of "
-        f"warp time: each such access takes {ways} times as long.",
+        f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
+        f"{percent(share)} of warp time: each such access takes {ways} times as long.",
         _ADVICE,
         Gain.between(
             0.4 * slower * max(share * portion, busy),
@@ -83,13 +81,13 @@ def _pipe_busy(e: Evidence, name: str, ways: int) -> float:
 def _from_counters(e: Evidence, conflicts: float) -> Finding:
     if conflicts < _LEAST_COUNTED:
         return e.refuted(CAUSE, f"Nsight Compute: {percent(conflicts)} of the cycles of shared memory are conflicts")
-    region = max(e.code, key=lambda name: e.code[name].ways * e.warps.regions.get(name, 0.0), default="")
+    region = max(e.code, key=lambda name: e.code[name].ways * e.shares.get(name, 0.0), default="")
     region = region or next(iter(e.warps.regions), "")
-    share = e.warps.regions.get(region, 1.0)
+    share = e.shares.get(region, 1.0)
     return e.supported(
         CAUSE,
-        f"{percent(conflicts)} of the cycles of shared memory are bank conflicts (Nsight Compute); `{region}` takes "
-        f"{percent(share)} of warp time.",
+        f"{percent(conflicts)} of the cycles of shared memory are bank conflicts (Nsight Compute); {e.named(region)} "
+        f"takes {percent(share)} of warp time.",
         _ADVICE,
         Gain.between(0.3 * share * conflicts, min(1.2 * share, 1.0) * conflicts),
         HIGH,

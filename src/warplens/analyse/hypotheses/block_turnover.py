@@ -5,6 +5,7 @@ from __future__ import annotations
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.ramp import RAMP
 from warplens.analyse.waves import WAVES
 from warplens.wording import duration, percent
 
@@ -14,6 +15,8 @@ _LEAST = 0.05
 
 def _judge(e: Evidence) -> Finding:
     grid = e.of(WAVES)
+    if e.of(RAMP).unmarked > grid.gaps:
+        return e.refuted(CAUSE, "blocks run longer than their first and last records show")
     if grid.gaps < _LEAST:
         return e.refuted(CAUSE, f"SMs were idle between two blocks for {percent(grid.gaps)} of the time")
     block = e.common["block_ns"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from warplens.analyse.devices import find_peak
 from warplens.analyse.evidence import Evidence
@@ -12,6 +12,7 @@ from warplens.analyse.hypotheses.pipeline_sides import sides_of
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roofline import device_of
+from warplens.analyse.sample_share import WITHHELD
 from warplens.wording import byte_size, percent
 
 CAUSE = "too little in flight"
@@ -21,6 +22,7 @@ _MANY_WARPS = 12
 """Warps of an SM that fetch at a time; from here on, throughput is more likely the limit if nothing else is known."""
 _LATENCY_NS = 450
 """Of a load from the device's memory that is not busy."""
+_NEARLY = 0.5
 _BYTES_PER_SM = 14_000
 """In flight on an SM to keep the memory of a recent GPU busy, where the device is not known."""
 
@@ -43,7 +45,7 @@ class Exposure:
         """Whether enough is requested at a time that throughput, not latency, is the limit."""
         if self.in_flight is None:
             return self.warps >= _MANY_WARPS
-        return self.in_flight >= self.needed
+        return self.in_flight >= _NEARLY * self.needed
 
 
 def exposure(e: Evidence) -> Exposure:
@@ -102,6 +104,8 @@ def _judge(e: Evidence) -> Finding:
     if seen.saturates and both < _BOTH and not latency:
         held = "" if seen.in_flight is None else f" with {byte_size(seen.in_flight)} in flight on an SM"
         return e.refuted(CAUSE, f"{seen.warps:.0f} warps of an SM fetch at a time{held}: throughput is the limit")
+    if e.sampled and seen.in_flight is None:
+        return replace(_finding(e, seen, both, MEDIUM), withheld=WITHHELD)
     return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < 0.5 * seen.needed else MEDIUM)
 
 
@@ -139,4 +143,4 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
     )
 
 
-EXPOSED_LATENCY = Hypothesis(CAUSE, _judge, explains=frozenset({"cache misses"}), needs_all_blocks=True)
+EXPOSED_LATENCY = Hypothesis(CAUSE, _judge, explains=frozenset({"cache misses"}))

@@ -15,14 +15,12 @@ class Hypothesis:
 
     `judge` says of the evidence about one kernel variant whether it is supported, undecided or refuted. `explains` are
     causes that are its consequences where both are found. `needs_headroom` says that removing the cause gains nothing
-    from a kernel that is on its roof. `needs_all_blocks` says that it compares what all blocks of an SM did at the same
-    time, so that it is withheld where only some blocks were recorded. `about_grid` says that it is about when blocks ran, so
-    that it is withheld where the trace does not know that of all of them.
+    from a kernel that is on its roof. `about_grid` says that it is about when blocks ran, so that it is withheld where
+    the trace does not know that of all of them.
     """
 
     cause: str
     judge: Callable[[Evidence], Finding]
     explains: frozenset[str] = frozenset()
     needs_headroom: bool = True
-    needs_all_blocks: bool = False
     about_grid: bool = False

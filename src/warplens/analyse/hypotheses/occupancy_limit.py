@@ -19,15 +19,16 @@ _LIFTABLE = {"registers", "shared memory"}
 
 
 def _judge(e: Evidence) -> Finding:
-    one, grid = e.of(OCCUPANCY), e.of(WAVES)
-    if one.warps >= _ENOUGH:
-        return e.refuted(CAUSE, f"{one.warps:.1f} warps per SM are enough to hide most latencies")
-    shown = f"{one.warps:.1f} warps per SM" + (f" ({percent(one.share)} of the warp slots)" if one.share else "")
-    limit = one.theoretical
+    limit, grid = e.of(OCCUPANCY).theoretical, e.of(WAVES)
+    warps = e.warps.per_sm
+    if warps >= _ENOUGH:
+        return e.refuted(CAUSE, f"{warps:.1f} warps per SM are enough to hide most latencies")
+    slots = f" ({percent(warps / limit.warps * limit.share)} of the warp slots)" if limit else ""
+    shown = f"{warps:.1f} warps per SM{slots}"
     seen = exposure(e)
     idle = 0.0 if e.mostly_unmarked else seen.fetching
     if limit is None:
-        if idle < 0.1 and one.warps >= _SCHEDULERS:
+        if idle < 0.1 and warps >= _SCHEDULERS:
             return e.refuted(CAUSE, f"{shown}, and nothing shows that they are too few")
         return e.undecided(
             CAUSE,
@@ -35,27 +36,27 @@ def _judge(e: Evidence) -> Finding:
             "Record again with this version (it records registers and shared memory), or pass --ncu.",
         )
     possible = _without_limit(limit, grid.blocks / max(grid.sms, 1))
-    if grid.blocks <= grid.sms * limit.blocks or possible <= 1.25 * one.warps:
+    if grid.blocks <= grid.sms * limit.blocks or possible <= 1.25 * warps:
         return e.refuted(CAUSE, f"{shown}: there are not enough blocks for more")
     if not set(limit.limiters) <= _LIFTABLE:
         return e.refuted(CAUSE, f"{shown}: an SM holds no more blocks of this size")
-    if seen.saturates and one.warps >= _SCHEDULERS:
+    if seen.saturates and warps >= _SCHEDULERS:
         return e.refuted(CAUSE, f"{shown}, which keep the memory busy")
-    if idle < 0.1 and one.warps >= _SCHEDULERS:
+    if idle < 0.1 and warps >= _SCHEDULERS:
         return e.refuted(CAUSE, f"{shown}, and work runs on the SM for most of the time")
     limiters = " and ".join(limit.limiters)
     unhidden = f"; for {percent(idle)} of the SM time data is fetched and no work runs" if idle >= 0.1 else ""
-    more = min(possible, 2 * _ENOUGH) / max(one.warps, 0.1)
+    more = min(possible, 2 * _ENOUGH) / max(warps, 0.1)
     high = 1 - 1 / more
-    low = (0.35 if one.warps < _SCHEDULERS else 0.4 * idle) * high
+    low = (0.35 if warps < _SCHEDULERS else 0.4 * idle) * high
     return e.supported(
         CAUSE,
         f"Too few warps to hide latency: {shown}, limited by {limiters}{unhidden}.",
         f"Make room for more blocks: {limit.lift}.",
         Gain.between(low, high),
-        HIGH if one.warps < _SCHEDULERS else MEDIUM,
+        HIGH if warps < _SCHEDULERS else MEDIUM,
         evidence={
-            "warps_per_sm": one.warps,
+            "warps_per_sm": warps,
             "theoretical_warps": limit.warps,
             "limiter": limiters,
             "sm_time_without_work": idle,

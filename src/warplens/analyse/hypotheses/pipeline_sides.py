@@ -90,7 +90,8 @@ def _judge_consumer(e: Evidence) -> Finding:
         f"of its time in `{sides.producer_at}`, the consumers ({sides.consumer.role.name}) "
         f"{percent(sides.consumer_wait)}."
     )
-    busy = len(sides.consumer.role.warps) * e.of(WAVES).slots
+    others = [one for one in e.of(WAITS).roles if one.side != "producer" and one.role.often]
+    busy = sum(len(one.role.warps) for one in others) * e.of(WAVES).slots
     gain = Gain.between(0.15 * sides.producer_wait, sides.producer_wait)
     more: dict[str, object] = {
         "region": sides.producer_at,

@@ -25,7 +25,7 @@ _ADVICE = (
 )
 _REFUTED_BY = "Instances of the section that run at the same time in the timeline, or no gain from removing the lock."
 _MOST_WORKING = 0.1
-_LEAST_SHARE = 0.3
+_LEAST_SHARE, _MOST_SHARE = 0.3, 1.1
 _LEAST_LOCKED = 0.15
 _LEAST_WARPS = 4
 _LEAST_BLOCKS = 8
@@ -43,32 +43,41 @@ class Section:
 
 def exclusive_section(e: Evidence) -> Section | None:
     """The region whose instances exclude one another and take up the time. Names play no role."""
-    found = [one for region in e.warps.regions if (one := _of_region(e, region)) is not None]
+    lives = e.lives
+    rows = lives.spans_of(e.label)
+    region, many = lives.region[rows], len(lives.regions)
+    # Instances that exclude one another take no longer together than the kernel or the blocks do.
+    of_kernel = np.bincount(region, e.trace.numpy("dur_ns")[rows], many) / e.durations_ns.sum()
+    blocks = np.flatnonzero(np.isin(lives.blocks.launch, e.launches))
+    of_blocks = np.bincount(region, lives.duration[rows], many) / max(
+        float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0
+    )
+    found = []
+    for name in e.warps.regions:
+        code = lives.regions.index(name)
+        fits = [_LEAST_SHARE <= shares[code] <= _MOST_SHARE for shares in (of_kernel, of_blocks)]
+        if e.kinds[name] is Purpose.WAIT or name == LIFE or not any(fits):
+            continue
+        chosen = np.flatnonzero(region == code)
+        mine = chosen if isinstance(rows, slice) else rows[chosen]
+        if fits[0] and _excludes_on_device(e, mine):
+            found.append(Section(name, "device", min(float(of_kernel[code]), 1.0)))
+        elif fits[1] and _excludes_in_blocks(e, mine):
+            found.append(Section(name, "block", min(float(of_blocks[code]), 1.0)))
     return max(found, key=lambda one: one.share, default=None)
 
 
-def _of_region(e: Evidence, region: str) -> Section | None:
-    if e.kinds[region] is Purpose.WAIT or region == LIFE:
-        return None
-    lives = e.lives
-    rows = lives.spans_of(e.label)
-    chosen = np.flatnonzero(lives.region[rows] == lives.regions.index(region))
-    mine = chosen if isinstance(rows, slice) else rows[chosen]
-    tracks = lives.of_row[mine]
-    ns = e.trace.numpy("dur_ns")[mine]
-    blocks = lives.block[tracks]
-    if len(np.unique(blocks)) >= _LEAST_BLOCKS * len(e.launches):
-        share = float(ns.sum() / e.durations_ns.sum())
-        if _LEAST_SHARE <= share <= 1.1 and _exclude(e.trace.numpy("start_ns")[mine], ns, lives.launch[tracks]):
-            return Section(region, "device", min(share, 1.0))
-    warps = np.bincount(np.unique(tracks) * 0 + lives.block[np.unique(tracks)], minlength=len(lives.blocks))
-    used = np.flatnonzero(warps)
-    lasted = float((lives.blocks.end - lives.blocks.begin)[used].sum())
-    if np.median(warps[used]) >= _LEAST_WARPS and lasted:
-        share = float(lives.duration[mine].sum() / lasted)
-        if _LEAST_SHARE <= share <= 1.05 and _exclude(lives.start[mine], lives.duration[mine], blocks):
-            return Section(region, "block", min(share, 1.0))
-    return None
+def _excludes_on_device(e: Evidence, rows: Int) -> bool:
+    tracks = e.lives.of_row[rows]
+    many = len(np.unique(e.lives.block[tracks])) >= _LEAST_BLOCKS * len(e.launches)
+    return many and _exclude(e.trace.numpy("start_ns")[rows], e.trace.numpy("dur_ns")[rows], e.lives.launch[tracks])
+
+
+def _excludes_in_blocks(e: Evidence, rows: Int) -> bool:
+    tracks = e.lives.of_row[rows]
+    warps = np.bincount(e.lives.block[np.unique(tracks)])
+    many = float(np.median(warps[warps > 0])) >= _LEAST_WARPS
+    return many and _exclude(e.lives.start[rows], e.lives.duration[rows], e.lives.block[tracks])
 
 
 def _exclude(start: Int, lasted: Int, place: Int) -> bool:

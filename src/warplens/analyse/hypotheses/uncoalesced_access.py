@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
-from warplens.analyse.hypotheses.exposed_latency import exposure
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.wording import digits, percent
 
@@ -40,14 +39,14 @@ def _judge(e: Evidence) -> Finding:
             return e.refuted(CAUSE, f"memory moves {percent(reached)} of its peak")
         if e.warps.per_sm * (1 - e.warps.waiting) >= _ENOUGH_WARPS:
             return _from_bandwidth(e, region, share, reached)
-    seen = exposure(e)
-    if e.warps.per_sm * share < _ENOUGH_WARPS:
+    inside = e.warps.per_sm * share
+    if inside < _ENOUGH_WARPS:
         return e.refuted(
-            CAUSE, f"{seen.warps:.1f} warps of an SM fetch at a time: too few for throughput to be the limit"
+            CAUSE, f"{inside:.1f} warps of an SM are in `{region}` at a time: too few for throughput to be the limit"
         )
     return e.undecided(
         CAUSE,
-        f"`{region}` takes {percent(share)} of warp time with {e.warps.per_sm * share:.0f} warps of an SM in it. If it "
+        f"`{region}` takes {percent(share)} of warp time with {inside:.0f} warps of an SM in it. If it "
         f"moves memory, then either its lanes access addresses that are apart, or the memory is at its roof.",
         _NEXT,
         Gain.between(0.0, 0.9 * share),
@@ -72,18 +71,18 @@ def _from_code(e: Evidence) -> Finding:
     wasted = {
         name: max(one.load_waste, one.store_waste / 2)
         for name, one in e.code.items()
-        if name in e.warps.regions and e.warps.regions[name] >= _LEAST
+        if e.shares.get(name, 0.0) >= _LEAST
     }
-    name = max(wasted, key=lambda region: wasted[region] * e.warps.regions[region], default="")
-    if name and wasted[name] >= _LEAST_WASTE:
-        waste, share = wasted[name], e.warps.regions[name]
+    name = max(wasted, key=lambda region: wasted[region] * e.shares[region], default=None)
+    if name is not None and wasted[name] >= _LEAST_WASTE:
+        waste, share = wasted[name], e.shares[name]
         lost = 1 - 1 / waste
         # Neighbouring loads may use what is left of a few sectors; they hardly ever use what is left of all of them.
         severe = waste > _SEVERE
         return e.supported(
             CAUSE,
-            f"Lanes of a warp access addresses that are apart in `{name}`, which takes {percent(share)} of warp time: "
-            f"of the bytes that it moves, 1 in {waste:.0f} is used.",
+            f"Lanes of a warp access addresses that are apart in {e.named(name)}, which takes {percent(share)} of warp "
+            f"time: of the bytes that it moves, 1 in {waste:.0f} is used.",
             _ADVICE,
             Gain.between(0.4 * share * lost, min(lost + 0.1, 0.97)) if severe else Gain.between(0.0, share * lost),
             HIGH if severe else LOW,

@@ -11,7 +11,7 @@ from warplens.wording import number_ranges, percent
 
 CAUSE = "warp imbalance"
 _LEAST = 0.05
-_FACTOR = 1.1
+_FACTOR = 1.2
 
 
 def _judge(e: Evidence) -> Finding:
