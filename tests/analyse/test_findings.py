@@ -1,4 +1,4 @@
-"""The engine: ranking, consequences, what is withheld, undecided or refuted, and that every way to ask says the same."""
+"""The engine: ranking, consequences, what is withheld, undecided or refuted; and every way to ask says the same."""
 
 from __future__ import annotations
 

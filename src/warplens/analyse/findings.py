@@ -26,6 +26,7 @@ from warplens.analyse.finding import (
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.known_facts import KnownFacts
+from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
 from warplens.analyse.waves import WAVES
@@ -190,20 +191,25 @@ def _nothing_to_fix(evidence: Evidence, small: Sequence[Finding], others: Sequen
             evidence={"of_roof": reached},
             refuted_by="A version of the kernel that moves the same bytes, or does the same operations, in less time.",
         )
-    if open_ and open_[0].gain.high > _UNDECIDED:
+    if open_ and open_[0].gain.high > _UNDECIDED and evidence.kinds.get(open_[0].region) is not Purpose.WORK:
         one = open_[0]
         more = {"evidence": dict(one.evidence), "region": one.region, "refuted_by": "The measurement that decides it."}
         return evidence.supported(UNDECIDED, f"Not decided: {one.what}", one.advice, one.gain, LOW, **more)
     busy = f"; most warp time goes to `{top[0]}` ({percent(top[1])})" if top[0] else ""
     return evidence.supported(
         NOTHING_TO_FIX,
-        f"Nothing to fix was found: no cause is expected to gain more than {percent(MINOR)}{busy}.",
+        f"Nothing to fix was found: no cause is expected to gain more than {percent(MINOR)}{busy}.{_to_decide(open_)}",
         "Give the work (--flops, --bytes) or an Nsight Compute report (--ncu) to see how far the roof is.",
         Gain.between(0.0, max((one.gain.high for one in small), default=0.0)),
         MEDIUM,
         region=top[0],
         refuted_by="A version of the kernel that does the same work in less time.",
     )
+
+
+def _to_decide(undecided: Sequence[Finding]) -> str:
+    named = [one.kind for one in undecided if one.gain.high > _ROOM]
+    return f" Not decided: {', '.join(named)}." if named else ""
 
 
 def _host_time(evidence: Evidence) -> Finding:

@@ -121,6 +121,8 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
     if depth:
         more = f" On average {depth.mean:.1f} loads were in flight when work began."
         evidence |= {"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most}
+    # More stages also overlap what is left of the fetches with work.
+    overlapped = both * min(2 * seen.fetching, 1.0)
     high = 0.95
     if seen.in_flight is not None:
         more += (
@@ -134,7 +136,7 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         f"and nothing else runs, with {seen.warps:.1f} warps of an SM fetching at a time.{more}",
         "Keep more loads in flight: start the next tile's loads before working on this one (double buffering, cp.async "
         "or TMA with more stages), several independent loads per warp, or more warps per SM.",
-        Gain.between(max(0.25 * both, 0.15 * seen.fetching), high * min(seen.fetching + both, 1.0)),
+        Gain.between(max(0.25 * both, 0.15 * seen.fetching), high * min(seen.fetching + overlapped, 1.0)),
         confidence,
         region=seen.region,
         evidence=evidence,
