@@ -83,13 +83,14 @@ class ProfilerFixture:
         checks = check_budgets(trace, max or {}, min or {})
         self._item.user_properties.append((_PROPERTY, [(one.text, one.passed) for one in checks]))
         failed = [one.text for one in checks if not one.passed]
+        hint = ""
         if failed or no_findings:
             found = trace.findings().problems
             wanted = found if isinstance(no_findings, bool) else [one for one in found if one.kind in no_findings]
             failed += [finding_line(one) for one in wanted] if no_findings else []
-            failed += [f"first finding: {finding_line(found[0])}"] if failed and found and not no_findings else []
+            hint = f"\nfirst finding: {finding_line(found[0])}" if found and not no_findings else ""
         if failed:
-            pytest.fail("warplens: " + "; ".join(failed), pytrace=False)
+            pytest.fail("warplens: " + "; ".join(failed) + hint, pytrace=False)
         return checks
 
 

@@ -107,7 +107,7 @@ def test_atomics_that_take_long_are_contended() -> None:
 
 def test_too_little_in_flight_is_a_matter_of_bytes_not_of_warps() -> None:
     """An H200 keeps about 16 KB in flight per SM: 16 warps with one word per lane have 2 KB, with 16 words 32 KB."""
-    spans = loop({"load": 1000}, warps=16)
+    spans = loop({"load": 3000}, warps=16)
     for words, kind in ((1, "too little in flight"), (16, "nothing to fix")):
         code = {"load": {"instructions": 9, "loads": words, "load_bytes": 4 * words, "load_waste": 1.0}}
         assert findings(kernel(spans, code))[0].kind == kind, words

@@ -29,8 +29,8 @@ def print_findings(console: Console, found: Findings, refuted: bool = False) -> 
     several = len({one.kernel for part in (found.supported, found.undecided) for one in part}) > 1
     for number, one in enumerate(found, 1):
         kernel = f" [dim]in {escape(one.kernel)}[/]" if several else ""
-        head = f"[bold]{number}. {escape(one.kind)}[/]{kernel}: [green]{gain_text(one)}[/], confidence {one.confidence}"
-        console.print(head, soft_wrap=True)
+        gain = f"[green]{gain_text(one)}[/], confidence {one.confidence}"
+        print_hanging(console, f"[bold]{number}. {escape(one.kind)}[/]{kernel}: ", gain)
         print_hanging(console, "   ", escape(one.what))
         if place_text(one):
             print_hanging(console, "   [dim]where:[/] ", escape(place_text(one)))
