@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from warplens.decode.trace_loader import load as load
     from warplens.errors import WarplensError as WarplensError
     from warplens.profiling.profile import profile as profile
+    from warplens.profiling.sensitivity import sensitivity as sensitivity
     from warplens.session.window import step as step
     from warplens.trace.model import Trace as Trace
 
@@ -22,13 +23,25 @@ _LAZY = {
     "step": "warplens.session.window",
     "load": "warplens.decode.trace_loader",
     "roofline": "warplens.analyse.roofline",
+    "sensitivity": "warplens.profiling.sensitivity",
     "benchmark": "warplens.bench",
     "Case": "warplens.bench",
     "Trace": "warplens.trace.model",
     "WarplensError": "warplens.errors",
     "load_ipython_extension": "warplens.profiling.notebook_magic",
 }
-__all__ = ["Case", "Trace", "WarplensError", "__version__", "benchmark", "load", "profile", "roofline", "step"]
+__all__ = [
+    "Case",
+    "Trace",
+    "WarplensError",
+    "__version__",
+    "benchmark",
+    "load",
+    "profile",
+    "roofline",
+    "sensitivity",
+    "step",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -132,7 +132,9 @@ def test_a_delay_needs_a_parameter_that_each_launch_sets(buffer: object) -> None
 
 
 def test_a_called_function_is_refused() -> None:
-    called = ".func f(.param .u32 a) {\n	.reg .b32 %r<3>;\n	// @warplens B inner\n	mov.u32 %r1, 0;\n	ret;\n}\n"
+    called = (
+        ".func f(.param .u32 a) {\n	.reg .b32 %r<3>;\n	// @warplens B inner\n	mov.u32 %r1, 0;\n	ret;\n}\n"
+    )
     text = delay_kernels.serial().replace(".visible .entry", called + ".visible .entry")
     with pytest.raises(PtxError, match="not inlined"):
         delayed(text, "inner")

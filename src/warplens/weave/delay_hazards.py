@@ -95,7 +95,7 @@ def _releases(node: Instruction, lock: str) -> bool:
 
 def _elected(flow: ControlFlow) -> set[int]:
     """The blocks that only an elected lane executes, and those that only the others do."""
-    lanes, chosen = _lane_registers(flow)
+    chosen = _elected_predicates(flow)
     between = BlocksBetween(flow)
     for number, block in enumerate(flow.blocks):
         if len(block.successors) > 1 and block.predicate in chosen:
@@ -103,8 +103,8 @@ def _elected(flow: ControlFlow) -> set[int]:
     return between.blocks
 
 
-def _lane_registers(flow: ControlFlow) -> tuple[set[str], set[str]]:
-    """Registers that hold the number of a lane or thread, and predicates that are true for one of them alone."""
+def _elected_predicates(flow: ControlFlow) -> set[str]:
+    """Predicates that are true for one lane or thread alone, or for all but one."""
     lanes: set[str] = set()
     chosen: set[str] = set()
     instructions = [one for block in flow.blocks for one in block.instructions]
@@ -124,7 +124,7 @@ def _lane_registers(flow: ControlFlow) -> tuple[set[str], set[str]]:
             elif from_lane and one.opcode in _INTEGER and not _is_warp_number(one):
                 lanes |= written_by(one)
         grew = len(lanes) + len(chosen) > before
-    return lanes, chosen
+    return chosen
 
 
 def _is_warp_number(one: Instruction) -> bool:

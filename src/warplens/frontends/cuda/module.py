@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,7 @@ from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_inclu
 from warplens.frontends.cuda.woven_build import LoadedKernel, WovenBuild
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.direct import DeviceBuffer
-from warplens.launch.replays import CapturedLaunch
-from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 from warplens.record.launch_buffer import SPARE, plan
@@ -208,6 +208,8 @@ class Kernel:
             if found is None and captured:
                 running.note(self.name, f"runs unmarked: {CAPTURED}")
                 return None
+            if found is None and not running.records:
+                return None  # only woven marks can be delayed
             if found is None:
                 if self._module.problem and running.options.strict:
                     raise WarplensError(f"{self.name}: {self._module.problem}")
@@ -280,7 +282,7 @@ class Kernel:
 
 
 def _launch_into(
-    record: WovenLaunch | CapturedLaunch, launch: Callable[[int, list[int], int], None], kernel: LoadedKernel
+    record: AbstractContextManager[int], launch: Callable[[int, list[int], int], None], kernel: LoadedKernel
 ) -> None:
     with record as pointer:
         launch(kernel.function, kernel.sizes, pointer)
