@@ -2,7 +2,8 @@
 
 A delay of d cycles in a region makes a launch at most d times this count longer, unless its warps take turns in it.
 Blocks that follow each other on an SM add up; of the warps of a block, which run side by side, the one that executes
-the region most often counts.
+the region most often counts. The blocks that lead to the last one count, and where those never execute the region,
+the blocks that execute it most often.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def path_executions(trace: Trace) -> list[PathExecutions]:
         int(code): reduce_by(np.maximum, _per_track(lives, int(code)), lives.block, len(lives.blocks))
         for code in regions
     }
+    along = {code: chains.along(count) for code, count in per_block.items()}
     out = []
     for at, launch in enumerate(lives.launches):
         of = lives.blocks_of(at)
@@ -49,7 +51,10 @@ def path_executions(trace: Trace) -> list[PathExecutions]:
             continue
         last = int(of.start) + int(lives.blocks.end_ns[of].argmax())
         chain = chains.to(last)
-        counts = {lives.regions[code]: int(count[chain].sum()) for code, count in per_block.items()}
+        counts = {
+            lives.regions[code]: int(count[chain].sum()) or int(along[code][of].max())
+            for code, count in per_block.items()
+        }
         cycles = float((lives.blocks.end[of] - lives.blocks.begin[of]).sum())
         ns = float((lives.blocks.end_ns[of] - lives.blocks.begin_ns[of]).sum())
         rate = cycles / ns if ns else 0.0

@@ -175,7 +175,7 @@ class Experiment:
         if self.trace is None:
             self._recording.__exit__(None if error is None else type(error), error, None)
             self.trace = self._recording.trace
-            if self.problem is None:
+            if self.problem is None and error is None:
                 self._plan(self.trace)
         elif self._session is not None:
             self._session.pause()
