@@ -41,7 +41,8 @@ KNOWN: dict[str, dict[str, Any]] = {
         "kernel": "sides", "arguments": (192, 6, 24, 6, 24), "block": 64, "expected": {"produce": 0.0, "consume": 1.0},
     },
     "balanced": {
-        "kernel": "sides", "arguments": (192, 12, 24, 24, 12), "block": 64, "expected": {"produce": 0.5, "consume": 0.5},
+        "kernel": "sides", "arguments": (192, 12, 24, 24, 12), "block": 64,
+        "expected": {"produce": 0.5, "consume": 0.5},
     },
     "turns": {"kernel": "turns", "arguments": (48, 16), "block": 128, "expected": {"turn": 4.0}},
     "uneven": {
@@ -158,7 +159,9 @@ def measure(name: str, run: Callable[[], Any], out: Path, **options: Any) -> dic
     start = time.perf_counter()
     file = out / f"{''.join(c if c.isalnum() else '_' for c in name)}.warplens"
     try:
-        answer = wl.sensitivity(run, trace=file, force=True, **options).to_json()
+        # The traces of the examples take tens of megabytes.
+        kept = {"trace": file, "force": True} if name in KNOWN else {}
+        answer = wl.sensitivity(run, **kept, **options).to_json()
     except Exception as error:
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}", "seconds": time.perf_counter() - start}

@@ -14,6 +14,10 @@ _NEAR = 0.15
 """A slope whose interval stays within this distance of 0 or 1 counts as it."""
 _WIDE = 0.5
 """An interval that is wider than this decides nothing."""
+_NUMBERS = (
+    "slope", "low", "high", "executions", "base_ns", "base_spread", "probe_cost", "hidden_up_to", "launches", "rounds",
+    "path_share",
+)  # fmt: skip
 _SEVERAL = 1.3
 """From this slope on, more than one warp's delay reaches the end: they take turns."""
 
@@ -78,14 +82,11 @@ class Sensitivity:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Sensitivity:
-        """The inverse of `to_json`; unknown keys are ignored, and None where the document is of something else."""
-        known = RegionSensitivity.__dataclass_fields__
-        regions = tuple(
-            RegionSensitivity(**{key: value for key, value in one.items() if key in known})
-            for one in document.get("regions", ())
-        )
-        more = {key: document[key] for key in ("results", "device", "notes") if key in document}
-        return cls(regions, **more)
+        """The inverse of `to_json`. A trace file may hold anything: what is not of its type is left out."""
+        listed = document.get("regions")
+        regions = [_region(one) for one in listed if isinstance(one, dict)] if isinstance(listed, (list, tuple)) else []
+        more = {key: document[key] for key in ("results", "device") if isinstance(document.get(key), str)}
+        return cls(tuple(one for one in regions if one is not None), notes=_texts(document.get("notes")), **more)
 
 
 def judge(one: RegionSensitivity, fit: DelayFit, cycles_per_ns: float) -> RegionSensitivity:
@@ -135,6 +136,34 @@ def ranked(regions: Iterable[RegionSensitivity]) -> tuple[RegionSensitivity, ...
             ),
         )
     )
+
+
+def _region(document: Mapping[str, Any]) -> RegionSensitivity | None:
+    """A region of a document; None where it does not say which."""
+    texts = {name: document.get(name) for name in ("kernel", "variant", "region", "verdict", "reason")}
+    if not all(isinstance(texts[name], str) for name in ("kernel", "variant", "region")):
+        return None
+    known: dict[str, Any] = {name: text for name, text in texts.items() if isinstance(text, str)}
+    for name in _NUMBERS:
+        value = document.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            known[name] = value
+    if any(name not in known for name in ("slope", "low", "high")):
+        for name in ("slope", "low", "high"):
+            known.pop(name, None)
+    known["delays"] = _floats(document.get("delays"))
+    extra = document.get("extra_ns")
+    known["extra_ns"] = tuple(_floats(one) for one in extra) if isinstance(extra, (list, tuple)) else ()
+    return RegionSensitivity(**known, notes=_texts(document.get("notes")))
+
+
+def _floats(value: Any) -> tuple[float, ...]:
+    some = value if isinstance(value, (list, tuple)) else ()
+    return tuple(float(one) for one in some if isinstance(one, (int, float)) and math.isfinite(one))
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, (list, tuple)) else ()
 
 
 def _finite(value: Any) -> Any:
