@@ -9,6 +9,7 @@ from warplens.version import __version__
 
 if TYPE_CHECKING:
     from warplens.analyse.roofline import roofline as roofline
+    from warplens.analyse.sensitivity import Sensitivity as Sensitivity
     from warplens.bench import Case as Case
     from warplens.bench import benchmark as benchmark
     from warplens.decode.trace_loader import load as load
@@ -26,6 +27,7 @@ _LAZY = {
     "sensitivity": "warplens.profiling.sensitivity",
     "benchmark": "warplens.bench",
     "Case": "warplens.bench",
+    "Sensitivity": "warplens.analyse.sensitivity",
     "Trace": "warplens.trace.model",
     "WarplensError": "warplens.errors",
     "load_ipython_extension": "warplens.profiling.notebook_magic",

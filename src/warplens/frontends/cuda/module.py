@@ -139,10 +139,12 @@ class Module:
                 self._woven[key] = woven_build.load(lib, self.ptx, how, ParamBuffer(-1, indirect))
             except WarplensError as problem:
                 # A driver older than NVRTC cannot load its PTX, only its machine code.
-                if "PTX" not in str(problem):
+                if how.delay is not None or "PTX" not in str(problem):
                     raise
                 self.ptx, self.problem = None, f"its marks are compiled, not woven: {problem}"
             except Exception as problem:  # direct marks do not need the weaver
+                if how.delay is not None:
+                    raise
                 self.ptx, self.problem = None, f"its marks are compiled, not woven: the weaver failed: {problem!r}"
         return self._woven.get(key)
 
