@@ -8,7 +8,7 @@ import numpy as np
 
 from warplens.driver import libcuda
 from warplens.errors import WarplensError
-from warplens.weave.delay import probe
+from warplens.weave.delay import REGISTERS, probe
 
 REPEATS = 64
 """Delays of each length that are measured, one after the other in one warp."""
@@ -56,7 +56,7 @@ PROBED = f"""\
 .address_size 64
 .visible .entry warplens_delay(.param .u64 out, .param .u64 delay) {{
 	.reg .pred %p<3>; .reg .b32 %r<4>; .reg .b64 %rd<9>;
-	.reg .b64 %wl_b; .reg .b32 %wl_n, %wl_f, %wl_t, %wl_m; .reg .pred %wl_p;
+{REGISTERS}
 	ld.param.u64 %rd1, [out];
 	mov.u64 %rd2, 0; mov.u32 %r1, 0;
 $L_again:

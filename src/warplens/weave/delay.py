@@ -23,7 +23,7 @@ from warplens.weave.delay_hazards import why_not
 from warplens.weave.function_weaver import insert_opening
 from warplens.weave.mark_comments import WOVEN
 from warplens.weave.mark_sites import MarkSite, outline
-from warplens.weave.track_ptx import AWAITED, text_of
+from warplens.weave.track_ptx import AWAITED, DECLARATIONS, ZERO, text_of
 from warplens.weave.weaving import AnyBuffer, ParamBuffer, Weaving
 from warplens.weave.woven_ptx import Woven
 
@@ -31,7 +31,8 @@ STORE = "delay"
 """The name of this weaving in the place of a store policy."""
 MAX_DELAY = (1 << 31) - 1
 """The most cycles of one delay: below the period of the 32-bit clock."""
-_REGISTERS = "\t.reg .b64 %wl_b; .reg .b32 %wl_n, %wl_f, %wl_t, %wl_m; .reg .pred %wl_p;"
+REGISTERS = f"{DECLARATIONS}\n\t.reg .b32 %wl_n, %wl_f, %wl_m;"
+"""What a function with a probe declares."""
 _BEGINS = (Kind.BEGIN, Kind.ASYNC_BEGIN)
 
 
@@ -47,8 +48,8 @@ def weave_delay(module: PtxModule, buffer: AnyBuffer, how: Weaving) -> Woven:
         end_with_return(function)
         sketch = outline(function, files)
         sites = [site for site in sketch.sites if site.mark.kind in _BEGINS and site.mark.name == region]
-        _declare_awaited(function)
         if not sites:
+            _declare(function)
             continue
         _check(function, sites, buffer)
         entries[function.name] = len(sites)
@@ -58,7 +59,7 @@ def weave_delay(module: PtxModule, buffer: AnyBuffer, how: Weaving) -> Woven:
             locations.setdefault(1, site.location)
             site.position.after(Raw.of(probe(_load(function, buffer), f"{function.name}_{number}")))
         sketch.edits.apply()
-        insert_opening(function, _REGISTERS)
+        _declare(function)
     stores = dict.fromkeys(entries, STORE)
     known = {number: place for number, place in locations.items() if place}
     woven = Woven("", {1: region or ""} if entries else {}, known, entries, threads, 0, "stop", stores)
@@ -103,7 +104,9 @@ def _check(function: Function, sites: list[MarkSite], buffer: AnyBuffer) -> None
         raise PtxError(line, name, problem, "", function.name)
 
 
-def _declare_awaited(function: Function) -> None:
-    """Automatic marks wait for values by adding them to a register that only records use: without them it is dead."""
-    if any(AWAITED in instruction.raw for instruction in function.instructions()):
-        insert_opening(function, f"\t.reg .b32 {AWAITED}; mov.b32 {AWAITED}, 0;")
+def _declare(function: Function) -> None:
+    """Declare the registers of the probe. Automatic marks wait for values by adding them to a register that records
+    depend on: without records the sum is dead, but needs its registers."""
+    waits = any(AWAITED in instruction.raw for instruction in function.instructions())
+    opening = [REGISTERS, *[f"\tmov.b32 {AWAITED}, 0; mov.b32 {ZERO}, 0;"] * waits]
+    insert_opening(function, "\n".join(opening))
