@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from warplens.version import __version__
 
 if TYPE_CHECKING:
+    from warplens.analyse.region_sensitivity import Sensitivity as Sensitivity
     from warplens.analyse.roofline import roofline as roofline
-    from warplens.analyse.sensitivity import Sensitivity as Sensitivity
     from warplens.bench import Case as Case
     from warplens.bench import benchmark as benchmark
     from warplens.decode.trace_loader import load as load
     from warplens.errors import WarplensError as WarplensError
+    from warplens.profiling.delay_runs import sensitivity as sensitivity
     from warplens.profiling.profile import profile as profile
-    from warplens.profiling.sensitivity import sensitivity as sensitivity
     from warplens.session.window import step as step
     from warplens.trace.model import Trace as Trace
 
@@ -24,10 +24,10 @@ _LAZY = {
     "step": "warplens.session.window",
     "load": "warplens.decode.trace_loader",
     "roofline": "warplens.analyse.roofline",
-    "sensitivity": "warplens.profiling.sensitivity",
+    "sensitivity": "warplens.profiling.delay_runs",
     "benchmark": "warplens.bench",
     "Case": "warplens.bench",
-    "Sensitivity": "warplens.analyse.sensitivity",
+    "Sensitivity": "warplens.analyse.region_sensitivity",
     "Trace": "warplens.trace.model",
     "WarplensError": "warplens.errors",
     "load_ipython_extension": "warplens.profiling.notebook_magic",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from warplens.analyse.delay_fit import DelaySample, fit_delays, trimmed_mean
-from warplens.analyse.sensitivity import (
+from warplens.analyse.region_sensitivity import (
     CRITICAL,
     HIDDEN,
     PARTLY,

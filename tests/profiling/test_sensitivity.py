@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import warplens as wl
-from benchmarks.sensitivity import KNOWN
 from tests.support.cuda_compilers import needs_nvrtc
-from tests.support.known_delays import SLOTS, runner, timed_driver
+from tests.support.interpreted_delays import SLOTS, runner, timed_driver
+from tests.support.known_delays import KNOWN
 from tests.support.timed_driver import TimedDriver
 from warplens.analyse.measured_slopes import measured_slopes
 from warplens.errors import UsageError, WarplensError
+from warplens.profiling.delay_runs import digest
 from warplens.profiling.delay_session import IN_GRAPH, PLAIN, DelayArm
 from warplens.profiling.experiment import RECORDED
-from warplens.profiling.sensitivity import digest
 from warplens.session import active
 
 pytestmark = needs_nvrtc

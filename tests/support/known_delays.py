@@ -1,54 +1,30 @@
-"""The kernels of benchmarks/kernels/known_delays.cu on a driver whose kernels run in the interpreter."""
+"""Launches of benchmarks/kernels/known_delays.cu of which it is known how much of a delay reaches the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import pytest
+from tests.support.paths import ROOT
 
-import warplens.cuda as wlcu
-from benchmarks.sensitivity import KNOWN, SOURCE
-from tests.support.timed_driver import TimedDriver
-from warplens.driver import libcuda
-from warplens.frontends.cuda import module as module_file
-from warplens.ptx.tree import parse
-
-STEPS = 4
-SLOTS = 256
-"""Records per warp: the interpreter has little memory."""
-
-
-def timed_driver(monkeypatch: pytest.MonkeyPatch, noise: Callable[[], float] = lambda: 0.0) -> TimedDriver:
-    """The driver in place of the real one; plain kernels are PTX too."""
-    gpu = TimedDriver(noise)
-    for place in (module_file, wlcu, libcuda):
-        monkeypatch.setattr(place, "driver", lambda: gpu)
-
-    def compile_plain(*arguments: Any) -> bytes:
-        return module_file.compile_ptx(*arguments).encode()
-
-    monkeypatch.setattr(module_file, "compile_cubin", compile_plain)
-    monkeypatch.setattr(module_file, "kernel_names", lambda code: [one.name for one in parse(code.decode()).entries])
-    return gpu
-
-
-def runner(gpu: TimedDriver, name: str, blocks: int = 2, source: Any = SOURCE) -> Callable[[], np.ndarray]:
-    """A function that launches a known case and returns what it computed."""
-    case = KNOWN[name]
-    module = wlcu.compile(source, arch="sm_90a", name="known_delays.cu") if source is not SOURCE else _module()
-    count = blocks * case["block"]
-    out = gpu.allocate(4 * count)
-    arguments = [np.int32(STEPS), *(np.int32(value) for value in case["arguments"][1:])]
-
-    def run() -> np.ndarray:
-        gpu.space.write(out, np.full(count, 0.5, np.float32))
-        module[case["kernel"]].launch(blocks, case["block"], np.uint64(out), *arguments)
-        return gpu.space.read(out, np.float32, count)
-
-    return run
-
-
-def _module() -> Any:
-    return wlcu.compile(SOURCE, arch="sm_90a")
+SOURCE = ROOT / "benchmarks" / "kernels" / "known_delays.cu"
+KNOWN: dict[str, dict[str, Any]] = {
+    "serial": {
+        "kernel": "serial", "arguments": (192, 8, 16), "block": 128, "expected": {"first": 1.0, "second": 1.0},
+    },
+    "serial, 3 waves": {
+        "kernel": "serial", "arguments": (96, 8, 16), "block": 128, "shared": 100 << 10, "blocks_per_sm": 6,
+        "expected": {"first": 1.0, "second": 1.0},
+    },
+    "hidden": {
+        "kernel": "sides", "arguments": (192, 6, 24, 6, 24), "block": 64, "expected": {"produce": 0.0, "consume": 1.0},
+    },
+    "balanced": {
+        "kernel": "sides", "arguments": (192, 12, 24, 24, 12), "block": 64,
+        "expected": {"produce": 0.5, "consume": 0.5},
+    },
+    "turns": {"kernel": "turns", "arguments": (48, 16), "block": 128, "expected": {"turn": 4.0}},
+    "uneven": {
+        "kernel": "uneven", "arguments": (192, 8), "block": 128, "expected": {"long block": 1.0, "short block": 0.0},
+    },
+}  # fmt: skip
+"""By name: the kernel, its arguments, threads per block, and how much of a delay in each region reaches the end."""

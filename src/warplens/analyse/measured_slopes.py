@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
 from warplens.analyse.per_kernel import PerKernel
-from warplens.analyse.sensitivity import RegionSensitivity, Sensitivity
+from warplens.analyse.region_sensitivity import RegionSensitivity, Sensitivity
 from warplens.trace.model import Trace
 from warplens.wording import percent
 

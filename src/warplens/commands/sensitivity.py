@@ -9,14 +9,14 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from warplens.analyse.sensitivity import RegionSensitivity, Sensitivity
+from warplens.analyse.region_sensitivity import RegionSensitivity, Sensitivity
 from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.commands.shared.console import force_option, json_option, print_hanging, print_json, stderr, stdout, table
 from warplens.commands.shared.program_command import ProgramCommand, target_program
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
+from warplens.profiling.delay_runs import experiment_options, with_sensitivity
 from warplens.profiling.experiment import ROUNDS, Experiment
-from warplens.profiling.sensitivity import experiment_options, with_sensitivity
 from warplens.runner.program import Outcome, TargetProgram, execute
 from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.wording import duration, percent, plural

@@ -18,6 +18,7 @@ from warplens.launch.launch_timer import LaunchTime, LaunchTimer, TimedLaunch
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.options import DelayOptions
+from warplens.ptx.syntax import PtxError
 from warplens.record.capture import Dim3
 from warplens.session import Session
 
@@ -157,7 +158,7 @@ class DelaySession(Session):
         try:
             go = woven(False)
         except Exception as error:  # whatever goes wrong here, the program can launch its own kernel
-            arm.reason = str(error) or type(error).__name__
+            arm.reason = _why(error)
             return None
         if go is None:
             arm.reason = "; ".join(self.notes.get(variant.kernel, ())) or MISSING
@@ -181,6 +182,13 @@ class DelaySession(Session):
     def times(self) -> dict[int, LaunchTime]:
         """The time of every launch, by the identity of its timing."""
         return self._timer.read() if self._timer is not None else {}
+
+
+def _why(error: Exception) -> str:
+    """What a user is told of an error: of a region that cannot be delayed, the reason without its line of PTX."""
+    if isinstance(error, PtxError):
+        return error.problem + (f"; {error.remedy}" if error.remedy else "")
+    return str(error) or type(error).__name__
 
 
 @contextmanager

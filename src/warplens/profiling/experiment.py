@@ -15,7 +15,7 @@ from warplens.analyse.critical_path import critical_path
 from warplens.analyse.delay_fit import FEWEST_ROUNDS, DelaySample, fit_delays
 from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.path_executions import PathExecutions, path_executions
-from warplens.analyse.sensitivity import RegionSensitivity, Sensitivity, judge, ranked
+from warplens.analyse.region_sensitivity import RegionSensitivity, Sensitivity, judge, ranked
 from warplens.calibrate.delay_length import measured_delays
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.launch.variant import Variant

@@ -125,7 +125,7 @@ class Meta:
     """The trace's JSON document. `origin_ns` is the device's globaltimer at time zero of the trace.
 
     `notes` holds the profile's remarks on each kernel, such as why it ran unmarked. `sensitivity` is what an experiment
-    with delays found (analyse/sensitivity.py), empty where there was none.
+    with delays found (analyse/region_sensitivity.py), empty where there was none.
     """
 
     launches: Sequence[LaunchInfo] = ()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from warplens.analyse.sensitivity import Sensitivity
+from warplens.analyse.region_sensitivity import Sensitivity
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.profiling.experiment import ROUNDS, Experiment, ExperimentOptions
@@ -23,7 +23,7 @@ IDENTICAL, DIFFERENT, VARYING, UNCHECKED = "identical", "different", "varying", 
 
 
 @dataclass
-class ResultCheck:
+class DelayedResults:
     """Compares what the program returns with and without delays."""
 
     plain: list[str | None] = field(default_factory=list)
@@ -69,7 +69,7 @@ def sensitivity(
         raise UsageError(f"sensitivity(run={run!r}): expected a function that launches kernels")
     path = None if trace is None else check_writable(trace, force=force)
     asked = experiment_options(kernels, regions, delays, rounds, profile)
-    experiment, check = Experiment(asked, alone=True), ResultCheck()
+    experiment, check = Experiment(asked, alone=True), DelayedResults()
     experiment.start()
     error: BaseException | None = None
     try:
@@ -111,7 +111,7 @@ def with_sensitivity(trace: Trace, answer: Sensitivity) -> Trace:
     return trace
 
 
-def _run_stages(experiment: Experiment, run: Callable[[], Any], check: ResultCheck) -> None:
+def _run_stages(experiment: Experiment, run: Callable[[], Any], check: DelayedResults) -> None:
     runs = stage_runs = 0
     stage = experiment.stage
     while not experiment.done:
