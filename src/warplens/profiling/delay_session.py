@@ -25,6 +25,8 @@ from warplens.session import Session
 T = TypeVar("T")
 PLAIN = -1
 """In the place of a delay: launch the plain kernel, to see what the probe costs."""
+DITHER = 64
+"""Cycles by which the delays of one level differ: about two turns of their loop."""
 WARM_UP = 2
 """Launches before the first round: they load code and fill caches."""
 IN_GRAPH = "its launches in CUDA graphs are not delayed: a graph fixes the parameters of its kernels"
@@ -36,17 +38,27 @@ def variant_key(kernel: str, described: object) -> str:
     return f"{kernel} {json.dumps(described, sort_keys=True, default=str)}"
 
 
+@dataclass(frozen=True)
+class DelayedLaunch:
+    """One launch: its round, its level (PLAIN, 0 or a delay), its delay, and its timing."""
+
+    round: int
+    level: int
+    delay: int
+    timed: TimedLaunch
+
+
 @dataclass
 class DelayArm:
     """The launches of one variant: every round has the plain kernel and each delay once, in a random order."""
 
     delays: Sequence[int]
+    """0 and the levels of delay."""
     rounds: int
     seed: int = 0
     started: int = 0
     warmed: int = 0
-    launches: list[tuple[int, int, TimedLaunch]] = field(default_factory=list)
-    """Round, delay and timing of each launch."""
+    launches: list[DelayedLaunch] = field(default_factory=list)
     reason: str = ""
     """Why it cannot be delayed."""
     _left: list[int] = field(default_factory=list)
@@ -60,16 +72,23 @@ class DelayArm:
         """Launches of a whole experiment."""
         return WARM_UP + self.rounds * (len(self.delays) + 1)
 
-    def take(self) -> tuple[int | None, int]:
-        """The round (None while warming up) and delay of the next launch."""
+    def take(self) -> tuple[int | None, int, int]:
+        """The round (None while warming up), level and delay of the next launch."""
         if self.warmed < WARM_UP:
             self.warmed += 1
-            return None, self.delays[-self.warmed]
+            return None, self.delays[-self.warmed], self.delays[-self.warmed]
         if not self._left:
             self._left = [PLAIN, *self.delays]
             random.Random(f"{self.seed} {self.started}").shuffle(self._left)
             self.started += 1
-        return self.started - 1, self._left.pop()
+        level = self._left.pop()
+        return self.started - 1, level, level + (self._dither(level) if level > 0 else 0)
+
+    def _dither(self, level: int) -> int:
+        """Spread the delays of a level evenly over DITHER cycles: a delay ends with a whole turn of its loop, and one
+        length alone could always be a turn too long."""
+        offset = random.Random(f"{self.seed} {level}").random()
+        return int(DITHER * ((offset + (self.started - 1) / self.rounds) % 1))
 
 
 class DelaySession(Session):
@@ -134,9 +153,9 @@ class DelaySession(Session):
         plain: Callable[[], T],
         woven: Callable[[bool], Callable[[], T] | None],
     ) -> T:
-        number, delay = arm.take()
+        number, level, delay = arm.take()
         go: Callable[[], T] | None = plain
-        if delay != PLAIN:
+        if level != PLAIN:
             self._local.delay = delay
             go = self._delayed(arm, variant, woven)
         if go is None:
@@ -146,7 +165,7 @@ class DelaySession(Session):
         if timed is not None and number is not None:
             try:
                 timed.launched()
-                arm.launches.append((number, delay, timed))
+                arm.launches.append(DelayedLaunch(number, level, delay, timed))
             except WarplensError as error:  # the launch failed, which is for the program to find
                 arm.reason = arm.reason or str(error)
         return result
