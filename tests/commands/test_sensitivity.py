@@ -75,6 +75,27 @@ def test_the_programs_own_failure_comes_first(tmp_path: Path) -> None:
     assert "ended with code 7" in done.stderr
 
 
+def test_a_variant_that_is_seldom_launched_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    once = "stepped[(1,)](source, target, 3, BLOCK=128, num_warps=2)\n"
+    text = STEPPED.replace("for _ in", f"gpu.timed = True\n{once}for _ in").replace("    assert", "    assert True or")
+    program(tmp_path, f"from warplens.profiling import delay_session\ndelay_session.PATIENCE = 1\n{text}")
+    done = sensitivity(tmp_path, "--rounds", "3", "--regions", "load,scale it", "--json", "prog.py", "120")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["regions"]
+    assert {(one["region"], one["slope"] is None) for one in found if "grid 2" in one["variant"]} == {
+        ("load", False),
+        ("scale it", False),
+    }
+    assert all("too few" in one["reason"] for one in found if "grid 2" not in one["variant"])
+
+
+def test_switched_off_the_program_runs_as_it_is(tmp_path: Path) -> None:
+    program(tmp_path, "import sys\nprint('done')\nsys.exit(4)")
+    done = sensitivity(tmp_path, "prog.py", WARPLENS="0")
+    assert (done.returncode, done.stdout) == (4, "done\n")
+    assert "profiling is off" in done.stderr
+
+
 def test_a_program_without_a_gpu_has_no_time_to_measure(tmp_path: Path) -> None:
     program(
         tmp_path,

@@ -174,6 +174,12 @@ def test_what_cannot_be_asked(gpu: TimedDriver) -> None:
         measure(run, kernels="other")
 
 
+def test_switched_off_it_says_so(gpu: TimedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPLENS", "0")
+    with pytest.raises(WarplensError, match="WARPLENS=0"):
+        measure(runner(gpu, "hidden"))
+
+
 def test_launches_in_a_graph_run_plain(gpu: TimedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     run = runner(gpu, "hidden")
     calls = []

@@ -106,6 +106,9 @@ def command(
     if given["repeat"] < 1:
         raise UsageError(f"--repeat {given['repeat']}: must be at least 1")
     experiment = Experiment(_options(given), alone=False)
+    if not experiment.enabled:
+        stderr().print("profiling is off (WARPLENS=0): running the program without it")
+        return execute(target).code
     with stdout_to_stderr(as_json):
         outcome, runs = _run(target, experiment, given["repeat"])
     if outcome.code:

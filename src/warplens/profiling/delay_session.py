@@ -29,6 +29,8 @@ DITHER = 64
 """Cycles by which the delays of one level differ: about two turns of their loop."""
 WARM_UP = 2
 """Launches before the first round: they load code and fill caches."""
+PATIENCE = 20
+"""How many times the launches of an experiment one variant makes while another one waits for its own."""
 IN_GRAPH = "its launches in CUDA graphs are not delayed: a graph fixes the parameters of its kernels"
 MISSING = "the kernel that would be delayed does not have this region"
 
@@ -112,6 +114,8 @@ class DelaySession(Session):
         self._timer: LaunchTimer | None = None
         self._local = threading.local()
         self._lock = threading.RLock()
+        self._passed = 0
+        """Launches of variants that had all they needed."""
         self._known: dict[int, tuple[Variant, DelayArm | None]] = {}
 
     def _start_front_ends(self) -> None:
@@ -121,21 +125,23 @@ class DelaySession(Session):
 
     @property
     def full(self) -> bool:
-        """Whether every variant has all its launches."""
-        return all(arm.full for arm in self.arms.values())
+        """Whether every variant has all its launches, or others have so many more that it may never get them."""
+        if all(arm.full for arm in self.arms.values()):
+            return True
+        return self.whole_program and self._passed > PATIENCE * max(arm.needed for arm in self.arms.values())
 
     def launch(
         self, variant: Variant, stream: int, plain: Callable[[], T], woven: Callable[[bool], Callable[[], T] | None]
     ) -> T:
         variant.launches += 1
         arm = self._arm(variant)
-        if arm is None or arm.full or not self.variants.wanted():
+        if arm is None or not self.variants.wanted():
             return plain()
-        if _is_capturing(stream):
-            arm.reason = arm.reason or IN_GRAPH
-            return plain()
+        if not arm.full and _is_capturing(stream):
+            arm.reason = IN_GRAPH
         with self._lock:
-            result = self._launch_arm(arm, variant, stream, plain, woven)
+            self._passed += arm.full
+            result = plain() if arm.full else self._launch_arm(arm, variant, stream, plain, woven)
             self._on_launch()
         return result
 

@@ -121,6 +121,11 @@ class Experiment:
         """What went wrong between two stages, inside a launch of the program."""
 
     @property
+    def enabled(self) -> bool:
+        """False when WARPLENS=0 switches everything off."""
+        return self._recording.enabled
+
+    @property
     def done(self) -> bool:
         return self.problem is not None or (self.trace is not None and self._session is None)
 
