@@ -113,6 +113,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
 
         def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *arguments: Any) -> None:
             meta, pointer = self.metadata, None
+            launch_metadata, enter, leave = arguments[1:4]
+            enter(launch_metadata)
             if meta.profile_scratch_size:
                 allocate = _allocation._profile_allocator.get()
                 pointer = allocate(x * y * z * meta.profile_scratch_size, meta.profile_scratch_align, stream)
@@ -129,6 +131,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
                     simulate.run(text, name, (x, y, z), size, values, memory=space, shared=meta.shared)
 
             cuda.graphs.run(stream, function, launch)
+            leave(launch_metadata)
 
     class Driver:
         utils = Utils()
