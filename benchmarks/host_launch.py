@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python -m benchmarks.host_launch
 
-The driver's library is one that does nothing (benchmarks/lib/idle_libcuda.c), so the calls are made and cost what a call
-costs. A driver that works takes about half a microsecond more for each event.
+The driver's library does nothing (benchmarks/lib/idle_libcuda.c), so calls are made and cost what a call costs; what
+a real driver does in them comes on top.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
-from warplens.record.layout import HEADER, HEADER_BYTES
 from warplens.profiling.profile import Profile
+from warplens.record.layout import HEADER, HEADER_BYTES
 from warplens.session import Session
 from warplens.weave.weaving import Selection
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from warplens.driver import libcuda
 from warplens.errors import WarplensError
-from warplens.launch.collected_run import CollectedRun
 from warplens.launch.arena import Range
+from warplens.launch.collected_run import CollectedRun
 from warplens.launch.engine import Engine
 from warplens.launch.ready import MOST_READY, READY_BYTES, ReadyLaunches
 from warplens.launch.variant import Variant, Variants

@@ -1,4 +1,4 @@
-"""Launches whose memory is at hand: in the steady state a recorded launch takes the next of them and asks for nothing."""
+"""Launches whose memory is at hand: in the steady state, a recorded launch takes the next of them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ReadyLaunches:
         self._launches = launches
 
     def take(self, kernel: WovenKernel, grid: Dim3, stream: int) -> WovenLaunch | None:
-        """A launch to make on `stream` now, counted as recorded. None where somebody else must decide: the launch is captured into
-        a graph, goes to another context, or is not wanted; or nothing is left here."""
+        """A launch to make on `stream` now, counted as recorded. None where somebody else must decide: the launch is
+        captured into a graph, goes to another context, or is not wanted; or nothing is left here."""
         if kernel is not self._kernel or grid != self._grid:
             return None
         try:
