@@ -124,9 +124,18 @@ class Launch:
             return "regions", f"ids must be within 0..{MAX_REGION}", remedy
         return None
 
-    def noting(self, *, cost: Mapping[str, float] | None = None, extra: Mapping[str, Any] | None = None) -> Launch:
-        """The same launch with more in its `cost` and `extra`; what was checked once is not checked again."""
+    def noting(
+        self,
+        *,
+        cost: Mapping[str, float] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        raw: Bytes | None = None,
+    ) -> Launch:
+        """The same launch with more in its `cost` and `extra`, or with the tracks `raw` of the same size; what was
+        checked once is not checked again."""
         noted = copy(self)
+        if raw is not None:
+            object.__setattr__(noted, "raw", raw)
         if cost:
             object.__setattr__(noted, "cost", {**self.cost, **cost})
         if extra:
