@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from warplens.auto.rules import LineCoverage
@@ -71,7 +70,7 @@ class CollectedRun:
         for pending, announced in self._pending:
             try:
                 launch = pending.collect()
-                launches.append((pending, replace(launch, extra={**launch.extra, HOST_NS: announced})))
+                launches.append((pending, launch.noting(extra={HOST_NS: announced})))
             except WarplensError as problem:
                 problems.append(str(problem))
         self._pending.clear()

@@ -139,7 +139,9 @@ class Meta:
     schema: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """The document as plain values. Mappings are not copied: a trace may have thousands of launches."""
+        parts = {"launches": [dict(vars(info)) for info in self.launches]}
+        return {**vars(self), **parts, "clock": dict(vars(self.clock)), "losses": dict(vars(self.losses))}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Meta:
