@@ -37,6 +37,7 @@ from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.calls import Calls
+from warplens.weave.delay import weave_delay
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver
@@ -77,6 +78,8 @@ def weave(
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
     module = parse(source) if isinstance(source, str) else source.copy()
+    if how and how.delay is not None:
+        return weave_delay(module, buffer or ParamBuffer(), how)
     if lives or (how and how.fixed):
         return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
     return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
