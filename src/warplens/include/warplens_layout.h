@@ -35,6 +35,7 @@
 #define WL_VALUE_I64 0u
 #define WL_VALUE_U64 1u
 #define WL_VALUE_F64 2u
+#define WL_VALUE_BARRIER 3u
 #define WL_TRACK_MAGIC_AT 0u
 #define WL_TRACK_BLOCK_AT 4u
 #define WL_TRACK_WARP_AT 8u

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError, WarplensError
@@ -18,7 +19,7 @@ from warplens.trace.columns import PARQUET, ParquetColumns, TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
-from warplens.trace.schema import COLUMNS, SCHEMA_VERSION, Losses, Meta
+from warplens.trace.schema import ABSENT, COLUMNS, SCHEMA_VERSION, Losses, Meta
 from warplens.trace.validation import RANGES, REMEDY
 
 SUFFIX = ".warplens"
@@ -49,6 +50,7 @@ def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, part
 
 def _write(table: pa.Table, meta: Meta, out: Any) -> None:
     document = document_of(meta)
+    table = _without_absent(table)
     dictionary = [name for name in _DICTIONARY if name in table.column_names]
     groups = max(-(-table.num_rows // _ROW_GROUP), 1)  # a table without rows may get a row group as well
     sums = checksums.placeholder(groups * table.num_columns)
@@ -63,6 +65,14 @@ def _write(table: pa.Table, meta: Meta, out: Any) -> None:
         write_page_checksum=True,
     )
     checksums.fill(out)
+
+
+def _without_absent(table: pa.Table) -> pa.Table:
+    """Drop the columns that say nothing: a trace without barrier records takes no space for them."""
+    for name, value in ABSENT.items():
+        if pc.all(pc.equal(table.column(name), value)).as_py() is not False:
+            table = table.drop_columns([name])
+    return table
 
 
 def _read_file(path: Path) -> Trace:
@@ -84,11 +94,12 @@ def _read_file(path: Path) -> Trace:
     fixed = {
         name: int(value) for name, _, value in (part.partition("=") for part in path.parent.parts) if _is_int(value)
     }
-    missing = [name for name in COLUMNS if name not in names and name not in fixed]
+    missing = [name for name in COLUMNS if name not in names and name not in fixed and name not in ABSENT]
     if missing:
         raise CaptureError(path, "columns", f"{', '.join(missing)} missing", REMEDY)
     fixed = {name: value for name, value in fixed.items() if name in COLUMNS and name not in names}
     _check_fixed(path, fixed)
+    fixed |= {name: value for name, value in ABSENT.items() if name not in names}
     trace = Trace(ParquetColumns(file, _row_count(path, file), fixed, meta), meta)
     trace.checked = file.checked
     return trace
