@@ -78,9 +78,7 @@ def test_a_pipelines_waits_have_the_arrivals_that_released_them(
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    warps=st.integers(2, 8), rounds=st.integers(1, 20), slowest=st.integers(21, 600), seed=st.integers(0, 1 << 30)
-)
+@given(warps=st.integers(2, 8), rounds=st.integers(1, 20), slowest=st.integers(21, 600), seed=st.integers(0, 1 << 30))
 def test_the_last_warp_releases_all_that_met_at_a_barrier(warps: int, rounds: int, slowest: int, seed: int) -> None:
     chance = random.Random(seed)
     counts, programs = meeting(warps, rounds, lambda: chance.randint(20, slowest))
@@ -178,7 +176,7 @@ def test_the_last_warp_at_a_named_barrier_releases_the_others(
     start, parent = trace.numpy("start_cycle"), trace.numpy("parent")
     got = [int(start[parent[row]]) for row in trace.edges["arrival_record"].to_pylist()]
     slower = trace.edges.filter(np.array(trace.edges["waited_cycles"]) > 0)
-    assert sorted(got)[-len(truth):] == sorted(truth) or sorted(set(got)) == sorted(set(truth))
+    assert sorted(got)[-len(truth) :] == sorted(truth) or sorted(set(got)) == sorted(set(truth))
     assert slower.num_rows == len(truth)
 
 

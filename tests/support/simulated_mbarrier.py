@@ -23,7 +23,7 @@ Step = tuple[str, int, int]
 """(what, barrier, number): work cycles; arrive; copy that takes so many cycles; wait for a parity."""
 REGIONS = {1: "arrive", 2: "copy issue", 3: "wait"}
 BEFORE, WAKE = 6, 24
-"""The most cycles between an arrival's record and its effect, and between a release and the record of the wait's end."""
+"""The most cycles from an arrival's record to its effect, and from a release to the record of the wait's end."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class SimulatedMbarrier:
         """Take an arrival, an issue (+1) or an end (-1) of a copy; whether that completed the phase."""
         self.pending -= arrivals
         self.flying += copies
-        assert self.pending >= 0 and self.flying >= 0, "the program arrived more often than the barrier counts"
+        assert min(self.pending, self.flying) >= 0, "the program arrived more often than the barrier counts"
         if self.pending or self.flying:
             return False
         self.completed_by[self.phase] = source

@@ -148,7 +148,9 @@ class _Edges:
         rows = np.maximum(number["arrival_record"], 0)
         warp = trace.numpy("warp").astype(np.int64) if table.num_rows else np.zeros(1, np.int64)
         self.arrival_warp, self.wait_warp = warp[rows], warp[self.wait]
-        self.block = (number["launch"].astype(np.int64) << 32) + trace.at("block", self.wait) if table.num_rows else rows
+        self.block = (
+            (number["launch"].astype(np.int64) << 32) + trace.at("block", self.wait) if table.num_rows else rows
+        )
         self.begin_ns = trace.numpy("start_ns")[self.wait]
         named = self.kind == self.kinds.index("barrier") if table.num_rows else np.zeros(0, bool)
         self.key = (self.kernel.astype(np.int64) << 34) + (named.astype(np.int64) << 33) + self.barrier

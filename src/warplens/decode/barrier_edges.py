@@ -19,10 +19,9 @@ from warplens.trace.barrier_rows import (
     NO_RECORD,
     NO_WAIT,
     UNKNOWN_ARRIVAL,
-    WAITS,
     BarrierWords,
     Int,
-    Mask,
+    began_before,
     did_wait,
 )
 
@@ -56,7 +55,9 @@ def pair_events(rows: DecodedRows, places: TrackPlaces) -> None:
         return
     both = np.concatenate([starts, ends])
     track = places.of(both)
-    key = np.stack([places.launch[track], places.block[track], rows.region[both], rows.value[both].astype(np.int64) & 0xFFFFFFFF])
+    key = np.stack(
+        [places.launch[track], places.block[track], rows.region[both], rows.value[both].astype(np.int64) & 0xFFFFFFFF]
+    )
     is_end = np.arange(len(both)) >= len(starts)
     order = np.lexsort((is_end, rows.start[both], *key))
     open_starts: dict[tuple[int, ...], list[int]] = {}
@@ -98,23 +99,32 @@ class _Events:
     """The barrier records of a capture, with the place and the times of each."""
 
     def __init__(
-        self, rows: DecodedRows, places: TrackPlaces, start_ns: Int, dur_ns: Int, launches: Sequence[Launch], records: Int
+        self,
+        rows: DecodedRows,
+        places: TrackPlaces,
+        start_ns: Int,
+        dur_ns: Int,
+        launches: Sequence[Launch],
+        records: Int,
     ) -> None:
         self.rows, self.records, self.launches = rows, records, launches
         self.words = BarrierWords(rows.value[records])
         self.track = places.of(records)
         self.launch, self.block, self.warp = (getattr(places, name)[self.track] for name in ("launch", "block", "warp"))
-        # A wait is the span around its record; an arrival has no span of its own.
+        # A wait is the span around its record, of the same name; an arrival has no span of its own.
         parent = rows.parent[records]
-        self.span = np.where(parent >= 0, parent, records)
-        self.cycle = rows.start[records]
-        self.begin, self.end = rows.start[self.span], rows.start[self.span] + rows.duration[self.span]
-        self.ns, self.begin_ns = start_ns[records], start_ns[self.span]
-        self.end_ns = start_ns[self.span] + dur_ns[self.span]
+        own = (parent >= 0) & (rows.region[np.maximum(parent, 0)] == rows.region[records])
+        self.span = np.where(own, parent, records)
+        self.cycle, self.ns = rows.start[records], start_ns[records]
+        begun = np.where(began_before(self.words), self.span, records)
+        self.begin, self.begin_ns = rows.start[begun], start_ns[begun]
+        self.end, self.end_ns = (rows.start + rows.duration)[self.span], (start_ns + dur_ns)[self.span]
 
     def mbarriers(self) -> tuple[Int, Int]:
-        """Waits on mbarriers, and the row of each one's arrival. Barriers that other blocks arrive at are compared in ns,
-        because each SM has its own clock."""
+        """Waits on mbarriers, and the row of each one's arrival.
+
+        Barriers that other blocks arrive at are compared in ns, because each SM has its own clock.
+        """
         wait = np.flatnonzero(self.words.is_any((Operation.WAIT, Operation.WAIT_STATE)))
         arrival, block = self._arrivals_with_targets()
         if not len(wait):
@@ -164,7 +174,9 @@ class _Events:
         state = np.flatnonzero(self.words.operation[wait] == Operation.WAIT_STATE)
         by_place: dict[tuple[int, int], list[int]] = {}
         for at in np.argsort(time[arrival], kind="stable").tolist() if len(state) else ():
-            by_place.setdefault((int(self.track[arrival[at]]), int(arrival_number[at])), []).append(int(time[arrival[at]]))
+            by_place.setdefault((int(self.track[arrival[at]]), int(arrival_number[at])), []).append(
+                int(time[arrival[at]])
+            )
         for at in state.tolist():
             times = np.array(by_place.get((int(self.track[wait[at]]), int(number[at])), []), np.int64)
             before = int(np.searchsorted(times, time[wait[at]], side="right"))
@@ -194,17 +206,11 @@ class _Events:
 
     def _neighbour(self, at: int, own: int, target: int, shape: tuple[int, int]) -> int:
         """The block of rank `target` in the cluster of the block that made a record."""
-        nx, ny = shape
         gx, gy, _ = self.launches[int(self.launch[at])].grid
         block = int(self.block[at])
         place = block % gx, block // gx % gy, block // (gx * gy)
-        x, y, z = (
-            one + after - before
-            for one, before, after in zip(
-                place, (own % nx, own // nx % ny, own // (nx * ny)), (target % nx, target // nx % ny, target // (nx * ny)),
-                strict=True,
-            )
-        )  # fmt: skip
+        before, after = _in_cluster(own, shape), _in_cluster(target, shape)
+        x, y, z = (one - old + new for one, old, new in zip(place, before, after, strict=True))
         return x + gx * (y + gy * z)
 
     def named(self) -> tuple[Int, Int]:
@@ -230,7 +236,9 @@ class _Events:
         order = np.lexsort((self.ns[at], self.track[at]))
         # A warp arrives, and waits later: each wait belongs to the arrival before it.
         ordered = at[order]
-        pairs = np.flatnonzero(~is_wait[order][:-1] & is_wait[order][1:] & (self.track[ordered][:-1] == self.track[ordered][1:]))
+        pairs = np.flatnonzero(
+            ~is_wait[order][:-1] & is_wait[order][1:] & (self.track[ordered][:-1] == self.track[ordered][1:])
+        )
         left = np.full(len(self.records), -1, np.int64)
         left[ordered[pairs]] = self.end_ns[ordered[pairs + 1]]
         arrive = at[~is_wait]
@@ -249,6 +257,11 @@ class _Events:
         waits = left >= 0
         own = last == np.arange(len(at))
         return self.records[at[waits]], np.where(own, NO_WAIT, self.records[at[last]])[waits]
+
+
+def _in_cluster(rank: int, shape: tuple[int, int]) -> tuple[int, int, int]:
+    nx, ny = shape
+    return rank % nx, rank // nx % ny, rank // (nx * ny)
 
 
 def _numbered(*columns: Int) -> Int:

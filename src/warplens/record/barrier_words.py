@@ -19,6 +19,9 @@ MAX_EXTRA = (1 << 16) - 1
 OFFSET_BITS = 24
 """The bits of a shared address inside one block; the bits above hold the rank of a block in its cluster."""
 
+AFTER = 1
+"""The `extra` of a wait whose record was made behind it: it begins with the region around the record."""
+
 
 class Operation(IntEnum):
     """What the warp did. The words of marks are the names in lower case (weave/mark_comments.py)."""
@@ -29,7 +32,7 @@ class Operation(IntEnum):
     COPY = 2
     """An asynchronous copy that completes on the barrier, or an arrival that expects its bytes."""
     WAIT = 3
-    """A wait for the phase of a given parity."""
+    """A wait for the phase of a given parity. The wait begins at the record, unless `extra` is AFTER."""
     WAIT_STATE = 4
     """A wait for the phase of the warp's own last arrival."""
     SYNC = 5
@@ -65,7 +68,9 @@ class BarrierWord:
             raise ValueError(f"parity {self.parity} is neither 0 nor 1")
         if not 0 <= self.extra <= MAX_EXTRA:
             raise ValueError(f"extra {self.extra} is outside 0..{MAX_EXTRA}")
-        return self.barrier | self.operation << OPERATION_SHIFT | self.parity << PARITY_SHIFT | self.extra << EXTRA_SHIFT
+        return (
+            self.barrier | self.operation << OPERATION_SHIFT | self.parity << PARITY_SHIFT | self.extra << EXTRA_SHIFT
+        )
 
     @classmethod
     def unpack(cls, word: int) -> BarrierWord:

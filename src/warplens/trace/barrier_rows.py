@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from warplens.record.barrier_words import EXTRA_SHIFT, MAX_BARRIER, MAX_EXTRA, OPERATION_SHIFT, PARITY_SHIFT, Operation
+from warplens.record.barrier_words import (
+    AFTER,
+    EXTRA_SHIFT,
+    MAX_BARRIER,
+    MAX_EXTRA,
+    OPERATION_SHIFT,
+    PARITY_SHIFT,
+    Operation,
+)
 
 Int = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -18,7 +26,6 @@ IMMEDIATE_CYCLES = 128
 """A wait for a copy that took no longer than this found the data there: a test of a completed barrier, and the records
 around it, take less."""
 COPIES = (Operation.COPY, Operation.MULTICAST)
-WAITS = (Operation.WAIT, Operation.WAIT_STATE, Operation.SYNC, Operation.CLUSTER_WAIT)
 
 
 class BarrierWords:
@@ -33,6 +40,11 @@ class BarrierWords:
 
     def is_any(self, operations: tuple[Operation, ...]) -> Mask:
         return np.isin(self.operation, operations)
+
+
+def began_before(words: BarrierWords) -> Mask:
+    """The waits that began with the region around them, before their record."""
+    return np.asarray(words.is_any((Operation.WAIT, Operation.WAIT_STATE)) & (words.extra == AFTER))
 
 
 def did_wait(begin: Int, end: Int, arrived: Int, is_copy: Mask) -> Mask:

@@ -9,7 +9,15 @@ import pyarrow as pa
 
 from warplens.record.barrier_words import OFFSET_BITS, Operation
 from warplens.trace.arrays import dictionary_array, to_arrow
-from warplens.trace.barrier_rows import COPIES, IMMEDIATE_CYCLES, UNKNOWN_ARRIVAL, BarrierWords, Int, did_wait
+from warplens.trace.barrier_rows import (
+    COPIES,
+    IMMEDIATE_CYCLES,
+    UNKNOWN_ARRIVAL,
+    BarrierWords,
+    Int,
+    began_before,
+    did_wait,
+)
 
 if TYPE_CHECKING:
     from warplens.trace.model import Trace
@@ -48,15 +56,14 @@ def edges(trace: Trace) -> pa.Table:
     source = np.where(known, arrival_record, record)
     value = trace.numpy("value")
     words, of_source = BarrierWords(np.nan_to_num(value[record])), BarrierWords(np.nan_to_num(value[source]))
-    wait, arrival = _spans(trace, record), _spans(trace, source)
-    # The last warp at a named barrier arrived where its own wait began.
-    arrived_at = np.where(of_source.operation == Operation.SYNC, arrival, source)
+    wait, arrival = _spans(trace, record, own=True), _spans(trace, source)
     is_copy = of_source.is_any(COPIES)
-    begin, end = trace.numpy("start_cycle")[wait], trace.numpy("dur_cycles")[wait] + trace.numpy("start_cycle")[wait]
-    start_ns = trace.numpy("start_ns")
-    slack = start_ns[wait] - start_ns[arrived_at]
+    start, start_ns = trace.numpy("start_cycle"), trace.numpy("start_ns")
+    begun = np.where(began_before(words), wait, record)
+    begin, end = start[begun], start[wait] + trace.numpy("dur_cycles")[wait]
+    slack = start_ns[begun] - start_ns[source]
     same_clock = trace.numpy("sm")[wait] == trace.numpy("sm")[source]
-    waited = np.where(same_clock, did_wait(begin, end, trace.numpy("start_cycle")[arrived_at], is_copy), slack < 0)
+    waited = np.where(same_clock, did_wait(begin, end, start[source], is_copy), slack < 0)
     waited |= ~same_clock & is_copy & (end - begin > IMMEDIATE_CYCLES)
     waited |= ~known
     columns = {
@@ -71,7 +78,7 @@ def edges(trace: Trace) -> pa.Table:
         "wait_record": to_arrow(record.astype(np.int32)),
         "arrival_record": to_arrow(np.where(known, source, -1).astype(np.int32)),
         "waited_cycles": to_arrow(np.where(waited, end - begin, 0)),
-        "waited_ns": to_arrow(np.where(waited, trace.numpy("dur_ns")[wait], 0)),
+        "waited_ns": to_arrow(np.where(waited, start_ns[wait] + trace.numpy("dur_ns")[wait] - start_ns[begun], 0)),
         "slack_ns": to_arrow(np.where(known, slack, 0)),
     }
     return pa.table(columns, schema=pa.schema(list(EDGE_COLUMNS.items())))
@@ -80,10 +87,14 @@ def edges(trace: Trace) -> pa.Table:
 _MASK = (1 << OFFSET_BITS) - 1
 
 
-def _spans(trace: Trace, record: Int) -> Int:
-    """The innermost span around each record, or the record itself."""
-    parent = trace.numpy("parent")[record]
-    return np.where(parent >= 0, parent, record)
+def _spans(trace: Trace, record: Int, own: bool = False) -> Int:
+    """The innermost span around each record (with `own`, only if it has the same name), or the record itself."""
+    parent = trace.numpy("parent")[record].astype(np.int64)
+    region = trace.codes("region")[0]
+    inside = parent >= 0
+    if own:
+        inside &= region[np.maximum(parent, 0)] == region[record] if len(record) else False
+    return np.where(inside, parent, record)
 
 
 def _kinds(words: BarrierWords, is_copy: np.ndarray, known: np.ndarray) -> Int:

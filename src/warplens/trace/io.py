@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError, WarplensError
@@ -50,7 +49,6 @@ def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, part
 
 def _write(table: pa.Table, meta: Meta, out: Any) -> None:
     document = document_of(meta)
-    table = _without_absent(table)
     dictionary = [name for name in _DICTIONARY if name in table.column_names]
     groups = max(-(-table.num_rows // _ROW_GROUP), 1)  # a table without rows may get a row group as well
     sums = checksums.placeholder(groups * table.num_columns)
@@ -65,14 +63,6 @@ def _write(table: pa.Table, meta: Meta, out: Any) -> None:
         write_page_checksum=True,
     )
     checksums.fill(out)
-
-
-def _without_absent(table: pa.Table) -> pa.Table:
-    """Drop the columns that say nothing: a trace without barrier records takes no space for them."""
-    for name, value in ABSENT.items():
-        if pc.all(pc.equal(table.column(name), value)).as_py() is not False:
-            table = table.drop_columns([name])
-    return table
 
 
 def _read_file(path: Path) -> Trace:

@@ -48,7 +48,7 @@ class Trace:
 
     @cached_property
     def edges(self) -> pa.Table:
-        """Who waited for whom: one row per wait on a barrier, with the columns of `warplens.trace.edges.EDGE_COLUMNS`."""
+        """Who waited for whom: one row per wait on a barrier; columns as in `warplens.trace.edges.EDGE_COLUMNS`."""
         from warplens.trace.edges import edges
 
         return edges(self)
