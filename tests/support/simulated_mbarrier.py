@@ -179,7 +179,12 @@ def make_capture(
 
 
 def pipeline(
-    stages: int, tiles: int, consumers: int, work: Callable[[], int], copy: Callable[[], int] | None
+    stages: int,
+    tiles: int,
+    consumers: int,
+    work: Callable[[], int],
+    copy: Callable[[], int] | None,
+    produce: Callable[[], int] | None = None,
 ) -> tuple[list[int], list[Iterator[Step]]]:
     """Warp 0 fills stages, the others use them: barriers 0..stages-1 are full, the next ones empty."""
 
@@ -187,7 +192,7 @@ def pipeline(
         for tile in range(tiles):
             stage, turn = tile % stages, tile // stages
             yield ("wait", stages + stage, (turn + 1) % 2)
-            yield ("work", 0, work())
+            yield ("work", 0, (produce or work)())
             yield ("copy", stage, copy()) if copy is not None else ("arrive", stage, 0)
 
     def consumer() -> Iterator[Step]:

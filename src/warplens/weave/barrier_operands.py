@@ -4,7 +4,8 @@
 
 operation   a name of `Operation` in lower case
 barrier     `u32:` a register, `u64:` a register with a shared address, `generic:` one with a generic address, each
-            with an optional `+offset`; `symbol:` a shared variable; `number:` a number; `cluster:` this cluster
+            with an optional `+offset`; `symbol:` a shared variable; `number:` a number; `cluster:` this cluster;
+                `next:` the one that the next barrier instruction uses (see auto/ptx/barrier_marks.py)
 parity      a register or a number; `-` for none
 extra       a register (with `u16:` before it if that has 16 bits) or a number; `-` for none
 guard       a predicate, perhaps with `!`, without which nothing happened; `-` for none
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from warplens.record.barrier_words import MAX_BARRIER, MAX_EXTRA, OFFSET_BITS, Operation
 
 NO_OPERAND = "-"
-_BARRIER = re.compile(r"(u32|u64|generic|symbol|number|cluster):([%\w$.]*)([+-]\d+)?")
+_BARRIER = re.compile(r"(u32|u64|generic|symbol|number|cluster|next):([%\w$.]*)([+-]\d+)?")
 _SHORT = "u16:"
 _NAME = re.compile(r"[%\w$.]+")
 _OPERATION_SHIFT, _PARITY_SHIFT, _EXTRA_SHIFT = 0, 4, 5

@@ -21,7 +21,7 @@ from warplens.ptx.edits import Edits
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.operands import written_by
 from warplens.ptx.symbols import plain_name
-from warplens.ptx.tree import Raw, parse
+from warplens.ptx.tree import Comment, Node, Raw, Scope, parse
 from warplens.record.barrier_words import AFTER, MAX_EXTRA, Operation
 from warplens.weave.barrier_operands import NO_OPERAND, BarrierOperands
 from warplens.weave.mark_comments import PREFIX, mark_text
@@ -32,6 +32,8 @@ _MBARRIERS = re.compile(r"\bmbarrier\.(?!init|inval)")
 _NAMED_BARRIERS = re.compile(r"\bbar(?:rier)?\.(?!warp)")
 _HAS_BARRIERS = re.compile(r"\bmbarrier\.|\bbarrier\.cluster\.|// @warplens B (?:cluster%20)?barrier\b")
 _COPIES = ("copy", "multicast")
+_ARRIVALS = ("arrive", "remote_arrive", *_COPIES)
+_NEXT_BARRIER = " next: "
 MOST = 256
 """The maximum number of barrier marks per kernel."""
 
@@ -52,9 +54,12 @@ def has_barriers(text: str, auto: Auto) -> bool:
     return bool(_MBARRIERS.search(text) or (auto.wants("barriers") and _NAMED_BARRIERS.search(text)))
 
 
-def mark_barriers(text: str) -> str:
-    """Add barrier marks to every marked kernel of `text`; its regions are marked already."""
-    if not _HAS_BARRIERS.search(text):
+def mark_barriers(text: str, *, automatic: bool = True) -> str:
+    """Add barrier marks to every marked kernel of `text`; its regions are marked already.
+
+    Without `automatic`, only find the barriers of hand-written marks that name none.
+    """
+    if not (_HAS_BARRIERS.search(text) if automatic else _NEXT_BARRIER in text):
         return text
     module = parse(text)
     files, added = module.files, 0
@@ -62,14 +67,19 @@ def mark_barriers(text: str) -> str:
         end_with_return(function)
         code = FunctionUnits(function, files)
         if code.cuts:
-            added += mark_function(code)
+            added += mark_function(code, automatic=automatic)
     return module.text() if added else text
 
 
-def mark_function(code: FunctionUnits) -> int:
-    """Add barrier marks to one function; returns how many."""
-    sites = list(_Finder(code).find())[:MOST]
+def mark_function(code: FunctionUnits, *, automatic: bool = True) -> int:
+    """Add barrier marks to one function; returns how many places changed."""
+    finder = _Finder(code)
+    by_hand, named = finder.by_hand()
+    sites = by_hand + [site for site in finder.find() if site.unit.at not in named][:MOST] * automatic
     edits = Edits()
+    asking = [(body, node) for body, node in _comments(code.function.body or []) if _NEXT_BARRIER in node.raw]
+    for body, node in asking:
+        edits.remove(body, node)
     for site in sites:
         comment = Raw.of("\t// " + mark_text("S", site.region, *site.operands.words()) + "\n")
         unit = code.units[site.at]
@@ -78,7 +88,15 @@ def mark_function(code: FunctionUnits) -> int:
         else:
             edits.before(unit.holder, unit.node, comment)
     edits.apply()
-    return len(sites)
+    return len(sites) + len(asking)
+
+
+def _comments(body: list[Node]) -> Iterator[tuple[list[Node], Comment]]:
+    for node in body:
+        if isinstance(node, Comment):
+            yield body, node
+        elif isinstance(node, Scope):
+            yield from _comments(node.body)
 
 
 class _Finder:
@@ -93,6 +111,38 @@ class _Finder:
             if unit.instruction is not None:
                 for name in written_by(unit.instruction):
                     self.writers.setdefault(name, []).append(unit)
+
+    def by_hand(self) -> tuple[list[_Site], set[int]]:
+        """The sites of hand-written marks that name no barrier, and the units whose barriers they record.
+
+        The barrier is that of the next wait, or the next arrival, in the text.
+        """
+        sites: list[_Site] = []
+        named: set[int] = set()
+        asked = [(gap, mark) for gap, marks in sorted(self.code.marks.items()) for mark in marks if "next:" in mark]
+        for gap, mark in asked:
+            _, name, operation, *_ = mark[len(PREFIX) :].split()
+            wanted = ("wait", "wait_state") if operation == "wait" else (operation, *_ARRIVALS)
+            for unit in self.code.units[gap:]:
+                use = barrier_use(unit.instruction) if unit.instruction is not None else None
+                if use is not None and use.does in wanted and unit.at not in named:
+                    found = list(self._by_hand(unit, use))
+                    sites += [replace(site, region=unquote(name)) for site in found]
+                    named.add(unit.at)
+                    break
+        return sites, named
+
+    def _by_hand(self, unit: Unit, use: BarrierUse) -> Iterator[_Site]:
+        if use.does not in ("wait", "wait_state"):
+            yield from self._alone(unit, use)
+            return
+        loops = [loop for loop, _ in spins(self.code, natural_loops(self.code)) if unit.block in loop.body]
+        behind = not loops
+        gaps = (entry_gaps(self.code, loops[0]) or []) if loops else [unit.at]
+        guard = use.done if behind and use.done != "_" else NO_OPERAND
+        operands = self._operands(use, guard, extra=str(AFTER) if behind else "")
+        if operands is not None:
+            yield from (_Site(gap, behind, "", operands, unit) for gap in gaps)
 
     def find(self) -> Iterator[_Site]:
         claimed: set[int] = set()
