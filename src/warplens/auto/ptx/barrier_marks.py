@@ -127,7 +127,10 @@ class _Finder:
                 use = barrier_use(unit.instruction) if unit.instruction is not None else None
                 if use is not None and use.does in wanted and unit.at not in named:
                     found = list(self._by_hand(unit, use))
-                    sites += [replace(site, region=unquote(name)) for site in found]
+                    inner = self.open.get(unit.at, ())
+                    # A wait ends with the innermost region around it, which automatic marks may have put there.
+                    region = inner[-1] if operation == "wait" and unquote(name) in inner else unquote(name)
+                    sites += [replace(site, region=region) for site in found]
                     named.add(unit.at)
                     break
         return sites, named
