@@ -30,7 +30,8 @@ __device__ void wait(unsigned long long* barrier, unsigned parity) {
     :: "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(parity) : "memory");
 }
 __device__ void arrive(unsigned long long* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"((unsigned)__cvta_generic_to_shared(barrier)) : "memory");
+  const unsigned address = (unsigned)__cvta_generic_to_shared(barrier);
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address) : "memory");
 }
 extern "C" __global__ void work(int* out, int n, wl::Buffer prof) {
   wl::Kernel k(prof);
@@ -133,8 +134,11 @@ def test_a_region_begins_in_one_warp_and_ends_in_another(
 def test_marks_that_are_off_leave_nothing() -> None:
     off = compile_ptx(SOURCE, "k.cu", "sm_90", ("-DWARPLENS=0",))
     bare = SOURCE
-    for mark in ('WL_EVENT_START("tile", i);', 'WL_EVENT_END("tile", i);', 'WL_ARRIVE("filled", &full);',
-                 'WL_ARRIVE("used", &empty);', 'WL_WAIT("empty", &empty, (i + 1) & 1);', 'WL_WAIT("full", &full, i & 1);'):  # fmt: skip
+    marks = [
+        'WL_EVENT_START("tile", i);', 'WL_EVENT_END("tile", i);', 'WL_ARRIVE("filled", &full);',
+        'WL_ARRIVE("used", &empty);', 'WL_WAIT("empty", &empty, (i + 1) & 1);', 'WL_WAIT("full", &full, i & 1);',
+    ]  # fmt: skip
+    for mark in marks:
         assert mark in bare
         bare = bare.replace(mark, "")
     plain = compile_ptx(bare, "k.cu", "sm_90", ("-DWARPLENS=0",))
