@@ -83,6 +83,18 @@ WL_BOTH_ constexpr auto number(T v) {
 }
 template <class T>
 WL_BOTH_ unsigned long long number(T* v) { return reinterpret_cast<unsigned long long>(v); }
+
+// What tells barriers apart: the address of an mbarrier in shared memory, or a number of the program's own.
+template <class T>
+WL_BOTH_ unsigned barrier_of(T* barrier) {
+  unsigned long long address = reinterpret_cast<unsigned long long>(barrier);
+#if defined(__CUDA_ARCH__)
+  asm("cvta.to.shared.u64 %0, %0;" : "+l"(address));
+#endif
+  return static_cast<unsigned>(address);
+}
+template <class T>
+WL_BOTH_ constexpr unsigned barrier_of(T number) { return static_cast<unsigned>(number); }
 }  // namespace detail
 
 // Which lanes record. Every warp writes its track header in any case, so its lifetime is known.
@@ -150,6 +162,12 @@ WL_BOTH_ constexpr bool unused(const T&) { return false; }
 #define WL_ITERATION(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ASYNC_BEGIN(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ASYNC_END(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_WAIT(name, barrier, parity) \
+  static_assert(sizeof("" name) > 1, "a region needs a name"); (void)(false && ::wl::detail::unused(barrier) && ::wl::detail::unused(parity))
+#define WL_ARRIVE(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_COPY(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_EVENT_START(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_EVENT_END(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ANCHOR() ((void)0)
 #define WL_SETTLE() ((void)0)
 #endif

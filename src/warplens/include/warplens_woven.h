@@ -80,6 +80,21 @@ __device__ __forceinline__ void value(T v) {
   number_value<Word>(number(v));
 }
 
+template <unsigned Word, unsigned Operation>
+__device__ __forceinline__ void barrier(unsigned which, unsigned parity) {
+  constexpr unsigned id = Word >> WL_REGION_SHIFT;
+  if constexpr (Operation == WL_BARRIER_WAIT)
+    asm volatile("// @warplens S #%0 wait u32:%1 %2 - -" ::"n"(id), "r"(which), "r"(parity) : "memory");
+  if constexpr (Operation == WL_BARRIER_ARRIVE)
+    asm volatile("// @warplens S #%0 arrive u32:%1 - - -" ::"n"(id), "r"(which) : "memory");
+  if constexpr (Operation == WL_BARRIER_COPY)
+    asm volatile("// @warplens S #%0 copy u32:%1 - - -" ::"n"(id), "r"(which) : "memory");
+  if constexpr (Operation == WL_BARRIER_EVENT_START)
+    asm volatile("// @warplens S #%0 event_start u32:%1 - - -" ::"n"(id), "r"(which) : "memory");
+  if constexpr (Operation == WL_BARRIER_EVENT_END)
+    asm volatile("// @warplens S #%0 event_end u32:%1 - - -" ::"n"(id), "r"(which) : "memory");
+}
+
 template <unsigned Word>
 __device__ __forceinline__ void async(unsigned tag) {
   Comment<(Word & (1u << WL_REGION_SHIFT) - 1)>::template leave<(Word >> WL_REGION_SHIFT)>(tag);

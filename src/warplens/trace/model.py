@@ -49,6 +49,13 @@ class Trace:
         self.prefetch(*COLUMNS)
         return pa.table({name: self.column(name) for name in COLUMNS})
 
+    @cached_property
+    def edges(self) -> pa.Table:
+        """Who waited for whom: one row per wait on a barrier; columns as in `warplens.trace.edges.EDGE_COLUMNS`."""
+        from warplens.trace.edges import edges
+
+        return edges(self)
+
     def column(self, name: str) -> pa.Array:
         """One column, without building the full table."""
         if name not in self._cache:

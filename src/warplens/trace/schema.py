@@ -33,10 +33,14 @@ COLUMNS: dict[str, pa.DataType] = {
     "track": pa.int32(),
     "lane": pa.int16(),
     "open": pa.bool_(),
+    "released_by": pa.int32(),
 }
 """`parent` is the row of the enclosing span in this table, -1 for none; `track` numbers the tracks from 0; `open`
-flags a span whose end was never recorded. Rows are ordered by track, then by begin, so a parent precedes its
+flags a span whose end was never recorded; `released_by` is the row of the arrival that released a wait, or one of the
+negative numbers of trace/barrier_rows.py. Rows are ordered by track, then by begin, so a parent precedes its
 children."""
+ABSENT = {"released_by": -1}
+"""Columns that files may lack, as those of older versions do, and the value that stands in every row then."""
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,9 @@ class Weaver:
         divergence, blocks = self.divergence[name], self.outlines[name].blocks
         chains = chain_blocks(blocks, divergence.flow, LANES) if self.how.join else [[block] for block in blocks]
         varying = {
-            id(b) for b in blocks if b.slots > LANES or any(divergence.varies(site.mark.operand) for site in b.sites)
+            id(b)
+            for b in blocks
+            if b.slots > LANES or any(divergence.varies(name) for site in b.sites for name in site.mark.operands)
         }
         return [
             list(part)
