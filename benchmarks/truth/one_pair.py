@@ -26,7 +26,8 @@ from warplens.profiling.profile import Profile
 from warplens.record.capture import Capture, Launch, write_capture
 
 ROUNDS, SAMPLE_US, MOST_REPEATS = 15, 400.0, 20
-LAUNCHES, TRACE_BYTES = 4, 1 << 20
+LAUNCHES, TRACE_BYTES = 5, 1 << 20
+"""The first launch of a recording is left out: it loads the code."""
 _CYCLES_PER_US = 2000
 
 
@@ -166,7 +167,7 @@ def traces(pair: Pair, case: Case, out: Path, kind: str, **options: Any) -> dict
         path = out / f"{stem}.warplens"
         path.unlink(missing_ok=True)
         records = {} if "auto" in options else {"records_per_warp": pair.records}
-        recording = Recording(path, launches=LAUNCHES, trace_bytes=TRACE_BYTES, **records, **options)
+        recording = Recording(path, launches=LAUNCHES, skip="cold", trace_bytes=TRACE_BYTES, **records, **options)
         with recording as profile:
             for _ in range(LAUNCHES):
                 run()

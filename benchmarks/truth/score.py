@@ -1,4 +1,4 @@
-"""Score the findings on recorded pairs: does the first one name the cause, and does its interval hold the measured gain?"""
+"""Score the findings on recorded pairs: is the first one the cause, and does its interval hold the measured gain?"""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ def page(rows: list[Row], document: dict[str, Any]) -> str:
     lines = [
         "# Answers: the findings against kernels with known causes",
         "",
-        "Each pair is one kernel, broken for one known reason and repaired; the sources are in `benchmarks/truth`. The gain",
-        "is measured on the plain kernels (CUDA events, the versions in turn, median of 15 samples) and compared with what",
-        "the first finding about the broken version states. Misses are listed like the rest.",
+        "Each pair is one kernel, broken for one known reason and repaired; the sources are in `benchmarks/truth`.",
+        "The gain is measured on the plain kernels (CUDA events, the versions in turn, median of 15 samples) and",
+        "compared with what the first finding about the broken version states. Misses are listed like the rest.",
         "",
         f"{context['device']}; Python {context['python']}, {versions}; recorded on {context['date']} with",
         "`python -m benchmarks.truth --out FOLDER`, scored with `python -m benchmarks.truth --score FOLDER`.",
