@@ -25,7 +25,7 @@ def _both(make: Callable[[bool], Callable[[], None]]) -> dict[str, Callable[[], 
 
 
 def matvec(lab: Lab) -> Case:
-    rows = lab.size(1 << 20, 512)
+    rows = lab.size(1 << 18, 512)
     a, x = _whole(rows * 64).reshape(rows, 64), _whole(64)
     stored = {False: lab.upload(a), True: lab.upload(np.ascontiguousarray(a.T))}
     vector, out = lab.upload(x), {version: lab.upload(np.zeros(rows, np.float32)) for version in _BOTH}
@@ -39,7 +39,7 @@ def matvec(lab: Lab) -> Case:
 
 
 def row_scan(lab: Lab) -> Case:
-    rows, columns = lab.size(131072, 256), lab.size(256, 64)
+    rows, columns = lab.size(131072, 256), lab.size(128, 64)
     values = _whole(rows * columns).reshape(rows, columns)
     given, out = lab.upload(values), {version: lab.upload(np.zeros((rows, columns), np.float32)) for version in _BOTH}
 
@@ -67,8 +67,9 @@ def sum_squares(lab: Lab) -> Case:
 def _polynomial(lab: Lab, parts: int, units: dict[str, int]) -> Case:
     """`units` are how many parts of the points a block of each version takes."""
     points = 1024 * 16 * parts
-    x = np.linspace(-1, 1, points, dtype=np.float32)
-    coefficients = np.random.default_rng(2).standard_normal(128).astype(np.float32)
+    piece = np.linspace(-1, 1, 1 << 14, dtype=np.float32)
+    coefficients = np.random.default_rng(2).standard_normal(256).astype(np.float32)
+    x = np.resize(piece, points)
     given, table = lab.upload(x), lab.upload(coefficients)
     out = {version: lab.upload(np.zeros(points, np.float32)) for version in units}
     kernel = lab.kernel("polynomial.cu", "polynomial", True)
@@ -77,25 +78,26 @@ def _polynomial(lab: Lab, parts: int, units: dict[str, int]) -> Case:
         each = units[version]
         kernel.launch(parts // each, 1024, given, out[version], table, np.int32(each))
 
-    expected = np.polyval(coefficients.astype(np.float64), x)
+    expected = np.resize(np.polyval(coefficients.astype(np.float64), piece), points)
     return Case({version: partial(run, version) for version in units}, out, expected, 1e-3)
 
 
 def last_wave(lab: Lab) -> Case:
-    return _polynomial(lab, 8 * (lab.sms + lab.size(8, 1)), {BROKEN: 8, REPAIRED: 1})
+    return _polynomial(lab, 4 * (lab.sms + lab.size(8, 1)), {BROKEN: 4, REPAIRED: 1})
 
 
 def full_waves(lab: Lab) -> Case:
-    return _polynomial(lab, lab.sms * lab.size(16, 1), {REPAIRED: 1})
+    return _polynomial(lab, lab.sms * lab.size(4, 1), {REPAIRED: 1})
 
 
 def sparse_rows(lab: Lab) -> Case:
-    blocks = 8 * lab.sms
+    blocks = 4 * lab.sms
     heavy, light = lab.size(1024, 96), lab.size(128, 20)
     lengths = np.tile(np.r_[np.full(8, heavy), np.full(56, light)], blocks)
     starts = np.r_[0, np.cumsum(lengths)].astype(np.int32)
     count = int(starts[-1])
-    columns, values, x = _whole(count, 1 << 16, np.int32), _whole(count), _whole(1 << 16)
+    values, x = _whole(count), _whole(1 << 16)
+    columns = (np.arange(count) & (1 << 16) - 1).astype(np.int32)  # neighbours, so that a warp reads few lines
     arrays = [lab.upload(array) for array in (starts, columns, values, x)]
     out = {version: lab.upload(np.zeros(64 * blocks, np.float32)) for version in _BOTH}
 
@@ -110,7 +112,7 @@ def sparse_rows(lab: Lab) -> Case:
 
 
 def byte_counts(lab: Lab) -> Case:
-    blocks, each = lab.size(4, 2) * lab.sms, lab.size(128, 4)
+    blocks, each = 2 * lab.sms, lab.size(256, 4)
     words = np.random.default_rng(3).integers(0, 1 << 32, blocks * each * 256, dtype=np.uint64).astype(np.uint32)
     given, lock = lab.upload(words), lab.upload(np.zeros(1, np.uint32))
     out = {version: lab.upload(np.zeros(256, np.uint32)) for version in _BOTH}
@@ -124,14 +126,14 @@ def byte_counts(lab: Lab) -> Case:
 
 
 def activation_sum(lab: Lab) -> Case:
-    tiles = lab.size(124, 6)
+    tiles = lab.size(62, 6)
     values = np.random.default_rng(4).standard_normal(1 << 20).astype(np.float32)
     values = np.resize(values, tiles * lab.sms * 2048)
     given, out = lab.upload(values), {version: lab.upload(np.zeros(lab.sms, np.float32)) for version in _BOTH}
 
     def make(repaired: bool) -> Callable[[], None]:
         kernel = lab.kernel("activation_sum.cu", "activation_sum", repaired)
-        result, threads = out[_BOTH[repaired]], 32 * (9 if repaired else 2)
+        result, threads = out[_BOTH[repaired]], 32 * (5 if repaired else 2)
         return lambda: kernel.launch(lab.sms, threads, given, result, np.int32(tiles))
 
     each = values / (1 + np.exp(-1.702 * values)) + np.exp(-values * values)
@@ -139,7 +141,7 @@ def activation_sum(lab: Lab) -> Case:
 
 
 def register_tile(lab: Lab) -> Case:
-    n, depth = lab.size(2048, 128), lab.size(512, 16)
+    n, depth = lab.size(2048, 128), lab.size(512, 32)
     a, b = _whole(n * depth).reshape(n, depth), _whole(n * depth, 5).reshape(depth, n)
     arrays, out = [lab.upload(a), lab.upload(b)], {v: lab.upload(np.zeros((n, n), np.float32)) for v in _BOTH}
 
@@ -152,7 +154,7 @@ def register_tile(lab: Lab) -> Case:
 
 
 def walk_links(lab: Lab) -> Case:
-    entries, blocks = lab.size(1 << 26, 1 << 12), lab.size(8192, 4)
+    entries, blocks = lab.size(1 << 26, 1 << 12), lab.size(2048, 4)
     index = np.arange(entries, dtype=np.int64)
     links = (index * 1664525 + 1013904223 & entries - 1).astype(np.int32)  # visits every entry before it repeats
     table, out = lab.upload(links), {version: lab.upload(np.zeros(blocks * 128, np.int32)) for version in _BOTH}
@@ -171,37 +173,37 @@ def walk_links(lab: Lab) -> Case:
 
 
 def bin_counts(lab: Lab) -> Case:
-    blocks, chunks = 8 * lab.sms, lab.size(16, 1)
-    values = np.random.default_rng(5).random(blocks * chunks * 4 * 256, np.float32)
-    given, out = lab.upload(values), {version: lab.upload(np.zeros(64, np.uint32)) for version in _BOTH}
+    blocks, chunks, bins = 2 * lab.sms, lab.size(4, 1), 2048
+    values = np.random.default_rng(5).random(blocks * chunks * 16 * 1024, np.float32)
+    given, out = lab.upload(values), {version: lab.upload(np.zeros(bins, np.uint32)) for version in _BOTH}
 
     def make(repaired: bool) -> Callable[[], None]:
         kernel = lab.kernel("bin_counts.cu", "bin_counts", repaired)
         result = out[_BOTH[repaired]]
-        return lambda: kernel.launch(blocks, 256, given, result, np.int32(chunks))
+        return lambda: kernel.launch(blocks, 1024, given, result, np.int32(chunks))
 
-    expected = np.bincount((values * np.float32(64)).astype(np.int64), minlength=64)
+    expected = np.bincount((values * np.float32(bins)).astype(np.int64), minlength=bins)
     return Case(_both(make), out, expected, clear=list(out.values()))
 
 
 def probe_chains(lab: Lab) -> Case:
-    entries, batches, warps = 1 << 16, lab.size(32, 3), 2 * lab.sms * 32
+    entries, batches, warps = 1 << 16, lab.size(8, 2), 2 * lab.sms * 16
     index = np.arange(entries, dtype=np.int64)
     following = (index * 1664525 + 1013904223 & entries - 1).astype(np.int32)
-    lengths = np.random.default_rng(6).integers(1, 17, warps * batches).astype(np.int32)
+    lengths = np.random.default_rng(6).integers(lab.size(8, 1), lab.size(65, 9), warps * batches).astype(np.int32)
     arrays = [lab.upload(following), lab.upload(lengths)]
     out = {version: lab.upload(np.zeros(warps * 32, np.int32)) for version in _BOTH}
 
     def make(repaired: bool) -> Callable[[], None]:
         kernel = lab.kernel("probe_chains.cu", "probe_chains", repaired)
         arguments = *arrays, out[_BOTH[repaired]], np.int32(entries - 1), np.int32(batches)
-        return lambda: kernel.launch(2 * lab.sms, 1024, *arguments)
+        return lambda: kernel.launch(2 * lab.sms, 512, *arguments)
 
     return Case(_both(make), out)
 
 
 def copy_rows(lab: Lab) -> Case:
-    values = _whole(lab.size(1 << 26, 1 << 13))
+    values = _whole(lab.size(1 << 25, 1 << 13))
     given, out = lab.upload(values), lab.upload(np.zeros_like(values))
     kernel = lab.kernel("copy_rows.cu", "copy_rows", True)
-    return Case({REPAIRED: lambda: kernel.launch(values.size // 4096, 256, given, out)}, {REPAIRED: out}, values)
+    return Case({REPAIRED: lambda: kernel.launch(values.size // 8192, 256, given, out)}, {REPAIRED: out}, values)

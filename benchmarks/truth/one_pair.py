@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.truth.gpu_lab import GpuLab, UnmarkedLab
+from benchmarks.truth.gpu_lab import GpuLab
 from benchmarks.truth.pair import Case, Pair
 from benchmarks.truth.unmarked import without_marks
 from warplens.launch.block_sampler import sample_launches
@@ -26,8 +26,8 @@ from warplens.profiling.profile import Profile
 from warplens.record.capture import Capture, Launch, write_capture
 
 ROUNDS, SAMPLE_US, MOST_REPEATS = 15, 400.0, 20
-LAUNCHES, TRACE_BYTES = 5, 1 << 20
-"""The first launch of a recording is left out: it loads the code."""
+TRACE_BYTES, AUTOMATIC_BYTES = 1_600_000, 600_000
+"""Of a slot, 8 bytes are counted; a trace file takes about half of that. Beyond it, only some blocks are kept."""
 _CYCLES_PER_US = 2000
 
 
@@ -52,33 +52,30 @@ def alone(lock: Path) -> Iterator[None]:
 
 def run(pair: Pair, out: Path) -> dict[str, Any]:
     """Return what was found; a step that fails is noted, and the later ones still run."""
-    lab, found = GpuLab(), dict[str, Any](errors={})
+    lab, found = GpuLab(), dict[str, Any](errors={}, seconds={})
+    case = pair.make(lab)
     with alone(out / "gpu.lock"):
-        begin = time.perf_counter()
-        attempt(found, "measured", lambda: measure(pair, pair.make(lab), out, found))
-        torch.cuda.empty_cache()
-        attempt(found, "automatic", lambda: automatic(pair, out))
-        found["seconds"] = round(time.perf_counter() - begin, 1)
+        lab.move()
+        attempt(found, "results", lambda: checked(case))
+        attempt(found, "times", lambda: times(case))
+        if pair.launches > 1:  # short kernels, where the gaps between launches matter
+            attempt(found, "kernel_us", lambda: {name: kernel_us(run, pair.kernel) for name, run in case.run.items()})
+        attempt(found, "traces", lambda: traces(pair, case, out, "", TRACE_BYTES))
+        attempt(found, "automatic", lambda: automatic(pair, case, lab, out))
     if len(pair.versions) == 2 and "times" in found:
         before, after = (found["times"][version]["median_us"] for version in pair.versions)
         found["gain"] = round(1 - after / before, 4)
     return found
 
 
-def measure(pair: Pair, case: Case, out: Path, found: dict[str, Any]) -> bool:
-    attempt(found, "results", lambda: checked(case))
-    attempt(found, "times", lambda: times(case))
-    attempt(found, "kernel_us", lambda: {version: kernel_us(run, pair.kernel) for version, run in case.run.items()})
-    attempt(found, "traces", lambda: traces(pair, case, out, ""))
-    return True
-
-
 def attempt(found: dict[str, Any], name: str, step: Callable[[], Any]) -> None:
+    begin = time.perf_counter()
     try:
         found[name] = step()
     except Exception as error:
         traceback.print_exc()
         found["errors"][name] = f"{type(error).__name__}: {error}"[:2000]
+    found["seconds"][name] = round(time.perf_counter() - begin, 1)
 
 
 def checked(case: Case) -> dict[str, Any]:
@@ -157,8 +154,11 @@ def kernel_us(run: Callable[[], None], kernel: str, runs: int = 5) -> float:
     return round(taken / runs, 3)
 
 
-def traces(pair: Pair, case: Case, out: Path, kind: str, **options: Any) -> dict[str, Any]:
-    """Record a few launches of each version to NAME.VERSION[.KIND].warplens, and keep their raw bytes."""
+def traces(pair: Pair, case: Case, out: Path, kind: str, most_bytes: int, **options: Any) -> dict[str, Any]:
+    """Record each version to NAME.VERSION[.KIND].warplens and keep its raw bytes.
+
+    The first launch of a recording is left out: it loads the code.
+    """
     found = {}
     for version, run in case.run.items():
         stem = ".".join(filter(None, (pair.name, version, kind)))
@@ -167,13 +167,14 @@ def traces(pair: Pair, case: Case, out: Path, kind: str, **options: Any) -> dict
         path = out / f"{stem}.warplens"
         path.unlink(missing_ok=True)
         records = {} if "auto" in options else {"records_per_warp": pair.records}
-        recording = Recording(path, launches=LAUNCHES, skip="cold", trace_bytes=TRACE_BYTES, **records, **options)
+        launches = {"launches": pair.launches + 1, "skip": "cold"}
+        recording = Recording(path, **launches, trace_bytes=most_bytes, **records, **options)
         with recording as profile:
-            for _ in range(LAUNCHES):
+            for _ in range(pair.launches + 1):
                 run()
             torch.cuda.synchronize()
         (out / "raw").mkdir(exist_ok=True)
-        raw = Capture(sample_launches(recording.kept, TRACE_BYTES), device=recording.device)
+        raw = Capture(sample_launches(recording.kept, most_bytes), device=recording.device)
         write_capture(raw, out / "raw" / f"{stem}.wlcap")
         trace = profile.trace
         found[version] = {
@@ -184,21 +185,23 @@ def traces(pair: Pair, case: Case, out: Path, kind: str, **options: Any) -> dict
     return found
 
 
-def automatic(pair: Pair, out: Path) -> dict[str, Any]:
+def automatic(pair: Pair, case: Case, lab: GpuLab, out: Path) -> dict[str, Any]:
     """Record the same kernels without their marks, marked by warplens."""
     with tempfile.TemporaryDirectory() as folder:
-        if pair.language == "CUDA":
-            lab: GpuLab = UnmarkedLab()
-        else:
-            lab = GpuLab()
+        lab.unmarked = True
+        if pair.language != "CUDA":
             cases = importlib.import_module(f"benchmarks.truth.{pair.maker.split('.')[0]}")
             cases.kernels = without_marks(cases.kernels, Path(folder))
-        return traces(pair, pair.make(lab), out, "auto", auto=True)
+        return traces(pair, case, out, "auto", AUTOMATIC_BYTES, auto=True)
 
 
-def launch_once(pair: Pair, version: str) -> None:
-    """Run one version without a profile, for Nsight Compute."""
-    pair.make(GpuLab()).run[version]()
+def launch_once(pair: Pair) -> None:
+    """Run each version once without a profile, for Nsight Compute."""
+    lab = GpuLab()
+    case = pair.make(lab)
+    lab.move()
+    for run in case.run.values():
+        run()
     torch.cuda.synchronize()
 
 

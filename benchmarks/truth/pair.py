@@ -49,7 +49,7 @@ class Pair:
 
     `change` is the repair; without one there is nothing to repair. `maker` is the function that makes the case, by
     module, so that reading the table needs no compiler. `remains` are causes that the repaired version still has: to
-    name one of them first is right. `records` is the room of each warp.
+    name one of them first is right. `records` is the room of each warp, `launches` how many are recorded.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Pair:
     kernel: str
     remains: tuple[str, ...] = ()
     records: int = 512
+    launches: int = 1
     ncu: bool = False
 
     def make(self, lab: Lab) -> Case:

@@ -80,28 +80,27 @@ def _summary(out: Path, name: str, code: int) -> str:
     taken = " -> ".join(f"{one['median_us']:.1f}" for one in found.get("times", {}).values())
     gain = f", gain {found['gain']:.1%}" if "gain" in found else ""
     failed = "".join(f"; {step} FAILED: {problem[:120]}" for step, problem in found["errors"].items())
-    return f"{taken} us{gain}, {found['seconds']} s on the GPU{failed}"
+    spent = ", ".join(f"{step} {seconds} s" for step, seconds in found["seconds"].items())
+    return f"{taken} us{gain} ({spent}){failed}"
 
 
 def _nsight_compute(pair: Pair, out: Path) -> dict[str, str]:
-    """The raw and the source page of one launch of each version."""
-    found = {}
-    for version in pair.versions:
-        stem = out / f"{pair.name}.{version}"
-        report = stem.with_name(stem.name + ".ncu-rep")
-        program = [sys.executable, "-m", "benchmarks.truth", "--pair", pair.name, "--launch", version]
-        try:
-            command = ncu_command(program, report, kernels=pair.kernel, launches=1)
-            subprocess.run(command, cwd=ROOT, env=_environment() | {"WARPLENS": "0"}, timeout=60, check=True,
-                           stdout=subprocess.DEVNULL)  # fmt: skip
+    """Write the raw and the source page of one launch of each version."""
+    report = out / f"{pair.name}.ncu-rep"
+    program = [sys.executable, "-m", "benchmarks.truth", "--pair", pair.name, "--launch"]
+    try:
+        command = ncu_command(program, report, kernels=pair.kernel, launches=len(pair.versions))
+        subprocess.run(command, cwd=ROOT, env=_environment() | {"WARPLENS": "0"}, timeout=90, check=True,
+                       stdout=subprocess.DEVNULL)  # fmt: skip
+        for number, version in enumerate(pair.versions):
             for page in ("raw", "source"):
-                told = subprocess.run([command[0], "--import", str(report), "--page", page, "--csv"],
+                asked = ["--page", page, "--csv", "--launch-skip", str(number), "--launch-count", "1"]
+                told = subprocess.run([command[0], "--import", str(report), *asked],
                                       capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
-                stem.with_name(f"{stem.name}.ncu.{page}.csv").write_text(told.stdout)
-            found[version] = "done"
-        except Exception as error:
-            found[version] = f"{type(error).__name__}: {error}"[:500]
-    return found
+                (out / f"{pair.name}.{version}.ncu.{page}.csv").write_text(told.stdout)
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"[:500]}
+    return {"pages": "raw, source"}
 
 
 def _context() -> dict[str, Any]:

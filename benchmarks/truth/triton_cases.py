@@ -20,9 +20,9 @@ def _whole(*shape: int, top: int = 5, dtype: Any = np.float32) -> np.ndarray[Any
 
 
 def softmax_rows(lab: Lab) -> Case:
-    columns = lab.size(4096, 128)
+    columns = lab.size(8192, 128)
     programs = {BROKEN: max(lab.sms // 4, 1), REPAIRED: 4 * lab.sms}
-    rows = lab.size(128 * programs[BROKEN], programs[REPAIRED])
+    rows = lab.size(64 * programs[BROKEN], programs[REPAIRED])
     values = np.resize(np.random.default_rng(12).standard_normal(1 << 20).astype(np.float32), (rows, columns))
     given, out = lab.upload(values), {version: lab.upload(np.zeros_like(values)) for version in _BOTH}
 
@@ -37,7 +37,7 @@ def softmax_rows(lab: Lab) -> Case:
 
 def lower_triangle(lab: Lab) -> Case:
     programs, turns = 2 * lab.sms, lab.size(4, 2)
-    tile = {"ROWS": 8, "COLUMNS": lab.size(1024, 64)}
+    tile = {"ROWS": 8, "COLUMNS": lab.size(2048, 64)}
     n = 8 * programs * turns
     a, x = _whole(n, n), _whole(n)
     arrays, out = [lab.upload(a), lab.upload(x)], {version: lab.upload(np.zeros(n, np.float32)) for version in _BOTH}
@@ -69,18 +69,18 @@ def scale_add(lab: Lab) -> Case:
 
 
 def large_scale_add(lab: Lab) -> Case:
-    size = lab.size(1 << 26, 1 << 12)
+    size, block = lab.size(1 << 25, 1 << 12), lab.size(8192, 1024)
     x, y = _whole(size), _whole(size, top=7)
     arrays, out = [lab.upload(x), lab.upload(y)], lab.upload(np.zeros(size, np.float32))
 
     def run() -> None:
-        kernels.scale_add[(size // 1024,)](*arrays, out, 3.0, BLOCK=1024, num_warps=4)
+        kernels.scale_add[(size // block,)](*arrays, out, 3.0, BLOCK=block, num_warps=8)
 
     return Case({REPAIRED: run}, {REPAIRED: out}, 3 * x + y)
 
 
 def matmul(lab: Lab) -> Case:
-    m, n, k = lab.size(2048, 32), lab.size(1024, 32), lab.size(4096, 64)
+    m, n, k = lab.size(2048, 32), lab.size(1024, 32), lab.size(2048, 64)
     tile = {"BM": lab.size(128, 16), "BN": lab.size(128, 16), "BK": lab.size(64, 16)}
     a, b = _whole(m, k, top=3, dtype=np.float16), _whole(k, n, top=2, dtype=np.float16)
     arrays, out = (

@@ -1,8 +1,8 @@
 // Sums of a smooth activation. One warp copies tiles into a ring of stages in shared memory, the other warps evaluate
-// them: a single warp does not keep up with the copies, eight do (REPAIRED=1).
+// them: a single warp does not keep up with the copies, four do (REPAIRED=1).
 #include <warplens.cuh>
 
-constexpr int CONSUMERS = REPAIRED ? 8 : 1, STAGES = 4, TILE = 2048;
+constexpr int CONSUMERS = REPAIRED ? 4 : 1, STAGES = 4, TILE = 2048;
 
 __device__ __forceinline__ unsigned shared_address(const void* at) {
   return static_cast<unsigned>(__cvta_generic_to_shared(at));

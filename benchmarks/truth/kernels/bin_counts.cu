@@ -1,15 +1,15 @@
-// Counts values in 64 bins: by atomic additions to the totals in global memory, or to a copy in shared memory that is added
+// Counts values in 2,048 bins: by atomic additions to the totals in global memory, or to a copy in shared memory that is added
 // to the totals at the end (REPAIRED=1).
 #include <warplens.cuh>
 
-constexpr int THREADS = 256, BINS = 64, CHUNK = 4;
+constexpr int THREADS = 1024, BINS = 2048, CHUNK = 16;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     bin_counts(const float* values, unsigned* totals, int chunks, wl::Buffer prof) {
   wl::Kernel k(prof);
 #if REPAIRED
   __shared__ unsigned bins[BINS];
-  if (threadIdx.x < BINS) bins[threadIdx.x] = 0;
+  for (int i = threadIdx.x; i < BINS; i += THREADS) bins[i] = 0;
   __syncthreads();
 #else
   unsigned* const bins = totals;
@@ -30,6 +30,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #if REPAIRED
   WL_REGION("merge");
   __syncthreads();
-  if (threadIdx.x < BINS) atomicAdd(&totals[threadIdx.x], bins[threadIdx.x]);
+  for (int i = threadIdx.x; i < BINS; i += THREADS) atomicAdd(&totals[i], bins[i]);
 #endif
 }

@@ -1,7 +1,7 @@
-// A copy in steps of 16 bytes per thread, four of them in flight, with as many blocks as fit.
+// A copy in steps of 16 bytes per thread, eight of them in flight, with as many blocks as fit.
 #include <warplens.cuh>
 
-constexpr int THREADS = 256, AT_ONCE = 4;
+constexpr int THREADS = 256, AT_ONCE = 8;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     copy_rows(const float4* in, float4* out, wl::Buffer prof) {

@@ -1,7 +1,7 @@
 // y = A x, one row per thread. REPAIRED=1 reads A stored by columns, so that the lanes of a warp read neighbours.
 #include <warplens.cuh>
 
-constexpr int COLUMNS = 64, CHUNK = 8, THREADS = 256;
+constexpr int COLUMNS = 64, CHUNK = 16, THREADS = 256;
 
 #if REPAIRED
 #define ELEMENT(row, column) (static_cast<long long>(column) * rows + (row))

@@ -1,8 +1,8 @@
-// Polynomials of degree 128 at 16 points per thread. A block of 1,024 threads fills an SM and works through `units` parts
+// Polynomials of degree 256 at 16 points per thread. A block of 1,024 threads fills an SM and works through `units` parts
 // of the points: with few large blocks the last wave is almost empty, with many small blocks it is short.
 #include <warplens.cuh>
 
-constexpr int THREADS = 1024, POINTS = 16, DEGREE = 128;
+constexpr int THREADS = 1024, POINTS = 16, DEGREE = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     polynomial(const float* x, float* y, const float* coefficients, int units, wl::Buffer prof) {

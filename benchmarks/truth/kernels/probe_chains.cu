@@ -1,8 +1,8 @@
-// Each warp looks up batches of keys whose chains differ in length, and combines them in its own part of shared memory.
-// The whole block waits after each batch although no warp reads another's part; REPAIRED=1 waits for the warp alone.
+// Each warp follows chains of different lengths and combines what it finds in its own part of shared memory. The whole block
+// waits after each chain although no warp reads another's part; REPAIRED=1 waits for the warp alone.
 #include <warplens.cuh>
 
-constexpr int THREADS = 1024, WARPS = THREADS / 32;
+constexpr int THREADS = 512, WARPS = THREADS / 32;
 
 __device__ __forceinline__ void wait_for_part() {
 #if REPAIRED
@@ -17,14 +17,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   wl::Kernel k(prof);
   __shared__ int parts[WARPS][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, number = blockIdx.x * WARPS + warp;
-  int at = number * 32 + lane & mask, sum = 0;
+  int at = number & mask, sum = 0;
 #pragma unroll 1
   for (int batch = 0; batch < batches; ++batch) {
     {
       WL_REGION("walk");
       const int length = lengths[number * batches + batch];
       for (int step = 0; step < length; ++step) at = __ldcg(next + at);
-      parts[warp][lane] = at;
+      parts[warp][lane] = at * lane;
     }
     {
       WL_REGION("wait for part");
@@ -32,7 +32,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     }
     WL_REGION("combine");
     sum ^= parts[warp][lane ^ 1] + batch;
-    at = at + sum & mask;
     __syncwarp();
   }
   WL_REGION("store");
