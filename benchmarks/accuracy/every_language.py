@@ -17,7 +17,7 @@ import numpy as np
 
 import warplens as wl
 import warplens.cuda as wlcu
-from benchmarks.accuracy.snippets import AMOUNTS, as_macro, snippet
+from benchmarks.accuracy.snippets import AMOUNTS, as_macro, texts
 from benchmarks.lib.gpu_programs import KERNELS, Memory, driver
 from warplens.calibrate.record_cost import constants
 from warplens.record.cost_keys import REGION_CYCLES
@@ -52,7 +52,7 @@ class Rings:
 
 
 def source(work: str, amount: int) -> str:
-    macros = as_macro("INSIDE", snippet(work, amount)) + as_macro("AROUND", snippet(work, amount, outer=True))
+    macros = "".join(as_macro(name, text) for name, text in texts(work, amount).items())
     return macros + (KERNELS / "known_work.cu").read_text()
 
 
@@ -80,10 +80,9 @@ def triton(gluon: bool) -> Launch:
 
     def launch(work: str, amount: int, at: int, blocks: int, repeats: int) -> tuple[Trace, np.ndarray[Any, Any]]:
         extra = torch.zeros(blocks * repeats, dtype=torch.int64, device="cuda")
-        texts = snippet(work, amount), snippet(work, amount, outer=True)
         for _ in range(2):
             with wl.profile(records_per_warp=4 * repeats) as profile:
-                kernel[(blocks,)](extra, at, repeats, *texts, num_warps=1)
+                kernel[(blocks,)](extra, at, repeats, **texts(work, amount), num_warps=1)
         return calibrated(profile.trace), extra.cpu().numpy()
 
     return launch
