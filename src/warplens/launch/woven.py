@@ -15,7 +15,7 @@ from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.side_copy import RowCopy, Rows
 from warplens.launch.variant import Variant
-from warplens.record.capture import AUTOMATIC, Device, Dim3, Launch
+from warplens.record.capture import AUTOMATIC, CODE, Device, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection, capacity_of
@@ -39,6 +39,8 @@ class WovenKernel:
     """Of shared memory, what records wait in."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """What ptxas says the kernel takes, and its shared memory."""
+    code: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What the code of each region is made of, by the region's name."""
     cost: Mapping[str, float] = field(default_factory=dict)
     """What a calibration measured of its marks."""
     auto: bool = False
@@ -56,7 +58,12 @@ class WovenKernel:
             "full": woven.full,
             "store": woven.stores[symbol],
         }
-        return WovenKernel(**{**known, **more})
+        regions = more.get("regions", woven.regions)
+        code = {
+            regions.get(int(number), "") if number else "": counts
+            for number, counts in woven.code.get(symbol, {}).items()
+        }
+        return WovenKernel(**{**known, "code": code, **more})
 
     def tracks(self, grid: Dim3) -> int:
         """Tracks of a launch with this grid."""
@@ -186,6 +193,7 @@ class WovenLaunch:
                 "shared_bytes": kernel.shared_bytes,
                 **({AUTOMATIC: True} if kernel.auto else {}),
                 **kernel.resources,
+                **({CODE: kernel.code} if kernel.code else {}),
                 "variant": dict(self.variant.describe()),
                 **self._place,
             },

@@ -248,6 +248,7 @@ class Interceptor:
             select=self._how.select,
             resources={
                 "registers": resources["registers"],
+                "local_bytes": resources["local_bytes"],
                 "shared_bytes_kernel": resources["shared_bytes"] + shape.shared,
             },
             auto=True,
