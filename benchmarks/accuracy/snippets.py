@@ -76,7 +76,8 @@ WORKS: dict[str, Callable[[int], Code]] = {
     "fma": _fma, "shared": _shared, "l2": _l2, "sleep": _sleep, "mma": _mma, "bulk": _bulk,
 }  # fmt: skip
 AMOUNTS = {
-    "fma": (64, 256), "shared": (16, 64), "l2": (16, 64), "sleep": (1000, 10000), "mma": (16, 64), "bulk": (4096, 16384),
+    "fma": (64, 256), "shared": (16, 64), "l2": (16, 64), "sleep": (1000, 10000), "mma": (16, 64),
+    "bulk": (4096, 16384),
 }  # fmt: skip
 INTERPRETED = ("fma", "shared", "l2")
 """Works that the interpreter can run."""
