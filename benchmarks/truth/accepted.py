@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 ACCEPTED: dict[str, tuple[str, ...]] = {
-    "uncoalesced loads": ("throughput", "stalls"),
-    "bank conflicts": ("throughput", "stalls"),
-    "too little in flight": ("overlap", "waits"),
-    "too few blocks": ("waves",),
-    "tail of the last wave": ("waves",),
-    "imbalance between warps": ("imbalance",),
-    "imbalance between blocks": ("imbalance", "waves"),
-    "serialised section": ("serialised",),
-    "producer too slow": ("pipeline", "waits"),
-    "consumer too slow": ("pipeline", "waits"),
-    "register spills": ("spills",),
-    "low occupancy": ("occupancy",),
-    "atomics contention": ("contention",),
-    "unneeded barrier": ("waits", "barrier"),
-    "launch ramp": ("ramp",),
-    "compute bound": ("compute",),
-    "memory bound": ("memory",),
+    "uncoalesced loads": ("uncoalesced access",),
+    "bank conflicts": ("bank conflicts",),
+    "too little in flight": ("too little in flight",),
+    "too few blocks": ("too few blocks",),
+    "tail of the last wave": ("last wave",),
+    "imbalance between warps": ("warp imbalance",),
+    "imbalance between blocks": ("block imbalance",),
+    "serialised section": ("serialised section",),
+    "producer too slow": ("slow producer",),
+    "consumer too slow": ("slow consumer",),
+    "register spills": ("register spills",),
+    "low occupancy": ("low occupancy",),
+    "atomics contention": ("atomics contention",),
+    "unneeded barrier": ("unneeded barrier",),
+    "launch ramp": ("launch ramp",),
+    "compute bound": (),
+    "memory bound": (),
 }
-HARMLESS = {"clock"}
-"""Kinds that promise nothing about the kernel itself."""
+HARMLESS = {"nothing to fix"}
+"""Kinds that promise nothing."""
 SMALL = 0.05
-"""A first finding about a repaired kernel may promise this much at least and still be harmless."""
+"""The first finding about a kernel with nothing left to repair may promise this much at least and still be harmless."""

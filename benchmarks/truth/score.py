@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import warplens as wl
 from benchmarks.truth.accepted import ACCEPTED, HARMLESS, SMALL
 from benchmarks.truth.pair import BROKEN, REPAIRED, Pair
 from benchmarks.truth.pairs import PAIRS
+from warplens.analyse.findings import findings
 from warplens.trace.model import Trace
 
 BARS = {"broken": 0.9, "repaired": 1.0, "gain": 0.8}
@@ -40,13 +41,13 @@ class Row:
 
 def interval(finding: Any) -> tuple[float, float]:
     """The least and the largest gain that a finding states."""
-    low, high = getattr(finding, "gain_low", None), getattr(finding, "gain_high", None)
-    return (finding.gain, finding.gain) if low is None or high is None else (float(low), float(high))
+    low, high = (float(getattr(finding.gain, end, finding.gain)) for end in ("low", "high"))
+    return low, high
 
 
 def first_of(trace: Trace) -> Any:
-    """The first finding that is not withheld and says that something is to be gained, or None."""
-    return next((one for one in trace.findings() if not one.withheld), None)
+    """The first finding that is not withheld, or None."""
+    return next((one for one in findings(trace) if not one.withheld), None)
 
 
 def row_of(pair: Pair, version: str, trace: Trace, measured: float | None) -> Row:
@@ -63,17 +64,21 @@ def row_of(pair: Pair, version: str, trace: Trace, measured: float | None) -> Ro
     return Row(pair, version, first.kind, first.region, first.what, low, high, right, measured)
 
 
-def score(folder: Path) -> tuple[list[Row], dict[str, Any]]:
-    """Return a row for each trace of the folder, and the document of the run."""
+def score(folder: Path, suffix: str = "") -> tuple[list[Row], dict[str, Any]]:
+    """Return a row for each trace of the folder, and the document of the run.
+
+    `suffix` is ".auto" for the traces with automatic marks, whose regions have other names.
+    """
     document = json.loads((folder / "truth.json").read_text())
     rows = []
     for pair in PAIRS:
         found = document["pairs"].get(pair.name, {})
         for version in pair.versions:
-            path = folder / f"{pair.name}.{version}.warplens"
+            path = folder / f"{pair.name}.{version}{suffix}.warplens"
             if path.exists():
                 gain = found.get("gain") if version == BROKEN else None
-                rows.append(row_of(pair, version, wl.load(path), gain))
+                known = replace(pair, regions=()) if suffix else pair
+                rows.append(row_of(known, version, wl.load(path), gain))
     return rows, document
 
 

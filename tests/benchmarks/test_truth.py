@@ -14,6 +14,8 @@ import pytest
 
 import warplens as wl
 import warplens.cuda as wlcu
+from benchmarks.truth import score
+from benchmarks.truth.accepted import ACCEPTED
 from benchmarks.truth.pair import BROKEN, REPAIRED, Pair
 from benchmarks.truth.pairs import PAIRS
 from tests.support.cuda_compilers import needs_nvrtc
@@ -286,3 +288,62 @@ def test_kernels_without_marks_keep_their_lines() -> None:
     from benchmarks.truth.unmarked import unmarked
 
     assert unmarked(text) == "def f(x):\n    if True:\n        y = x\n"
+
+
+def finding(kind: str, low: float, high: float, region: str = "", withheld: str = "") -> Any:
+    gain = SimpleNamespace(low=low, high=high)
+    return SimpleNamespace(kind=kind, what=kind, region=region, gain=gain, withheld=withheld)
+
+
+@pytest.mark.parametrize(
+    ("version", "told", "right", "inside"),
+    [
+        (BROKEN, [finding("uncoalesced access", 0.5, 0.8, "load")], True, True),
+        (BROKEN, [finding("uncoalesced access", 0.1, 0.4)], True, False),
+        (BROKEN, [finding("uncoalesced access", 0.5, 0.8, "store")], False, None),
+        (BROKEN, [finding("low occupancy", 0.5, 0.8), finding("uncoalesced access", 0.5, 0.8)], False, None),
+        (
+            BROKEN,
+            [finding("low occupancy", 0.5, 0.8, withheld="noise"), finding("uncoalesced access", 0, 1)],
+            True,
+            True,
+        ),
+        (BROKEN, [], False, None),
+        (REPAIRED, [], True, None),
+        (REPAIRED, [finding("nothing to fix", 0, 0)], True, None),
+        (REPAIRED, [finding("low occupancy", 0.02, 0.3)], True, None),
+        (REPAIRED, [finding("low occupancy", 0.2, 0.3)], False, None),
+    ],
+)
+def test_a_first_finding_is_scored(
+    monkeypatch: pytest.MonkeyPatch, version: str, told: list[Any], right: bool, inside: bool | None
+) -> None:
+    monkeypatch.setattr(score, "findings", lambda trace: told)
+    pair = next(pair for pair in PAIRS if pair.name == "uncoalesced_loads")
+    row = score.row_of(pair, version, None, 0.7 if version == BROKEN else None)
+    assert (row.right, row.gain_inside) == (right, inside)
+
+
+def test_the_page_states_each_bar_and_every_miss() -> None:
+    first, second = PAIRS[:2]
+    rows = [
+        score.Row(first, BROKEN, "uncoalesced access", "load", "", 0.5, 0.8, True, 0.7),
+        score.Row(second, BROKEN, "low occupancy", "", "", 0.5, 0.8, False, 0.7),
+        score.Row(first, REPAIRED, "", "", "no finding", 0.0, 0.0, True),
+    ]
+    context = {"device": "H200", "python": "3.12", "versions": {"triton": "3.6.0"}, "date": "2026-11-15"}
+    spent = {"median_us": 10.0, "p10_us": 9.0, "p90_us": 11.0}
+    pairs = {first.name: {"times": {BROKEN: spent, REPAIRED: spent}, "gain": 0.0, "change": "other"}}
+    text = score.page(rows, {"context": context, "pairs": pairs})
+    assert "name the cause: at least 90% | 1 of 2 (50%) | MISSED" in text
+    assert "without a false first finding: at least 100% | 1 of 1 (100%) | met" in text
+    assert (
+        "| uncoalesced_layout | Gluon | broken | uncoalesced loads | low occupancy |  | 50% to 80% | 70.0% | WRONG |"
+        in text
+    )
+    assert "| uncoalesced_loads | 10.0 (9.0 to 11.0) | 10.0 (9.0 to 11.0) | 0.0% | other |" in text
+
+
+def test_every_cause_has_kinds_that_name_it() -> None:
+    assert {pair.cause for pair in PAIRS} == set(ACCEPTED)
+    assert all(ACCEPTED[pair.cause] for pair in PAIRS if pair.change)
