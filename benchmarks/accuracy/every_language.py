@@ -20,6 +20,8 @@ import warplens.cuda as wlcu
 from benchmarks.accuracy.snippets import AMOUNTS, as_macro, texts
 from benchmarks.lib.gpu_programs import KERNELS, Memory, driver
 from warplens.calibrate.record_cost import constants
+from warplens.frontends.cuda.measured_cost import calibrations
+from warplens.launch.direct import DIRECT
 from warplens.record.cost_keys import REGION_CYCLES
 from warplens.trace.model import Trace
 
@@ -83,7 +85,28 @@ def triton(gluon: bool) -> Launch:
         for _ in range(2):
             with wl.profile(records_per_warp=4 * repeats) as profile:
                 kernel[(blocks,)](extra, at, repeats, **texts(work, amount), num_warps=1)
-        return calibrated(profile.trace), extra.cpu().numpy()
+        return calibrated(profile.trace, constants()), extra.cpu().numpy()
+
+    return launch
+
+
+def cute() -> Launch:
+    import torch
+    from cutlass import cute as dsl
+    from cutlass.cute.runtime import from_dlpack
+
+    import warplens.cute as wlc
+    from benchmarks.accuracy import cute_work
+
+    def launch(work: str, amount: int, at: int, blocks: int, repeats: int) -> tuple[Trace, np.ndarray[Any, Any]]:
+        extra = torch.zeros(blocks * repeats, dtype=torch.int64, device="cuda")
+        buffer, given = wlc.buffer(), (from_dlpack(extra), at, blocks, repeats)
+        compiled = dsl.compile(cute_work.run, *given, texts(work, amount), buffer)
+        for _ in range(2):
+            with wl.profile(records_per_warp=4 * repeats) as profile:
+                compiled(*given, buffer)
+        cost = calibrations.get((driver().device().name, DIRECT, "stop"), {})
+        return calibrated(profile.trace, cost), extra.cpu().numpy()
 
     return launch
 
@@ -93,13 +116,14 @@ LANGUAGES: Mapping[str, Callable[[], Launch]] = {
     "CUDA direct": lambda: cuda(False),
     "Triton": lambda: triton(False),
     "Gluon": lambda: triton(True),
+    "CuTe": cute,
 }
 
 
-def calibrated(trace: Trace) -> Trace:
-    """Give launches without constants those of woven marks, measured on this GPU."""
+def calibrated(trace: Trace, cost: Mapping[str, float]) -> Trace:
+    """Give launches without constants those that were measured for their form of marks on this GPU."""
     launches = [
-        info if REGION_CYCLES in info.cost else replace(info, cost={**info.cost, **constants()})
+        info if REGION_CYCLES in info.cost else replace(info, cost={**info.cost, **cost})
         for info in trace.meta.launches
     ]
     trace.meta = replace(trace.meta, launches=launches)

@@ -66,6 +66,23 @@ def test_the_work_compiles_for_triton_with_marks(language: str, work: str) -> No
     assert woven.resources.registers
 
 
+@pytest.mark.parametrize("work", AMOUNTS)
+def test_the_work_compiles_for_the_cute_dsl(work: str) -> None:
+    pytest.importorskip("cutlass.cute", reason="needs nvidia-cutlass-dsl")
+    from tests.support.cute_gpu import compile_cute
+
+    # isort: split
+    from cutlass import Int64
+    from cutlass.cute.runtime import make_fake_compact_tensor
+
+    import warplens.cute as wlc
+    from benchmarks.accuracy import cute_work
+
+    extra = make_fake_compact_tensor(Int64, (64,))
+    made = compile_cute(cute_work.run, extra, 4096, 2, 16, texts(work, AMOUNTS[work][0]), wlc.buffer())
+    assert made.__ptx__.count("%clock64") >= 2 + 4
+
+
 @needs_nvrtc
 @needs_sass
 @pytest.mark.parametrize(("work", "instruction"), [("fma", "FFMA"), ("mma", "HMMA"), ("l2", "LDG"), ("shared", "LDS")])
