@@ -173,8 +173,8 @@ def walk_links(lab: Lab) -> Case:
 
 
 def bin_counts(lab: Lab) -> Case:
-    blocks, chunks, bins = 2 * lab.sms, lab.size(4, 1), 2048
-    values = np.random.default_rng(5).random(blocks * chunks * 16 * 1024, np.float32)
+    blocks, chunks, bins = 2 * lab.sms, lab.size(2, 1), 2048
+    values = np.random.default_rng(5).random(blocks * chunks * 32 * 1024, np.float32)
     given, out = lab.upload(values), {version: lab.upload(np.zeros(bins, np.uint32)) for version in _BOTH}
 
     def make(repaired: bool) -> Callable[[], None]:
@@ -187,17 +187,18 @@ def bin_counts(lab: Lab) -> Case:
 
 
 def probe_chains(lab: Lab) -> Case:
-    entries, batches, warps = 1 << 16, lab.size(8, 2), 2 * lab.sms * 16
+    entries, batches, warps = 1 << 16, 8, 2 * lab.sms * 8
     index = np.arange(entries, dtype=np.int64)
     following = (index * 1664525 + 1013904223 & entries - 1).astype(np.int32)
-    lengths = np.random.default_rng(6).integers(lab.size(8, 1), lab.size(65, 9), warps * batches).astype(np.int32)
+    turn = np.add.outer(np.arange(warps), np.arange(batches)) % batches
+    lengths = (lab.size(8, 1) * (1 + turn)).astype(np.int32)
     arrays = [lab.upload(following), lab.upload(lengths)]
     out = {version: lab.upload(np.zeros(warps * 32, np.int32)) for version in _BOTH}
 
     def make(repaired: bool) -> Callable[[], None]:
         kernel = lab.kernel("probe_chains.cu", "probe_chains", repaired)
         arguments = *arrays, out[_BOTH[repaired]], np.int32(entries - 1), np.int32(batches)
-        return lambda: kernel.launch(2 * lab.sms, 512, *arguments)
+        return lambda: kernel.launch(2 * lab.sms, 256, *arguments)
 
     return Case(_both(make), out)
 

@@ -16,14 +16,14 @@ TILE = (128, 128, 64)
 
 
 def row_sums(lab: Lab) -> Case:
-    rows, tiles, shape = lab.size(131072, 64), lab.size(4, 2), {"ROWS": 64, "COLUMNS": 64}
+    rows, tiles, shape = lab.size(131072, 128), lab.size(4, 2), {"ROWS": 128, "COLUMNS": 64}
     piece = np.random.default_rng(13).integers(0, 5, 1 << 20).astype(np.float32)
     values = np.resize(piece, (rows, tiles * 64))
     given, out = lab.upload(values), {version: lab.upload(np.zeros(rows, np.float32)) for version in _BOTH}
 
     def run(version: str) -> None:
         along = {"ALONG_ROWS": version == REPAIRED}
-        kernels.row_sums[(rows // 64,)](given, out[version], tiles, **along, **shape, num_warps=4)
+        kernels.row_sums[(rows // 128,)](given, out[version], tiles, **along, **shape, num_warps=4)
 
     return Case({version: partial(run, version) for version in _BOTH}, out, values.sum(axis=1))
 

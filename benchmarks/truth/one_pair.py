@@ -19,14 +19,14 @@ import numpy as np
 import torch
 
 from benchmarks.truth.gpu_lab import GpuLab
-from benchmarks.truth.pair import Case, Pair
+from benchmarks.truth.pair import BROKEN, Case, Pair
 from benchmarks.truth.unmarked import without_marks
 from warplens.launch.block_sampler import sample_launches
 from warplens.profiling.profile import Profile
 from warplens.record.capture import Capture, Launch, write_capture
 
 ROUNDS, SAMPLE_US, MOST_REPEATS = 15, 400.0, 20
-TRACE_BYTES, AUTOMATIC_BYTES = 1_600_000, 600_000
+TRACE_BYTES, AUTOMATIC_BYTES = 1_800_000, 600_000
 """Of a slot, 8 bytes are counted; a trace file takes about half of that. Beyond it, only some blocks are kept."""
 _CYCLES_PER_US = 2000
 
@@ -167,10 +167,11 @@ def traces(pair: Pair, case: Case, out: Path, kind: str, most_bytes: int, **opti
         path = out / f"{stem}.warplens"
         path.unlink(missing_ok=True)
         records = {} if "auto" in options else {"records_per_warp": pair.records}
-        launches = {"launches": pair.launches + 1, "skip": "cold"}
+        count = (pair.launches if version == BROKEN else 1) + 1
+        launches = {"launches": count, "skip": "cold"}
         recording = Recording(path, **launches, trace_bytes=most_bytes, **records, **options)
         with recording as profile:
-            for _ in range(pair.launches + 1):
+            for _ in range(count):
                 run()
             torch.cuda.synchronize()
         (out / "raw").mkdir(exist_ok=True)

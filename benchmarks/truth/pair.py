@@ -49,7 +49,8 @@ class Pair:
 
     `change` is the repair; without one there is nothing to repair. `maker` is the function that makes the case, by
     module, so that reading the table needs no compiler. `remains` are causes that the repaired version still has: to
-    name one of them first is right. `records` is the room of each warp, `launches` how many are recorded.
+    name one of them first is right. `records` is the room of each warp, `launches` how many of the broken version are
+    recorded.
     """
 
     name: str

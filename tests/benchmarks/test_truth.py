@@ -173,7 +173,7 @@ def gluon_jobs() -> dict[str, Any]:
     tile = {"BM": 128, "BN": 128, "BK": 64, "STAGES": 4, "num_warps": 8}
     tiles = {"a": descriptor(128, 64), "b": descriptor(64, 128), "c": descriptor(128, 128), "K": "i32"}
     rows = {"x": "*fp32", "y": "*fp32", "tiles": "i32"}
-    shape = {"ROWS": 64, "COLUMNS": 64}
+    shape = {"ROWS": 128, "COLUMNS": 64}
     found = {}
     for repaired, version in enumerate((BROKEN, REPAIRED)):
         along, waits = {"ALONG_ROWS": bool(repaired)}, {"WAITS": not repaired}
@@ -266,6 +266,7 @@ def test_running_a_pair_writes_times_traces_and_raw_bytes(one_pair: Any, tmp_pat
         raw = wl.load(tmp_path / "raw" / f"uncoalesced_loads.{version}.wlcap")
         assert {"load", "multiply", "store"} == set(trace.regions) == set(raw.regions)
         assert len(trace.meta.launches) == 1
+        assert "code" in trace.meta.launches[0].extra
 
 
 def test_the_results_travel_in_pieces(tmp_path: Path) -> None:

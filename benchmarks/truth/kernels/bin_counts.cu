@@ -2,7 +2,7 @@
 // to the totals at the end (REPAIRED=1).
 #include <warplens.cuh>
 
-constexpr int THREADS = 1024, BINS = 2048, CHUNK = 16;
+constexpr int THREADS = 1024, BINS = 2048, CHUNK = 32;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     bin_counts(const float* values, unsigned* totals, int chunks, wl::Buffer prof) {

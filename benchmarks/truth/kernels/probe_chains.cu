@@ -1,8 +1,9 @@
-// Each warp follows chains of different lengths and combines what it finds in its own part of shared memory. The whole block
-// waits after each chain although no warp reads another's part; REPAIRED=1 waits for the warp alone.
+// Each warp follows chains of different lengths, all warps as many links in all, and combines what it finds in its own part
+// of shared memory. The whole block waits after each chain although no warp reads another's part; REPAIRED=1 waits for the
+// warp alone.
 #include <warplens.cuh>
 
-constexpr int THREADS = 512, WARPS = THREADS / 32;
+constexpr int THREADS = 256, WARPS = THREADS / 32;
 
 __device__ __forceinline__ void wait_for_part() {
 #if REPAIRED
