@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from warplens.version import __version__
 
 if TYPE_CHECKING:
+    from warplens.analyse.diff import diff as diff
     from warplens.analyse.region_sensitivity import Sensitivity as Sensitivity
     from warplens.analyse.roofline import roofline as roofline
     from warplens.bench import Case as Case
@@ -23,6 +24,7 @@ _LAZY = {
     "profile": "warplens.profiling.profile",
     "step": "warplens.session.window",
     "load": "warplens.decode.trace_loader",
+    "diff": "warplens.analyse.diff",
     "roofline": "warplens.analyse.roofline",
     "sensitivity": "warplens.profiling.delay_runs",
     "benchmark": "warplens.bench",
@@ -38,6 +40,7 @@ __all__ = [
     "WarplensError",
     "__version__",
     "benchmark",
+    "diff",
     "load",
     "profile",
     "roofline",
@@ -56,4 +59,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted(__all__)

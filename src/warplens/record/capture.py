@@ -12,6 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,10 @@ AUTOMATIC = "automatic_marks"
 VARIANT, VARIANT_NUMBER, VARIANT_LAUNCHES = "variant", "variant_number", "variant_launches"
 """Keys in a launch's `extra`: what describes its variant, which one it is of several with the same description, and how
 many launches of it the program made."""
+FULL = "full"
+"""Key in a launch's `extra`: what the device did with a full track, where that is not `stop`."""
+CODE = "code"
+"""Key in a launch's `extra`: what the code of each region is made of, by its name; `""` is the code outside regions."""
 SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
 """Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
 OWN_WORK = "[warplens]"
@@ -122,6 +127,24 @@ class Launch:
         if self.regions and not 0 <= min(self.regions) <= max(self.regions) <= MAX_REGION:
             return "regions", f"ids must be within 0..{MAX_REGION}", remedy
         return None
+
+    def noting(
+        self,
+        *,
+        cost: Mapping[str, float] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        raw: Bytes | None = None,
+    ) -> Launch:
+        """The same launch with more in its `cost` and `extra`, or with the tracks `raw` of the same size; what was
+        checked once is not checked again."""
+        noted = copy(self)
+        if raw is not None:
+            object.__setattr__(noted, "raw", raw)
+        if cost:
+            object.__setattr__(noted, "cost", {**self.cost, **cost})
+        if extra:
+            object.__setattr__(noted, "extra", {**self.extra, **extra})
+        return noted
 
     @property
     def tracks(self) -> int:

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from warplens.driver import libcuda
@@ -45,9 +44,9 @@ class Session:
     def reset(self) -> None:
         """Start with nothing collected: a decorated function enters the same profile many times."""
         self.run = CollectedRun()
-        self.buffers = Buffers(self.run, self.options)
         self.timings = Timings()
         self.variants = Variants(self.options, TIMED_LAUNCHES, Window.of(self.options).open)
+        self.buffers = Buffers(self.run, self.options, self.variants)
         self.replays = Replays(self.options, self.run, self.variants, self.buffers)
         self._gave_way = False
         self.user_mistake: WarplensError | None = None
@@ -142,7 +141,13 @@ class Session:
         """
         if code is not None:
             return self.replays.captured(kernel, variant, grid, stream, code)
-        return self.buffers.lend(kernel, variant, grid, stream)
+        return self.buffers.lend(kernel, variant, grid, stream, ahead=self._ahead(variant))
+
+    def _ahead(self, variant: Variant) -> int:
+        """How many launches of the variant after this one are sure to be recorded, and not to be timed."""
+        if self.options.every > 1 or (self.options.launches is not None and variant.recorded <= TIMED_LAUNCHES):
+            return 0
+        return self.variants.left(variant)
 
     def _prepare(self, variant: Variant, woven: Callable[[], Callable[[], T] | None]) -> Callable[[], T] | None:
         """The woven launch. In a program that does not know of warplens, no mistake of ours is the program's."""
@@ -260,5 +265,4 @@ def _described(launch: Launch, variant: Variant | None, numbers: Mapping[int, in
     if variant is None:
         return launch
     number = numbers.get(id(variant), 1)
-    known = {VARIANT_LAUNCHES: variant.launches, **({VARIANT_NUMBER: number} if number > 1 else {})}
-    return replace(launch, extra={**launch.extra, **known})
+    return launch.noting(extra={VARIANT_LAUNCHES: variant.launches, **({VARIANT_NUMBER: number} if number > 1 else {})})

@@ -127,6 +127,7 @@ def woven_kernel(build: WovenBuild, how: Weaving, kernel: LoadedKernel, shape: S
         cost=calibrations.get((device, store, how.full), {}) if how.clock == "32" else {},
         resources={
             "registers": kernel.resources["registers"],
+            "local_bytes": kernel.resources["local_bytes"],
             **({"registers_plain": build.plain[kernel.symbol]} if kernel.symbol in build.plain else {}),
             "shared_bytes_kernel": kernel.resources["shared_bytes"] + shape.shared,
         },
