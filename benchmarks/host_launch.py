@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.lib.idle_libcuda import idle_driver
 from tests.support.small_launches import SMS, WARPS, small_launches
-from warplens.frontends.triton.launch_hook import LaunchHook, RecordingLauncher
+from warplens.frontends.triton.launch_hook import LaunchHook, recording_launcher
 from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
@@ -137,8 +137,10 @@ def microseconds(call: Callable[..., Any], launches: int = LAUNCHES) -> list[flo
     return times
 
 
-def recorder(session: Session) -> RecordingLauncher:
-    return RecordingLauncher(Hook(session), PlainKernel, Launcher())
+def recorder(session: Session, tracks: npt.NDArray[np.uint8] | None = None) -> Callable[..., Any]:
+    hook = Hook(session)
+    hook.tracks = tracks
+    return recording_launcher(hook, PlainKernel, Launcher())
 
 
 def launches(profile: bool = False) -> dict[str, Any]:
@@ -171,10 +173,7 @@ def end_of_profile(save: bool, profile: bool = False, blocks: int = SMS) -> dict
     with tempfile.TemporaryDirectory() as folder:
         prof = Profile(Path(folder) / "out.warplens" if save else None)
         prof.reset()
-        recorded = recorder(prof)
-        hook = recorded.hook
-        assert isinstance(hook, Hook)
-        hook.tracks = made.raw.reshape(made.tracks, -1)
+        recorded = recorder(prof, made.raw.reshape(made.tracks, -1))
         # The first launch gets tracks of another size, which its records show.
         for number in range(LAUNCHES):
             recorded(*grid, 7, 1, (), None)
