@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
+from warplens.analyse.barrier_roles import CONSUMER, PRODUCER, warp_duties
 from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
@@ -65,10 +66,11 @@ def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = N
     waiting = np.array([kind is Purpose.WAIT for kind in kinds], bool)
     per_track = lives.sum_per_track(lives.own * waiting[lives.region])
     by_role = _by_role(lives, role, len(roles), waiting)
+    duties = {(one.kernel, one.warp): one.role for one in warp_duties(trace)}
     answers = {}
     for kernel in lives.variants:
         mine = lives.tracks_of(kernel)
-        answers[kernel] = _of_kernel(lives, kernel, mine, kinds, found, roles, role, per_track, by_role)
+        answers[kernel] = _of_kernel(lives, kernel, mine, kinds, found, roles, role, per_track, by_role, duties)
     return PerKernel(answers)
 
 
@@ -82,11 +84,13 @@ def _of_kernel(
     role: Int,
     per_track: Int,
     by_role: Float,
+    duties: Mapping[tuple[str, int], str],
 ) -> Waits:
     life = lives.finish - lives.begin
     warp_cycles = max(float(life[mine].sum()), 1.0)
     purpose = dict(zip(lives.regions, kinds, strict=True))
     of_roles = []
+    name = lives.launches[int(lives.launches_of(kernel)[0])].kernel
     mine_only = [one for one in roles if one.kernel == kernel]
     for number, one in enumerate(roles):
         if one.kernel == kernel:
@@ -94,7 +98,8 @@ def _of_kernel(
             waited = by_role[number]
             shares = {lives.regions[code]: float(waited[code] / lived) for code in np.flatnonzero(waited)}
             blocks = float((lives.blocks.end - lives.blocks.begin)[lives.block[role == number]].sum())
-            side = _side(one, mine_only, purpose)
+            known = {duties.get((name, warp), "") for warp in one.warps} - {""}
+            side = _side_by_edges(known) if known else _side(one, mine_only, purpose)
             of_roles.append(RoleWait(one, side, sum(shares.values()), shares, min(lived / max(blocks, 1.0), 1.0)))
     return Waits(
         share=float(per_track[mine].sum() / warp_cycles),
@@ -112,6 +117,12 @@ def _by_role(lives: Lifetimes, role: Int, roles: int, waiting: Mask) -> Float:
     key = role[lives.of_row[rows]] * many + lives.region[rows]
     found: Float = np.bincount(key, weights=lives.own[rows], minlength=roles * many).astype(np.float64)
     return found.reshape(roles, many)
+
+
+def _side_by_edges(duties: set[str]) -> str:
+    """The side of warps whose barriers say who arrived for whom; peers are on neither."""
+    (first, *others) = duties
+    return first if first in (PRODUCER, CONSUMER) and not others else "any"
 
 
 def _side(role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Purpose]) -> str:

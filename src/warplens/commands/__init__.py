@@ -26,6 +26,7 @@ _VERBS = {
     "bench": "run benchmarks, check their results, plot and compare them",
     "findings": "say what costs time in the kernels of a trace, and what to do about it",
     "diagnose": "show what limits a kernel, and the findings about it",
+    "sensitivity": "measure with delays which regions the end of a kernel depends on",
     "roofline": "compare a kernel with the compute and memory peaks of its device",
     "occupancy": "compute how many blocks fit on an SM and what limits them",
     "export": "convert a trace to Perfetto, Chrome, Hatchet, CSV, Parquet, HTML or an image",

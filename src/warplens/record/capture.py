@@ -127,6 +127,26 @@ class Launch:
             return "regions", f"ids must be within 0..{MAX_REGION}", remedy
         return None
 
+    def noting(
+        self,
+        *,
+        cost: Mapping[str, float] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        raw: Bytes | None = None,
+    ) -> Launch:
+        """The same launch with more in its `cost` and `extra`, or with the tracks `raw` of the same size; what was
+        checked once is not checked again."""
+        noted = object.__new__(Launch)
+        known = noted.__dict__
+        known.update(self.__dict__)
+        if raw is not None:
+            known["raw"] = raw
+        if cost:
+            known["cost"] = {**self.cost, **cost}
+        if extra:
+            known["extra"] = {**self.extra, **extra}
+        return noted
+
     @property
     def tracks(self) -> int:
         return len(self.raw) // self.stride
