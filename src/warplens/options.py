@@ -94,8 +94,9 @@ class Options:
     override          a folder of such files: kernels that have one are compiled from it
     launches          number of launches of each variant to record (None: all)
     most_marks        sites that auto= may mark in one kernel
-    least_occupancy   the share of its blocks per SM that a kernel must keep with automatic marks, else it runs unmarked
-    strict            fail where automatic marks cannot be had or would harm the kernel, instead of running it unmarked
+    least_occupancy   the share of its blocks per SM that a kernel must keep with automatic marks; else it gets fewer
+                      marks, down to the lifetimes of its warps
+    strict            fail where nothing but the lifetimes of a kernel's warps could be recorded
     torch             also run torch.profiler: True, or options of torch.profiler.profile; see `Profile.torch`
     """
 
