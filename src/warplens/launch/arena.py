@@ -12,6 +12,8 @@ from warplens.launch.free_ranges import FreeRanges
 
 SLAB_BYTES = 64 << 20
 """The least that is taken from the driver at once."""
+_LARGE_SLAB_BYTES = 256 << 20
+"""A program that goes on recording gets slabs of up to this size, so that the driver is asked less often."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Arena:
     def _grow(self, size: int, alignment: int, stream: int | None) -> Range | None:
         """One more slab, if the budget and the device allow it."""
         wanted = max(SLAB_BYTES, 1 << (size + alignment - 1).bit_length())
-        for slab_size in (wanted, size + alignment):
+        for slab_size in (max(wanted, min(self.held, _LARGE_SLAB_BYTES)), wanted, size + alignment):
             if self.held + slab_size <= self.budget:
                 break
         else:

@@ -31,13 +31,17 @@ class Landing(Protocol):
 
 
 class Collector:
-    """Launches in the order in which they were made. `crowded` says that device memory runs low. The thread runs inside
-    `relaxed`, where the program's captures into graphs do not forbid what it asks of the driver."""
+    """Launches in the order in which they were made. `crowded` says that device memory runs low. The thread calls
+    `begin` first, and runs inside `relaxed`, where the program's captures into graphs do not forbid what it asks of the
+    driver."""
 
     def __init__(
-        self, crowded: Callable[[], bool], relaxed: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        crowded: Callable[[], bool],
+        relaxed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
-        self._crowded, self._relaxed = crowded, relaxed
+        self._crowded, self._relaxed, self._begin = crowded, relaxed, begin
         self._waiting: deque[Landing] = deque()
         self._landing = threading.Lock()
         """Held while launches land, so that no two threads copy at once."""
@@ -79,6 +83,7 @@ class Collector:
             self._thread.join()
 
     def _run(self) -> None:
+        self._begin()
         with self._relaxed():
             self._land_until_closed()
 

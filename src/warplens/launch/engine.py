@@ -12,6 +12,8 @@ MEMORY_SHARE = 0.25
 CROWDED_SHARE = 0.5
 """Of the budget, what may be in use before records are brought home although the program goes on launching."""
 
+_EVENTS_AT_ONCE = 32
+
 
 class Engine:
     """Made in the context that it serves."""
@@ -23,7 +25,7 @@ class Engine:
         self._stream = lib.stream()
         self.arena = Arena(lib, self._stream, self.budget)
         self.copy = SideCopy(lib, self._stream)
-        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed)
+        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up)
         self.in_use = 0
         self._events: list[int] = []
 
@@ -50,7 +52,10 @@ class Engine:
 
     def mark(self, stream: int) -> int:
         """An event that is reached when all that was given to `stream` is done."""
-        event = self._events.pop() if self._events else self.lib.new_event()
+        events = self._events
+        if not events:
+            events.extend(self.lib.new_events(_EVENTS_AT_ONCE))
+        event = events.pop()
         self.lib.mark(event, stream)
         return event
 

@@ -106,6 +106,7 @@ class _Neighbours:
         flush = headers["flush"].mean(axis=1).tolist() if kernel.shared_slots and self.tracks else None
         begun = headers["magic"].any(axis=1).tolist()
         spent["finalize_ns"] = (time.perf_counter() - start) * 1e9
+        alike: dict[tuple[int, int], Launch] = {}
         for at, launch in enumerate(self.launches):
             engine.give_event(launch.event)
             if launch.place and not begun[at]:
@@ -115,13 +116,19 @@ class _Neighbours:
             rows = self.rows[at * self.tracks : (at + 1) * self.tracks]
             if at in more:
                 rows = _joined(rows, more[at])
-            cost = spent if flush is None else {**spent, "flush_cycles": flush[at]}
-            self._keep(launch, rows, int(self.slots[at]), int(self.written[at]), cost)
+            written, variant = int(self.written[at]), launch.variant
+            variant.most_written = max(variant.most_written or 0, written)
+            key = written, id(variant)
+            known = alike.get(key)
+            if known is None:  # most launches differ in their records only
+                known = alike[key] = self._described(launch, rows, int(self.slots[at]), written, spent)
+            launch.launch = known.noting(
+                raw=rows.reshape(-1), cost=None if flush is None else {"flush_cycles": flush[at]}, extra=launch.place
+            )
 
-    def _keep(self, launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: dict[str, float]) -> None:
-        kernel, variant = self.kernel, launch.variant
-        variant.most_written = max(variant.most_written or 0, written)
-        launch.launch = Launch(
+    def _described(self, launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: dict[str, float]) -> Launch:
+        kernel = self.kernel
+        return Launch(
             kernel.name,
             launch.grid,
             kernel.block or (32 * kernel.warps, 1, 1),
@@ -141,8 +148,7 @@ class _Neighbours:
                 **({AUTOMATIC: True} if kernel.auto else {}),
                 **kernel.resources,
                 **({CODE: kernel.code} if kernel.code else {}),
-                "variant": dict(variant.describe()),
-                **(launch.place or {}),
+                "variant": dict(launch.variant.describe()),
             },
             device=launch.device,
         )

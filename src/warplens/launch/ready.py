@@ -37,8 +37,7 @@ class ReadyLaunches:
         except IndexError:
             return None
         try:
-            lib = self._lib
-            current = lib.context() == self._context and not lib.is_capturing(stream)
+            current = self._lib.runs_now(stream, self._context)
         except WarplensError:
             current = False
         if current and self._variants.records_next(self._variant):

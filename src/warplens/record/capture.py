@@ -12,7 +12,6 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,13 +136,15 @@ class Launch:
     ) -> Launch:
         """The same launch with more in its `cost` and `extra`, or with the tracks `raw` of the same size; what was
         checked once is not checked again."""
-        noted = copy(self)
+        noted = object.__new__(Launch)
+        known = noted.__dict__
+        known.update(self.__dict__)
         if raw is not None:
-            object.__setattr__(noted, "raw", raw)
+            known["raw"] = raw
         if cost:
-            object.__setattr__(noted, "cost", {**self.cost, **cost})
+            known["cost"] = {**self.cost, **cost}
         if extra:
-            object.__setattr__(noted, "extra", {**self.extra, **extra})
+            known["extra"] = {**self.extra, **extra}
         return noted
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from warplens.auto.ptx import has_barriers
 from warplens.auto.rungs import Rung, rungs
@@ -18,8 +18,9 @@ from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarka
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
-from warplens.launch.woven import WovenKernel
+from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.ptx.symbols import plain_name
+from warplens.record.capture import Dim3
 from warplens.session import Session
 from warplens.session.stack import is_running
 from warplens.weave.fit.candidates import Candidate, fixed_candidates, intercepted_candidates
@@ -60,6 +61,31 @@ def _key(kernel: PlainKernel, shape: Shape) -> Hashable:
     return kernel.function, kernel.code, shape.grid, shape.block, shape.shared
 
 
+class KnownLaunch:
+    """A launch that a front end has seen before, with the same kernel and shape."""
+
+    __slots__ = ("_grid", "_interceptor", "_key", "twin", "variant", "woven")
+
+    def __init__(self, interceptor: Interceptor, variant: Variant, key: Hashable, grid: Dim3) -> None:
+        self._interceptor, self.variant, self._key, self._grid = interceptor, variant, key, grid
+        self.twin: Twin | None = None
+        self.woven: Any = None
+        """What the front end keeps to launch the twin."""
+
+    def ready(self, stream: int) -> WovenLaunch | None:
+        """A launch whose memory is at hand, if the next one on `stream` is to be recorded; else `launch` must decide.
+        `twin` is what it runs."""
+        ready = self.variant.ready
+        if ready is None or not is_running(self._interceptor.session):
+            return None
+        described = self._interceptor.described(self._key)
+        if described is None:
+            return None
+        if described[0] is not self.twin:
+            self.twin, self.woven = described[0], None
+        return ready.take(described[1], self._grid, stream)
+
+
 class Interceptor:
     """The woven launches of one session, for libraries that launch by the driver."""
 
@@ -80,19 +106,20 @@ class Interceptor:
         if variant.closed:
             variant.launches += 1
             return plain()
-        if variant.ready is not None and (known := self._described.get(_key(kernel, shape))):
-            # In the steady state memory is at hand, and nothing is decided again.
-            launch = variant.ready.take(known[1], shape.grid, shape.stream)
-            if launch is not None:
-                with launch as pointer:
-                    return woven(known[0], pointer)
         return self.session.launch(
             variant, shape.stream, plain, lambda captured: self._record(kernel, variant, shape, woven, captured)
         )
 
+    def known(self, kernel: PlainKernel, shape: Shape) -> KnownLaunch:
+        """What a front end may keep of a launch, to find its way quickly when it comes again."""
+        return KnownLaunch(self, self.variant(kernel, shape), _key(kernel, shape), shape.grid)
+
+    def described(self, key: Hashable) -> tuple[Twin, WovenKernel] | None:
+        """What recorded launches of a variant run, once there was one."""
+        return self._described.get(key)
+
     def variant(self, kernel: PlainKernel, shape: Shape) -> Variant:
-        """The variant of a launch. Once it is closed, a front end may launch the plain kernel without asking again, and
-        only count the launch."""
+        """The variant of a launch."""
         key = _key(kernel, shape)
         variant = self._variants.get(key)
         if variant is None:

@@ -31,6 +31,8 @@ from warplens.weave.weaving import Selection
 
 _loaded: WeakSet[Any] = WeakSet()
 """Kernels that Triton has loaded in this process."""
+_CHOICE = "warplens_choice"
+"""The attribute by which a launcher of ours is known."""
 _hooks: list[LaunchHook] = []
 """The hook of the running session."""
 
@@ -82,42 +84,29 @@ def pass_on(session: Session, kernel: str, remarks: Mapping[str, Any]) -> None:
         session.note(kernel, text)
 
 
-class RecordingLauncher:
-    """Stands in for the launcher of one compiled kernel while a session runs."""
+class LaunchChoice:
+    """Decides about the launches of one compiled kernel while a session runs."""
 
-    __slots__ = ("_variants", "hook", "kernel", "plain", "twin")
+    __slots__ = ("hook", "kernel", "plain", "twin", "variants")
 
     def __init__(self, hook: LaunchHook, kernel: Any, plain: Callable[..., Any]) -> None:
         self.hook, self.kernel, self.plain = hook, kernel, plain
-        self._variants: dict[Dim3, Variant] = {}
+        self.variants: dict[Dim3, Variant] = {}
         self.twin: tuple[Any, WovenKernel] | None = None
         """What a recorded launch runs, once there was one."""
 
-    def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
-        grid = (x, y, z)
-        variant = self._variants.get(grid)
-        if variant is not None:
-            if variant.closed:
-                # The way of most launches: nothing but a look and a count.
-                if not thread.tuning:
-                    variant.launches += 1
-                return self.plain(x, y, z, stream, function, *rest)
-            # The way of recorded launches in the steady state: memory is at hand, and nothing is decided again.
-            ready, twin = variant.ready, self.twin
-            if ready is not None and twin is not None and not thread.tuning and self.hook.running:
-                woven = twin[1]
-                launch = ready.take(woven, grid if woven.ctas == 1 else (x * woven.ctas, y, z), stream)
-                if launch is not None:
-                    return self.hook.launch(twin[0], launch, grid, stream, rest)
+    def launch(self, grid: Dim3, stream: int, function: Any, rest: tuple[Any, ...]) -> Any:
+        """Make a launch of which nothing is known, or for which no memory is at hand."""
         if thread.tuning or not self.hook.running:
-            return self.plain(x, y, z, stream, function, *rest)
+            return self.plain(*grid, stream, function, *rest)
+        variant = self.variants.get(grid)
         if variant is None:
-            variant = self._variants[x, y, z] = self.hook.variant(self.kernel, (x, y, z))
+            variant = self.variants[grid] = self.hook.variant(self.kernel, grid)
         return self.hook.session.launch(
             variant,
             stream,
-            lambda: self.plain(x, y, z, stream, function, *rest),
-            lambda captured: self._record(variant, (x, y, z), stream, rest, captured),
+            lambda: self.plain(*grid, stream, function, *rest),
+            lambda captured: self._record(variant, grid, stream, rest, captured),
         )
 
     def _record(
@@ -128,9 +117,37 @@ class RecordingLauncher:
             self.twin = self.hook.twin(self.kernel, captured)
         return self.hook.record(self.kernel, variant, grid, stream, rest, captured)
 
-    def __getattr__(self, name: str) -> Any:
-        # What else a launcher has, such as the sizes that Inductor reads.
-        return getattr(self.plain, name)
+
+def recording_launcher(hook: LaunchHook, kernel: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands in for the launcher of a compiled kernel while a session runs.
+
+    It is a function, because calling an object of a class would copy the arguments once more.
+    """
+    choice = LaunchChoice(hook, kernel, plain)
+    find = choice.variants.get
+
+    def launch(x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
+        grid = (x, y, z)
+        variant = find(grid)
+        if variant is not None:
+            if variant.closed:
+                # The way of most launches: nothing but a look and a count.
+                if not thread.tuning:
+                    variant.launches += 1
+                return plain(x, y, z, stream, function, *rest)
+            # The way of recorded launches in the steady state: memory is at hand, and nothing is decided again.
+            ready = variant.ready
+            if ready is not None and choice.twin is not None and not thread.tuning and hook.running:
+                twin, woven = choice.twin
+                recorded = ready.take(woven, grid if woven.ctas == 1 else (x * woven.ctas, y, z), stream)
+                if recorded is not None:
+                    return hook.launch(twin, recorded, grid, stream, rest)
+        return choice.launch(grid, stream, function, rest)
+
+    # What else a launcher has, such as the sizes that Inductor reads.
+    vars(launch).update(getattr(plain, "__dict__", {}))
+    setattr(launch, _CHOICE, choice)
+    return launch
 
 
 class LaunchHook:
@@ -167,21 +184,21 @@ class LaunchHook:
         while self._undo:
             self._undo.pop()()
         for kernel, launcher in self._watched:
-            if isinstance(kernel._run, RecordingLauncher):
+            if hasattr(kernel._run, _CHOICE):
                 kernel._run = launcher
         self._watched.clear()
 
     def watch(self, kernel: Any) -> None:
         """Decide about the launches of a kernel that Triton has loaded, if any of them may be recorded."""
         name = kernel.metadata.name
-        watched = isinstance(kernel._run, RecordingLauncher) or not kernel._run or is_unwatched()
+        watched = hasattr(kernel._run, _CHOICE) or not kernel._run or is_unwatched()
         if watched or getattr(kernel.metadata, METADATA, None):
             return
         if not (self.session.counts_all or self.session.options.wants_kernel(name)):
             self.session.run.passed_by(name)
             return
         self._watched.append((kernel, kernel._run))
-        kernel._run = RecordingLauncher(self, kernel, kernel._run)
+        kernel._run = recording_launcher(self, kernel, kernel._run)
 
     def variant(self, kernel: Any, grid: Dim3) -> Variant:
         """The variant of a launch; one that cannot be recorded is closed."""
