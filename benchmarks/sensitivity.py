@@ -232,7 +232,8 @@ def report(found: dict[str, Any]) -> str:
     lines += [
         "",
         "ptxas for sm_90a: a probe in any region of the Triton and Gluon examples changes a kernel by -28 to +8 "
-        "registers, without a spill and without a new warning (`tests/frontends/triton/test_delays.py` holds the bound).",
+        "registers, without a spill and without a new warning (`tests/frontends/triton/test_delays.py` holds the "
+        "bound).",
     ]
     return "\n".join(lines) + "\n"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ from warplens.errors import WarplensError
 from warplens.frontends import registry
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.launch_timer import LaunchTime, LaunchTimer, TimedLaunch
+from warplens.launch.lent_launch import LentLaunch, NumberLaunch
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.options import DelayOptions
@@ -196,9 +196,9 @@ class DelaySession(Session):
 
     def lend(
         self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
-    ) -> AbstractContextManager[int] | None:
+    ) -> LentLaunch | None:
         """The delay itself, which the kernel gets in the place of a buffer's address."""
-        return None if code is not None else _lent(self._local.delay)
+        return None if code is not None else NumberLaunch(self._local.delay)
 
     def wants(self, kernel: str) -> bool:
         """No launch writes records."""
@@ -214,11 +214,6 @@ def _why(error: Exception) -> str:
     if isinstance(error, PtxError):
         return error.problem + (f"; {error.remedy}" if error.remedy else "")
     return str(error) or type(error).__name__
-
-
-@contextmanager
-def _lent(delay: int) -> Iterator[int]:
-    yield delay
 
 
 def _is_capturing(stream: int) -> bool:
