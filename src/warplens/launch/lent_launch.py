@@ -1,4 +1,4 @@
-"""What a front end gets for a launch of a woven kernel: the number to pass in the place of the buffer's address."""
+"""What a front end gets for one launch of a woven kernel, whatever the session does with it."""
 
 from __future__ import annotations
 
@@ -6,34 +6,18 @@ from typing import Protocol
 
 
 class LentLaunch(Protocol):
-    """`with launch as pointer:` launches the woven kernel with that pointer. Who takes `pointer` by itself calls
-    `launched` or `failed` afterwards."""
+    """`with launch as pointer:` launches the woven kernel with that pointer.
+
+    A caller that cannot use `with` takes `pointer`, and calls `launched` or `failed` afterwards.
+    """
 
     @property
     def pointer(self) -> int: ...
-
-    def launched(self) -> None:
-        """The kernel was given to its stream."""
-
-    def failed(self) -> None:
-        """The kernel could not be launched."""
-
-    def __enter__(self) -> int: ...
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None: ...
-
-
-class NumberLaunch:
-    """A launch that gets a number and needs nothing else."""
-
-    def __init__(self, number: int) -> None:
-        self.pointer = number
 
     def launched(self) -> None: ...
 
     def failed(self) -> None: ...
 
-    def __enter__(self) -> int:
-        return self.pointer
+    def __enter__(self) -> int: ...
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None: ...

@@ -14,7 +14,6 @@ from warplens.errors import WarplensError
 from warplens.frontends import registry
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.launch_timer import LaunchTime, LaunchTimer, TimedLaunch
-from warplens.launch.lent_launch import LentLaunch, NumberLaunch
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.options import DelayOptions
@@ -196,9 +195,9 @@ class DelaySession(Session):
 
     def lend(
         self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
-    ) -> LentLaunch | None:
+    ) -> LentDelay | None:
         """The delay itself, which the kernel gets in the place of a buffer's address."""
-        return None if code is not None else NumberLaunch(self._local.delay)
+        return None if code is not None else LentDelay(self._local.delay)
 
     def wants(self, kernel: str) -> bool:
         """No launch writes records."""
@@ -214,6 +213,25 @@ def _why(error: Exception) -> str:
     if isinstance(error, PtxError):
         return error.problem + (f"; {error.remedy}" if error.remedy else "")
     return str(error) or type(error).__name__
+
+
+@dataclass(frozen=True)
+class LentDelay:
+    """A launch that is delayed: `pointer`, which the kernel takes for its buffer, is the delay in cycles."""
+
+    pointer: int
+
+    def launched(self) -> None:
+        """Nothing is left to do: the kernel wrote no records."""
+
+    def failed(self) -> None:
+        """Nothing is left to do: no memory was lent."""
+
+    def __enter__(self) -> int:
+        return self.pointer
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is left to do, as above."""
 
 
 def _is_capturing(stream: int) -> bool:
