@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from tests.support.plain_jobs import CAPABILITY, plain_jobs  # noqa: E402
-from tests.support.triton_examples import Job, compile_woven, jobs  # noqa: E402
-from warplens.auto.rules import Auto  # noqa: E402
-from warplens.frontends.triton.weaving_compiler import Recipe  # noqa: E402
-from warplens.weave.weaving import Weaving  # noqa: E402
+from tests.support.plain_jobs import CAPABILITY, plain_jobs
+from tests.support.triton_examples import Job, compile_woven, jobs
+from warplens.auto.rules import Auto
+from warplens.frontends.triton.weaving_compiler import Recipe
+from warplens.weave.weaving import Weaving
 
 
 @pytest.fixture(scope="module", autouse=True)
