@@ -1,9 +1,9 @@
 """Who waited for whom, on a real GPU: every wait that waited has its arrival, and no edge points back in time.
 
 A warp-specialised Gluon matmul (Hopper: wgmma, TMA and mbarriers) with automatic marks and with marks by hand, a CUDA
-kernel with bulk copies and mbarriers, a CUDA kernel with named barriers, and a CuTe GEMM if the DSL is installed. Prints
-one JSON document, and writes it with the traces and small captures to a folder. `kernel_ns_without_edges` is the time
-of the same kernel with the same marks except the barriers'.
+kernel with bulk copies and mbarriers, a CUDA kernel with named barriers, and a CuTe GEMM if the DSL is installed.
+Prints one JSON document, and writes it with the traces and small captures to a folder. `kernel_ns_without_edges` is the
+time of the same kernel with the same marks except the barriers'.
 
 Run: PYTHONPATH=src python -m benchmarks.barrier_edges --out FOLDER [--dry-run]
 `--dry-run` needs no GPU: it runs the CUDA kernel in the interpreter and compiles the Gluon kernel.

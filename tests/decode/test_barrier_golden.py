@@ -41,9 +41,8 @@ def test_each_use_of_a_stage_has_its_own_copy(trace: Trace) -> None:
 
 
 def test_the_loading_warp_is_the_producer(trace: Trace) -> None:
-    assert {duty.warp: duty.role for duty in warp_duties(trace)} == {10: "producer"} | dict.fromkeys(
-        range(8), "consumer"
-    )
+    roles = {duty.warp: duty.role for duty in warp_duties(trace)}
+    assert roles == {10: "producer"} | dict.fromkeys(range(8), "consumer")
     full = [role for role in barrier_roles(trace) if role.kind == "copy"]
     empty = [role for role in barrier_roles(trace) if role.kind == "arrive"]
     assert len(full) == len(empty) == 3
