@@ -1,4 +1,4 @@
-"""Two blocks of a warp-specialised Gluon matmul, captured on an H200 with automatic marks (benchmarks/barrier_edges)."""
+"""Two blocks of a warp-specialised Gluon matmul, captured on an H200 by benchmarks/barrier_edges.py."""
 
 from __future__ import annotations
 
