@@ -16,7 +16,6 @@ from warplens.record.capture import Launch
 from warplens.trace.barrier_rows import (
     COPIES,
     IMMEDIATE_CYCLES,
-    NO_RECORD,
     NO_WAIT,
     UNKNOWN_ARRIVAL,
     BarrierWords,
@@ -82,17 +81,16 @@ def barrier_records(rows: DecodedRows) -> Int:
 
 def released_by(
     rows: DecodedRows, places: TrackPlaces, start_ns: Int, dur_ns: Int, launches: Sequence[Launch]
-) -> npt.NDArray[np.int32]:
-    """The column `released_by` of the whole capture."""
-    out = np.full(len(rows.start), NO_RECORD, np.int32)
+) -> tuple[Int, npt.NDArray[np.int32]]:
+    """The rows that are barrier records, and their values in the column `released_by`."""
     records = barrier_records(rows)
+    out = np.full(len(records), NO_WAIT, np.int32)
     if not len(records):
-        return out
-    out[records] = NO_WAIT
+        return records, out
     events = _Events(rows, places, start_ns, dur_ns, launches, records)
     for wait, arrival in (events.mbarriers(), events.named(), events.clusters()):
-        out[wait] = arrival
-    return out
+        out[np.searchsorted(records, wait)] = arrival
+    return records, out
 
 
 class _Events:

@@ -15,7 +15,7 @@ import numpy as np
 
 from warplens.trace.barrier_rows import Int, Mask
 
-WAKE_CYCLES = 256
+WAKE_CYCLES = 128
 """If the last arrival of a phase with copies came longer before the first waiter went on, a copy completed it. On an
 H200 a waiter went on 48 to 70 cycles after the arrival that released it."""
 _NONE = -1
