@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from warplens.decode.track_windows import TrackWindows, read_windows
 from warplens.decode.warp_lives import add_lives, silent_tracks
 from warplens.errors import WarplensError
 from warplens.native import load
-from warplens.record.capture import Capture, Device, Launch
+from warplens.record.capture import CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.columns import LazyColumns
@@ -93,7 +94,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         clock=_clock_summary(lines),
         losses=collect_losses(windows, rows, describe(launches, windows, details)),
         cost=dict(capture.cost),
-        locations=_locations(capture),
+        locations=_locations(capture.launches),
+        kernel_locations=_kernel_locations(capture.launches),
         producer=capture.producer,
         origin_ns=lines.base_ns + zero,
     )
@@ -203,6 +205,7 @@ def _launch_infos(
     zero: int,
     covered: Sequence[dict[str, float]],
 ) -> tuple[LaunchInfo, ...]:
+    extras = _extras(capture.launches)
     return tuple(
         LaunchInfo(
             launch=number,
@@ -219,7 +222,7 @@ def _launch_infos(
             busy_ns=time.busy_ns,
             covered=share,
             cost=dict(launch.cost),
-            extra=dict(launch.extra),
+            extra=extras[number],
         )
         for number, (launch, device, time, share) in enumerate(
             zip(capture.launches, ran_on, times, covered, strict=True)
@@ -227,14 +230,38 @@ def _launch_infos(
     )
 
 
-def _locations(capture: Capture) -> dict[str, str]:
+def _extras(launches: Sequence[Launch]) -> list[dict[str, Any]]:
+    """What each launch says of itself. The code of its regions is kept once for launches of the same kernel."""
+    out = []
+    told: dict[str, Any] = {}
+    for launch in launches:
+        extra = {**launch.extra, **({FULL: launch.full} if launch.full != "stop" else {})}
+        if CODE in extra:
+            if told.get(launch.kernel) == extra[CODE]:
+                del extra[CODE]
+            else:
+                told[launch.kernel] = extra[CODE]
+        out.append(extra)
+    return out
+
+
+def _locations(launches: Iterable[Launch]) -> dict[str, str]:
     """Source locations by region name."""
     return {
         launch.regions[region]: text
-        for launch in capture.launches
+        for launch in launches
         for region, text in launch.locations.items()
         if region in launch.regions
     }
+
+
+def _kernel_locations(launches: Sequence[Launch]) -> dict[str, dict[str, str]]:
+    """The same for each kernel, where there are several: regions of different kernels may share a name."""
+    by_kernel: dict[str, dict[tuple[int, int], Launch]] = {}
+    for launch in launches:
+        # Launches of one kernel mostly share their tables, which are then read once.
+        by_kernel.setdefault(launch.kernel, {})[id(launch.regions), id(launch.locations)] = launch
+    return {kernel: _locations(some.values()) for kernel, some in by_kernel.items()} if len(by_kernel) > 1 else {}
 
 
 def _columns(

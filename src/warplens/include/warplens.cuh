@@ -10,6 +10,8 @@
 // Lane 0 of each warp records for its warp. A region that lane 0 does not enter is not recorded; choose another leader
 // with the second argument of wl::Kernel (wl::lane(n), wl::when(condition), wl::every_thread, ...).
 //
+// With C++14, define WARPLENS_CPP14 before the include and write wl::Kernel<> k(prof): C++14 cannot deduce the leader.
+//
 // -DWARPLENS=0 removes every mark. -DWARPLENS_RING=1 keeps a full track's latest records instead of its first.
 //
 // Marks work in the kernel and in every function inlined into it. A function that is not inlined (__noinline__,
@@ -17,8 +19,10 @@
 #ifndef WARPLENS_CUH
 #define WARPLENS_CUH
 
-#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201402L
 #error "warplens.cuh needs C++17: compile with -std=c++17"
+#elif (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L && !defined(WARPLENS_CPP14)
+#error "warplens.cuh needs C++17: compile with -std=c++17, or define WARPLENS_CPP14 and write wl::Kernel<> k(prof)"
 #endif
 
 #include "warplens_layout.h"
@@ -61,11 +65,21 @@ namespace detail {
 WL_BOTH_ constexpr unsigned word0(unsigned kind, unsigned region) { return kind | region << WL_REGION_SHIFT; }
 
 // The number that WL_VALUE records for `v`; __half, __nv_bfloat16 and similar types are converted to float.
+template <class T, bool Class, bool Enum>
+struct NumberOf {
+  using type = T;
+};
+template <class T>
+struct NumberOf<T, true, false> {
+  using type = float;
+};
+template <class T>
+struct NumberOf<T, false, true> {
+  using type = long long;
+};
 template <class T>
 WL_BOTH_ constexpr auto number(T v) {
-  if constexpr (__is_class(T)) return static_cast<float>(v);
-  else if constexpr (__is_enum(T)) return static_cast<long long>(v);
-  else return v;
+  return static_cast<typename NumberOf<T, __is_class(T), __is_enum(T)>::type>(v);
 }
 template <class T>
 WL_BOTH_ unsigned long long number(T* v) { return reinterpret_cast<unsigned long long>(v); }

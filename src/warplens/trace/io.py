@@ -28,6 +28,10 @@ _ROWS_PER_BYTE = 1024
 """A row of a trace takes about nine bytes; a file that claims far more rows would fill the memory."""
 _ROW_GROUP = 1 << 20
 _PART = "part-0.parquet"
+_DIFFERENCES = ["start_ns", "dur_ns", "start_cycle", "dur_cycles", "track", "block"]
+"""Columns stored as differences of neighbours: that is written and read in less time, and is smaller as a rule."""
+_ROWS_AT_ONCE = 1 << 16
+"""Rows that are encoded together."""
 _DICTIONARY = ["kernel", "region", "kind", "rank", "device", "launch", "sm", "warp", "lane", "depth"]
 
 
@@ -59,6 +63,8 @@ def _write(table: pa.Table, meta: Meta, out: Any) -> None:
         compression_level=1,
         row_group_size=_ROW_GROUP,
         use_dictionary=dictionary,
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DIFFERENCES if name in table.column_names},
+        write_batch_size=_ROWS_AT_ONCE,
         write_statistics=dictionary,
         write_page_checksum=True,
     )

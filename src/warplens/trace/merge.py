@@ -55,10 +55,21 @@ def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
         losses=_merge_losses([meta.losses for meta in metas]),
         cost={key: value for meta in metas for key, value in meta.cost.items()},
         locations={key: value for meta in metas for key, value in meta.locations.items()},
+        kernel_locations=_merge_locations(traces),
+        source_hashes={key: value for meta in metas for key, value in meta.source_hashes.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
         producer=metas[0].producer,
         origin_ns=origin,
     )
+
+
+def _merge_locations(traces: Sequence[Trace]) -> dict[str, dict[str, str]]:
+    """The locations of each kernel; traces of one kernel alone have only the common ones."""
+    out: dict[str, dict[str, str]] = {}
+    for trace in traces:
+        for kernel in trace.kernels:
+            out.setdefault(kernel, {}).update(trace.meta.locations_of(kernel))
+    return out if len(out) > 1 else {}
 
 
 def _merge_notes(notes: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
