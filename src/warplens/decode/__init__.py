@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.decode.barrier_edges import TrackPlaces, pair_events, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.coverage import region_coverage
@@ -73,6 +74,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
 
     kernels = list(dict.fromkeys(launch.kernel for launch in launches))
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
+    places = TrackPlaces(tracks.launch, windows.block, windows.warp, plan.row_start)
+    pair_events(rows, places)
     source = _TrackAnchors(windows, plan, rows, tracks.launch)
     lines = fit_launches(source, tracks.devices, np.array([device.clock_mhz for device in ran_on]))
     at = lines.find_tracks(tracks.launch, windows.sm)
@@ -95,7 +98,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         producer=capture.producer,
         origin_ns=lines.base_ns + zero,
     )
-    return Trace(_columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, names, kernels), meta)
+    released = released_by(rows, places, start_ns, dur_ns, launches)
+    return Trace(_columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, released, names, kernels), meta)
 
 
 def _region_tables(launches: Sequence[Launch]) -> tuple[list[str], list[RegionTable]]:
@@ -266,6 +270,7 @@ def _columns(
     rows: DecodedRows,
     start_ns: Int64,
     dur_ns: Int64,
+    released: npt.NDArray[np.int32],
     names: list[str],
     kernels: list[str],
 ) -> LazyColumns:
@@ -310,6 +315,7 @@ def _columns(
             "dur_cycles": lambda: to_arrow(rows.duration),
             "value": value,
             "open": lambda: to_arrow(rows.open.view(bool)),
+            "released_by": lambda: to_arrow(released),
         },
         takers,
     )

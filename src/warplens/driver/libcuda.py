@@ -66,6 +66,12 @@ def gpu_names() -> list[str] | None:
     return names
 
 
+class _Entered(threading.local):
+    """Whether a thread is sure to have a current context."""
+
+    here = False
+
+
 class Driver:
     """One process's CUDA driver, with a current context."""
 
@@ -81,7 +87,7 @@ class Driver:
         # These are called for each recorded launch: they skip the look-up by name.
         self._get_context, self._get_capturing = self._lib.cuCtxGetCurrent, self._lib.cuStreamIsCapturing
         self._record_event = self._lib.cuEventRecord
-        self._entered = threading.local()
+        self._entered = _Entered()
         self._entered.here = True
         self._call("cuInit", c_uint(0))
         self._context = c_void_p()
@@ -101,7 +107,7 @@ class Driver:
             self._call("cuCtxSetCurrent", self._context)
 
     def _status(self, name: str, *arguments: object) -> int:
-        if not hasattr(self._entered, "here"):
+        if not self._entered.here:
             self._enter()
         return int((self._calls.get(name) or self._find(name))(*arguments))
 
@@ -123,7 +129,7 @@ class Driver:
 
     def context(self) -> int:
         """The current context, one per GPU as a rule. Modules and their functions belong to one."""
-        if not hasattr(self._entered, "here"):
+        if not self._entered.here:
             self._enter()
         current = c_void_p()
         status = self._get_context(byref(current))
@@ -249,7 +255,7 @@ class Driver:
 
     def mark(self, event: int, stream: int) -> None:
         """Let `event` be reached when all that was given to `stream` before is done."""
-        if not hasattr(self._entered, "here"):
+        if not self._entered.here:
             self._enter()
         status = self._record_event(c_void_p(event), c_void_p(stream))
         if status:
@@ -365,7 +371,7 @@ class Driver:
 
     def is_capturing(self, stream: int) -> bool:
         """Whether what goes to `stream` is recorded into a graph instead of being run."""
-        if not hasattr(self._entered, "here"):
+        if not self._entered.here:
             self._enter()
         capturing = c_int()
         return not self._get_capturing(c_void_p(stream), byref(capturing)) and capturing.value != 0

@@ -48,11 +48,14 @@ class Arena:
     _events: list[int] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, size: int, alignment: int, stream: int) -> Range | None:
-        """Zeroed memory for a launch on `stream`; None where the budget or the device has no more."""
+    def take(self, size: int, alignment: int, stream: int | None) -> Range | None:
+        """Zeroed memory for a launch on `stream`; None where the budget or the device has no more. Without a stream,
+        memory whose zeroing is over, for any stream; the host does not wait for it."""
         with self._lock:
             self._reclaim(wait=False)
             found = self._find(size, alignment, stream) or self._grow(size, alignment, stream)
+            if stream is None:
+                return found
             while found is None and self._returning:
                 self._reclaim(wait=True)
                 found = self._find(size, alignment, stream)
@@ -95,20 +98,22 @@ class Arena:
     def _slab_of(self, address: int) -> _Slab:
         return next(slab for slab in self._slabs if address in slab.ranges)
 
-    def _find(self, size: int, alignment: int, stream: int) -> Range | None:
+    def _find(self, size: int, alignment: int, stream: int | None) -> Range | None:
         # The newest slab is the one with room while launches come faster than they are brought home.
         for slab in reversed(self._slabs):
+            if slab.cleared and self.lib.reached(slab.cleared):
+                self._events.append(slab.cleared)
+                slab.cleared = 0
+            if slab.cleared and stream is None:
+                continue
             address = slab.ranges.take(size, alignment)
             if address is not None:
-                if slab.cleared and self.lib.reached(slab.cleared):
-                    self._events.append(slab.cleared)
-                    slab.cleared = 0
-                if slab.cleared:
+                if slab.cleared and stream is not None:
                     self.lib.hold(stream, slab.cleared)
                 return Range(address, size)
         return None
 
-    def _grow(self, size: int, alignment: int, stream: int) -> Range | None:
+    def _grow(self, size: int, alignment: int, stream: int | None) -> Range | None:
         """One more slab, if the budget and the device allow it."""
         wanted = max(SLAB_BYTES, 1 << (size + alignment - 1).bit_length())
         for slab_size in (wanted, size + alignment):

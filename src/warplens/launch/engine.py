@@ -36,6 +36,13 @@ class Engine:
             self.in_use += size
         return found
 
+    def take_zeroed(self, size: int, alignment: int) -> Range | None:
+        """Memory for launches on any stream; None where there is none at once."""
+        found = self.arena.take(size, alignment, None)
+        if found is not None:
+            self.in_use += size
+        return found
+
     def give(self, range_: Range, pitch: int, width: int) -> None:
         """Take memory back, of which the first `width` bytes of every `pitch` bytes may be dirty."""
         self.in_use -= range_.size

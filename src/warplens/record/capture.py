@@ -12,6 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,24 @@ class Launch:
         if self.regions and not 0 <= min(self.regions) <= max(self.regions) <= MAX_REGION:
             return "regions", f"ids must be within 0..{MAX_REGION}", remedy
         return None
+
+    def noting(
+        self,
+        *,
+        cost: Mapping[str, float] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        raw: Bytes | None = None,
+    ) -> Launch:
+        """The same launch with more in its `cost` and `extra`, or with the tracks `raw` of the same size; what was
+        checked once is not checked again."""
+        noted = copy(self)
+        if raw is not None:
+            object.__setattr__(noted, "raw", raw)
+        if cost:
+            object.__setattr__(noted, "cost", {**self.cost, **cost})
+        if extra:
+            object.__setattr__(noted, "extra", {**self.extra, **extra})
+        return noted
 
     @property
     def tracks(self) -> int:

@@ -59,7 +59,11 @@ def parse_document(text: bytes) -> Meta:
 
 def document_of(meta: Meta) -> bytes:
     """The JSON document of a trace, without the numbers that are not finite: JSON has none, and readers refuse them."""
-    return json.dumps(_finite(meta.to_json()), separators=(",", ":")).encode()
+    document = meta.to_json()
+    try:
+        return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_finite(document), separators=(",", ":")).encode()
 
 
 def _finite(value: Any) -> Any:

@@ -23,13 +23,14 @@ def merge(traces: Sequence[Trace]) -> Trace:
     tables = []
     rows = tracks = 0
     for trace in traces:
-        parent = trace.numpy("parent")
+        parent, arrival = trace.numpy("parent"), trace.numpy("released_by")
         own, track = np.unique(trace.numpy("track"), return_inverse=True)
         shift = trace.meta.origin_ns - origin
         tables.append(
             _with(
                 trace.spans,
                 parent=np.where(parent >= 0, parent + rows, -1).astype(np.int32),
+                released_by=np.where(arrival >= 0, arrival + rows, arrival).astype(np.int32),
                 track=(track + tracks).astype(np.int32),
                 start_ns=trace.numpy("start_ns") + shift,
             )

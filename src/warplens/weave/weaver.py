@@ -37,6 +37,7 @@ from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.calls import Calls
+from warplens.weave.delay import weave_delay
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver
@@ -78,6 +79,8 @@ def weave(
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
     module = parse(source) if isinstance(source, str) else source.copy()
+    if how and how.delay is not None:
+        return weave_delay(module, buffer or ParamBuffer(), how)
     if lives or (how and how.fixed):
         return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
     return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
@@ -247,7 +250,9 @@ class Weaver:
         divergence, blocks = self.divergence[name], self.outlines[name].blocks
         chains = chain_blocks(blocks, divergence.flow, LANES) if self.how.join else [[block] for block in blocks]
         varying = {
-            id(b) for b in blocks if b.slots > LANES or any(divergence.varies(site.mark.operand) for site in b.sites)
+            id(b)
+            for b in blocks
+            if b.slots > LANES or any(divergence.varies(name) for site in b.sites for name in site.mark.operands)
         }
         return [
             list(part)

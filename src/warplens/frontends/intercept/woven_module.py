@@ -76,7 +76,10 @@ def marked_text(
     if auto and symbol not in marked.sites:
         raise Unmarkable("no rule finds anything to mark in it")
     lives = () if auto else (symbol,)
-    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives), marked, shared
+    woven = weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives)
+    if how.delay is not None and symbol not in woven.entries:
+        raise Unavailable(f"it has no region {how.delay!r}")
+    return woven, marked, shared
 
 
 @functools.lru_cache(maxsize=256)

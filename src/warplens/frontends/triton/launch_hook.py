@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
@@ -16,13 +16,12 @@ from weakref import WeakSet
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
-from warplens.frontends.triton.tuning import is_tuning, is_unwatched, leave_tuning_alone
+from warplens.frontends.triton.tuning import is_unwatched, leave_tuning_alone, thread
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
-from warplens.launch.replays import CapturedLaunch
 from warplens.launch.variant import Variant
-from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.launch.woven import WovenKernel
 from warplens.record.capture import Dim3
 from warplens.session import Session
 from warplens.weave.mark_comments import PREFIX
@@ -63,8 +62,16 @@ def woven_kernel(metadata: Any) -> WovenKernel | None:
 class Pointer(int):
     """An address that Triton's launchers accept, as a number or by `data_ptr`."""
 
+    __slots__ = ()
+
     def data_ptr(self) -> int:
         return int(self)
+
+
+class _Launching(threading.local):
+    """What the woven kernel that this thread launches now gets as its buffer."""
+
+    pointer: int | None = None
 
 
 def pass_on(session: Session, kernel: str, remarks: Mapping[str, Any]) -> None:
@@ -77,19 +84,31 @@ def pass_on(session: Session, kernel: str, remarks: Mapping[str, Any]) -> None:
 class RecordingLauncher:
     """Stands in for the launcher of one compiled kernel while a session runs."""
 
-    __slots__ = ("_variants", "hook", "kernel", "plain")
+    __slots__ = ("_variants", "hook", "kernel", "plain", "twin")
 
     def __init__(self, hook: LaunchHook, kernel: Any, plain: Callable[..., Any]) -> None:
         self.hook, self.kernel, self.plain = hook, kernel, plain
         self._variants: dict[Dim3, Variant] = {}
+        self.twin: tuple[Any, WovenKernel] | None = None
+        """What a recorded launch runs, once there was one."""
 
     def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
-        variant = self._variants.get((x, y, z))
-        if variant is not None and variant.closed:
-            # The way of most launches: nothing but a look and a count.
-            variant.launches += not is_tuning()
-            return self.plain(x, y, z, stream, function, *rest)
-        if is_tuning() or not self.hook.running:
+        grid = (x, y, z)
+        variant = self._variants.get(grid)
+        if variant is not None:
+            if variant.closed:
+                # The way of most launches: nothing but a look and a count.
+                if not thread.tuning:
+                    variant.launches += 1
+                return self.plain(x, y, z, stream, function, *rest)
+            # The way of recorded launches in the steady state: memory is at hand, and nothing is decided again.
+            ready, twin = variant.ready, self.twin
+            if ready is not None and twin is not None and not thread.tuning and self.hook.running:
+                woven = twin[1]
+                launch = ready.take(woven, grid if woven.ctas == 1 else (x * woven.ctas, y, z), stream)
+                if launch is not None:
+                    return self.hook.launch(twin[0], launch, grid, stream, rest)
+        if thread.tuning or not self.hook.running:
             return self.plain(x, y, z, stream, function, *rest)
         if variant is None:
             variant = self._variants[x, y, z] = self.hook.variant(self.kernel, (x, y, z))
@@ -97,8 +116,16 @@ class RecordingLauncher:
             variant,
             stream,
             lambda: self.plain(x, y, z, stream, function, *rest),
-            lambda captured: self.hook.record(self.kernel, variant, (x, y, z), stream, rest, captured),
+            lambda captured: self._record(variant, (x, y, z), stream, rest, captured),
         )
+
+    def _record(
+        self, variant: Variant, grid: Dim3, stream: int, rest: tuple[Any, ...], captured: bool
+    ) -> Callable[[], Any] | None:
+        """A function that launches the woven twin; None where the plain kernel must run."""
+        if not captured:
+            self.twin = self.hook.twin(self.kernel, captured)
+        return self.hook.record(self.kernel, variant, grid, stream, rest, captured)
 
     def __getattr__(self, name: str) -> Any:
         # What else a launcher has, such as the sizes that Inductor reads.
@@ -115,7 +142,7 @@ class LaunchHook:
         self._twins: dict[tuple[int, bool], tuple[Any, WovenKernel] | None] = {}
         self._watched: list[tuple[Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
-        self._local = threading.local()
+        self._local = _Launching()
         self.running = False
 
     def install(self) -> None:
@@ -171,24 +198,34 @@ class LaunchHook:
             variant.closed = True
             return None
         twin, woven = found
-        plain = NodeFunction(kernel.function, kernel.metadata.shared)
-        code = CapturedCode(twin, NodeFunction(twin.function, twin.metadata.shared), plain) if captured else None
+        code = None
+        if captured:
+            plain = NodeFunction(kernel.function, kernel.metadata.shared)
+            code = CapturedCode(twin, NodeFunction(twin.function, twin.metadata.shared), plain)
         launch = self.lend(woven, variant, grid, stream, code)
         if launch is None:
             return None
+        return lambda: self.launch(twin, launch, grid, stream, rest)
 
-        def go() -> Any:
-            with launch as self._local.pointer:
-                try:
-                    return twin.run(*grid, stream, twin.function, twin.packed_metadata, *rest[1:])
-                finally:
-                    self._local.pointer = None
-
-        return go
+    def launch(
+        self, twin: Any, launch: WovenLaunch | CapturedLaunch, grid: Dim3, stream: int, rest: tuple[Any, ...]
+    ) -> Any:
+        """Launch a woven twin with the memory of `launch`."""
+        local, run = self._local, twin.run
+        local.pointer = launch.pointer
+        try:
+            result = run(*grid, stream, twin.function, twin.packed_metadata, *rest[1:])
+        except BaseException:
+            launch.failed()
+            raise
+        finally:
+            local.pointer = None
+        launch.launched()
+        return result
 
     def lend(
         self, woven: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
-    ) -> WovenLaunch | CapturedLaunch | None:
+    ) -> AbstractContextManager[int] | None:
         """Memory for a launch; None where it cannot be recorded."""
         x, y, z = grid
         return self.session.lend(woven, variant, (x * woven.ctas, y, z), stream, code)
@@ -226,7 +263,7 @@ class LaunchHook:
 
     def _allocate(self, size: int, alignment: int, stream: int | None) -> Pointer | None:
         """Triton's profile allocator: called in the launching thread just before a woven kernel is launched."""
-        pointer = getattr(self._local, "pointer", None)
+        pointer = self._local.pointer
         if pointer is None:
             raise WarplensError(
                 "a kernel asks for profile scratch that warplens did not weave: it was compiled by another profiler, "

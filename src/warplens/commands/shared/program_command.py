@@ -1,0 +1,36 @@
+"""What verbs that run a program have in common: where their options end, and which program it is."""
+
+from __future__ import annotations
+
+import click
+
+from warplens.errors import UsageError
+from warplens.runner.program import TargetProgram
+from warplens.runner.run_arguments import split
+from warplens.runner.target_check import check_module, check_script
+
+
+class ProgramCommand(click.Command):
+    """A command whose options end at the program's name; everything after it belongs to the program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with_value = [
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        ]
+        ours, program = split(args, with_value)
+        return super().parse_args(ctx, [*ours, "--", *program])
+
+
+def target_program(verb: str, module: str | None, words: tuple[str, ...]) -> TargetProgram:
+    """The program that the command line names."""
+    if module is not None:
+        check_module(module)
+        return TargetProgram(module, words, module=True)
+    if not words:
+        usage = f"warplens {verb} [OPTIONS] SCRIPT.py [ARGUMENTS], or -m MODULE [ARGUMENTS]"
+        raise UsageError(f"no program to run; usage: {usage}")
+    check_script(words[0])
+    return TargetProgram(words[0], words[1:])
