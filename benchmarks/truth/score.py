@@ -110,13 +110,25 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def page(rows: list[Row], document: dict[str, Any]) -> str:
-    """The Markdown page of the results."""
-    said = {
-        "broken": "first findings of broken kernels that name the cause",
-        "repaired": "kernels with nothing (left) to repair without a false first finding",
-        "gain": "measured gains inside the stated interval, where the cause is right",
-    }
+_SAID = {
+    "broken": "first findings of broken kernels that name the cause",
+    "repaired": "kernels with nothing (left) to repair without a false first finding",
+    "gain": "measured gains inside the stated interval, where the cause is right",
+}
+
+
+def bars(rows: list[Row]) -> list[str]:
+    """The rows of a table with each bar and how much of it is reached."""
+    lines = ["| bar | reached | |", "|---|---|---|"]
+    for name, (right, count) in shares(rows).items():
+        reached = right / count if count else 0.0
+        verdict = "met" if reached >= BARS[name] else "MISSED"
+        lines.append(f"| {_SAID[name]}: at least {BARS[name]:.0%} | {right} of {count} ({reached:.0%}) | {verdict} |")
+    return lines
+
+
+def page(rows: list[Row], automatic: list[Row], document: dict[str, Any]) -> str:
+    """The Markdown page of the results; `automatic` are those with automatic marks."""
     context = document["context"]
     versions = ", ".join(f"{name} {version}" for name, version in context["versions"].items())
     lines = [
@@ -129,14 +141,14 @@ def page(rows: list[Row], document: dict[str, Any]) -> str:
         f"{context['device']}; Python {context['python']}, {versions}; recorded on {context['date']} with",
         "`python -m benchmarks.truth --out FOLDER`, scored with `python -m benchmarks.truth --score FOLDER`.",
         "",
-        "| bar | reached | |",
-        "|---|---|---|",
+        *bars(rows),
+        "",
+        table(rows),
+        "",
     ]
-    for name, (right, count) in shares(rows).items():
-        reached = right / count if count else 0.0
-        verdict = "met" if reached >= BARS[name] else "MISSED"
-        lines.append(f"| {said[name]}: at least {BARS[name]:.0%} | {right} of {count} ({reached:.0%}) | {verdict} |")
-    lines += ["", table(rows), "", "## Times of the plain kernels", "", times(document)]
+    if automatic:
+        lines += ["## The same kernels with automatic marks", "", *bars(automatic), "", table(automatic), ""]
+    lines += ["## Times of the plain kernels", "", times(document)]
     return "\n".join(lines) + "\n"
 
 
@@ -154,9 +166,11 @@ def times(document: dict[str, Any]) -> str:
 
 def main(folder: Path, target: Path | None) -> int:
     rows, document = score(folder)
-    print(table(rows))
-    for name, (right, count) in shares(rows).items():
-        print(f"{name}: {right} of {count}")
+    automatic, _ = score(folder, ".auto")
+    for title, scored in (("hand-written marks", rows), ("automatic marks", automatic)):
+        print(title, table(scored), sep="\n")
+        for name, (right, count) in shares(scored).items():
+            print(f"{name}: {right} of {count}")
     if target is not None:
-        target.write_text(page(rows, document))
+        target.write_text(page(rows, automatic, document))
     return 0

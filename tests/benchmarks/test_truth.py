@@ -335,7 +335,7 @@ def test_the_page_states_each_bar_and_every_miss() -> None:
     context = {"device": "H200", "python": "3.12", "versions": {"triton": "3.6.0"}, "date": "2026-11-15"}
     spent = {"median_us": 10.0, "p10_us": 9.0, "p90_us": 11.0}
     pairs = {first.name: {"times": {BROKEN: spent, REPAIRED: spent}, "gain": 0.0, "change": "other"}}
-    text = score.page(rows, {"context": context, "pairs": pairs})
+    text = score.page(rows, [], {"context": context, "pairs": pairs})
     assert "name the cause: at least 90% | 1 of 2 (50%) | MISSED" in text
     assert "without a false first finding: at least 100% | 1 of 1 (100%) | met" in text
     assert (
