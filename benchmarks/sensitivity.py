@@ -22,31 +22,12 @@ from typing import Any
 import numpy as np
 
 import warplens as wl
-from tests.support.known_delays import KNOWN, SOURCE
+from tests.support.known_delays import KNOWN, SOURCE, known_case
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULT = ROOT / "docs" / "results" / "sensitivity.md"
 NEAR = 0.1
 """How far a known answer may be off."""
-
-
-def known_case(name: str, module: Any, sms: int) -> Callable[[], Any]:
-    """A function that launches one of the kernels with known answers."""
-    import torch
-
-    case = KNOWN[name]
-    blocks = sms * case.get("blocks_per_sm", 1)
-    x = torch.empty(blocks * case["block"], device="cuda")
-    arguments = [np.int32(value) for value in case["arguments"]]
-
-    def run() -> Any:
-        x.fill_(0.5)
-        module[case["kernel"]].launch(
-            blocks, case["block"], np.uint64(x.data_ptr()), *arguments, shared=case.get("shared", 0)
-        )
-        return x
-
-    return run
 
 
 def example(name: str) -> Any:
@@ -248,6 +229,11 @@ def report(found: dict[str, Any]) -> str:
             path = "" if one["path_share"] is None else f"{100 * one['path_share']:.1f} %"
             hidden = f"{one['hidden_up_to']:.0f}" if one["hidden_up_to"] else ""
             lines.append(f"| {name} | {one['region']} | {_cells(one)} | {path} | {hidden} | {case['results']} |")
+    lines += [
+        "",
+        "ptxas for sm_90a: a probe in any region of the Triton and Gluon examples changes a kernel by -28 to +8 registers, "
+        "without a spill and without a new warning (`tests/frontends/triton/test_delays.py` holds the bound).",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from warplens.analyse.region_sensitivity import (
     ranked,
     verdict_of,
 )
+from warplens.profiling.delay_session import PLAIN, DelayArm
 
 LEVELS = (0.0, 100.0, 200.0, 300.0, 400.0)
 BASE = 100_000.0
@@ -45,7 +47,8 @@ def measured(
         for at, delay in enumerate(random.permutation(LEVELS)):
             cycles = BASE * (1 + drift * (number + at / len(LEVELS)) / rounds) + slope * COUNT * max(0.0, delay - hinge)
             cycles *= 1 + noise * random.normal()
-            out.append(DelaySample(number, float(delay), cycles * (1.5 if random.random() < spikes else 1.0)))
+            cycles *= 1.5 if random.random() < spikes else 1.0
+            out.append(DelaySample(number, float(delay), float(delay), cycles))
     return out
 
 
@@ -91,7 +94,7 @@ def test_a_delay_that_is_hidden_at_first_is_told() -> None:
     fit = fit_delays(measured(1.0, hinge=200.0, noise=0.001))
     assert fit is not None
     assert fit.hidden_up_to == 200
-    assert fit.rate.value / COUNT == pytest.approx(0.5, abs=0.05)
+    assert fit.rate.value / COUNT == pytest.approx(0.7, abs=0.05), "of the delays from 100 to 400"
     assert [point.delay for point in fit.points] == [100, 200, 300, 400]
     assert fit.points[-1].extra.value == pytest.approx(200 * COUNT, rel=0.05)
 
@@ -122,6 +125,29 @@ def test_a_round_that_lost_launches_still_counts() -> None:
     assert slope_of(samples)[0] == pytest.approx(0.7)
 
 
+def test_what_it_costs_to_enter_the_loop_of_a_delay_is_no_slope() -> None:
+    samples = [replace(one, cycles=one.cycles + COUNT * 60 * (one.delay > 0)) for one in measured(0.4)]
+    assert slope_of(samples)[0] == pytest.approx(0.4)
+    fit = fit_delays(samples)
+    assert fit is not None
+    assert fit.points[0].extra.value == pytest.approx(COUNT * (60 + 0.4 * 100))
+
+
+def test_one_delay_alone_is_compared_with_none() -> None:
+    samples = [one for one in measured(0.4) if one.delay in (0, 400)]
+    assert slope_of(samples)[0] == pytest.approx(0.4)
+
+
+def test_delays_that_end_with_a_whole_turn_of_a_loop_are_right_on_average() -> None:
+    """Each delay is as long as its loop, which takes 33 cycles a turn."""
+    arm, samples = DelayArm((0, 100, 200, 300, 400), 12), []
+    while not arm.full:
+        number, level, delay = arm.take()
+        if number is not None and level != PLAIN:
+            samples.append(DelaySample(number, level, delay, BASE + COUNT * 33 * math.ceil(delay / 33)))
+    assert slope_of(samples)[0] == pytest.approx(1.0, abs=0.02)
+
+
 def test_a_single_value_has_no_interval() -> None:
     assert trimmed_mean(np.array([3.0])).high == math.inf
 
@@ -134,6 +160,8 @@ def test_a_single_value_has_no_interval() -> None:
         (1.0, 0.05, CRITICAL),
         (0.95, 0.1, CRITICAL),
         (0.5, 0.1, PARTLY),
+        (0.72, 0.02, PARTLY),
+        (1.1, 0.1, CRITICAL),
         (4.0, 0.4, SERIALISED),
         (4.0, 0.9, SERIALISED),
         (0.5, 0.4, UNDECIDED),

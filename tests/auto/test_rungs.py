@@ -22,8 +22,8 @@ def test_marks_are_given_up_one_class_after_the_other() -> None:
 
 def test_barrier_records_are_given_up_where_a_kernel_has_barriers() -> None:
     found = list(rungs(Auto.of(True), barriers=True))
-    assert [rung.left_out for rung in found[:4]] == [(), ("loads",), ("loads", "edges"), ("loads", "edges", "stores")]
-    assert found[2].note("it spills") == "its loads and barriers are not marked: it spills"
+    assert [rung.left_out for rung in found[:4]] == [(), ("edges",), ("edges", "loads"), ("edges", "loads", "stores")]
+    assert found[2].note("it spills") == "its barriers and loads are not marked: it spills"
     assert all("edges" not in rung.left_out for rung in rungs(Auto.of(True)))
 
 

@@ -18,7 +18,7 @@ from tests.support.timed_driver import TimedDriver
 from warplens.analyse.measured_slopes import measured_slopes
 from warplens.errors import UsageError, WarplensError
 from warplens.profiling.delay_runs import digest
-from warplens.profiling.delay_session import IN_GRAPH, PLAIN, DelayArm
+from warplens.profiling.delay_session import DITHER, IN_GRAPH, PLAIN, DelayArm
 from warplens.profiling.experiment import RECORDED
 from warplens.session import active
 
@@ -97,7 +97,9 @@ def test_every_call_launches_once_and_delays_change_from_call_to_call(gpu: Timed
     measure(counted, regions="consume", delays=[100, 300])
     assert set(calls) == {1}
     given = [last for name, last in gpu.ran if name == "sides"][RECORDED + 1 :]
-    assert {value for value in given if value < 1000} == {0, 100, 300}
+    assert {value for value in given if value < 100} == {0}
+    assert {value // 100 * 100 for value in given if 0 < value < 1000} == {100, 300}
+    assert len({value for value in given if 0 < value < 1000}) > 4
     kernels = [text for text in gpu.launched if ".entry sides" in text and "$wl_spin" in text]
     assert len(set(kernels)) == 1, "one machine code serves every delay"
     assert active() is None
@@ -107,8 +109,9 @@ def test_the_order_of_delays_is_random_and_every_round_is_complete() -> None:
     arm = DelayArm((0, 10, 20, 30, 40), rounds=20, seed=1)
     rounds: dict[int | None, list[int]] = {}
     while not arm.full:
-        number, delay = arm.take()
-        rounds.setdefault(number, []).append(delay)
+        number, level, delay = arm.take()
+        rounds.setdefault(number, []).append(level)
+        assert delay == level if level <= 0 or number is None else 0 <= delay - level < DITHER
     warm_up = rounds.pop(None)
     assert len(warm_up) + sum(map(len, rounds.values())) == arm.needed
     assert all(sorted(some) == [PLAIN, 0, 10, 20, 30, 40] for some in rounds.values())
@@ -169,6 +172,12 @@ def test_what_cannot_be_asked(gpu: TimedDriver) -> None:
         measure(run, region="consume")
     with pytest.raises(WarplensError, match="no kernel"):
         measure(run, kernels="other")
+
+
+def test_switched_off_it_says_so(gpu: TimedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPLENS", "0")
+    with pytest.raises(WarplensError, match="WARPLENS=0"):
+        measure(runner(gpu, "hidden"))
 
 
 def test_launches_in_a_graph_run_plain(gpu: TimedDriver, monkeypatch: pytest.MonkeyPatch) -> None:

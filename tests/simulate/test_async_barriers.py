@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from tests.support.barrier_pipeline import run_pipeline
+from tests.support.golden_ptx import GOLDEN
 from warplens import simulate
+from warplens.auto.ptx import mark_ptx
+from warplens.auto.rules import Auto
+from warplens.decode import decode
 from warplens.ptx.syntax import PtxError
-from warplens.weave.weaving import Weaving
+from warplens.record.capture import Capture, Device, Launch
+from warplens.weave.weaver import weave
+from warplens.weave.weaving import SymbolBuffer, Weaving, capacity_of, shift_for
 
 
 @pytest.mark.parametrize("store", ["auto", "now", "late", "end", "defer", "spread"])
@@ -64,6 +70,35 @@ def test_every_wait_of_the_pipeline_has_an_edge_in_its_own_phase() -> None:
                 offset = gap if offset is None else offset
                 assert abs(gap - offset) < 64
     assert {who for _, who in waits} == {0, 1, 2, 3}
+
+
+def test_waits_by_token_and_block_barriers_of_a_compiled_kernel() -> None:
+    """golden/ptx/gemm.cu's `bulk`: cuda::barrier with tokens instead of parities, one bulk copy, and __syncthreads."""
+    marked = mark_ptx((GOLDEN / "nvcc_gemm_lineinfo.ptx").read_text(), Auto.of("all"), lambda name: name == "bulk")
+    woven = weave(marked.text, buffer=SymbolBuffer())
+    memory, (blocks, threads) = simulate.GlobalMemory(), (2, 96)
+    data = np.arange(blocks * 256, dtype=np.float32)
+    given, out = memory.alloc(data), memory.alloc(np.zeros(1, np.float32))
+    shift = shift_for(512, woven.full, woven.slack)
+    size = blocks * 3 << shift
+    buffer = memory.alloc(size, align=1 << shift)
+    simulate.run(
+        woven.text, "bulk", blocks, threads, [given, out, 1], memory=memory, symbols={"warplens_buffer": buffer | shift}
+    )
+    assert memory.read(out, np.float32, 1)[0] == data.sum()
+    launch = Launch(
+        "bulk", (blocks, 1, 1), (threads, 1, 1), woven.regions, capacity_of(shift, woven.full, woven.slack),
+        memory.read(buffer, np.uint8, size), stride=1 << shift, clock="simulated",
+    )  # fmt: skip
+    trace = decode(Capture([launch], Device(clock_mhz=1755.0)))
+    region, warp = trace.spans["region"].to_pylist(), trace.numpy("warp")
+    found = [
+        (edge["kind"], region[edge["wait"]], int(warp[edge["wait"]]), int(warp[edge["arrival_record"]]))
+        for edge in trace.edges.to_pylist()
+    ]
+    tokens = [("copy", "wait gemm.cu:69", waiter, 0) for waiter in range(3)] * blocks
+    blocked = [("barrier", "barrier gemm.cu:61", waiter, 0) for waiter in (1, 2)] * blocks
+    assert sorted(found) == sorted(tokens + blocked)
 
 
 def test_a_barrier_that_was_not_initialised_is_an_error() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from tests.support.paths import ROOT
 
@@ -28,3 +31,22 @@ KNOWN: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """By name: the kernel, its arguments, threads per block, and how much of a delay in each region reaches the end."""
+
+
+def known_case(name: str, module: Any, sms: int) -> Callable[[], Any]:
+    """A function that launches one of the kernels with known answers."""
+    import torch
+
+    case = KNOWN[name]
+    blocks = sms * case.get("blocks_per_sm", 1)
+    x = torch.empty(blocks * case["block"], device="cuda")
+    arguments = [np.int32(value) for value in case["arguments"]]
+
+    def run() -> Any:
+        x.fill_(0.5)
+        module[case["kernel"]].launch(
+            blocks, case["block"], np.uint64(x.data_ptr()), *arguments, shared=case.get("shared", 0)
+        )
+        return x
+
+    return run

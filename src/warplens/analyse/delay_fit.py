@@ -4,6 +4,9 @@ Launches come in rounds: each round has every delay once, in a random order, so 
 power or of memory shift a whole round and not the difference between delays. Every round gives one slope by least
 squares with an intercept of its own. The answer is their trimmed mean, which single launches that something else held
 up cannot move far, with Student's interval for it (Tukey and McLaughlin).
+
+Launches without a delay tell what each delay adds, but take no part in the slope: to enter the loop of a delay at all
+costs some cycles that depend on the code around it.
 """
 
 from __future__ import annotations
@@ -26,9 +29,13 @@ _TRIM = 0.2
 
 @dataclass(frozen=True)
 class DelaySample:
-    """One launch: its round, the cycles that each execution of the region was delayed, and the kernel's cycles."""
+    """One launch: its round, the cycles that each execution of the region was delayed, and the kernel's cycles.
+
+    `level` is what delays of all rounds that are about the same go by.
+    """
 
     round: int
+    level: float
     delay: float
     cycles: float
 
@@ -44,7 +51,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class DelayPoint:
-    """What a delay added to the kernel, in cycles, against launches of the same rounds without a delay."""
+    """What delays of one level added to the kernel, in cycles, against launches of the same rounds without a delay;
+    `delay` is their mean."""
 
     delay: float
     extra: Estimate
@@ -106,6 +114,9 @@ def trimmed_mean(values: Float, confidence: float = CONFIDENCE) -> Estimate:
 
 
 def _slope(some: Sequence[DelaySample]) -> float:
+    delayed = [s for s in some if s.delay]
+    # With one delay alone there is nothing else to compare it with.
+    some = delayed if len({s.level for s in delayed}) > 1 else some
     delay = np.array([s.delay for s in some])
     cycles = np.array([s.cycles for s in some])
     away = delay - delay.mean()
@@ -113,15 +124,16 @@ def _slope(some: Sequence[DelaySample]) -> float:
 
 
 def _points(rounds: Sequence[Sequence[DelaySample]], confidence: float) -> tuple[DelayPoint, ...]:
-    extras: dict[float, list[float]] = {}
+    extras: dict[float, list[tuple[float, float]]] = {}
     for some in rounds:
         base = np.mean([s.cycles for s in some if s.delay == 0])
         for sample in some:
             if sample.delay:
-                extras.setdefault(sample.delay, []).append(float(sample.cycles - base))
+                extras.setdefault(sample.level, []).append((sample.delay, float(sample.cycles - base)))
     return tuple(
-        DelayPoint(delay, trimmed_mean(np.array(values), confidence), len(values))
-        for delay, values in sorted(extras.items())
+        DelayPoint(float(np.mean(delays)), trimmed_mean(np.array(added), confidence), len(added))
+        for _, pairs in sorted(extras.items())
+        for delays, added in [zip(*pairs, strict=True)]
     )
 
 

@@ -119,7 +119,7 @@ def verdict_of(slope: Estimate) -> str:
         return SERIALISED
     if slope.high < _NEAR:
         return HIDDEN
-    return CRITICAL if slope.low > 1 - 2 * _NEAR and abs(slope.value - 1) < 2 * _NEAR else PARTLY
+    return CRITICAL if slope.value > 1 - _NEAR and slope.low > 1 - 2 * _NEAR else PARTLY
 
 
 def ranked(regions: Iterable[RegionSensitivity]) -> tuple[RegionSensitivity, ...]:

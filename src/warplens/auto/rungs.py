@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from warplens.auto.rules import Auto
 
-_DROPPED = ("lines", "loads", "loops", "edges", "stores", "reduce")
-"""The classes to leave out, one after the other: the densest first, then loads, whose regions hold all of a load's
-values at once, then the counters of loops and the barriers of waits, which take registers as well, then the other
-classes that most kernels have."""
+_DROPPED = ("edges", "lines", "loads", "loops", "stores", "reduce")
+"""The classes to leave out, one after the other: the barriers of waits, without which all regions stay; the densest,
+then loads, whose regions hold all of a load's values at once, then the counters of loops, then the other classes that
+most kernels have."""
 
 
 @dataclass(frozen=True)

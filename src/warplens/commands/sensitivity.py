@@ -12,7 +12,7 @@ from rich.markup import escape
 from warplens.analyse.region_sensitivity import RegionSensitivity, Sensitivity
 from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.commands.shared.console import force_option, json_option, print_hanging, print_json, stderr, stdout, table
-from warplens.commands.shared.program_command import ProgramCommand, target_program
+from warplens.commands.shared.program_command import MixedProgramCommand, target_program
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.profiling.delay_runs import experiment_options, with_sensitivity
@@ -22,7 +22,7 @@ from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.wording import duration, percent, plural
 
 
-@click.command("sensitivity", cls=ProgramCommand, options_metavar="[OPTIONS]")
+@click.command("sensitivity", cls=MixedProgramCommand, options_metavar="[OPTIONS]")
 @click.option("-m", "module", default=None, metavar="MODULE", help="Run a module, as `python -m` does.")
 @click.option("--kernels", default=None, metavar="REGEX", help="Delay only kernels whose name matches.  [default: all]")
 @click.option(
@@ -94,18 +94,23 @@ def command(
     from launch to launch. The slope says how much of a cycle spent in a region reaches the end of the kernel: 0 means
     that other work hides it, 1 that the kernel waits for all of it, more than 1 that warps take turns in it.
 
-    Options go before SCRIPT; everything after it is passed to the script. The exit code is that of the script.
+    Options may follow SCRIPT; other words after it, and everything after `--`, are passed to the script. The exit code
+    is that of the script.
 
     \b
     Examples:
-      warplens sensitivity --kernels attn bench.py
-      warplens sensitivity --kernels 'matmul.*' --auto --regions load,dot -o matmul.warplens train.py
+      warplens sensitivity bench.py --kernels attn
+      warplens sensitivity -o matmul.warplens train.py --kernels 'matmul.*' --auto --regions load,dot
+      warplens sensitivity --kernels attn bench.py -- --json
     """
     target = target_program("sensitivity", module, program)
     path = None if output is None else check_writable(Path(output), force=force)
     if given["repeat"] < 1:
         raise UsageError(f"--repeat {given['repeat']}: must be at least 1")
     experiment = Experiment(_options(given), alone=False)
+    if not experiment.enabled:
+        stderr().print("profiling is off (WARPLENS=0): running the program without it")
+        return execute(target).code
     with stdout_to_stderr(as_json):
         outcome, runs = _run(target, experiment, given["repeat"])
     if outcome.code:

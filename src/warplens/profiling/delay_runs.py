@@ -70,6 +70,8 @@ def sensitivity(
     path = None if trace is None else check_writable(trace, force=force)
     asked = experiment_options(kernels, regions, delays, rounds, profile)
     experiment, check = Experiment(asked, alone=True), DelayedResults()
+    if not experiment.enabled:
+        raise WarplensError("WARPLENS=0 switches profiling off, so nothing can be measured; unset it")
     experiment.start()
     error: BaseException | None = None
     try:

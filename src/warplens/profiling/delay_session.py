@@ -25,8 +25,12 @@ from warplens.session import Session
 T = TypeVar("T")
 PLAIN = -1
 """In the place of a delay: launch the plain kernel, to see what the probe costs."""
+DITHER = 64
+"""Cycles by which the delays of one level differ: about two turns of their loop."""
 WARM_UP = 2
 """Launches before the first round: they load code and fill caches."""
+PATIENCE = 20
+"""How many times the launches of an experiment one variant makes while another one waits for its own."""
 IN_GRAPH = "its launches in CUDA graphs are not delayed: a graph fixes the parameters of its kernels"
 MISSING = "the kernel that would be delayed does not have this region"
 
@@ -36,17 +40,27 @@ def variant_key(kernel: str, described: object) -> str:
     return f"{kernel} {json.dumps(described, sort_keys=True, default=str)}"
 
 
+@dataclass(frozen=True)
+class DelayedLaunch:
+    """One launch: its round, its level (PLAIN, 0 or a delay), its delay, and its timing."""
+
+    round: int
+    level: int
+    delay: int
+    timed: TimedLaunch
+
+
 @dataclass
 class DelayArm:
     """The launches of one variant: every round has the plain kernel and each delay once, in a random order."""
 
     delays: Sequence[int]
+    """0 and the levels of delay."""
     rounds: int
     seed: int = 0
     started: int = 0
     warmed: int = 0
-    launches: list[tuple[int, int, TimedLaunch]] = field(default_factory=list)
-    """Round, delay and timing of each launch."""
+    launches: list[DelayedLaunch] = field(default_factory=list)
     reason: str = ""
     """Why it cannot be delayed."""
     _left: list[int] = field(default_factory=list)
@@ -60,16 +74,23 @@ class DelayArm:
         """Launches of a whole experiment."""
         return WARM_UP + self.rounds * (len(self.delays) + 1)
 
-    def take(self) -> tuple[int | None, int]:
-        """The round (None while warming up) and delay of the next launch."""
+    def take(self) -> tuple[int | None, int, int]:
+        """The round (None while warming up), level and delay of the next launch."""
         if self.warmed < WARM_UP:
             self.warmed += 1
-            return None, self.delays[-self.warmed]
+            return None, self.delays[-self.warmed], self.delays[-self.warmed]
         if not self._left:
             self._left = [PLAIN, *self.delays]
             random.Random(f"{self.seed} {self.started}").shuffle(self._left)
             self.started += 1
-        return self.started - 1, self._left.pop()
+        level = self._left.pop()
+        return self.started - 1, level, level + (self._dither(level) if level > 0 else 0)
+
+    def _dither(self, level: int) -> int:
+        """Spread the delays of a level evenly over DITHER cycles: a delay ends with a whole turn of its loop, and one
+        length alone could always be a turn too long."""
+        offset = random.Random(f"{self.seed} {level}").random()
+        return int(DITHER * ((offset + (self.started - 1) / self.rounds) % 1))
 
 
 class DelaySession(Session):
@@ -93,6 +114,8 @@ class DelaySession(Session):
         self._timer: LaunchTimer | None = None
         self._local = threading.local()
         self._lock = threading.RLock()
+        self._passed = 0
+        """Launches of variants that had all they needed."""
         self._known: dict[int, tuple[Variant, DelayArm | None]] = {}
 
     def _start_front_ends(self) -> None:
@@ -102,21 +125,23 @@ class DelaySession(Session):
 
     @property
     def full(self) -> bool:
-        """Whether every variant has all its launches."""
-        return all(arm.full for arm in self.arms.values())
+        """Whether every variant has all its launches, or others have so many more that it may never get them."""
+        if all(arm.full for arm in self.arms.values()):
+            return True
+        return self.whole_program and self._passed > PATIENCE * max(arm.needed for arm in self.arms.values())
 
     def launch(
         self, variant: Variant, stream: int, plain: Callable[[], T], woven: Callable[[bool], Callable[[], T] | None]
     ) -> T:
         variant.launches += 1
         arm = self._arm(variant)
-        if arm is None or arm.full or not self.variants.wanted():
+        if arm is None or not self.variants.wanted():
             return plain()
-        if _is_capturing(stream):
-            arm.reason = arm.reason or IN_GRAPH
-            return plain()
+        if not arm.full and _is_capturing(stream):
+            arm.reason = IN_GRAPH
         with self._lock:
-            result = self._launch_arm(arm, variant, stream, plain, woven)
+            self._passed += arm.full
+            result = plain() if arm.full else self._launch_arm(arm, variant, stream, plain, woven)
             self._on_launch()
         return result
 
@@ -134,9 +159,9 @@ class DelaySession(Session):
         plain: Callable[[], T],
         woven: Callable[[bool], Callable[[], T] | None],
     ) -> T:
-        number, delay = arm.take()
+        number, level, delay = arm.take()
         go: Callable[[], T] | None = plain
-        if delay != PLAIN:
+        if level != PLAIN:
             self._local.delay = delay
             go = self._delayed(arm, variant, woven)
         if go is None:
@@ -146,7 +171,7 @@ class DelaySession(Session):
         if timed is not None and number is not None:
             try:
                 timed.launched()
-                arm.launches.append((number, delay, timed))
+                arm.launches.append(DelayedLaunch(number, level, delay, timed))
             except WarplensError as error:  # the launch failed, which is for the program to find
                 arm.reason = arm.reason or str(error)
         return result

@@ -16,8 +16,8 @@ from warplens.analyse.delay_fit import FEWEST_ROUNDS, DelaySample, fit_delays
 from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.path_executions import PathExecutions, path_executions
 from warplens.analyse.region_sensitivity import RegionSensitivity, Sensitivity, judge, ranked
-from warplens.calibrate.delay_length import measured_delays
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.launch.launch_timer import LaunchTime
 from warplens.launch.variant import Variant
 from warplens.options import COLD, DelayOptions
 from warplens.profiling.delay_session import PLAIN, DelayArm, DelaySession, variant_key
@@ -112,7 +112,6 @@ class Experiment:
         self._session: DelaySession | None = None
         self._todo: list[str] = []
         self._targets: list[_Target] = []
-        self._lengths: dict[int, float] = {}
         self._found: list[RegionSensitivity] = []
         self._shares: dict[tuple[str, str], float] = {}
         self.trace: Trace | None = None
@@ -120,6 +119,11 @@ class Experiment:
         """Launches that took part, in all stages."""
         self.problem: Exception | None = None
         """What went wrong between two stages, inside a launch of the program."""
+
+    @property
+    def enabled(self) -> bool:
+        """False when WARPLENS=0 switches everything off."""
+        return self._recording.enabled
 
     @property
     def done(self) -> bool:
@@ -223,8 +227,6 @@ class Experiment:
             if region in found:
                 found[region] += share
         self._todo = self._chosen(sorted(found, key=lambda name: -found[name]))
-        levels = {d for region in self._todo for t in self._targets for d in t.delays(region, self.options.delays)}
-        self._lengths = measured_delays(levels)
 
     def _chosen(self, found: list[str]) -> list[str]:
         """The regions to delay, by name or by regular expression; all of them without a wish."""
@@ -265,25 +267,25 @@ class Experiment:
                 self._found.append(self._fitted(target, self._delayed, arm, session, times))
 
     def _fitted(
-        self, target: _Target, region: str, arm: DelayArm, session: DelaySession, times: dict[int, Any]
+        self, target: _Target, region: str, arm: DelayArm, session: DelaySession, times: dict[int, LaunchTime]
     ) -> RegionSensitivity:
         blank = replace(self._blank(target, region), notes=tuple(session.notes.get(target.kernel, ())))
         if arm.reason:
             return replace(blank, reason=arm.reason)
-        read = [(number, delay, times[id(one)], one.late) for number, delay, one in arm.launches if id(one) in times]
-        in_time = [one for one in read if not one[3]]
+        read = [(one, times[id(one.timed)]) for one in arm.launches if id(one.timed) in times]
+        in_time = [(one, time) for one, time in read if not one.timed.late]
         # A host that is always late leaves nothing else.
         used = in_time if 2 * len(in_time) >= len(read) else read
-        rates = sorted(time.cycles_per_ns for _, _, time, _ in used if time.cycles_per_ns)
+        rates = sorted(time.cycles_per_ns for _, time in used if time.cycles_per_ns)
         rate = rates[len(rates) // 2] if rates else target.cycles_per_ns
-        cycles = [(number, delay, time.ns * (time.cycles_per_ns or rate)) for number, delay, time, _ in used]
-        samples = [DelaySample(n, self._lengths.get(d, float(d)), c) for n, d, c in cycles if d != PLAIN]
+        cycles = [(one, time.ns * (time.cycles_per_ns or rate)) for one, time in used]
+        samples = [DelaySample(o.round, o.level, o.delay, spent) for o, spent in cycles if o.level != PLAIN]
         fit = fit_delays(samples)
         blank = replace(blank, launches=len(read))
         if fit is None:
             needed = f"{self.options.rounds * len(arm.delays)} with delays are asked for"
             return replace(blank, reason=f"the program made too few launches: {len(samples)} were timed, {needed}")
-        plain = sorted(c for _, d, c in cycles if d == PLAIN)
+        plain = sorted(spent for one, spent in cycles if one.level == PLAIN)
         cost = fit.base_cycles / plain[len(plain) // 2] - 1 if plain and plain[len(plain) // 2] else None
         return replace(judge(blank, fit, rate), probe_cost=cost)
 

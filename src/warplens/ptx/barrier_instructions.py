@@ -34,7 +34,7 @@ class BarrierUse:
 
 def barrier_use(instruction: Instruction) -> BarrierUse | None:
     """What an instruction does with a barrier; None if nothing, or nothing that can be told from its text."""
-    opcode, modifiers, operands = instruction.opcode, instruction.modifiers, instruction.operands
+    opcode, modifiers, operands = instruction.opcode, instruction.modifiers, list(instruction.operands)
     if opcode == "mbarrier":
         return _of_mbarrier(modifiers, operands)
     if opcode in ("cp", "st", "red") and _BYTES in modifiers:

@@ -76,5 +76,5 @@ class BarrierWord:
     def unpack(cls, word: int) -> BarrierWord:
         """The inverse of `pack`. An operation that this version does not know reads as NONE."""
         code = word >> OPERATION_SHIFT & 15
-        operation = Operation(code) if code in Operation else Operation.NONE
+        operation = Operation(code) if code < len(Operation) else Operation.NONE
         return cls(operation, word & MAX_BARRIER, word >> PARITY_SHIFT & 1, word >> EXTRA_SHIFT & MAX_EXTRA)

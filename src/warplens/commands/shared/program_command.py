@@ -6,7 +6,7 @@ import click
 
 from warplens.errors import UsageError
 from warplens.runner.program import TargetProgram
-from warplens.runner.run_arguments import split
+from warplens.runner.run_arguments import split, split_mixed
 from warplens.runner.target_check import check_module, check_script
 
 
@@ -14,14 +14,24 @@ class ProgramCommand(click.Command):
     """A command whose options end at the program's name; everything after it belongs to the program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        with_value = [
-            name
-            for option in self.params
-            if isinstance(option, click.Option) and not option.is_flag
-            for name in option.opts
-        ]
-        ours, program = split(args, with_value)
+        ours, program = self.split(args)
         return super().parse_args(ctx, [*ours, "--", *program])
+
+    def split(self, args: list[str]) -> tuple[list[str], list[str]]:
+        """Return the options of the verb, and the program with its arguments."""
+        return split(args, self.names(flags=False))
+
+    def names(self, *, flags: bool) -> list[str]:
+        """The names of the options that are flags, or of those that take a value."""
+        options = [option for option in self.params if isinstance(option, click.Option) and option.is_flag is flags]
+        return [name for option in options for name in option.opts]
+
+
+class MixedProgramCommand(ProgramCommand):
+    """A command whose long options may also follow the program's name; what follows `--` belongs to the program."""
+
+    def split(self, args: list[str]) -> tuple[list[str], list[str]]:
+        return split_mixed(args, self.names(flags=False), [*self.names(flags=True), "--help"])
 
 
 def target_program(verb: str, module: str | None, words: tuple[str, ...]) -> TargetProgram:

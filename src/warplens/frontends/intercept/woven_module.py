@@ -78,7 +78,7 @@ def marked_text(
     lives = () if auto else (symbol,)
     woven = weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives)
     if how.delay is not None and symbol not in woven.entries:
-        raise Unavailable(f"it has no region {how.delay!r}")
+        raise Unmarkable(f"it has no region {how.delay!r}")
     return woven, marked, shared
 
 

@@ -20,8 +20,9 @@ from warplens.frontends.triton.tuning import is_unwatched, leave_tuning_alone, t
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
+from warplens.launch.replays import CapturedLaunch
 from warplens.launch.variant import Variant
-from warplens.launch.woven import WovenKernel
+from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.record.capture import Dim3
 from warplens.session import Session
 from warplens.weave.mark_comments import PREFIX

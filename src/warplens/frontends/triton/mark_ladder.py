@@ -219,7 +219,8 @@ class MarkLadder:
                 register_limit,
                 lambda: latest[-1],
                 fits_fixed=lambda: fits_fixed(marked.ptx),
-                marked_less=bool(self.problem),
+                # Without barrier records, the same regions as without that class are tried in every way.
+                marked_less=bool(self.problem) and rung.left_out != ("edges",),
             )
         return search(candidates, attempt, guard, parallel=parallel)
 
