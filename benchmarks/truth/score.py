@@ -153,7 +153,7 @@ def page(folders: list[Scored]) -> str:
         "Each pair is one kernel, broken for one known reason and repaired; the sources are in `benchmarks/truth`.",
         "The gain is measured on the plain kernels (CUDA events, the versions in turn, median of 15 samples) and",
         "compared with what the first finding about the broken version states. A first finding about a version with",
-        "nothing to repair is right if it names a cause that is left, states no gain, or states an interval that begins",
+        "nothing to repair is right if it names a cause that is left, states no gain, or an interval that begins",
         f"at {SMALL:.0%} or less. Misses are listed like the rest.",
         "",
         f"{context['device']}; Python {context['python']}, {versions}; recorded on {context['date']} with",
