@@ -35,6 +35,7 @@ MODULES = {
 }
 CLASSES = {
     "region": "the public context manager of both front ends with hand marks",
+    "wait": "the public context manager of both front ends for barriers",
 }
 
 

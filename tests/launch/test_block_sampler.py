@@ -210,3 +210,18 @@ def test_the_file_keeps_to_the_bound(tmp_path: Path) -> None:
     traced(*sample_launches(launches, bound)).save(tmp_path / "small.warplens")
     assert (tmp_path / "whole.warplens").stat().st_size > bound
     assert bound / 8 < (tmp_path / "small.warplens").stat().st_size <= bound
+
+
+def test_lives_without_records_take_their_share_of_the_bound() -> None:
+    """Each is a row of the trace, so a launch of which only lives are known is sampled too."""
+    launch = launch_of(waves(400, lasts=2000), warps=2)
+    raw = launch.raw.copy()
+    np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,))["written"] = 0
+    lives = replace(launch, raw=raw, regions={})
+    rows = len(traced(lives))
+    assert rows == 800
+    (sampled,) = sample_launches([lives], rows * BYTES_PER_SLOT // 2)
+    assert 0 < len(traced(sampled)) < rows // 2
+    assert sampled.extra[SAMPLED]["with_records"] == sampled.extra[SAMPLED]["blocks"]
+    by_hand = replace(launch, raw=raw)
+    assert sample_launches([by_hand], rows * BYTES_PER_SLOT // 2) == [by_hand], "hand-written marks: no row, no cost"

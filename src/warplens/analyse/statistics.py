@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,11 @@ class Statistics:
         """What the rows are grouped by besides the region; empty where that is nothing."""
         return self.by if self.by != "region" else "variant" if any(row.variant for row in self.rows) else ""
 
+    @cached_property
+    def _first_of(self) -> Mapping[str, RegionStatistics]:
+        """By region, its first row."""
+        return {row.region: row for row in reversed(self.rows)}
+
     def __iter__(self) -> Iterator[RegionStatistics]:
         return iter(self.rows)
 
@@ -133,10 +139,10 @@ class Statistics:
         return "\n".join([*sample, *("  ".join(line) for line in zip(*columns, strict=True))])
 
     def __getitem__(self, region: str) -> RegionStatistics:
-        """The row of a region: of the rows of several kernels or groups, the first one's."""
-        for row in self.rows:
-            if row.region == region:
-                return row
+        """The row of a region (the first group's, when grouped)."""
+        row = self._first_of.get(region)
+        if row is not None:
+            return row
         raise UsageError(f"no region named {region!r}{did_you_mean(region, (row.region for row in self.rows))}")
 
     def sorted(self, metric: str, *, descending: bool | None = None) -> Statistics:
