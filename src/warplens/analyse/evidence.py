@@ -30,10 +30,10 @@ from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.role_waits import ROLES
 from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
 from warplens.analyse.source_files import SourceText
 from warplens.analyse.wait_classes import WaitClass, wait_class
-from warplens.analyse.waits import WAITS
 from warplens.record.capture import SAMPLED
 from warplens.trace.schema import LIFE, LaunchInfo
 
@@ -212,7 +212,7 @@ class Evidence:
 
     def wait_class(self, region: str) -> WaitClass:
         """What a waiting region waits for. What only some roles of a block run is no barrier of the block."""
-        roles = self.of(WAITS).roles
+        roles = self.of(ROLES).roles
         everyone = all(region in one.role.regions for one in roles)
         return wait_class(region, self.code.get(region) if everyone else None)
 
