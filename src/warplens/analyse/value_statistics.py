@@ -36,7 +36,8 @@ class ValueStatistics:
 
 def recorded_values(trace: Trace) -> Int:
     """The rows of values that the program recorded, without those that barriers left."""
-    return np.flatnonzero(trace.of_kind("value") & (trace.numpy("released_by") == NO_RECORD))
+    rows = np.flatnonzero(trace.of_kind("value"))
+    return rows[trace.numpy("released_by")[rows] == NO_RECORD] if len(rows) else rows
 
 
 def value_statistics(trace: Trace) -> Sequence[ValueStatistics]:

@@ -17,7 +17,7 @@ def _judge(e: Evidence) -> Finding:
     checked = e.given.checked
     rows = recorded_values(e.trace)
     rows = rows[e.lives.tracks_of(e.label)[e.lives.of_row[rows]]]
-    values = e.trace.numpy("value")[rows]
+    values = e.trace.numpy("value")[rows] if len(rows) else np.empty(0)
     bad = ~np.isfinite(values)
     parts, region = [], ""
     evidence: dict[str, float | int | str] = {"values": len(values), "not_finite": int(bad.sum())}
