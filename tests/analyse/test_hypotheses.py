@@ -92,6 +92,8 @@ def test_bank_conflicts_are_known_from_the_code() -> None:
     first = findings(kernel(spans, {"scan": {**counts, "ways": 32}, "load": {"instructions": 9}}))[0]
     assert (first.kind, first.region) == ("bank conflicts", "scan")
     assert "32 lanes" in first.what
+    rare = {"scan": {**counts, "ways": 32, "conflicts": 31}, "load": {"instructions": 9}}
+    assert verdict(findings(kernel(spans, rare)), "bank conflicts").verdict == "refuted", "one access of 64"
     padded = findings(kernel(spans, {"scan": {**counts, "ways": 1}, "load": {"instructions": 9}}))
     assert verdict(padded, "bank conflicts").verdict == "refuted"
 
@@ -253,6 +255,8 @@ def test_time_outside_all_regions_is_a_finding_with_the_lines_to_mark() -> None:
     assert first.kind == "unmarked time"
     assert "90.0 % of warp time lies outside all regions, mostly between `load q` and `store` (90.0 %)" in first.what
     assert "Mark k.cu:34-62" in first.advice
+    barriers = kernel(spans, {"": {"instructions": 50, "barriers": 2, "loads": 1}})
+    assert "Its code has 2 barriers, 1 global load." in findings(barriers)[0].what
     covered = [Span("work", 0, 100_000, block, warp) for block in range(SMS) for warp in range(8)]
     assert verdict(findings(kernel(covered)), "unmarked time").verdict == "refuted"
 

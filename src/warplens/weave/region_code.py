@@ -97,5 +97,6 @@ def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None
 def _count_access(counts: Counts, access: LaneAccess) -> None:
     if access.space == "shared":
         counts["ways"] = max(counts.get("ways", 0), access.ways)
+        counts["conflicts"] = counts.get("conflicts", 0) + max(access.ways - 1, 0)
     elif access.space == "global" and access.scattered:
         counts["scattered"] = counts.get("scattered", 0) + 1

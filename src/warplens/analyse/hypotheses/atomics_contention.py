@@ -55,4 +55,5 @@ ATOMICS_CONTENTION = Hypothesis(
         {"too little in flight", "cache misses", "warp imbalance", "block imbalance", "uncoalesced access", "last wave"}
     ),
     needs_headroom=False,
+    about_region=True,
 )

@@ -154,4 +154,5 @@ UNCOALESCED_ACCESS = Hypothesis(
     _judge,
     explains=frozenset({"too little in flight", "cache misses", "low occupancy", "warp imbalance", "last wave"}),
     needs_headroom=False,
+    about_region=True,
 )
