@@ -51,7 +51,8 @@ def test_loads_that_fill_the_gaps_of_one_another_waste_nothing() -> None:
     """Four loads of 4 bytes with lanes 16 bytes apart are one load of 16 bytes in four parts."""
     parts = "".join(f"  ld.global.f32 %f1, [%rd3+{4 * at}];\n" for at in range(4))
     far = "".join(f"  ld.global.f32 %f1, [%rd3+{4096 * at}];\n" for at in range(4))
-    for loads, waste in ((parts, 1.0), ("  ld.global.f32 %f1, [%rd3];\n", 4.0), (far, 4.0)):
+    same = "".join(f"  ld.global.f32 %f1, [%rd1+{4 * at}];\n" for at in range(4))
+    for loads, waste in ((same, 1.0), (parts, 1.0), ("  ld.global.f32 %f1, [%rd3];\n", 4.0), (far, 4.0)):
         text = _TEXT.replace("  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n", loads)
         woven = weave(text.replace("%r2, 256", "%r2, 16"), buffer=SymbolBuffer())
         assert woven.code["k"]["1"]["load_waste"] == waste

@@ -118,6 +118,34 @@ class Evidence:
         return {**self.warps.regions, "": self.warps.unmarked}
 
     @cached_property
+    def followers(self) -> dict[str, dict[str, float]]:
+        """For each region, how much warp time the regions take that directly follow it, as far as they do."""
+        lives, many = self.lives, len(self.lives.regions)
+        rows = lives.rows_of(np.flatnonzero(lives.tracks_of(self.label)))
+        rows = rows[lives.is_span[rows] & (lives.parent[rows] < 0)]
+        same = lives.of_row[rows[1:]] == lives.of_row[rows[:-1]]
+        code = lives.region[rows].astype(np.int64)
+        pairs = np.bincount((code[:-1] * many + code[1:])[same], minlength=many * many).reshape(many, many)
+        count = np.maximum(np.bincount(code, minlength=many), 1)
+        return {
+            lives.regions[first]: {
+                lives.regions[second]: self.warps.regions.get(lives.regions[second], 0.0)
+                * pairs[first, second]
+                / count[second]
+                for second in np.flatnonzero(pairs[first]).tolist()
+                if second != first
+            }
+            for first in np.flatnonzero(pairs.sum(axis=1)).tolist()
+        }
+
+    def share_with_users(self, region: str) -> float:
+        """The share of warp time of a region and of those that directly follow it and load nothing themselves: a warp
+        waits for its loads where it uses them."""
+        own = self.shares.get(region, 0.0)
+        users = self.followers.get(region, {}) if region else {}
+        return own + sum(share for name, share in users.items() if name in self.code and not self.code[name].loads)
+
+    @cached_property
     def waiting(self) -> dict[str, float]:
         """The share of warp time of each region that waits, largest first."""
         return {region: part for region, part in self.warps.regions.items() if self.kinds[region] is Purpose.WAIT}

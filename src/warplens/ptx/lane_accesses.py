@@ -77,11 +77,14 @@ def largest_waste(accesses: Sequence[LaneAccess]) -> float:
     """The largest waste of accesses. Those whose lanes are less than a sector apart may fill one another's gaps, as the
     words of a vector that is loaded word by word do; lanes that are further apart have sectors of their own."""
     alike: dict[object, list[LaneAccess]] = {}
-    for one in accesses:
+    apart = [one for one in accesses if len(set(one.lanes)) > 1]
+    for one in apart:
         row, first = one.lanes[0]
         shape = tuple((other - row, at - first) for other, at in one.lanes), one.width
         alike.setdefault(shape if _step(one) <= SECTOR else id(one), []).append(one)
-    return max((waste([(one.lanes, one.width) for one in some]) for some in alike.values()), default=0.0)
+    return max(
+        (waste([(one.lanes, one.width) for one in some]) for some in alike.values()), default=1.0 if accesses else 0.0
+    )
 
 
 def _step(access: LaneAccess) -> float:
