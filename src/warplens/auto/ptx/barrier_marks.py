@@ -34,6 +34,7 @@ _HAS_BARRIERS = re.compile(r"\bmbarrier\.|\bbarrier\.cluster\.|// @warplens B (?
 _COPIES = ("copy", "multicast")
 _ARRIVALS = ("arrive", "remote_arrive", *_COPIES)
 _NEXT_BARRIER = " next: "
+_SKIPPED = (Operation.ARRIVE, Operation.REMOTE_ARRIVE, Operation.COPY, Operation.MULTICAST, Operation.NAMED_ARRIVE)
 MOST = 256
 """The maximum number of barrier marks per kernel."""
 
@@ -80,8 +81,8 @@ def mark_function(code: FunctionUnits, *, automatic: bool = True) -> int:
     asking = [(body, node) for body, node in _comments(code.function.body or []) if _NEXT_BARRIER in node.raw]
     for body, node in asking:
         edits.remove(body, node)
-    for site in sites:
-        comment = Raw.of("\t// " + mark_text("S", site.region, *site.operands.words()) + "\n")
+    for number, site in enumerate(sites):
+        comment = Raw.of(_text(site, number) + "\n")
         unit = code.units[site.at]
         if site.behind:
             edits.after(unit.holder, unit.node, comment)
@@ -89,6 +90,18 @@ def mark_function(code: FunctionUnits, *, automatic: bool = True) -> int:
             edits.before(unit.holder, unit.node, comment)
     edits.apply()
     return len(sites) + len(asking)
+
+
+def _text(site: _Site, number: int) -> str:
+    """The mark. Warps that do not arrive jump over the record of an arrival, so that it costs them nothing."""
+    operands = site.operands
+    skips = operands.operation in _SKIPPED and operands.guard != NO_OPERAND
+    mark = mark_text("S", site.region, *(replace(operands, guard=NO_OPERAND) if skips else operands).words())
+    if not skips:
+        return f"\t// {mark}"
+    stays = operands.guard.removeprefix("!") if operands.guard.startswith("!") else f"!{operands.guard}"
+    label = f"$wl_absent_{number}"
+    return f"\t@{stays} bra {label};\n\t// {mark}\n{label}:"
 
 
 def _comments(body: list[Node]) -> Iterator[tuple[list[Node], Comment]]:
