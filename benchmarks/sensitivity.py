@@ -231,8 +231,9 @@ def report(found: dict[str, Any]) -> str:
             lines.append(f"| {name} | {one['region']} | {_cells(one)} | {path} | {hidden} | {case['results']} |")
     lines += [
         "",
-        "ptxas for sm_90a: a probe in any region of the Triton and Gluon examples changes a kernel by -28 to +8 registers, "
-        "without a spill and without a new warning (`tests/frontends/triton/test_delays.py` holds the bound).",
+        "ptxas for sm_90a: a probe in any region of the Triton and Gluon examples changes a kernel by -28 to +8 "
+        "registers, without a spill and without a new warning (`tests/frontends/triton/test_delays.py` holds the "
+        "bound).",
     ]
     return "\n".join(lines) + "\n"
 

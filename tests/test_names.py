@@ -16,6 +16,7 @@ MODULES = {
     "diagnose": _VERB,
     "diff": _VERB,
     "export": _VERB,
+    "findings": _VERB,
     "nvcc": _VERB,
     "occupancy": _VERB,
     "roofline": _VERB,
