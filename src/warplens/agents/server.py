@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from warplens.agents.tools import Tools
+from warplens.agents.agent_tools import Tools
 from warplens.agents.workspace import Workspace
 from warplens.errors import WarplensError
 from warplens.text import printable

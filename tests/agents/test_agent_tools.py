@@ -11,10 +11,11 @@ import pytest
 
 from tests.support.builders import Span, make_trace
 from tests.support.paths import ROOT
+from warplens.agents.agent_tools import Tools
 from warplens.agents.bounded_answer import page, shortened
-from warplens.agents.tools import Tools
 from warplens.agents.workspace import Workspace
 from warplens.analyse.evidence_packet import tokens
+from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
 
 GOLDEN = ROOT / "tests" / "golden" / "findings"
@@ -149,3 +150,16 @@ def test_a_packet_says_what_it_left_out(tmp_path: Path) -> None:
         assert dropped or tokens(whole) <= 900
     with pytest.raises(UsageError, match="at least"):
         evidence_packet(trace, found, budget=10)
+
+
+def test_the_command_line_prints_the_packet(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(GOLDEN / "serial.warplens")
+    assert main(["findings", trace, "--json", "--budget", "1500"]) == 0
+    packet = json.loads(capsys.readouterr().out)
+    assert packet["schema"] == 1
+    assert tokens(packet) <= 1500
+    assert set(packet) == {
+        "schema", "file", "units", "environment", "kernels", "findings", "undecided", "not_measured", "left_out",
+    }  # fmt: skip
+    assert main(["findings", trace, "--budget", "1500"]) == 2
+    assert main(["findings", trace, "--json", "--budget", "10"]) == 2
