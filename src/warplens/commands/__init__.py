@@ -35,6 +35,9 @@ _VERBS = {
     "doctor": "check which tools and libraries warplens can use here",
 }
 
+_FIRST = ("demo", "run", "findings", "report", "diff")
+"""The verbs that most people need."""
+
 
 class _Verbs(click.Group):
     """A group that imports a verb's module only when the verb is used, to keep start-up fast."""
@@ -54,8 +57,10 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(_VERBS.items()))
+        with formatter.section("Start here"):
+            formatter.write_dl([(verb, _VERBS[verb]) for verb in _FIRST])
+        with formatter.section("Other verbs"):
+            formatter.write_dl([(verb, said) for verb, said in _VERBS.items() if verb not in _FIRST])
 
 
 @click.group(
