@@ -173,9 +173,13 @@ def test_a_sample_survives_its_file_and_says_so_everywhere(tmp_path: Path) -> No
 
 def test_what_compares_all_blocks_of_an_sm_is_withheld() -> None:
     _, sample = sampled_pair(uneven=40)
-    kinds = {finding.kind: finding for finding in findings(sample)}
-    assert kinds["critical path"].withheld == WITHHELD
-    assert kinds["waves"].withheld == ""
+    whole = findings(sample)
+    assert "too little in flight" in {one.kind for one in whole.refuted}
+    fetching = Trace(sample.spans, sample.meta)
+    found = findings(fetching, waits_like="^work$")
+    assert [one.kind for one in found.withheld] == ["too little in flight"]
+    assert found.withheld[0].withheld == WITHHELD
+    assert "last wave" in {one.kind for one in (*found, *found.refuted)}, "when each block ran is known"
     with pytest.raises(UsageError, match="only some blocks of matmul were recorded"):
         roofline(sample, kernel="matmul", region="work", flops=1e9, bytes=1e6, device="H100")
 

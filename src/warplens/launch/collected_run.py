@@ -38,6 +38,10 @@ class CollectedRun:
         """Keep a launch that is about to be made."""
         self._pending.append((pending, time.time_ns()))
 
+    def newest(self) -> PendingLaunch | None:
+        """The launch that was announced last."""
+        return self._pending[-1][0] if self._pending else None
+
     def saw(self, kernel: str) -> None:
         """Count a launch, recorded or not."""
         with self._lock:

@@ -13,7 +13,7 @@ from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.side_copy import RowCopy, Rows
 from warplens.launch.woven import WovenLaunch
-from warplens.record.capture import AUTOMATIC, Launch
+from warplens.record.capture import AUTOMATIC, CODE, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.weaving import capacity_of
 
@@ -150,6 +150,7 @@ class _Neighbours:
                 "shared_bytes": kernel.shared_bytes,
                 **({AUTOMATIC: True} if kernel.auto else {}),
                 **kernel.resources,
+                **({CODE: kernel.code} if kernel.code else {}),
                 "variant": dict(launch.variant.describe()),
             },
             device=launch.device,

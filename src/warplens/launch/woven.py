@@ -33,6 +33,8 @@ class WovenKernel:
     """Of shared memory, what records wait in."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """What ptxas says the kernel takes, and its shared memory."""
+    code: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What the code of each region is made of, by the region's name."""
     cost: Mapping[str, float] = field(default_factory=dict)
     """What a calibration measured of its marks."""
     auto: bool = False
@@ -50,7 +52,12 @@ class WovenKernel:
             "full": woven.full,
             "store": woven.stores[symbol],
         }
-        return WovenKernel(**{**known, **more})
+        regions = more.get("regions", woven.regions)
+        code = {
+            regions.get(int(number), "") if number else "": counts
+            for number, counts in woven.code.get(symbol, {}).items()
+        }
+        return WovenKernel(**{**known, "code": code, **more})
 
     def tracks(self, grid: Dim3) -> int:
         """Tracks of a launch with this grid."""

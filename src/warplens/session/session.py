@@ -13,10 +13,11 @@ from warplens.errors import UsageError, WarplensError
 from warplens.launch.buffers import Buffers
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.collected_run import CollectedRun, PendingLaunch
-from warplens.launch.replays import CapturedLaunch, Replays
+from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.replays import Replays
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
-from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.launch.woven import WovenKernel
 from warplens.options import COLD, Options
 from warplens.record.capture import VARIANT_LAUNCHES, VARIANT_NUMBER, Device, Dim3, Launch
 from warplens.session import stack
@@ -31,6 +32,9 @@ class Session:
     `whole_program` is for a program that does not know of warplens: a profile that the program starts itself takes over
     until it ends. `counts_all` counts the launches of all kernels, also of those that are not profiled.
     """
+
+    records = True
+    """Whether woven kernels of this session write records; False where they are delayed instead."""
 
     def __init__(self, options: Options, *, whole_program: bool = False, counts_all: bool = False) -> None:
         self.options, self.whole_program, self.counts_all = options, whole_program, counts_all
@@ -131,7 +135,7 @@ class Session:
 
     def lend(
         self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
-    ) -> WovenLaunch | CapturedLaunch | None:
+    ) -> LentLaunch | None:
         """Memory for a launch, or a place for it in the graph that it is captured into; None where there is none.
 
         `with launch as pointer:` launches the woven kernel. `code` is given for a launch that is captured.

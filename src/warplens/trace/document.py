@@ -9,14 +9,22 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from warplens.record.capture import HOST_NS, Device
+from warplens.record.capture import CODE, HOST_NS, Device
 from warplens.record.layout import MAX_BLOCK
 from warplens.text import encodable
 from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
 
 _LARGEST = 1 << 62
 """Numbers beyond this would overflow when two of them are added."""
-_EXTRA = {"registers": int, "shared_bytes": int, "shared_bytes_kernel": int, HOST_NS: int}
+_EXTRA = {
+    "registers": int,
+    "local_bytes": int,
+    "spills": int,
+    "shared_bytes": int,
+    "shared_bytes_kernel": int,
+    HOST_NS: int,
+    CODE: Mapping[str, Mapping[str, float]],
+}
 """What analyses read from a launch's `extra`."""
 
 

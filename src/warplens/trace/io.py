@@ -18,7 +18,7 @@ from warplens.trace.columns import PARQUET, ParquetColumns, TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
-from warplens.trace.schema import COLUMNS, SCHEMA_VERSION, Losses, Meta
+from warplens.trace.schema import ABSENT, COLUMNS, SCHEMA_VERSION, Losses, Meta
 from warplens.trace.validation import RANGES, REMEDY
 
 SUFFIX = ".warplens"
@@ -90,11 +90,12 @@ def _read_file(path: Path) -> Trace:
     fixed = {
         name: int(value) for name, _, value in (part.partition("=") for part in path.parent.parts) if _is_int(value)
     }
-    missing = [name for name in COLUMNS if name not in names and name not in fixed]
+    missing = [name for name in COLUMNS if name not in names and name not in fixed and name not in ABSENT]
     if missing:
         raise CaptureError(path, "columns", f"{', '.join(missing)} missing", REMEDY)
     fixed = {name: value for name, value in fixed.items() if name in COLUMNS and name not in names}
     _check_fixed(path, fixed)
+    fixed |= {name: value for name, value in ABSENT.items() if name not in names}
     trace = Trace(ParquetColumns(file, _row_count(path, file), fixed, meta), meta)
     trace.checked = file.checked
     return trace

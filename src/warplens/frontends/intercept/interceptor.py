@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from warplens.auto.ptx import has_barriers
 from warplens.auto.rungs import Rung, rungs
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
@@ -209,7 +210,7 @@ class Interceptor:
     def _choose(self, kernel: PlainKernel, form: _LaunchForm) -> Twin:
         """Return the twin with as many marks as do no harm (auto/rungs.py)."""
         asked, text, problem = self.session.options.marks, self._text(kernel), ""
-        for rung in rungs(asked, keep_marks=PREFIX in text):
+        for rung in rungs(asked, keep_marks=PREFIX in text, barriers=has_barriers(text, asked)):
             if rung.fixed and not (problem and (asked.classes or rung.auto)):
                 continue
             if rung.lives_only and self.session.options.strict:
@@ -306,6 +307,7 @@ class Interceptor:
             select=self._how.select,
             resources={
                 "registers": resources["registers"],
+                "local_bytes": resources["local_bytes"],
                 "shared_bytes_kernel": resources["shared_bytes"] + shape.shared,
             },
             auto=True,

@@ -71,7 +71,10 @@ def marked_text(
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
     lives = () if auto else (symbol,)
-    return weave(module, buffer=ParamBuffer(-1, indirect), how=how, lives=lives), marked, shared
+    woven = weave(module, buffer=ParamBuffer(-1, indirect), how=how, lives=lives)
+    if how.delay is not None and symbol not in woven.entries:
+        raise Unmarkable(f"it has no region {how.delay!r}")
+    return woven, marked, shared
 
 
 @functools.lru_cache(maxsize=16)
