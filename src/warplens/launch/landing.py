@@ -107,7 +107,7 @@ class _Neighbours:
         flush: list[float] | None = None
         if kernel.shared_slots and self.tracks:
             flush = np.asarray(headers["flush"].mean(axis=1)).tolist()
-        begun: list[bool] = np.asarray(headers["magic"] != 0).any(axis=1).tolist()
+        begun: list[int] = np.asarray(np.count_nonzero(headers["magic"], axis=1)).tolist()
         spent["finalize_ns"] = (time.perf_counter() - start) * 1e9
         alike: dict[tuple[int, int], Launch] = {}
         for at, launch in enumerate(self.launches):
