@@ -27,6 +27,6 @@ class NcuCompanion(Companion):
         return CompanionReport(
             files=[self.report],
             ncu_kernels=kernels,
-            next=[f"stats {{trace}} --findings --ncu {self.report}"],
+            next=[f"findings {{trace}} --ncu {self.report}"],
             document={"report": str(self.report), "kernels": [asdict(one) | {"bound": one.bound} for one in kernels]},
         )
