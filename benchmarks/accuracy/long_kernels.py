@@ -1,7 +1,8 @@
 """Kernels of seconds: the clock changes in the middle, a region outlasts 2^32 cycles, and one kernel runs for a minute.
 
-Each step of kernels/long_run.cu records an anchor and the global timer as a value, so the trace's placement of that record can be
-compared with it; the timer moves in steps of 32 ns. The region around all steps knows its cycles from the 64-bit clock.
+Each step of kernels/long_run.cu records an anchor and the global timer as a value, so the trace's placement of that
+record can be compared with it; the timer moves in steps of 32 ns. The region around all steps knows its cycles from the
+64-bit clock.
 """
 
 from __future__ import annotations
