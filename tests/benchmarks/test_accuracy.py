@@ -192,7 +192,7 @@ def test_the_page_states_misses_and_failures() -> None:
             "placement": {"timer": {"launches": 25, "moments": moments}},
         }
     )
-    assert re.search(r"Triton: .* 1 of 2; worst median 2 cycles \| MISSED", text)
+    assert re.search(r"Triton: .* 1 of 2; worst median 2 cycles; without the correction 2 \| MISSED", text)
     assert "CuTe: median error at most 1 cycle or 0.5 %, all lengths | no module | MISSED" in text
     assert "p99 20 ns; 99.5% within the stated p99 | met" in text
     assert "p99 33 ns; 99.0% within the stated p99 | MISSED" in text
