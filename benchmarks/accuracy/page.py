@@ -58,6 +58,8 @@ def page(result: dict[str, Any]) -> str:
         sections += _placement(result["placement"]["timer"])
     if "chains" in result:
         sections += _chains(result["chains"])
+    if result.get("notes"):
+        sections += ["", "## Notes", "", *(f"- {note}" for note in result["notes"])]
     if result["failed"]:
         sections += ["", "## Failed", "", *(f"- {name}: {problem}" for name, problem in result["failed"].items())]
     return "\n".join(sections) + "\n"
