@@ -30,6 +30,7 @@ _VERBS = {
     "roofline": "compare a kernel with the compute and memory peaks of its device",
     "occupancy": "compute how many blocks fit on an SM and what limits them",
     "export": "convert a trace to Perfetto, Chrome, Hatchet, CSV, Parquet, HTML or an image",
+    "mcp": "serve traces to an agent over the Model Context Protocol",
     "nvcc": "compile CUDA C++ with nvcc and weave in the marks of warplens.cuh",
     "doctor": "check which tools and libraries warplens can use here",
 }
