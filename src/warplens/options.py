@@ -96,6 +96,7 @@ class Options:
     most_marks        sites that auto= may mark in one kernel
     least_occupancy   the share of its blocks per SM that a kernel must keep with automatic marks, else it runs unmarked
     strict            fail where automatic marks cannot be had or would harm the kernel, instead of running it unmarked
+    verify            look up in the machine code what each region timed, when the trace is saved
     torch             also run torch.profiler: True, or options of torch.profiler.profile; see `Profile.torch`
     """
 
@@ -125,6 +126,7 @@ class Options:
     most_marks: int = MOST_MARKS
     least_occupancy: float = 1.0
     strict: bool = False
+    verify: bool = True
     torch: bool | Mapping[str, Any] = False
 
     def __post_init__(self) -> None:

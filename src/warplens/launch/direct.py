@@ -23,6 +23,7 @@ from warplens.record.launch_buffer import (
 )
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
 from warplens.record.name_table import NAMES_BYTES, Names, scan
+from warplens.sass.machine_code import MachineCode
 
 DIRECT = STORES[0]
 
@@ -55,7 +56,9 @@ class DeviceBuffer:
         memory: int = 0,
         resources: Mapping[str, int] | None = None,
         device: Device | None = None,
+        code: MachineCode | None = None,
     ) -> None:
+        self.code = code
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
         self._context, self._device = driver.context(), device
         self.kernel, self.grid, self.block = kernel, grid, block

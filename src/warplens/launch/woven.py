@@ -17,6 +17,7 @@ from warplens.launch.side_copy import RowCopy, Rows
 from warplens.launch.variant import Variant
 from warplens.record.capture import AUTOMATIC, Device, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
+from warplens.sass.machine_code import MachineCode
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection, capacity_of
 
@@ -44,6 +45,8 @@ class WovenKernel:
     auto: bool = False
     block: Dim3 | None = None
     """The shape of a block where it is not one row of warps."""
+    code: MachineCode | None = None
+    """Its machine code, for the verification of its regions."""
 
     @staticmethod
     def of(woven: Woven, symbol: str, *, threads: int, **more: Any) -> WovenKernel:
@@ -56,7 +59,11 @@ class WovenKernel:
             "full": woven.full,
             "store": woven.stores[symbol],
         }
-        return WovenKernel(**{**known, **more})
+        made = {**known, **more}
+        if woven.text and "code" not in more:
+            names = {raw: made["regions"][number] for number, raw in woven.regions.items() if number in made["regions"]}
+            made["code"] = MachineCode(symbol, woven.text, names=names)
+        return WovenKernel(**made)
 
     def tracks(self, grid: Dim3) -> int:
         """Tracks of a launch with this grid."""
@@ -103,6 +110,11 @@ class WovenLaunch:
         else:
             self._problem = WarplensError(f"kernel {self.kernel.name}: a recorded launch failed")
             self._engine.give(self._range, self._range.size, 0)
+
+    @property
+    def code(self) -> MachineCode | None:
+        """The machine code of its kernel."""
+        return self.kernel.code
 
     @property
     def _landed(self) -> bool:

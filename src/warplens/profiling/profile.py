@@ -21,6 +21,7 @@ from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
+from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import MAX_RANK, Capture, Launch
 from warplens.session import Session
@@ -140,6 +141,8 @@ class Profile(Session):
         launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
+        if is_wanted(self.options.verify):
+            self._trace.verifier = verifier(self.run.codes, launches)
         if self.path is not None and len(self._trace):
             self._trace.save(self.path)
         if problems and not launches:

@@ -55,6 +55,7 @@ def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
         cost={key: value for meta in metas for key, value in meta.cost.items()},
         locations={key: value for meta in metas for key, value in meta.locations.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
+        verification={key: value for meta in metas for key, value in meta.verification.items()},
         producer=metas[0].producer,
         origin_ns=origin,
     )

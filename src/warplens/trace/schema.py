@@ -124,7 +124,8 @@ class Losses:
 class Meta:
     """The trace's JSON document. `origin_ns` is the device's globaltimer at time zero of the trace.
 
-    `notes` holds the profile's remarks on each kernel, such as why it ran unmarked.
+    `notes` holds the profile's remarks on each kernel, such as why it ran unmarked. `verification` says where the
+    regions are in the machine code, by the name that a launch's `extra` gives its machine code.
     """
 
     launches: Sequence[LaunchInfo] = ()
@@ -134,6 +135,7 @@ class Meta:
     cost: Mapping[str, float] = field(default_factory=dict)
     locations: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    verification: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     producer: str = "warplens"
     origin_ns: int = 0
     schema: int = SCHEMA_VERSION

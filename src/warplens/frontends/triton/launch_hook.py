@@ -24,6 +24,7 @@ from warplens.launch.replays import CapturedLaunch
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.record.capture import Dim3
+from warplens.sass.machine_code import MachineCode
 from warplens.session import Session
 from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import Woven
@@ -40,8 +41,8 @@ def running() -> LaunchHook | None:
     return _hooks[-1] if _hooks else None
 
 
-def woven_kernel(metadata: Any) -> WovenKernel | None:
-    """What a compiled kernel's metadata says about its weaving; None where it has none."""
+def woven_kernel(metadata: Any, kernel: Any = None) -> WovenKernel | None:
+    """What a compiled kernel's metadata says about its weaving; None where it has none. `kernel` has its code."""
     document = getattr(metadata, METADATA, None)
     if not document:
         return None
@@ -57,7 +58,15 @@ def woven_kernel(metadata: Any) -> WovenKernel | None:
         shared_bytes=document.get("shared_bytes", 0),
         resources={**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
         auto="auto" in document,
+        code=_code_of(metadata.name, kernel),
     )
+
+
+def _code_of(name: str, kernel: Any) -> MachineCode | None:
+    """The PTX and the cubin of a compiled kernel, which Triton keeps."""
+    stages = getattr(kernel, "asm", None) or {}
+    cubin, ptx = stages.get("cubin"), stages.get("ptx")
+    return MachineCode(name, ptx, bytes(cubin)) if isinstance(ptx, str) and isinstance(cubin, bytes) else None
 
 
 class Pointer(int):
@@ -218,7 +227,7 @@ class LaunchHook:
         remarks = getattr(made.metadata, REMARKS, None)
         if remarks:
             pass_on(self.session, made.metadata.name, remarks)
-        woven = woven_kernel(made.metadata)
+        woven = woven_kernel(made.metadata, made)
         if woven is None:
             return None
         made._init_handles()
