@@ -69,8 +69,10 @@ def test_what_is_no_code_of_the_kernel_gives_one_line() -> None:
     assert problem_of(replace(code, symbol="other")) == "the cubin has no kernel other; it has k"
     assert problem_of(replace(code, ptx="", cubin=None)) == "its machine code was not kept"
     assert problem_of(MachineCode("k", missing="gone")) == "gone"
-    assert problem_of(replace(code, ptx="nonsense {")).startswith("its PTX cannot be read")
-    assert problem_of(replace(code, ptx="")) == "no marks were found in its PTX"
+    other = "its PTX is not the text that its machine code was assembled from"
+    assert problem_of(replace(code, ptx="nonsense {")) == other
+    assert problem_of(replace(code, ptx="\n" + code.ptx)) == other
+    assert problem_of(replace(code, ptx="")).startswith("no marks were found in its PTX, which")
     assert "ptxas cannot assemble" in problem_of(replace(code, cubin=None, ptx=code.ptx.replace("ld.param", "ld.oops")))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ _THREADS = 4
 Codes = Mapping[str, tuple[str, MachineCode]]
 """By digest, a kernel's name and its machine code."""
 _DRIVER = "the driver's compiler, run again on the same PTX"
+_collecting: list[dict[str, tuple[str, MachineCode]]] = []
 _known: dict[str, KernelVerification] = {}
 """What was verified in this process, by digest."""
 
@@ -35,6 +37,17 @@ def is_wanted(option: bool) -> bool:
     return option and os.environ.get("WARPLENS_VERIFY", "") != "0"
 
 
+@contextmanager
+def collected_codes() -> Iterator[dict[str, tuple[str, MachineCode]]]:
+    """What every profile that ends inside the block has recorded, for a program that profiles itself."""
+    codes: dict[str, tuple[str, MachineCode]] = {}
+    _collecting.append(codes)
+    try:
+        yield codes
+    finally:
+        _collecting.remove(codes)
+
+
 def verifier(codes: Codes, launches: Sequence[Launch]) -> Callable[[], dict[str, Any]]:
     """A function that verifies the code of `launches`, as the trace keeps it; the most launched kernels come first."""
     used: dict[str, int] = {}
@@ -42,6 +55,8 @@ def verifier(codes: Codes, launches: Sequence[Launch]) -> Callable[[], dict[str,
         digest = str(launch.extra.get(MACHINE_CODE, ""))
         if digest in codes:
             used[digest] = used.get(digest, 0) + 1
+    for collecting in _collecting:
+        collecting.update((digest, codes[digest]) for digest in used)
     order = sorted(used, key=lambda digest: -used[digest])
     return lambda: bounded(verify_all({digest: codes[digest] for digest in order}))
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warplens.ptx.control_flow import ControlFlow
-from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, Scope, parse, walk
+from warplens.ptx.tree import Comment, Declaration, Function, Instruction, Node, PtxModule, Scope, parse, walk
 from warplens.record.layout import Kind, split_word0
 from warplens.sass.open_regions import CLOSE, OPEN, RegionEdge, State, cross, follow
 from warplens.sass.source_regions import lines_of_regions, regions_by_source, source_places
-from warplens.weave.mark_comments import PREFIX, parse_mark
+from warplens.weave.mark_comments import PREFIX, declared_mark, parse_mark
 
 _OPENS, _CLOSES = (Kind.BEGIN, Kind.ASYNC_BEGIN), (Kind.END, Kind.ASYNC_END)
 _OWN = re.compile(r"(?<![\w$])(%?wl_|\$wl_|mark_outside_a_kernel_with_wl)")
@@ -127,6 +127,8 @@ def _add_source_regions(
 def _mark_points(function: Function, result: MarkedLines) -> dict[int, list[RegionEdge]]:
     """Find marks, clock reads and warplens's own lines; return the edges by `id` of the node that they are at."""
     nodes = list(function.walk())
+    if any(isinstance(node, Comment) and node.content.startswith(PREFIX) for node in nodes):
+        nodes = [node for node in nodes if not (isinstance(node, Declaration) and _mark_at(node))]
     points: dict[int, list[RegionEdge]] = {}
     constants = _constants(nodes)
     for node in nodes:
@@ -143,14 +145,12 @@ def _mark_points(function: Function, result: MarkedLines) -> dict[int, list[Regi
     for at, node in enumerate(nodes):
         if isinstance(node, Instruction) and _START_CLOCK in node.raw and _CLOCK.search(node.raw):
             start_clock = node.line
-        if not isinstance(node, Comment) or not node.content.startswith(PREFIX):
-            continue
-        mark = parse_mark(node.content, node.line)
-        line = _clock_after(nodes, at, start_clock) or shared
+        mark = _mark_at(node)
+        line = _clock_after(nodes, at, start_clock) or shared if mark else 0
         if mark is None or not line:
             continue
         shared = line
-        edge = _edge(mark.kind, mark.name)
+        edge = _edge(*mark)
         if edge is not None:
             points[id(node)] = [edge]
             result.clocks.setdefault(line, []).append(edge)
@@ -159,11 +159,21 @@ def _mark_points(function: Function, result: MarkedLines) -> dict[int, list[Regi
     return points
 
 
+def _mark_at(node: Node) -> tuple[Kind, str] | None:
+    """The kind and region of a woven mark: a comment, or in text without comments a declaration."""
+    if isinstance(node, Comment):
+        mark = parse_mark(node.content, node.line) if node.content.startswith(PREFIX) else None
+        return (mark.kind, mark.name) if mark else None
+    if isinstance(node, Declaration) and node.space == "reg" and len(node.variables) == 1:
+        return declared_mark(node.variables[0].name)
+    return None
+
+
 def _clock_after(nodes: Sequence[Node], at: int, start_clock: int) -> int:
     """The line of the clock read that belongs to the mark `nodes[at]`; 0 if it shares that of the mark before it."""
     following: list[Instruction] = []
     for node in nodes[at + 1 :]:
-        if isinstance(node, Comment) and node.content.startswith(PREFIX):
+        if _mark_at(node):
             break
         if isinstance(node, Instruction):
             if not _is_own(node):

@@ -45,6 +45,8 @@ def verify_cubin(
         raise SassError(f"the cubin has no kernel {kernel}; it has {known}")
     if not file.has_lines:
         raise SassError("the cubin has no line table; assemble it with -lineinfo")
+    if ptx and file.ptx and not _same_text(ptx, file.ptx):
+        raise SassError("its PTX is not the text that its machine code was assembled from")
     function = disassemble(cubin)[kernel]
     if not function.has_lines:
         raise SassError("the line table of the cubin does not cover the kernel; assemble it with -lineinfo")
@@ -53,8 +55,15 @@ def verify_cubin(
     except PtxError as error:
         raise SassError(f"its PTX cannot be read: {error}") from None
     if not lines.clocks and not lines.point_clocks:
-        raise SassError("no marks were found in its PTX")
+        raise SassError("no marks were found in its PTX" + ("" if ptx else ", which the cubin holds without comments"))
     return verify_function(function, lines, names or {}, name=name or kernel, source=source)
+
+
+def _same_text(ptx: str, embedded: str) -> bool:
+    """Whether a text is the one in a cubin, which has lost comments, some directives and white space."""
+    ours, theirs = (text.replace("\0", "").rstrip().split("\n") for text in (ptx, embedded.rstrip("\n")))
+    pairs = (("".join(one.split()), "".join(other.split())) for one, other in zip(ours, theirs, strict=False))
+    return abs(len(ours) - len(theirs)) <= 1 and all(one.startswith(other) for one, other in pairs if other)
 
 
 def verify_function(

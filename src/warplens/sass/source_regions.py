@@ -27,14 +27,18 @@ def source_places(function: Function, files: Mapping[str, str]) -> dict[int, lis
     """By `id` of a node: where it is in the source, then the places that it was inlined at, innermost first."""
     found: dict[int, list[Place]] = {}
     parents: dict[Loc, Loc] = {}
+    chains: dict[str, list[Place]] = {}
     chain: list[Place] = []
     for node in function.walk():
         if isinstance(node, Directive):
             if node.name == "loc" and (match := _LOC.match(node.arguments)):
                 place, outer = match.group(1, 2, 3), match.group(4, 5, 6)
-                if outer[0]:
-                    parents[place] = outer
-                chain = _chain(place, parents, files)
+                # The places between are only named when a call is first inlined; its name tells it from other calls.
+                if node.arguments not in chains:
+                    if outer[0]:
+                        parents[place] = outer
+                    chains[node.arguments] = _chain(place, parents if outer[0] else {}, files)
+                chain = chains[node.arguments]
         elif isinstance(node, Comment) and node.trailing and "@[" in node.content and chain:
             # Triton up to 3.7 says only in a comment where a function was inlined.
             chain = [chain[0], *_inlined(node.content, files)]

@@ -13,6 +13,7 @@ Names are percent-encoded, so that any text survives inline asm, LLVM and the PT
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
@@ -34,6 +35,8 @@ KINDS = {
     "T": Kind.ANCHOR,
 }
 VALUE_TYPES = ("s32", "u32", "s64", "u64", "f32", "f64")
+_DECLARED = re.compile(r"%wl_mark_\d+_([A-Z])(\d+)")
+_NUMBERED = re.compile(r"(// @warplens ([BEIVAZ]) #(\d+).*)")
 _WORDS = {"B": 2, "E": 2, "I": 2, "V": 4, "A": 3, "Z": 3, "T": 1}
 PAYLOAD = (Kind.VALUE, Kind.ANCHOR)
 """Marks whose record is preceded by an 8-byte payload."""
@@ -94,3 +97,16 @@ def parse_mark(content: str, line: int) -> Mark | None:
     if operand and not _REGISTER.fullmatch(operand):
         raise PtxError(line, content, f"{operand!r} is not a register or a number")
     return Mark(KINDS[letter], name, line, operand, kind)
+
+
+def declare_marks(text: str) -> str:
+    """Repeat each numbered mark as the declaration of a register that nothing uses: nvcc strips comments from the PTX
+    that a program carries. A declaration adds no instruction."""
+    numbers = itertools.count()
+    return _NUMBERED.sub(lambda found: f"{found[1]}\n\t.reg .pred %wl_mark_{next(numbers)}_{found[2]}{found[3]};", text)
+
+
+def declared_mark(register: str) -> tuple[Kind, str] | None:
+    """The kind and region of a mark from the register that stands for it; None for other registers."""
+    found = _DECLARED.fullmatch(register)
+    return (KINDS[found[1]], f"#{found[2]}") if found and found[1] in KINDS else None
