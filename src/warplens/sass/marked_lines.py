@@ -6,6 +6,7 @@ and the CuTe DSL) are found by their inline assembly: a scope that reads the clo
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,8 +41,8 @@ class MarkedLines:
     """Lines with the clock reads of marks that open or close nothing."""
     by_source: dict[int, set[str]] = field(default_factory=dict)
     """By line with code of the kernel: the regions that own its line in the source (see source_regions.py)."""
-    with_lines: set[str] = field(default_factory=set)
-    """The regions that own lines of the source."""
+    owned: dict[tuple[str, int], set[str]] = field(default_factory=dict)
+    """By file and line of the source: the regions that own it."""
 
     @property
     def names(self) -> list[str]:
@@ -60,6 +61,21 @@ class MarkedLines:
         here = {one.region for one in self.regions.get(line, ())}
         by_source = self.by_source.get(line)
         return by_source | (here - self.with_lines) if by_source else here
+
+    @functools.cached_property
+    def with_lines(self) -> set[str]:
+        """The regions that own lines of the source."""
+        return set().union(*self.owned.values())
+
+    def source_lines(self, region: str) -> tuple[tuple[str, int, int], ...]:
+        """The lines that a region owns: a file, the first and the last line."""
+        found: list[tuple[str, int, int]] = []
+        for file, line in sorted(place for place, regions in self.owned.items() if region in regions):
+            if found and found[-1][0] == file and found[-1][2] == line - 1:
+                found[-1] = (file, found[-1][1], line)
+            else:
+                found.append((file, line, line))
+        return tuple(found)
 
 
 def marked_lines(source: str | PtxModule, kernel: str) -> MarkedLines:
@@ -118,7 +134,8 @@ def _add_source_regions(
         for edge in points[id(node)]
     ]
     owned = lines_of_regions(marks, places)
-    result.with_lines.update(*owned.values())
+    for place, regions in owned.items():
+        result.owned.setdefault(place, set()).update(regions)
     code = (node for node in function.instructions() if node.line not in result.own)
     for line, regions in regions_by_source(code, places, owned).items():
         result.by_source.setdefault(line, set()).update(regions)

@@ -11,7 +11,10 @@ MAX_EXAMPLES = 8
 MAX_INSTANCES = 32
 MAX_RANGES = 256
 MAX_REGIONS = 256
+MAX_SOURCE_LINES = 32
 
+SourceLines = tuple[str, int, int]
+"""A file, and the first and the last line."""
 Range = tuple[int, int]
 """Addresses from the first up to, not including, the second."""
 
@@ -62,6 +65,8 @@ class RegionCode:
     ranges: Sequence[Range] = ()
     self_ranges: Sequence[Range] = ()
     """`ranges` without those of regions inside it."""
+    source_lines: Sequence[SourceLines] = ()
+    """The lines of the source that it owns."""
 
     @property
     def inside(self) -> int:
@@ -96,6 +101,8 @@ class KernelVerification:
     """Regions that have marks but no clock read in the machine code: ptxas found that they are never reached."""
     source: str = ""
     """Which machine code was read."""
+    fingerprint: str = ""
+    """A hash of its opcodes, by which reports of other tools are recognised."""
     problem: str = ""
 
     def __getitem__(self, region: str) -> RegionCode:
@@ -122,6 +129,9 @@ def _region(document: Mapping[str, Any]) -> RegionCode:
     known["moved"] = tuple(MovedInstruction(**_typed(MovedInstruction, one)) for one in document.get("moved", ()))
     for name in ("ranges", "self_ranges"):
         known[name] = tuple((int(start), int(end)) for start, end in document.get(name, ()))
+    known["source_lines"] = tuple(
+        (str(file), int(first), int(last)) for file, first, last in document.get("source_lines", ())
+    )
     return RegionCode(**known)
 
 

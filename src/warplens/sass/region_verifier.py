@@ -11,12 +11,14 @@ from warplens.sass.cubin_file import SassError, read_cubin_file
 from warplens.sass.disassembly import SassFunction, SassInstruction, disassemble
 from warplens.sass.main_work import main_work_flag
 from warplens.sass.marked_lines import MarkedLines, marked_lines
+from warplens.sass.opcode_sequence import opcode_fingerprint
 from warplens.sass.open_regions import OPEN, RegionEdge, State, cross, follow
 from warplens.sass.region_code import (
     MAX_EXAMPLES,
     MAX_INSTANCES,
     MAX_RANGES,
     MAX_REGIONS,
+    MAX_SOURCE_LINES,
     KernelVerification,
     MovedInstruction,
     RegionCode,
@@ -95,7 +97,7 @@ def verify_function(
     return KernelVerification(
         name or function.name,
         tuple(
-            tally.result(names.get(region, region), lines, names)
+            tally.result(region, lines, names)
             for region, tally in list(regions.items())[:MAX_REGIONS]
             if region in seen
         ),
@@ -104,6 +106,7 @@ def verify_function(
         dict(counts),
         tuple(names.get(region, region) for region in missing),
         source,
+        opcode_fingerprint(one.text for one in function.instructions),
     )
 
 
@@ -149,13 +152,13 @@ class _Tally:
         copy[one.kind] += 1
         (self.kept if belongs else self.strangers).append(one)
 
-    def result(self, region: str, lines: MarkedLines, names: Mapping[str, str]) -> RegionCode:
+    def result(self, raw: str, lines: MarkedLines, names: Mapping[str, str]) -> RegionCode:
         ranges = ranges_of(self.addresses, _STEP)
         out = [_moved(one, _where(one.address, sorted(self.instances), ranges), "") for one in self.outside]
         strangers = [_moved(one, "inside", _owners(one, lines, names)) for one in self.strangers]
         kept, moved_out = _count(self.kept), _count(self.outside)
         return RegionCode(
-            region,
+            names.get(raw, raw),
             len(self.kept),
             len(self.strangers),
             len(self.outside),
@@ -178,6 +181,7 @@ class _Tally:
             (*_weightiest(out), *_weightiest(strangers)),
             ranges[:MAX_RANGES],
             ranges_of(self.innermost, _STEP)[:MAX_RANGES],
+            lines.source_lines(raw)[:MAX_SOURCE_LINES],
         )
 
 

@@ -56,10 +56,29 @@ def statistics_table(result: Statistics) -> object:
     ]
     if not result.heading:
         columns = columns[1:]
+    if any(row.corrected == row.corrected for row in result):
+        place = next(at for at, (name, _) in enumerate(columns) if name == "std")
+        columns.insert(place, ("without marks", _corrected))
+    if any(row.purity == row.purity for row in result):
+        columns.append(("purity", lambda row: "-" if row.purity != row.purity else percent(row.purity)))
     if any(row.open for row in result):
         columns.append(("open", lambda row: f"{row.open:,}"))
     title = f"durations in cycles; shares of {duration(result.busy_ns)} of warp time"
     return table(title, columns, result.rows, spare=("std", "min", "max", "p99", "exclusive", "total time", "mean"))
+
+
+def _corrected(row: Any) -> str:
+    """A mean without its marks, and the interval that holds it."""
+    if row.corrected != row.corrected:
+        return "-"
+    return f"{integer(row.corrected)} ({integer(row.corrected_low)} to {integer(row.corrected_high)})"
+
+
+def print_cautions(console: Console, result: Statistics) -> None:
+    """Name the regions that did not time what they mark."""
+    told = {(row.region, row.moved_out) for row in result if row.moved_out}
+    for region, flag in sorted(told):
+        print_hanging(console, "[yellow]![/] ", f"[bold]{escape(region)}[/] did not time what it marks: {escape(flag)}")
 
 
 def tree_view(roots: Iterable[RegionNode]) -> Tree:
