@@ -8,8 +8,8 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.analysis import Answers
-from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.region_counters import region_counters
+from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.statistics import GROUPS

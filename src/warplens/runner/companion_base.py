@@ -41,8 +41,8 @@ COMPANIONS = {
 class CompanionReport:
     """What a companion adds to the run's summary.
 
-    `ncu_kernels`, `counters` and `torch_summary` are printed as tables, `lines` after them. `next` are verbs to suggest,
-    in which `{trace}` stands for the trace file. `document` goes into the JSON output.
+    `ncu_kernels`, `counters` and `torch_summary` are printed as tables, `lines` after them. `next` are verbs to
+    suggest, in which `{trace}` stands for the trace file. `document` goes into the JSON output.
     """
 
     files: Sequence[Path] = ()
