@@ -141,8 +141,9 @@ class Profile(Session):
         launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
         self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
+        verify = verifier(self.run.codes, launches)
         if is_wanted(self.options.verify):
-            self._trace.verifier = verifier(self.run.codes, launches)
+            self._trace.verifier = verify
         if self.path is not None and len(self._trace):
             self._trace.save(self.path)
         if problems and not launches:

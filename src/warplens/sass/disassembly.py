@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from warplens.sass.cubin_file import SassError, read_cubin_file
-from warplens.sass.cuda_tools import find_tool
+from warplens.sass.cuda_tools import all_tools, find_tool
 from warplens.sass.opcode_classes import class_of
 
 TIMEOUT_S = 120
@@ -102,7 +102,17 @@ class SassFunction:
 def disassemble(cubin: bytes) -> dict[str, SassFunction]:
     """Disassemble every function of a cubin. Raises a `SassError` if there is no nvdisasm, or if it refuses."""
     read_cubin_file(cubin)
-    tool = find_tool("nvdisasm")
+    find_tool("nvdisasm")
+    problem = SassError("")
+    for tool in all_tools("nvdisasm"):
+        try:
+            return parse_listing(_listing(tool, cubin))
+        except SassError as error:  # another copy may be newer than this one
+            problem = problem if str(problem) else error
+    raise problem
+
+
+def _listing(tool: str, cubin: bytes) -> str:
     with tempfile.TemporaryDirectory(prefix="warplens-sass-") as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
@@ -115,7 +125,7 @@ def disassemble(cubin: bytes) -> dict[str, SassFunction]:
     if done.returncode:
         said = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
         raise SassError(f"nvdisasm cannot read this cubin: {said.replace(str(path), 'cubin')[:200]}")
-    return parse_listing(done.stdout.decode(errors="replace"))
+    return done.stdout.decode(errors="replace")
 
 
 def parse_listing(text: str) -> dict[str, SassFunction]:
