@@ -70,17 +70,20 @@ class CollectedRun:
         for pending, announced in self._pending:
             try:
                 launch = pending.collect()
-                known = {HOST_NS: announced, **self._note_code(pending, launch.kernel)}
+                known = {HOST_NS: announced, **self._note_code(pending, launch)}
                 launches.append((pending, replace(launch, extra={**launch.extra, **known})))
             except WarplensError as problem:
                 problems.append(str(problem))
         self._pending.clear()
         return launches, problems
 
-    def _note_code(self, pending: PendingLaunch, kernel: str) -> dict[str, str]:
+    def _note_code(self, pending: PendingLaunch, launch: Launch) -> dict[str, str]:
         """Keep the machine code of a launch, and name it in the launch."""
         code: MachineCode | None = getattr(pending, "code", None)
         if code is None:
             return {}
-        self.codes.setdefault(code.digest, (kernel, code))
+        if not code.names:
+            # Marks that record by themselves only have numbers in the machine code.
+            code = replace(code, names={f"#{number}": name for number, name in launch.regions.items()})
+        self.codes.setdefault(code.digest, (launch.kernel, code))
         return {MACHINE_CODE: code.digest}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -58,7 +58,8 @@ class DeviceBuffer:
         device: Device | None = None,
         code: MachineCode | None = None,
     ) -> None:
-        self.code = code
+        self.find_code: Callable[[], MachineCode] | None = None if code is None else lambda: code
+        """Finds the machine code that the launch runs, once it is asked for."""
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
         self._context, self._device = driver.context(), device
         self.kernel, self.grid, self.block = kernel, grid, block
@@ -71,6 +72,11 @@ class DeviceBuffer:
         self._names_at = driver.allocate(NAMES_BYTES) if names is None else 0
         driver.clear(self.address, plan.size, stream)
         driver.upload(self.address, plan.header(self._names_at), stream)
+
+    @property
+    def code(self) -> MachineCode | None:
+        """The machine code of its kernel, if it is known."""
+        return self.find_code() if self.find_code else None
 
     def collect(self) -> Launch:
         """The launch as the capture keeps it. The first of several collects does the waiting for all."""

@@ -68,7 +68,9 @@ def _with_lines(code: MachineCode) -> tuple[bytes, str]:
     if code.cubin is None:
         if not code.ptx:
             raise SassError(code.missing or "its machine code was not kept")
-        return assemble_with_lines(code.ptx), f"{_ptxas_version()}, not the driver's compiler, run on the same PTX"
+        return assemble_with_lines(
+            code.ptx
+        ), f"{_ptxas_version()} on the same PTX, not the assembler that made the code that ran"
     file = read_cubin_file(code.cubin)
     if file.has_lines:
         return code.cubin, code.source
@@ -79,12 +81,13 @@ def _with_lines(code: MachineCode) -> tuple[bytes, str]:
         try:
             again = assemble_with_lines(code.ptx, arch, tool)
         except SassError as error:
-            problem = str(error)
+            problem = problem or str(error)
             continue
         if read_cubin_file(again).code(code.symbol) == file.code(code.symbol):
             return again, f"{AS_RUN}, with the line table of a second, identical assembly"
         problem = "assembling its PTX again gives other machine code"
-    raise SassError(f"its cubin has no line table, and {problem or 'there is no ptxas to make one'}")
+    reason = problem or "there is no ptxas to make one"
+    raise SassError(f"its cubin has no line table, and {reason}; compile it with line information")
 
 
 def assemble_with_lines(ptx: str, arch: str = "", tool: str = "") -> bytes:

@@ -231,7 +231,7 @@ def _direct_mark(scope: Scope, constants: dict[str, int], result: MarkedLines) -
         number = constants.get(word, int(word) if re.fullmatch(r"\d+", word) else None)
         if number is not None:
             kind, region = split_word0(number)[:2]
-            edge = _edge(Kind(kind), f"#{region}")
+            edge = _edge(kind, f"#{region}") if region else None
             edges += [edge] if edge else []
     line = next(node.line for node in inner if _CLOCK.search(node.arguments))
     if edges:
@@ -251,13 +251,12 @@ def _words(inner: Sequence[Instruction]) -> Iterator[str]:
 
 def _constants(nodes: Sequence[Node]) -> dict[str, int]:
     """Registers that hold one constant: nvcc passes the words of some records in them."""
-    found: dict[str, int] = {}
+    found: dict[str, set[str]] = {}
     for node in nodes:
         if isinstance(node, Instruction) and node.opcode == "mov" and len(node.operands) == 2:
-            target, value = node.operands
-            if re.fullmatch(r"\d+", value):
-                found[target] = int(value)
-    return found
+            found.setdefault(node.operands[0], set()).add(node.operands[1])
+    single = {register: next(iter(values)) for register, values in found.items() if len(values) == 1}
+    return {register: int(value) for register, value in single.items() if value.isdecimal()}
 
 
 def _edge(kind: Kind, region: str) -> RegionEdge | None:
