@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.verify_on_gpu import compare
 from tests.support.ncu_pages import Numbers, line_page, sass_page
 from tests.support.sass_kernels import HOISTED, TENSOR, UNROLLED, code_of, needs_tools
 from tests.support.verified_trace import traced
@@ -123,15 +122,3 @@ def test_a_truncated_page_keeps_its_whole_rows() -> None:
     whole = parse_source_pages(text)[0]
     cut = parse_source_pages(text[: len(text) // 2])[0]
     assert cut.rows[:-1] == whole.rows[: len(cut.rows) - 1]
-
-
-def test_the_proof_on_a_gpu_compares_counts_and_begins() -> None:
-    code = code_of(HOISTED)
-    spans = [("load", 0, 4), ("math", 5, 4), ("load", 10, 4), ("math", 15, 4)]
-    trace = traced(code, spans)
-    agreeing = compare(trace, parse_source_pages(sass_page(function_of(code), plain_numbers)))["k"]
-    assert agreeing["agrees"]
-    assert {one["region"]: one["spans"] for one in agreeing["regions"]} == {"load": 2, "math": 2}
-    wrong = compare(traced(code, spans[:1]), parse_source_pages(sass_page(function_of(code), plain_numbers)))["k"]
-    assert not wrong["agrees"]
-    assert not compare(trace, parse_source_pages(sass_page(function_of(code_of(TENSOR)), plain_numbers)))["k"]["page"]

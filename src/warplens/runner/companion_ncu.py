@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -83,14 +83,7 @@ def marked_command(program: TargetProgram, options: Options, trace: Path) -> lis
     """The command that records a program once more with the same marks, one launch of each variant."""
     words = [sys.executable, "-m", "warplens", "run", "-o", str(trace), "--launches", "1", "--skip", "0"]
     if options.auto:
-        given = (
-            options.auto
-            if isinstance(options.auto, str)
-            else ",".join(options.auto)
-            if options.auto is not True
-            else ""
-        )
-        words += ["--auto", given] if given else ["--auto"]
+        words.append("--auto" if options.auto is True else f"--auto={_listed(options.auto)}")
     ranges = options.regions or ()
     words += [word for one in (ranges.items() if isinstance(ranges, Mapping) else ranges) for word in _region(one)]
     for name, value in (("kernels", options.kernels), ("override", options.override)):
@@ -98,6 +91,10 @@ def marked_command(program: TargetProgram, options: Options, trace: Path) -> lis
     for name in ("full", "clock", "granularity", "most_marks", "least_occupancy"):
         words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     return [*words, *(["-m"] if program.module else []), program.target, *program.arguments]
+
+
+def _listed(classes: str | Iterable[str]) -> str:
+    return classes if isinstance(classes, str) else ",".join(classes)
 
 
 def _region(one: str | tuple[str, str]) -> list[str]:
