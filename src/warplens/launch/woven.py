@@ -62,7 +62,7 @@ class WovenKernel:
         made = {**known, **more}
         if woven.text and "code" not in more:
             names = {raw: made["regions"][number] for number, raw in woven.regions.items() if number in made["regions"]}
-            made["code"] = MachineCode(symbol, woven.text, names=names)
+            made["code"] = MachineCode(symbol, woven.text, names=names, automatic=bool(more.get("auto")))
         return WovenKernel(**made)
 
     def tracks(self, grid: Dim3) -> int:

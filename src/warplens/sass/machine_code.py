@@ -35,6 +35,8 @@ class MachineCode:
     """The names of regions that marks only number."""
     missing: str = ""
     """Why there is neither PTX nor cubin."""
+    automatic: bool = False
+    """Whether rules placed its marks."""
     source: str = AS_RUN
     """Where the cubin comes from, in words."""
 
@@ -56,7 +58,9 @@ def verify_code(code: MachineCode, kernel: str = "") -> KernelVerification:
     name = kernel or code.symbol
     try:
         cubin, source = _with_lines(code)
-        return verify_cubin(cubin, code.symbol, code.ptx, code.names, name=name, source=source)
+        return verify_cubin(
+            cubin, code.symbol, code.ptx, code.names, name=name, source=source, automatic=code.automatic
+        )
     except WarplensError as error:
         return KernelVerification(name, problem=" ".join(str(error).split()))
     except Exception as error:  # a listing or a text that no one foresaw must not cost the trace

@@ -78,8 +78,9 @@ class MarkedLines:
         return tuple(found)
 
 
-def marked_lines(source: str | PtxModule, kernel: str) -> MarkedLines:
-    """Analyse `kernel` and the functions that it calls."""
+def marked_lines(source: str | PtxModule, kernel: str, *, automatic: bool = False) -> MarkedLines:
+    """Analyse `kernel` and the functions that it calls. Regions of `automatic` marks own no lines of the source: rules
+    place marks next to the code of other lines."""
     module = parse(source.replace("\0", "")) if isinstance(source, str) else source
     functions = {one.name: one for one in module.functions if one.body is not None}
     result = MarkedLines()
@@ -91,7 +92,7 @@ def marked_lines(source: str | PtxModule, kernel: str) -> MarkedLines:
         if name in done:
             continue
         done.add(name)
-        for callee, state in _analyse(functions[name], start[name], result, module.files):
+        for callee, state in _analyse(functions[name], start[name], result, {} if automatic else module.files):
             if callee in functions and callee not in done:
                 known = start.get(callee)
                 start[callee] = state if known is None else tuple(one for one in known if one in state)
@@ -126,7 +127,7 @@ def _analyse(
 def _add_source_regions(
     function: Function, points: Mapping[int, Sequence[RegionEdge]], result: MarkedLines, files: Mapping[str, str]
 ) -> None:
-    places = source_places(function, files)
+    places = source_places(function, files) if files else {}
     marks = [
         (node, edge.region, edge.kind == OPEN)
         for node in function.walk()

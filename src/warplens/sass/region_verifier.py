@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from warplens.ptx.syntax import PtxError
 from warplens.sass.cubin_file import SassError, read_cubin_file
 from warplens.sass.disassembly import SassFunction, SassInstruction, disassemble
-from warplens.sass.main_work import main_work_flag
+from warplens.sass.main_work import EMPTY, main_work_flag
 from warplens.sass.marked_lines import MarkedLines, marked_lines
 from warplens.sass.opcode_sequence import opcode_fingerprint
 from warplens.sass.open_regions import OPEN, RegionEdge, State, cross, follow
@@ -38,9 +38,11 @@ def verify_cubin(
     *,
     name: str = "",
     source: str = "",
+    automatic: bool = False,
 ) -> KernelVerification:
     """Verify the regions of `kernel`. `ptx` is the text it was assembled from, with marks; without it the text in the
-    cubin is used, which has no comments. `names` are the names of regions that the text only numbers."""
+    cubin is used, which has no comments. `names` are the names of regions that the text only numbers. `automatic` says
+    that rules placed the marks: then regions may be empty, such as those that wait for a value."""
     file = read_cubin_file(cubin)
     if kernel not in file.kernels:
         known = ", ".join(file.kernels[:4]) or "none"
@@ -53,12 +55,18 @@ def verify_cubin(
     if not function.has_lines:
         raise SassError("the line table of the cubin does not cover the kernel; assemble it with -lineinfo")
     try:
-        lines = marked_lines(ptx or file.ptx, kernel)
+        lines = marked_lines(ptx or file.ptx, kernel, automatic=automatic)
     except PtxError as error:
         raise SassError(f"its PTX cannot be read: {error}") from None
     if not lines.clocks and not lines.point_clocks:
         raise SassError("no marks were found in its PTX" + ("" if ptx else ", which the cubin holds without comments"))
-    return verify_function(function, lines, names or {}, name=name or kernel, source=source)
+    found = verify_function(function, lines, names or {}, name=name or kernel, source=source)
+    return _without_empty_flags(found) if automatic else found
+
+
+def _without_empty_flags(found: KernelVerification) -> KernelVerification:
+    regions = (replace(one, flag="" if one.flag == EMPTY else one.flag) for one in found.regions)
+    return replace(found, regions=tuple(regions))
 
 
 def _same_text(ptx: str, embedded: str) -> bool:

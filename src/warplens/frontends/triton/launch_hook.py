@@ -58,15 +58,17 @@ def woven_kernel(metadata: Any, kernel: Any = None) -> WovenKernel | None:
         shared_bytes=document.get("shared_bytes", 0),
         resources={**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
         auto="auto" in document,
-        code=_code_of(metadata.name, kernel),
+        code=_code_of(metadata.name, kernel, automatic="auto" in document),
     )
 
 
-def _code_of(name: str, kernel: Any) -> MachineCode | None:
+def _code_of(name: str, kernel: Any, *, automatic: bool) -> MachineCode | None:
     """The PTX and the cubin of a compiled kernel, which Triton keeps."""
     stages = getattr(kernel, "asm", None) or {}
     cubin, ptx = stages.get("cubin"), stages.get("ptx")
-    return MachineCode(name, ptx, bytes(cubin)) if isinstance(ptx, str) and isinstance(cubin, bytes) else None
+    if not isinstance(ptx, str) or not isinstance(cubin, bytes):
+        return None
+    return MachineCode(name, ptx, cubin, automatic=automatic)
 
 
 class Pointer(int):
