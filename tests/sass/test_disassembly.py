@@ -23,8 +23,7 @@ def test_instructions_have_lines_predicates_and_classes() -> None:
         \t//## File ".nv_debug_ptx_txt", line 24
                 /*0000*/                   LDG.E.CONSTANT R2, desc[UR6][R20.64] ;
                 /*0010*/              @!P0 CS2R.32 R19, SR_CLOCKLO ;
-        \t//## File "a.cu", line 99
-        \t//## File ".nv_debug_ptx_txt", line 31
+        \t//## File ".nv_debug_ptx_txt.1234", line 31
                 /*0020*/              @UP1 HFMA2.MMA R1, -RZ, RZ, 0, 0 ;
         """
     )

@@ -17,6 +17,7 @@ _SAMPLES = (
 _EXECUTED, _THREADS = "Instructions Executed", "Predicated-On Thread Instructions Executed"
 _LINES = ("#", "Line", "Line No", "Line Number", "Source Line")
 _FILES = ("File Path", "File Name", "File", "Source File")
+_KERNELS, _SASS = ("Kernel Name", "Function Name"), "SASS Source"
 _STALL = re.compile(r"(?:stall_|smsp__pcsamp_warps_issue_stalled_)([a-z_]+)$")
 _REASONS = {
     "long_sb": "long_scoreboard", "short_sb": "short_scoreboard", "lg": "lg_throttle", "mio": "mio_throttle",
@@ -76,28 +77,32 @@ def is_source_page(text: str) -> bool:
 def parse_source_pages(text: str, source: str = "ncu output") -> list[SourcePage]:
     """Parse what `ncu --page source --csv` prints: a page for each launch that it measured."""
     pages: list[SourcePage] = []
-    kernel = file = ""
+    kernel = file = line = ""
     header: list[str] = []
     rows: list[SourceRow] = []
 
     def close() -> None:
-        if header and rows:
-            pages.append(SourcePage(kernel, "Address" in header, _relative(rows) if "Address" in header else rows[:]))
+        if header and rows and _EXECUTED in header:
+            sass = _is_sass(header)
+            pages.append(SourcePage(kernel, sass, _relative(rows) if sass else rows[:]))
         rows.clear()
 
     for cells in csv.reader(io.StringIO(text)):
         first = cells[0].strip() if cells else ""
-        if first == "Kernel Name" and len(cells) > 1 and "Source" not in cells:
-            close()
-            kernel, header, file = cells[1], [], ""
+        if first in _KERNELS and len(cells) > 1 and "Source" not in cells:
+            if cells[1] != kernel or header:
+                close()
+            kernel, header = cells[1], []
         elif first in _FILES and len(cells) > 1 and "Source" not in cells:
             file = cells[1]
         elif "Source" in cells and ("Address" in cells or any(name in cells for name in _LINES)):
-            if header != cells:
-                close()
-            header = cells
+            close()
+            header, line = _named(cells), ""
         elif header and len(cells) >= len(header) - 1:
-            row = _row(dict(zip(reversed(header), reversed(cells), strict=False)), file, "Address" in header)
+            known = dict(zip(reversed(header), reversed(cells), strict=False))
+            line = next((known[name] for name in _LINES if _place(known.get(name, "")) is not None), line)
+            by_line = not _is_sass(header)
+            row = _row({**known, _LINES[0]: line} if by_line else known, file, by_line, "Address" in header)
             rows += [row] if row is not None else []
     close()
     if not pages:
@@ -108,11 +113,26 @@ def parse_source_pages(text: str, source: str = "ncu output") -> list[SourcePage
     return pages
 
 
-def _row(cells: Mapping[str, str], file: str, sass: bool) -> SourceRow | None:
-    place = _place(cells.get("Address", "")) if sass else _place(next((cells[n] for n in _LINES if n in cells), ""))
-    if place is None:
+def _named(cells: Sequence[str]) -> list[str]:
+    """The header; in a page of lines with their instructions, the second `Source` is the instruction."""
+    names = list(cells)
+    if names.count("Source") > 1:
+        names[names.index("Source", names.index("Source") + 1)] = _SASS
+    return names
+
+
+def _is_sass(header: Sequence[str]) -> bool:
+    """Whether a page has one row per instruction and no lines of the source."""
+    return "Address" in header and not any(name in header for name in _LINES)
+
+
+def _row(cells: Mapping[str, str], file: str, by_line: bool, addressed: bool) -> SourceRow | None:
+    """One row with counters. A page of lines with their instructions has them in the rows that have an address."""
+    address = _place(cells.get("Address", ""))
+    place = _place(cells[_LINES[0]]) if by_line else address
+    if place is None or (addressed and address is None):
         return None
-    text = cells.get("Source", "").strip().rstrip(";").strip()
+    text = cells.get(_SASS, cells.get("Source", "")).strip().rstrip(";").strip()
     executed, threads = _number(cells.get(_EXECUTED)), _number(cells.get(_THREADS))
     bits = _number(cells.get("Access Size"))
     return SourceRow(
@@ -127,7 +147,7 @@ def _row(cells: Mapping[str, str], file: str, sass: bool) -> SourceRow | None:
         wavefronts=_number(cells.get("L1 Wavefronts Shared")),
         conflicts=_number(cells.get("L1 Wavefronts Shared Excessive")),
         bytes=threads * bits / 8,
-        flops=_flops(text, executed, threads) if sass else 0.0,
+        flops=_flops(text, executed, threads) if addressed else 0.0,
         stalls=_stalls(cells),
     )
 

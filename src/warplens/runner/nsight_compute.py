@@ -98,7 +98,7 @@ def read_source_pages(path: str | os.PathLike[str]) -> list[SourcePage]:
         return parse_source_pages(source.read_text(errors="replace"), str(source))
     pages = parse_source_pages(_page(source, "source", "--print-source", "sass"), str(source))
     try:
-        pages += parse_source_pages(_page(source, "source", "--print-source", "cuda"), str(source))
+        pages += parse_source_pages(_page(source, "source", "--print-source", "cuda,sass"), str(source))
     except WarplensError:
         return pages  # a report without sources has no page by line
     return pages

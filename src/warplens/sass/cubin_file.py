@@ -18,6 +18,10 @@ class SassError(WarplensError):
     """Machine code that cannot be read, or a tool that is missing; the text is one line."""
 
 
+class NoLineTable(SassError):
+    """Machine code that cannot be traced back to lines of its PTX."""
+
+
 @dataclass(frozen=True)
 class CubinFile:
     """The sections of a cubin by name."""
@@ -33,12 +37,14 @@ class CubinFile:
     @property
     def has_lines(self) -> bool:
         """Whether it maps machine code to lines of its PTX, as `ptxas -lineinfo` writes it."""
-        return _LINES in self.sections
+        return any(name == _LINES or name.startswith(f"{_LINES}.") for name in self.sections)
 
     @property
     def ptx(self) -> str:
         """The PTX it was assembled from, without comments but with the same line numbers; empty if it has none."""
-        return self.sections.get(_PTX, b"").replace(b"\0", b"\n").decode(errors="replace")
+        # A linker adds a number to the name.
+        texts = [text for name, text in self.sections.items() if name == _PTX or name.startswith(f"{_PTX}.")]
+        return texts[0].replace(b"\0", b"\n").decode(errors="replace") if len(texts) == 1 else ""
 
     def code(self, kernel: str) -> bytes:
         """The bytes of a kernel's machine code; empty if it has no such kernel."""

@@ -17,12 +17,12 @@ from warplens.sass.opcode_classes import class_of
 TIMEOUT_S = 120
 _SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)\s*,")
 _LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)')
+"""With -gp, nvdisasm only prints lines of the PTX; a linker changes the file's name."""
 _LABEL = re.compile(r"([.$\w]+):\s*$")
 _INSTRUCTION = re.compile(
     r"\s*/\*([0-9a-f]+)\*/\s+(?:@(?P<negated>!?)(?P<predicate>U?P\w+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>[^;]*);"
 )
 _TARGETS = re.compile(r"`\(([^)]+)\)|BRANCH_TARGETS\s+([^\"]+)")
-_PTX_FILE = ".nv_debug_ptx_txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def parse_listing(text: str) -> dict[str, SassFunction]:
         if not name:
             continue
         if place := _LINE.match(raw):
-            line = int(place[2]) if place[1] == _PTX_FILE else line
+            line = int(place[2])
         elif match := _INSTRUCTION.match(raw):
             address = int(match[1], 16)
             labels.update(dict.fromkeys(waiting, address))

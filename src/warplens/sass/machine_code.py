@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warplens.errors import WarplensError
-from warplens.sass.cubin_file import SassError, read_cubin_file
+from warplens.sass.cubin_file import NoLineTable, SassError, read_cubin_file
 from warplens.sass.cuda_tools import all_tools, find_tool
 from warplens.sass.disassembly import TIMEOUT_S
 from warplens.sass.region_code import KernelVerification
@@ -57,41 +57,56 @@ def verify_code(code: MachineCode, kernel: str = "") -> KernelVerification:
     """Verify the regions of recorded code. What goes wrong is one line in the result's `problem`."""
     name = kernel or code.symbol
     try:
-        cubin, source = _with_lines(code)
-        return verify_cubin(
-            cubin, code.symbol, code.ptx, code.names, name=name, source=source, automatic=code.automatic
-        )
+        return _verify(code, name)
     except WarplensError as error:
         return KernelVerification(name, problem=" ".join(str(error).split()))
     except Exception as error:  # a listing or a text that no one foresaw must not cost the trace
         return KernelVerification(name, problem=f"verification failed: {type(error).__name__}: {error}"[:200])
 
 
-def _with_lines(code: MachineCode) -> tuple[bytes, str]:
-    """A cubin with a line table, and in words which machine code it is."""
+def _verify(code: MachineCode, name: str) -> KernelVerification:
+    """Verify the cubin; where it has no line table, another assembly of the same PTX that has one."""
+
+    def verify(cubin: bytes, source: str) -> KernelVerification:
+        return verify_cubin(
+            cubin, code.symbol, code.ptx, code.names, name=name, source=source, automatic=code.automatic
+        )
+
     if code.cubin is None:
         if not code.ptx:
             raise SassError(code.missing or "its machine code was not kept")
-        return assemble_with_lines(
-            code.ptx
-        ), f"{_ptxas_version()} on the same PTX, not the assembler that made the code that ran"
-    file = read_cubin_file(code.cubin)
-    if file.has_lines:
-        return code.cubin, code.source
-    if not code.ptx:
-        raise SassError("its cubin has no line table; compile with -lineinfo")
-    arch, problem = _architecture(code.cubin, code.ptx), ""
+        return verify(assemble_with_lines(code.ptx), _other_assembler())
+    try:
+        return verify(code.cubin, code.source)
+    except NoLineTable:
+        if not code.ptx:
+            raise
+        return verify(*_again(code, code.cubin))
+
+
+def _again(code: MachineCode, cubin: bytes) -> tuple[bytes, str]:
+    """Assemble the PTX with a line table, and say whether that gives the same machine code. Code that ran may not be
+    replaced by other code; code that was made for this purpose may, with a word."""
+    arch, problem = _architecture(cubin, code.ptx), ""
+    other: bytes | None = None
+    wanted = read_cubin_file(cubin).code(code.symbol)
     for tool in all_tools("ptxas"):
         try:
-            again = assemble_with_lines(code.ptx, arch, tool)
+            made = assemble_with_lines(code.ptx, arch, tool)
         except SassError as error:
             problem = problem or str(error)
             continue
-        if read_cubin_file(again).code(code.symbol) == file.code(code.symbol):
-            return again, f"{AS_RUN}, with the line table of a second, identical assembly"
-        problem = "assembling its PTX again gives other machine code"
+        if read_cubin_file(made).code(code.symbol) == wanted:
+            return made, f"{code.source}, with the line table of a second, identical assembly"
+        problem, other = "assembling its PTX again gives other machine code", other or made
+    if other is not None and code.source != AS_RUN:
+        return other, _other_assembler()
     reason = problem or "there is no ptxas to make one"
-    raise SassError(f"its cubin has no line table, and {reason}; compile it with line information")
+    raise NoLineTable(f"its cubin has no line table, and {reason}; compile it with line information")
+
+
+def _other_assembler() -> str:
+    return f"{_ptxas_version()} on the same PTX, not the assembler that made the code that ran"
 
 
 def assemble_with_lines(ptx: str, arch: str = "", tool: str = "") -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from warplens.ptx.syntax import PtxError
-from warplens.sass.cubin_file import SassError, read_cubin_file
+from warplens.sass.cubin_file import NoLineTable, SassError, read_cubin_file
 from warplens.sass.disassembly import SassFunction, SassInstruction, disassemble
 from warplens.sass.main_work import EMPTY, main_work_flag
 from warplens.sass.marked_lines import MarkedLines, marked_lines
@@ -48,12 +48,12 @@ def verify_cubin(
         known = ", ".join(file.kernels[:4]) or "none"
         raise SassError(f"the cubin has no kernel {kernel}; it has {known}")
     if not file.has_lines:
-        raise SassError("the cubin has no line table; assemble it with -lineinfo")
+        raise NoLineTable("the cubin has no line table; assemble it with -lineinfo")
     if ptx and file.ptx and not _same_text(ptx, file.ptx):
         raise SassError("its PTX is not the text that its machine code was assembled from")
     function = disassemble(cubin)[kernel]
     if not function.has_lines:
-        raise SassError("the line table of the cubin does not cover the kernel; assemble it with -lineinfo")
+        raise NoLineTable("the line table of the cubin does not cover the kernel; assemble it with -lineinfo")
     try:
         lines = marked_lines(ptx or file.ptx, kernel, automatic=automatic)
     except PtxError as error:
