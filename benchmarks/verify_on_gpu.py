@@ -31,7 +31,12 @@ import warplens as wl
 from warplens.analyse.ncu_source import SourcePage, parse_source_pages
 from warplens.analyse.region_counters import region_counters
 from warplens.analyse.region_purity import verified_kernels
+from warplens.driver.jit_linker import link_with_lines
+from warplens.driver.libcuda import driver
+from warplens.profiling.region_check import collected_codes
 from warplens.sass.disassembly import SassInstruction
+from warplens.sass.machine_code import MachineCode
+from warplens.sass.numbered_lines import numbered_ptx
 from warplens.sass.region_code import KernelVerification, RegionCode
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,12 +133,23 @@ def record(names: Sequence[str], folder: Path) -> dict[str, str]:
     for name in names:
         start = time.perf_counter()
         try:
-            CASES[name](folder / f"{name}.warplens")
+            with collected_codes() as codes:
+                CASES[name](folder / f"{name}.warplens")
+            keep_code(folder / name, [code for _, code in codes.values()])
             print(f"{name}: recorded and verified in {time.perf_counter() - start:.1f} s", flush=True)
         except Exception as error:  # the other cases still tell something
             failed[name] = f"{type(error).__name__}: {error}"
             print(f"{name}: failed: {failed[name]}", flush=True)
     return failed
+
+
+def keep_code(path: Path, codes: Sequence[MachineCode]) -> None:
+    """Keep what the driver's compiler makes of each text, to look at where there is no GPU."""
+    for number, code in enumerate(codes):
+        if code.cubin is None:
+            path.with_name(f"{path.name}.{number}.ptx").write_text(code.ptx)
+            cubin = link_with_lines(driver(), numbered_ptx(code.ptx))
+            path.with_name(f"{path.name}.{number}.cubin").write_bytes(cubin)
 
 
 def under_ncu(names: Sequence[str], folder: Path) -> tuple[list[SourcePage], str]:
@@ -150,7 +166,7 @@ def under_ncu(names: Sequence[str], folder: Path) -> tuple[list[SourcePage], str
     done = subprocess.run([*command, *program, *cases], cwd=ROOT, env=environment, timeout=200)
     if done.returncode or not report.exists():
         return [], f"ncu exited with code {done.returncode}"
-    for kind, name in (("sass", "source.csv"), ("cuda", "lines.csv")):
+    for kind, name in (("sass", "source.csv"), ("cuda,sass", "lines.csv")):
         page = [tool, "--import", str(report), "--page", "source", "--csv", "--print-source", kind]
         (folder / name).write_text(subprocess.run(page, capture_output=True, text=True).stdout)
     return parse_source_pages((folder / "source.csv").read_text()), ""

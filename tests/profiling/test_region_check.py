@@ -18,6 +18,7 @@ from warplens.profiling import region_check
 from warplens.record.capture import MACHINE_CODE, Launch
 from warplens.record.layout import track_stride
 from warplens.sass.machine_code import MachineCode
+from warplens.sass.numbered_lines import numbered_ptx
 from warplens.sass.region_code import KernelVerification, MovedInstruction, RegionCode
 
 
@@ -82,9 +83,11 @@ def test_code_of_the_driver_is_assembled_by_the_driver_where_there_is_one(monkey
     monkeypatch.setattr(region_check, "driver", lambda: "the driver")
     monkeypatch.setattr(region_check, "link_with_lines", lambda lib, ptx: f"{lib}: {ptx}".encode())
     monkeypatch.setattr(region_check, "verify_code", lambda code, name: seen.append(code) or KernelVerification(name))
-    code = MachineCode("k", "text")
+    code = MachineCode("k", HOISTED)
     region_check.verify_all({code.digest: ("k", code)})
-    assert seen[0].cubin == b"the driver: text"
+    assert seen[0].cubin == f"the driver: {numbered_ptx(HOISTED)}".encode()
+    assert seen[0].numbered
+    assert seen[0].ptx == HOISTED
     assert seen[0].source == "the driver's compiler, run again on the same PTX"
 
 

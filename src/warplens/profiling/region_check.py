@@ -16,6 +16,7 @@ from warplens.driver.jit_linker import link_with_lines
 from warplens.driver.libcuda import driver
 from warplens.record.capture import MACHINE_CODE, Launch
 from warplens.sass.machine_code import MachineCode, verify_code
+from warplens.sass.numbered_lines import numbered_ptx
 from warplens.sass.region_code import KernelVerification
 
 MAX_SECONDS = 10.0
@@ -89,7 +90,8 @@ def _linked(code: MachineCode) -> MachineCode:
     if code.cubin is not None or not code.ptx:
         return code
     try:
-        return replace(code, cubin=link_with_lines(driver(), code.ptx), source=_DRIVER)
+        cubin = link_with_lines(driver(), numbered_ptx(code.ptx))
+        return replace(code, cubin=cubin, numbered=True, source=_DRIVER)
     except Exception:  # ptxas is asked then
         return code
 

@@ -17,7 +17,7 @@ from warplens.sass.opcode_classes import class_of
 TIMEOUT_S = 120
 _SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)\s*,")
 _LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)')
-"""With -gp, nvdisasm only prints lines of the PTX; a linker changes the file's name."""
+"""With -gp, nvdisasm only prints lines of the PTX, with -g those of `.loc`; a linker changes the file's name."""
 _LABEL = re.compile(r"([.$\w]+):\s*$")
 _INSTRUCTION = re.compile(
     r"\s*/\*([0-9a-f]+)\*/\s+(?:@(?P<negated>!?)(?P<predicate>U?P\w+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>[^;]*);"
@@ -99,25 +99,28 @@ class SassFunction:
                     yield self.labels[name.strip()]
 
 
-def disassemble(cubin: bytes) -> dict[str, SassFunction]:
-    """Disassemble every function of a cubin. Raises a `SassError` if there is no nvdisasm, or if it refuses."""
+def disassemble(cubin: bytes, *, by_loc: bool = False) -> dict[str, SassFunction]:
+    """Disassemble every function of a cubin. Lines are those of its PTX, or with `by_loc` those that its `.loc` named.
+
+    Raises a `SassError` if there is no nvdisasm, or if it refuses.
+    """
     read_cubin_file(cubin)
     find_tool("nvdisasm")
     problem = SassError("")
     for tool in all_tools("nvdisasm"):
         try:
-            return parse_listing(_listing(tool, cubin))
+            return parse_listing(_listing(tool, cubin, "-g" if by_loc else "-gp"))
         except SassError as error:  # another copy may be newer than this one
             problem = problem if str(problem) else error
     raise problem
 
 
-def _listing(tool: str, cubin: bytes) -> str:
+def _listing(tool: str, cubin: bytes, lines: str) -> str:
     with tempfile.TemporaryDirectory(prefix="warplens-sass-") as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
         try:
-            done = subprocess.run([tool, "-c", "-gp", str(path)], capture_output=True, timeout=TIMEOUT_S)
+            done = subprocess.run([tool, "-c", lines, str(path)], capture_output=True, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise SassError(f"nvdisasm took longer than {TIMEOUT_S} s") from None
         except OSError as error:
@@ -129,7 +132,7 @@ def _listing(tool: str, cubin: bytes) -> str:
 
 
 def parse_listing(text: str) -> dict[str, SassFunction]:
-    """Parse what `nvdisasm -c -gp` prints."""
+    """Parse what `nvdisasm -c` prints with lines."""
     found: dict[str, SassFunction] = {}
     name, line = "", 0
     rows: list[SassInstruction] = []

@@ -15,6 +15,7 @@ from warplens.errors import WarplensError
 from warplens.sass.cubin_file import NoLineTable, SassError, read_cubin_file
 from warplens.sass.cuda_tools import all_tools, find_tool
 from warplens.sass.disassembly import TIMEOUT_S
+from warplens.sass.numbered_lines import numbered_ptx
 from warplens.sass.region_code import KernelVerification
 from warplens.sass.region_verifier import verify_cubin
 
@@ -37,6 +38,8 @@ class MachineCode:
     """Why there is neither PTX nor cubin."""
     automatic: bool = False
     """Whether rules placed its marks."""
+    numbered: bool = False
+    """Whether the cubin was made of the PTX with numbered lines (numbered_lines.py)."""
     source: str = AS_RUN
     """Where the cubin comes from, in words."""
 
@@ -67,9 +70,16 @@ def verify_code(code: MachineCode, kernel: str = "") -> KernelVerification:
 def _verify(code: MachineCode, name: str) -> KernelVerification:
     """Verify the cubin; where it has no line table, another assembly of the same PTX that has one."""
 
-    def verify(cubin: bytes, source: str) -> KernelVerification:
+    def verify(cubin: bytes, source: str, ptx: str = code.ptx, numbered: bool = False) -> KernelVerification:
         return verify_cubin(
-            cubin, code.symbol, code.ptx, code.names, name=name, source=source, automatic=code.automatic
+            cubin,
+            code.symbol,
+            ptx,
+            code.names,
+            name=name,
+            source=source,
+            automatic=code.automatic,
+            numbered=numbered,
         )
 
     if code.cubin is None:
@@ -77,7 +87,12 @@ def _verify(code: MachineCode, name: str) -> KernelVerification:
             raise SassError(code.missing or "its machine code was not kept")
         return verify(assemble_with_lines(code.ptx), _other_assembler())
     try:
-        return verify(code.cubin, code.source)
+        if not code.numbered:
+            return verify(code.cubin, code.source)
+        try:
+            return verify(code.cubin, code.source, numbered=True)
+        except NoLineTable:  # the linker may have kept the lines of the PTX instead
+            return verify(code.cubin, code.source, numbered_ptx(code.ptx))
     except NoLineTable:
         if not code.ptx:
             raise

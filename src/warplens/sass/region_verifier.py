@@ -39,19 +39,21 @@ def verify_cubin(
     name: str = "",
     source: str = "",
     automatic: bool = False,
+    numbered: bool = False,
 ) -> KernelVerification:
     """Verify the regions of `kernel`. `ptx` is the text it was assembled from, with marks; without it the text in the
     cubin is used, which has no comments. `names` are the names of regions that the text only numbers. `automatic` says
-    that rules placed the marks: then regions may be empty, such as those that wait for a value."""
+    that rules placed the marks: then regions may be empty, such as those that wait for a value. `numbered` says that
+    the cubin was made of the text with numbered lines."""
     file = read_cubin_file(cubin)
     if kernel not in file.kernels:
         known = ", ".join(file.kernels[:4]) or "none"
         raise SassError(f"the cubin has no kernel {kernel}; it has {known}")
-    if not file.has_lines:
+    if not file.has_lines and not numbered:
         raise NoLineTable("the cubin has no line table; assemble it with -lineinfo")
-    if ptx and file.ptx and not _same_text(ptx, file.ptx):
+    if ptx and file.ptx and not numbered and not _same_text(ptx, file.ptx):
         raise SassError("its PTX is not the text that its machine code was assembled from")
-    function = disassemble(cubin)[kernel]
+    function = disassemble(cubin, by_loc=numbered)[kernel]
     if not function.has_lines:
         raise NoLineTable("the line table of the cubin does not cover the kernel; assemble it with -lineinfo")
     try:
