@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.ncu_pages import Numbers, line_page, sass_page
+from tests.support.ncu_pages import Numbers, correlated_page, line_page, sass_page
 from tests.support.sass_kernels import HOISTED, TENSOR, UNROLLED, code_of, needs_tools
 from tests.support.verified_trace import traced
 from warplens.analyse.ncu_source import parse_source_pages
@@ -96,6 +96,23 @@ def test_a_page_by_line_is_summed_over_the_lines_that_a_region_owns() -> None:
     assert [(one.region, one.basis, one.samples) for one in found.regions] == [("load", BY_LINE, 6)]
     assert found.regions[0].share == pytest.approx(6 / 110)
     assert found.notes == ("k: no source lines of their own, so not attributed: math",)
+
+
+def test_a_page_of_lines_with_their_instructions_is_summed_by_line() -> None:
+    code = with_lines()
+    lines = {10: [{"wait": 100}], 11: [{"long_sb": 6, "executed": 3}, {"wait": 2, "executed": 3}], 13: [{"wait": 4}]}
+    pages = parse_source_pages(correlated_page("loop.py", lines, "k(int)"))
+    assert [(page.sass, len(page.rows)) for page in pages] == [(False, 4)]
+    (load,) = region_counters(traced(code), pages).regions
+    assert (load.basis, load.samples, load.executed) == (BY_LINE, 8, 6)
+    assert load.stalls == {"long_scoreboard": 6, "wait": 2}
+
+
+def test_a_source_without_counters_is_no_page() -> None:
+    """What ncu prints for the source alone."""
+    text = '"File Name","/home/me/loop.py"\n"Line No","Source"\n"1","import triton"\n"2",""\n'
+    with pytest.raises(WarplensError, match="no source page"):
+        parse_source_pages(text)
 
 
 def test_a_report_without_marks_is_attributed_by_line_and_says_so() -> None:

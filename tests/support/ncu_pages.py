@@ -64,3 +64,22 @@ def line_page(file: str, samples: dict[int, Numbers], name: str) -> str:
         stalls = [given.get(reason, 0) for reason in STALLS]
         write([line, f"line {line}", sum(stalls), given.get("executed", 0), *stalls])
     return out.getvalue()
+
+
+def correlated_page(file: str, lines: dict[int, list[Numbers]], name: str) -> str:
+    """The page of lines with their instructions (`--print-source cuda,sass`): counters are in the instructions' rows."""
+    columns = ["Line No", "Source", "Address", "Source", "Warp Stall Sampling (All Samples)", "Instructions Executed"]
+    columns += [f"stall_{reason}" for reason in STALLS]
+    out = io.StringIO()
+    write = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerow
+    write(["File Path", file])
+    write(["Function Name", name])
+    write(columns)
+    address = BASE
+    for line, instructions in lines.items():
+        write([line, f"line {line}", *[""] * (len(columns) - 2)])
+        for given in instructions:
+            stalls = [given.get(reason, 0) for reason in STALLS]
+            write(["", "", f"0x{address:x}", "FFMA R1, R2, R3, R4", sum(stalls), given.get("executed", 0), *stalls])
+            address += 16
+    return out.getvalue()
