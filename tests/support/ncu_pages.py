@@ -67,7 +67,7 @@ def line_page(file: str, samples: dict[int, Numbers], name: str) -> str:
 
 
 def correlated_page(file: str, lines: dict[int, list[Numbers]], name: str) -> str:
-    """The page of lines with their instructions (`--print-source cuda,sass`): counters are in the instructions' rows."""
+    """The page of lines with their instructions (`--print-source cuda,sass`), whose rows have the counters."""
     columns = ["Line No", "Source", "Address", "Source", "Warp Stall Sampling (All Samples)", "Instructions Executed"]
     columns += [f"stall_{reason}" for reason in STALLS]
     out = io.StringIO()
