@@ -31,7 +31,7 @@ class Pending:
     """A launch that has come home, with its machine code."""
 
     def __init__(self, code: MachineCode | None) -> None:
-        self.code = code
+        self.machine_code = code
 
     def collect(self) -> Launch:
         return launch()

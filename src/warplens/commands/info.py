@@ -16,7 +16,7 @@ from warplens.analyse.region_counters import AttributedPages, region_counters
 from warplens.analyse.region_purity import region_purity, verified_kernels
 from warplens.analyse.sample_share import blocks_text, sample_line, sample_share
 from warplens.analyse.slowdown import slowdown_of
-from warplens.analyse.trace_quality import clock_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
 from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.variant_options import merge_variants_option
@@ -148,6 +148,7 @@ def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object
         "meta": meta,
         "costs": [one.to_json() for one in variant_costs(trace)],
         "purity": [one.to_json() for one in region_purity(trace).values()],
+        "time": time_line(trace),
         "warnings": warnings_of(trace),
     }
 
@@ -171,6 +172,7 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
         ("spans", f"{len(trace):,} in {plural(trace.meta.losses.tracks, 'track')}"),
         ("launches", f"{len(trace.meta.launches):,} on {plural(max(len(ranks), 1), 'rank')}"),
         ("regions", ", ".join(shown) + more),
+        *([("time", time_line(trace))] if time_line(trace) else []),
         ("clock", clock_line(trace)),
         *([("cost", cost)] if cost else []),
         *([("verified", _verified_line(trace))] if trace.meta.verification else []),

@@ -42,6 +42,10 @@ class CollectedRun:
         """Keep a launch that is about to be made."""
         self._pending.append((pending, time.time_ns()))
 
+    def newest(self) -> PendingLaunch | None:
+        """The launch that was announced last."""
+        return self._pending[-1][0] if self._pending else None
+
     def saw(self, kernel: str) -> None:
         """Count a launch, recorded or not."""
         with self._lock:
@@ -71,7 +75,7 @@ class CollectedRun:
             try:
                 launch = pending.collect()
                 known = {HOST_NS: announced, **self._note_code(pending, launch)}
-                launches.append((pending, replace(launch, extra={**launch.extra, **known})))
+                launches.append((pending, launch.noting(extra=known)))
             except WarplensError as problem:
                 problems.append(str(problem))
         self._pending.clear()
@@ -79,7 +83,7 @@ class CollectedRun:
 
     def _note_code(self, pending: PendingLaunch, launch: Launch) -> dict[str, str]:
         """Keep the machine code of a launch, and name it in the launch."""
-        code: MachineCode | None = getattr(pending, "code", None)
+        code: MachineCode | None = getattr(pending, "machine_code", None)
         if code is None:
             return {}
         if not code.names:

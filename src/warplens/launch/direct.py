@@ -74,7 +74,7 @@ class DeviceBuffer:
         driver.upload(self.address, plan.header(self._names_at), stream)
 
     @property
-    def code(self) -> MachineCode | None:
+    def machine_code(self) -> MachineCode | None:
         """The machine code of its kernel, if it is known."""
         return self.find_code() if self.find_code else None
 
