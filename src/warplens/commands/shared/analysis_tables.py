@@ -35,6 +35,8 @@ def print_findings(console: Console, found: Findings, refuted: bool = False) -> 
         if place_text(one):
             print_hanging(console, "   [dim]where:[/] ", escape(place_text(one)))
         print_hanging(console, "   [dim]evidence:[/] ", escape(evidence_text(one)))
+        if one.caution:
+            print_hanging(console, "   [yellow]caution:[/] ", escape(one.caution))
         print_hanging(console, "   [cyan]try:[/] ", escape(one.advice))
         if one.refuted_by:
             print_hanging(console, "   [dim]refuted by:[/] ", escape(one.refuted_by))
