@@ -22,6 +22,7 @@ _VERBS = {
     "stats": "show statistics, the region tree and findings of a trace",
     "view": "open a trace in the Perfetto UI, or draw it in the terminal",
     "report": "write a self-contained HTML report of one trace, or of two compared",
+    "verify": "check in the machine code that each region times what it marks",
     "diff": "compare two traces and check the changes against limits",
     "bench": "run benchmarks, check their results, plot and compare them",
     "findings": "say what costs time in the kernels of a trace, and what to do about it",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import shutil
 from dataclasses import asdict, dataclass
 
 import click
@@ -15,6 +14,7 @@ from warplens import native
 from warplens.commands.shared.console import json_option, print_json, stdout
 from warplens.driver.libcuda import gpu_names
 from warplens.frontends.registry import FRONT_ENDS
+from warplens.sass.cuda_tools import known_tool
 from warplens.version import __version__
 from warplens.view.adaptive_table import AdaptiveTable
 
@@ -28,7 +28,8 @@ _TOOLKIT = "comes with the CUDA toolkit"
 _TOOLS = {
     "nvcc": ("compiling CUDA C++ ahead of time: warplens nvcc", _TOOLKIT),
     "ptxas": ("assembling woven PTX without Triton", _TOOLKIT),
-    "nvdisasm": ("checking regions in SASS", _TOOLKIT),
+    "nvdisasm": ("verifying regions in machine code: warplens verify", f"{_TOOLKIT} and with Triton"),
+    "cuobjdump": ("verifying regions of nvcc programs: warplens verify", f"{_TOOLKIT} and with Triton"),
     "ncu": ("hardware counters: run --ncu", "comes with Nsight Compute"),
     "nsys": ("system-wide timeline: run --nsys", "comes with Nsight Systems"),
 }
@@ -116,7 +117,7 @@ def _extras() -> list[DoctorCheck]:
 def _tools() -> list[DoctorCheck]:
     checks = []
     for name, (purpose, remedy) in _TOOLS.items():
-        found = shutil.which(name)
+        found = known_tool(name)
         state = "ok" if found else "missing"
         checks.append(DoctorCheck(name, state, found or "not on PATH", purpose, "" if found else remedy))
     return checks

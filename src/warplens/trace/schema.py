@@ -135,7 +135,8 @@ class Meta:
     `notes` holds the profile's remarks on each kernel, such as why it ran unmarked. `sensitivity` is what an experiment
     with delays found (analyse/region_sensitivity.py), empty where there was none. `locations` has the source location
     of each region, and `kernel_locations` the same for each kernel, as regions of several kernels may share a name.
-    `source_hashes` are hashes of the source files at the time of recording.
+    `source_hashes` are hashes of the source files at the time of recording. `verification` says where the regions are
+    in the machine code, by the name that a launch's `extra` gives its machine code.
     """
 
     launches: Sequence[LaunchInfo] = ()
@@ -147,6 +148,7 @@ class Meta:
     kernel_locations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     source_hashes: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    verification: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sensitivity: Mapping[str, Any] = field(default_factory=dict)
     producer: str = "warplens"
     origin_ns: int = 0

@@ -42,7 +42,7 @@ from warplens.weave.delay import weave_delay
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver
-from warplens.weave.mark_comments import PREFIX, WOVEN
+from warplens.weave.mark_comments import PREFIX, WOVEN, declare_marks
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
 from warplens.weave.region_code import region_code
@@ -163,7 +163,10 @@ class Weaver:
         stores = {name: self.stores[name] for name in entries}
         woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores, code)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
-        return Woven.restore(header + self.module.text(), woven.describe())
+        text = self.module.text()
+        if isinstance(self.buffer, LaunchBuffer):
+            text = declare_marks(text)
+        return Woven.restore(header + text, woven.describe())
 
     def _declare(self, text: str) -> None:
         first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))
