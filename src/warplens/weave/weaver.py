@@ -34,15 +34,16 @@ from warplens.errors import UsageError
 from warplens.ptx.divergence import Divergence, observes_other_threads
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Function, PtxModule, Raw, parse
+from warplens.ptx.tree import Function, Node, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.calls import Calls
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
-from warplens.weave.function_weaver import FunctionWeaver
+from warplens.weave.function_weaver import FunctionWeaver, insert_opening
 from warplens.weave.mark_comments import PREFIX, WOVEN
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
+from warplens.weave.plain_body import append_plain_body, copy_of, dispatch
 from warplens.weave.stores.block_chains import chain_blocks
 from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address, end_of_names
 from warplens.weave.stores.shared_tracks import smallest
@@ -62,10 +63,11 @@ def weave(
     buffer: AnyBuffer | None = None,
     how: Weaving | None = None,
     lives: Collection[str] = (),
+    plain: str = "",
 ) -> Woven:
     """Weave every kernel of `source` that can reach a mark; kernels without marks stay as they are, apart from those
     named in `lives`: they record when each warp started and exited, and where. A parsed module is not parsed again, and
-    is not changed."""
+    is not changed. `plain` is the module before automatic marks changed it, if `how.bodies` may need it."""
     text = source if isinstance(source, str) else source.text()
     start = text.find("// " + WOVEN)
     if start >= 0:
@@ -79,7 +81,7 @@ def weave(
     module = parse(source) if isinstance(source, str) else source.copy()
     if lives or (how and how.fixed):
         return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
-    return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
+    return Weaver(module, buffer or ParamBuffer(), how or Weaving(), parse(plain) if plain else None).weave()
 
 
 def marked_kernels(module: PtxModule) -> list[str]:
@@ -95,8 +97,9 @@ def marked_kernels(module: PtxModule) -> list[str]:
 class Weaver:
     """Rewrites a parsed module in place."""
 
-    def __init__(self, module: PtxModule, buffer: AnyBuffer, how: Weaving) -> None:
+    def __init__(self, module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: PtxModule | None = None) -> None:
         self.module, self.buffer, self.how = module, buffer, how
+        self.plain = plain or module.copy()
         files = module.files
         for function in module.functions:
             end_with_return(function)
@@ -145,7 +148,11 @@ class Weaver:
                 entries[function.name] = self.calls.reachable_marks(function.name)
                 if "reqntid" in function.performance:
                     threads[function.name] = math.prod(function.performance["reqntid"])
+            plain = self._plain_body(function)
             FunctionWeaver(self, function, self.outlines[function.name]).weave()
+            if plain is not None:
+                insert_opening(function, dispatch(function, self.how.select))
+                append_plain_body(function, plain)
         self.calls.rewrite_headers()
         if isinstance(self.buffer, SymbolBuffer) and entries:
             self._declare(f".visible .const .align 8 .b64 {self.buffer.name};")
@@ -156,6 +163,15 @@ class Weaver:
         woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
         return Woven.restore(header + self.module.text(), woven.describe())
+
+    def _plain_body(self, function: Function) -> list[Node] | None:
+        """The code for blocks that do not record; None if they run the woven code like all others."""
+        selects = self.how.select.blocks is not None or self.how.select.listed is not None
+        if not (self.how.bodies and selects and function.is_entry) or self.calls.shares_state(function):
+            return None
+        twins = [one for one in self.plain.entries if one.name == function.name]
+        same_memory = all(one.text().strip() in self.module.text() for one in self.plain.declarations)
+        return copy_of(twins[0].body or []) if twins and same_memory else None
 
     def _declare(self, text: str) -> None:
         first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))

@@ -16,7 +16,7 @@ from warplens.auto.ptx import mark_unmarked_code
 from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.auto.ttgir.mark_emitter import begin_at_once, declare_counters
 from warplens.errors import WarplensError
-from warplens.frontends.triton import override
+from warplens.frontends.triton import override, plain_cache
 from warplens.frontends.triton.assemble import HandMarkedKernel, Stage, assemble
 from warplens.frontends.triton.mark_ladder import KernelBuild, MarkLadder, Metadata
 from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
@@ -47,6 +47,8 @@ class Compilation:
         self.recipe = recipe
         self._llir, self._ptx, self._cubin = stages["llir"], stages["ptx"], stages["cubin"]
         self._built: KernelBuild | None = None
+        # Taken here: candidates are woven in other threads too.
+        self._plain_ptx = plain_cache.find_ptx()
         if "ttir" in stages:
             self._ttgir, stages["ttgir"] = stages["ttgir"], self.ttgir
         stages.update(llir=self.llir, ptx=self.ptx, cubin=self.cubin)
@@ -169,7 +171,8 @@ class Compilation:
             if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
                 text = mark_unmarked_code(text)
         buffer = ParamBuffer(-1, indirect=self.recipe.indirect)
-        woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else ())
+        plain = self._plain_ptx if how.bodies and self.recipe.auto else ""
+        woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else (), plain=plain)
         if not woven.entries:
             return text
         if metadata.get("profile_scratch_size"):
