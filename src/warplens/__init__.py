@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from warplens.version import __version__
 
 if TYPE_CHECKING:
+    from warplens.analyse.diff import diff as diff
     from warplens.analyse.roofline import roofline as roofline
     from warplens.bench import Case as Case
     from warplens.bench import benchmark as benchmark
@@ -21,6 +22,7 @@ _LAZY = {
     "profile": "warplens.profiling.profile",
     "step": "warplens.session.window",
     "load": "warplens.decode.trace_loader",
+    "diff": "warplens.analyse.diff",
     "roofline": "warplens.analyse.roofline",
     "benchmark": "warplens.bench",
     "Case": "warplens.bench",
@@ -28,7 +30,7 @@ _LAZY = {
     "WarplensError": "warplens.errors",
     "load_ipython_extension": "warplens.profiling.notebook_magic",
 }
-__all__ = ["Case", "Trace", "WarplensError", "__version__", "benchmark", "load", "profile", "roofline", "step"]
+__all__ = ["Case", "Trace", "WarplensError", "__version__", "benchmark", "diff", "load", "profile", "roofline", "step"]
 
 
 def __getattr__(name: str) -> Any:
@@ -41,4 +43,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted(__all__)

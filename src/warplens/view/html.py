@@ -21,7 +21,7 @@ from warplens.analyse.roofline import Roofline
 from warplens.analyse.statistics import Statistics
 from warplens.analyse.timeline import ThinnedTrace, thinned
 from warplens.errors import UsageError
-from warplens.files import atomic_write
+from warplens.files import atomic_write, check_writable
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.version import __version__
@@ -165,6 +165,24 @@ def write(
 ) -> None:
     """Write a `.html`; by default, source files are read from the working directory only."""
     save([trace], path, options or ReportOptions(sources=[Path.cwd()] if sources is None else sources), force=force)
+
+
+def write_report(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    limit: int | None = None,
+    sources: Sequence[str | os.PathLike[str]] = (),
+    merge_variants: bool = False,
+) -> Path:
+    """Write the report of one trace for `Trace.report`; the suffix must be that of a page."""
+    target = check_writable(path, force=force)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{target}: a report must be an .html file; Trace.export writes other formats")
+    folders = [*map(Path, sources), Path.cwd()]
+    kept = LIMIT if limit is None else limit
+    return save([trace], target, ReportOptions(limit=kept, sources=folders, merge_variants=merge_variants), force=force)
 
 
 def save(
