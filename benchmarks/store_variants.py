@@ -41,11 +41,11 @@ PLACES = {
 
 
 def sampled(step: int, *, bodies: bool = True) -> Weaving:
-    return Weaving(bodies=bodies, select=Selection(blocks=(0, EVERY_BLOCK, step)))
+    return Weaving(plain_copy=bodies, select=Selection(blocks=(0, EVERY_BLOCK, step)))
 
 
 SAMPLED = {
-    "1 block in 8, one body": sampled(8, bodies=False),
+    "1 block in 8, one body": sampled(8, plain_copy=False),
     "1 block in 8": sampled(8),
     "1 block in 16": sampled(16),
     "1 block in 32": sampled(32),

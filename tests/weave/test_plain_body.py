@@ -1,4 +1,4 @@
-"""Blocks that are not selected run a plain copy of the kernel; a track's lines can be brought into the cache first."""
+"""Blocks that are not selected run a plain copy of the kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.looped_ptx import KERNEL
 from tests.support.woven_launch import launch
-from warplens.errors import UsageError
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import Selection, Weaving
 
@@ -20,7 +19,7 @@ GIVEN = ["OUT", 5, 32]
 def test_two_bodies_record_and_compute_what_one_does(select: Selection, store: str) -> None:
     one, two = (
         launch(
-            weave(KERNEL, how=Weaving(bodies=bodies, select=select, store=store, aligned=True)),
+            weave(KERNEL, how=Weaving(plain_copy=bodies, select=select, store=store, aligned=True)),
             "work",
             6,
             64,
@@ -39,7 +38,7 @@ def test_two_bodies_record_and_compute_what_one_does(select: Selection, store: s
 
 
 def test_the_plain_copy_reads_no_clock() -> None:
-    text = weave(KERNEL, how=Weaving(bodies=True, select=Selection(blocks=(0, 9, 4)))).text
+    text = weave(KERNEL, how=Weaving(plain_copy=True, select=Selection(blocks=(0, 9, 4)))).text
     woven, plain = text.split("$wl_plain_work:")
     assert "%clock" in woven
     assert "@!%wl_dp bra.uni $wl_plain_work;" in woven
@@ -50,25 +49,11 @@ def test_the_plain_copy_reads_no_clock() -> None:
 
 def test_the_plain_copy_is_that_of_the_module_without_automatic_marks() -> None:
     plain = re.sub(r"// @warplens [^\n]*", "", KERNEL).replace("ret;", "membar.cta; ret;")
-    how = Weaving(bodies=True, select=Selection(blocks=(0, 9, 4)))
+    how = Weaving(plain_copy=True, select=Selection(blocks=(0, 9, 4)))
     woven, copied = weave(KERNEL, how=how, plain=plain).text.split("$wl_plain_work:")
     assert "membar.cta" in copied
     assert "membar.cta" not in woven
 
 
 def test_without_a_selection_there_is_one_body() -> None:
-    assert weave(KERNEL, how=Weaving(bodies=True)).text == weave(KERNEL, how=Weaving()).text
-
-
-@pytest.mark.parametrize("prefetch", ["lines", "bulk"])
-def test_a_prefetch_stays_inside_the_track(prefetch: str) -> None:
-    text = weave(KERNEL, how=Weaving(prefetch=prefetch)).text
-    assert text.count("prefetch") == 1
-    bound = "shr.u32 %wl_w, %wl_v, %wl_s;" if prefetch == "lines" else "min.u32 %wl_v, %wl_v, 4096;"
-    assert bound in text
-
-
-@pytest.mark.parametrize("wrong", [{"prefetch": "all"}, {"cache": "l3"}])
-def test_unknown_hints_are_refused(wrong: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="allowed are"):
-        Weaving(**wrong)  # type: ignore[arg-type]
+    assert weave(KERNEL, how=Weaving(plain_copy=True)).text == weave(KERNEL, how=Weaving()).text

@@ -91,6 +91,10 @@ class Buffers:
                 self._run.other_device(found.device.index, lambda: found.device)
         return found
 
+    def land_finished(self) -> None:
+        """Bring the launches of the current context home that are over."""
+        self.engine().collector.land_finished()
+
     def release(self) -> None:
         """Give all memory back to the driver. Every launch must have been collected."""
         while self._engines:

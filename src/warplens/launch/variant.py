@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from warplens.launch.thinning import Thinning
 from warplens.options import COLD, Options
+from warplens.record.capture import Launch
 
 GRIDS_APART = 64
 """Grids of one compiled kernel that are variants of their own; later ones share one variant."""
@@ -40,6 +42,22 @@ class Variant:
     """Slots that the busiest track of a launch wrote, once one has come home."""
     room: tuple[object, int, int] | None = None
     """What the newest launch got: what that was worked out from, its tracks, and log2 of their bytes."""
+    sample_step: int = 1
+    """Every how many blocks are recorded if the overhead budget samples the launch; 1 if it cannot."""
+    thinning: Thinning = field(default_factory=Thinning)
+    """What the overhead budget left out."""
+    generation: int = 0
+    """How often it was woven anew."""
+    settled: bool = True
+    """Whether its weaving is decided."""
+    trial: int | None = None
+    """Launches of each kind to time before the next decision; None before the first review."""
+    trial_recorded: int = 0
+    """Recorded launches of this weaving."""
+    tried: list[tuple[Thinning, float]] = field(default_factory=list)
+    """The weavings that were measured, each with its slowdown."""
+    newest: Launch | None = None
+    """The last launch of this weaving that came home, while the budget is not settled."""
     identity: tuple[str, Hashable, Hashable] = ("", None, None)
     """What `Variants.of` found it by."""
 
@@ -82,6 +100,8 @@ class Variants:
             number, variant.launches = variant.launches, variant.launches + 1
             if not self.wanted():
                 return Choice.PLAIN
+            if not variant.settled and variant.trial is not None:
+                return self._choose_in_trial(variant, number, variant.trial)
             if self._is_full(variant):
                 if variant.timed < self.timed:
                     variant.timed += 1
@@ -89,6 +109,17 @@ class Variants:
                 variant.closed = True
                 return Choice.PLAIN
             return Choice.RECORD if self._take(variant, number) else Choice.PLAIN
+
+    def _choose_in_trial(self, variant: Variant, number: int, trial: int) -> Choice:
+        """Record some launches and then time as many plain ones; until the decision, the others run plain."""
+        if variant.trial_recorded < trial:
+            taken = self._take(variant, number)
+            variant.trial_recorded += taken
+            return Choice.RECORD if taken else Choice.PLAIN
+        if variant.timed < trial:
+            variant.timed += 1
+            return Choice.TIME
+        return Choice.PLAIN
 
     def wants_replay(self, variant: Variant) -> bool:
         """Count a launch by a graph's replay, and say whether to record it. Single kernels of a graph are not timed."""

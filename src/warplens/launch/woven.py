@@ -15,7 +15,7 @@ from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.side_copy import RowCopy, Rows
 from warplens.launch.variant import Variant
-from warplens.record.capture import AUTOMATIC, Device, Dim3, Launch
+from warplens.record.capture import AUTOMATIC, SAMPLED, Device, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection, capacity_of
@@ -84,6 +84,8 @@ class WovenLaunch:
         self._engine, self._range, self._shift, self._stream = engine, range_, shift, stream
         self.variant, self._place = variant, place or {}
         self._tracks = tracks
+        self.generation = None if place else variant.generation
+        """Which weaving of the variant it runs; None in a graph, which keeps the one it was captured with."""
         self._event = self._written = 0
         self._launch: Launch | None = None
         self._problem: WarplensError | None = None
@@ -167,7 +169,9 @@ class WovenLaunch:
             # Somebody changed the graph behind our back: it was captured anew, or its nodes were replaced.
             self._problem = WarplensError(f"kernel {kernel.name}: a replay of its graph left no records")
             return
-        self.variant.most_written = max(self.variant.most_written or 0, self._written)
+        current = self.generation in (None, self.variant.generation)
+        if current:
+            self.variant.most_written = max(self.variant.most_written or 0, self._written)
         self._launch = Launch(
             kernel.name,
             self.grid,
@@ -187,10 +191,20 @@ class WovenLaunch:
                 **({AUTOMATIC: True} if kernel.auto else {}),
                 **kernel.resources,
                 "variant": dict(self.variant.describe()),
+                **self._sample(),
                 **self._place,
             },
             device=self.device,
         )
+        if current and not self.variant.settled:
+            self.variant.newest = self._launch
+
+    def _sample(self) -> dict[str, Any]:
+        """Which share of its blocks a launch has that the overhead budget samples."""
+        if self.variant.thinning.step == 1 or self.kernel.select.blocks is None:
+            return {}
+        blocks = self.grid[0] * self.grid[1] * self.grid[2]
+        return {SAMPLED: {"blocks": self.kernel.select.blocks_of(blocks), "of": blocks, "lost": 0}}
 
     def _cost(self, headers: npt.NDArray[np.void], waited: float, start: float) -> dict[str, float]:
         """The calibrated cost of marks, the host's wait and copy, and the cycles spent emptying shared memory."""

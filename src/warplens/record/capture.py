@@ -46,6 +46,8 @@ VARIANT, VARIANT_NUMBER, VARIANT_LAUNCHES = "variant", "variant_number", "varian
 many launches of it the program made."""
 SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
 """Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
+OVERHEAD_BUDGET = "overhead_budget"
+"""Key in a launch's `extra`: the slowdown that was allowed, what was left out for it, and what each weaving cost."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
 MAX_RANK = (1 << 31) - 1

@@ -14,23 +14,9 @@ import math
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
-from warplens.weave.weaving import (
-    CACHE_HINTS,
-    GRANULARITY,
-    MIN_SHIFT,
-    SHIFT_MASK,
-    AnyBuffer,
-    ParamBuffer,
-    Selection,
-    SymbolBuffer,
-    Weaving,
-)
+from warplens.weave.weaving import GRANULARITY, MIN_SHIFT, SHIFT_MASK, AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
 
 FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
-
-POLICY, POLICY_WORDS = "%wl_policy", {"evict_first": "0x12F0000000000000", "evict_last": "0x14F0000000000000"}
-"""The register of a store's L2 eviction policy, and what `createpolicy` would put there."""
-PREFETCH_BYTES = 4096
 
 DECLARATIONS = """\
 	.reg .b64 %wl_a, %wl_b, %wl_d, %wl_h, %wl_ec, %wl_en;
@@ -57,10 +43,8 @@ class Track:
 
     def __init__(self, function: Function, buffer: AnyBuffer, how: Weaving, slack: int) -> None:
         self.function, self.buffer, self.select, self.slack = function, buffer, how.select, slack
-        self.pin, self.prefetch, self.cache = how.pin, how.prefetch, how.cache
+        self.pin = how.pin
         self.joined = False
-        if how.cache in POLICY_WORDS:
-            self.declarations += f"\n\t.reg .b64 {POLICY}; mov.b64 {POLICY}, {POLICY_WORDS[how.cache]};"
 
     def join(self) -> None:
         """Keep the pointer in one 64-bit register, %wl_a.
@@ -86,24 +70,7 @@ class Track:
             "mov.b64 {%wl_lo, %wl_hi}, %wl_a;",
         ]
         lines += self._header()
-        return text_of(lines + self._prefetch() + self._start())
-
-    def _prefetch(self) -> list[str]:
-        """Bring the first lines of the track into the L2 cache; %wl_a is the track's address, %wl_s log2(stride)."""
-        if self.prefetch == "bulk":
-            return [
-                f"mov.b32 %wl_v, 1; shl.b32 %wl_v, %wl_v, %wl_s; min.u32 %wl_v, %wl_v, {PREFETCH_BYTES};",
-                "@%wl_p cp.async.bulk.prefetch.L2.global [%wl_a], %wl_v;",
-            ]
-        # Every lane brings a line, also where lane 0 alone records; with a selection only lane 0 knows whether it does.
-        if self.prefetch == "none" or self.select != Selection():
-            return []
-        return [
-            "mov.u32 %wl_v, %laneid; shl.b32 %wl_v, %wl_v, 7; shr.u32 %wl_w, %wl_v, %wl_s;",
-            f"setp.ge.u32 %wl_q, %wl_s, {MIN_SHIFT}; setp.eq.and.u32 %wl_q, %wl_w, 0, %wl_q;",
-            "cvt.u64.u32 %wl_d, %wl_v; add.s64 %wl_d, %wl_d, %wl_a;",
-            "@%wl_q prefetch.global.L2 [%wl_d];",
-        ]
+        return text_of(lines + self._start())
 
     def _pointer(self) -> str:
         if isinstance(self.buffer, SymbolBuffer):
@@ -256,13 +223,7 @@ class Track:
 
     def store(self, back: int, value: str) -> str:
         """Store `value` (`{word0, clock}` or a .b64 register) into the slot `back` slots before the end."""
-        return text_of([f"@{self.leader} {self._store_of(value)} [%wl_a+{-back * SLOT_BYTES}], {self._hinted(value)};"])
-
-    def _store_of(self, value: str) -> str:
-        return f"st.global{CACHE_HINTS[self.cache]}.{vector_of(value)}"
-
-    def _hinted(self, value: str) -> str:
-        return f"{value}, {POLICY}" if self.cache in POLICY_WORDS else value
+        return text_of([f"@{self.leader} st.global.{vector_of(value)} [%wl_a+{-back * SLOT_BYTES}], {value};"])
 
     def exit_clock(self) -> str:
         """Read the exit clock. This comes first after the kernel's own code."""

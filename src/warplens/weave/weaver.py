@@ -40,7 +40,7 @@ from warplens.weave.calls import Calls
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver, insert_opening
-from warplens.weave.mark_comments import PREFIX, WOVEN
+from warplens.weave.mark_comments import PREFIX, WOVEN, without_regions
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
 from warplens.weave.plain_body import append_plain_body, copy_of, dispatch
@@ -67,7 +67,9 @@ def weave(
 ) -> Woven:
     """Weave every kernel of `source` that can reach a mark; kernels without marks stay as they are, apart from those
     named in `lives`: they record when each warp started and exited, and where. A parsed module is not parsed again, and
-    is not changed. `plain` is the module before automatic marks changed it, if `how.bodies` may need it."""
+    is not changed. `plain` is the module before automatic marks changed it, if `how.plain_copy` may need it."""
+    if how and how.omit:
+        source = without_regions(source if isinstance(source, str) else source.text(), how.omit)
     text = source if isinstance(source, str) else source.text()
     start = text.find("// " + WOVEN)
     if start >= 0:
@@ -167,7 +169,7 @@ class Weaver:
     def _plain_body(self, function: Function) -> list[Node] | None:
         """The code for blocks that do not record; None if they run the woven code like all others."""
         selects = self.how.select.blocks is not None or self.how.select.listed is not None
-        if not (self.how.bodies and selects and function.is_entry) or self.calls.shares_state(function):
+        if not (self.how.plain_copy and selects and function.is_entry) or self.calls.shares_state(function):
             return None
         twins = [one for one in self.plain.entries if one.name == function.name]
         same_memory = all(one.text().strip() in self.module.text() for one in self.plain.declarations)

@@ -12,14 +12,6 @@ from warplens.record.layout import HEADER_BYTES, MAX_SLOTS, MAX_WARPS, SLOT_BYTE
 
 GRANULARITY = {"warp": 1, "warpgroup": 4, "block": MAX_WARPS}
 POLICIES = ("auto", "now", "late", "end", "defer", "spread")
-PREFETCHES = ("none", "lines", "bulk")
-CACHE_HINTS = {
-    "default": "",
-    "no_allocate": ".L1::no_allocate",
-    "evict_first": ".L2::cache_hint",
-    "evict_last": ".L2::cache_hint",
-}
-"""Modifiers of a record's store."""
 SHIFT_MASK = 63
 """The low bits of the buffer pointer that carry log2(stride): a track's alignment keeps them free."""
 MIN_SHIFT, MAX_SHIFT = 9, 28
@@ -136,10 +128,8 @@ class Weaving:
     lean:       use as few registers as possible, at the cost of more instructions
     fixed:      give each mark its own slot and hold no register between marks (see fixed_slots.py); only for kernels
                 without marks in loops, and regardless of `full`, since nothing can fill up
-    prefetch:   bring the first lines of a track into the L2 cache when its warp starts: a line per lane (`lines`), or
-                with one bulk prefetch (`bulk`, sm_90 and newer)
-    cache:      the cache hint of a record's store
-    bodies:     let blocks that are not selected run a plain copy of the kernel's code
+    plain_copy: let blocks that are not selected run a plain copy of the kernel's code (see plain_body.py)
+    omit:       regions whose marks are left out
     """
 
     full: str = "stop"
@@ -155,9 +145,8 @@ class Weaving:
     limit: bool = True
     lean: bool = False
     fixed: bool = False
-    prefetch: str = "none"
-    cache: str = "default"
-    bodies: bool = False
+    plain_copy: bool = False
+    omit: tuple[str, ...] = ()
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
 
@@ -168,10 +157,6 @@ class Weaving:
             raise UsageError(f"clock={self.clock!r}: allowed are '32' and '64'")
         if self.store not in POLICIES:
             raise UsageError(f"store={self.store!r}: allowed are {', '.join(POLICIES)}")
-        if self.prefetch not in PREFETCHES:
-            raise UsageError(f"prefetch={self.prefetch!r}: allowed are {', '.join(PREFETCHES)}")
-        if self.cache not in CACHE_HINTS:
-            raise UsageError(f"cache={self.cache!r}: allowed are {', '.join(CACHE_HINTS)}")
 
 
 def shift_for(slots: int, full: str, slack: int) -> int:

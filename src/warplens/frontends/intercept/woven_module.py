@@ -76,7 +76,8 @@ def marked_text(
     if auto and symbol not in marked.sites:
         raise Unmarkable("no rule finds anything to mark in it")
     lives = () if auto else (symbol,)
-    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives), marked, shared
+    plain = module.text() if how.plain_copy else ""
+    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives, plain=plain), marked, shared
 
 
 @functools.lru_cache(maxsize=256)

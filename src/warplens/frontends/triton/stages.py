@@ -23,7 +23,7 @@ from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
 from warplens.frontends.triton.ptxas import ptxas_error
 from warplens.frontends.triton.shared_memory import record_bytes, shared_buffer
 from warplens.weave.fit.register_limit import limited
-from warplens.weave.mark_comments import PREFIX
+from warplens.weave.mark_comments import PREFIX, without_regions
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, SharedBuffer, Weaving
 
@@ -79,6 +79,8 @@ class Compilation:
                 module = override.parse_module(found.text, module.context, str(found.path))
                 text = found.text
         metadata[REMARKS] = remarks
+        if recipe.auto and recipe.how.plain_copy and not self._plain_ptx:
+            self._plain_ptx = self.lower(text, module.context, dict(metadata))[1]
         if recipe.auto:
             ladder = MarkLadder(self, recipe, text, module.context, metadata, remarks)
             built = ladder.climb_down()
@@ -166,12 +168,13 @@ class Compilation:
         if not self.recipe.wants(name):
             return text
         how = replace(how, shared=self.shared_buffer(text, metadata, how))
+        text = without_regions(text, how.omit)
         if self.recipe.auto:
             text = await_loads(declare_counters(begin_at_once(text)))
             if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
                 text = mark_unmarked_code(text)
         buffer = ParamBuffer(-1, indirect=self.recipe.indirect)
-        plain = self._plain_ptx if how.bodies and self.recipe.auto else ""
+        plain = self._plain_ptx if how.plain_copy and self.recipe.auto else ""
         woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else (), plain=plain)
         if not woven.entries:
             return text
