@@ -82,13 +82,21 @@ class OverheadBudget:
         variant.most_written = variant.room = variant.newest = None
         self._timings.restart(variant)
 
+    def conclude(self, variant: Variant) -> None:
+        """Call when the session ends: say what is left out of a variant that is not settled yet."""
+        with self._lock:
+            if not variant.settled and variant.thinning:
+                self._note(variant.kernel, self.describe(variant))
+
     def describe(self, variant: Variant) -> str:
         """Say what was left out, why, and what the slowdown is now."""
         first = variant.tried[0][1]
-        now = next(slowdown for thinning, slowdown in reversed(variant.tried) if thinning == variant.thinning)
+        now = next((slowdown for thinning, slowdown in variant.tried[::-1] if thinning == variant.thinning), None)
         above = f"marks slowed it down {first:.2f}x, and {percent(self.share)} are allowed (overhead={self.share:g})"
         if not variant.thinning:
             return f"{above}: nothing that was left out made it faster"
+        if now is None:
+            return f"{above}: {variant.thinning}; too few launches followed to measure it again"
         still = "" if now <= 1 + self.share else ", still above the budget"
         return f"{above}: {variant.thinning}; {now:.2f}x now{still}"
 

@@ -215,6 +215,8 @@ class Session:
             for launch, (_, variant, generation) in zip(launches, known, strict=True)
             if generation is None or generation == latest[id(variant)]
         ]
+        for variant in {id(one[1]): one[1] for one in known if one[1] is not None}.values():
+            self.budget.conclude(variant)
         limit = self.options.launches
         if limit is None:
             return kept
