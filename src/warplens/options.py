@@ -26,6 +26,7 @@ _CHOICES = {
     "buffer": ("global", "shared"),
     "granularity": ("warp", "warpgroup", "block"),
     "store": ("auto", "now"),
+    "mode": ("trace", "aggregate"),
 }
 
 
@@ -91,6 +92,7 @@ class Options:
     memory: int | None = None
     trace_bytes: int | None = None
     store: str = "auto"
+    mode: str = "trace"
     auto: str | bool | Iterable[str] | None = None
     regions: Mapping[str, str] | Iterable[str] | None = None
     dump_ir: str | os.PathLike[str] | None = None
@@ -136,6 +138,8 @@ class Options:
             raise UsageError(f"to_step={self.to_step} comes before from_step={self.from_step}: no step is recorded")
         if self.launches is not None and self.launches < 1:
             raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
+        if self.mode == "aggregate" and (self.full == "ring" or self.buffer == "shared"):
+            raise UsageError("mode='aggregate' keeps statistics, no records: leave out full='ring' and buffer='shared'")
         if self.overhead is not None and not 0 < self.overhead < math.inf:
             raise UsageError(f"overhead={self.overhead}: must be above 0, such as 0.05 for 5 %; None sets no limit")
         if not 0 <= self.least_occupancy <= 1:

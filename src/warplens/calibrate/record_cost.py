@@ -20,6 +20,7 @@ from warplens.decode import decode
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.launch.block_sampler import headers_of
+from warplens.record.aggregate_rows import AGGREGATE
 from warplens.record.capture import AUTOMATIC, Capture, Launch
 from warplens.record.cost_keys import ALONE_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
@@ -42,7 +43,7 @@ def with_estimates(launches: Sequence[Launch], note: Callable[[str, str], None])
     noted: set[str] = set()
     estimated = []
     for launch in launches:
-        if launch.extra.get(AUTOMATIC):
+        if launch.extra.get(AUTOMATIC) and AGGREGATE not in launch.extra:
             headers = headers_of(launch)
             spent = {**launch.cost, **estimate(headers)}
             told = launch.kernel in noted or SLOWDOWN_MEASURED in spent

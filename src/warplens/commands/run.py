@@ -45,6 +45,7 @@ _PROFILE_OPTIONS = (
     "full",
     "clock",
     "granularity",
+    "mode",
 )
 """Options passed to the profile unchanged."""
 
@@ -178,6 +179,14 @@ class _RunCommand(click.Command):
     show_default=True,
     metavar="stop|ring",
     help="When a buffer is full: keep the first records (stop) or the latest (ring).",
+)
+@click.option(
+    "--mode",
+    default="trace",
+    show_default=True,
+    metavar="trace|aggregate",
+    help="Keep every record (trace), or only statistics per warp and region (aggregate), whose size does not grow with "
+    "the run: for long and persistent kernels.",
 )
 @click.option("--clock", default="32", show_default=True, metavar="32|64", help="Clock bits stored in each record.")
 @click.option(

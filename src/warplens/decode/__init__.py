@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.decode.aggregate_tracks import AggregateColumns, expand
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.coverage import region_coverage
@@ -24,9 +25,9 @@ from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record.capture import Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
-from warplens.trace.columns import LazyColumns
+from warplens.trace.columns import Columns, LazyColumns
 from warplens.trace.model import Trace
-from warplens.trace.schema import COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
+from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN_REGION = "(unknown region)"
@@ -47,7 +48,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     """Decode every launch of a capture. Losses are counted in the trace's meta and never raise."""
     library = load() if native else None
     decoder = NativeDecoder(library) if library else NumpyDecoder()
-    launches = capture.launches
+    expanded = [expand(launch) for launch in capture.launches]
+    launches = [one.launch if one else launch for one, launch in zip(expanded, capture.launches, strict=True)]
     ran_on = [launch.device or capture.device for launch in launches]
     windows = read_windows(launches, [device.clock_mhz for device in ran_on])
     plan = decoder.count(launches, windows)
@@ -93,7 +95,11 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         producer=capture.producer,
         origin_ns=lines.base_ns + zero,
     )
-    return Trace(_columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, names, kernels), meta)
+    columns: Columns = _columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, names, kernels)
+    if any(expanded):
+        columns = AggregateColumns(columns, launches, expanded)
+        meta = replace(meta, schema=AGGREGATE_SCHEMA)
+    return Trace(columns, meta)
 
 
 def _region_tables(launches: Sequence[Launch]) -> tuple[list[str], list[RegionTable]]:

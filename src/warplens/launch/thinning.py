@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.launch.block_sampler import headers_of
+from warplens.record.aggregate_rows import AGGREGATE, AggregateLayout, read_aggregates
 from warplens.record.capture import Dim3, Launch
 from warplens.record.layout import (
     HEADER_BYTES,
@@ -86,6 +87,8 @@ def sample_step(how: Selection, grid: Dim3) -> int:
 
 def densities(launch: Launch) -> dict[str, RegionDensity]:
     """Count the records of each region, and add up how long it lasted, without pairing begins with ends."""
+    if AGGREGATE in launch.extra:
+        return _aggregated(launch)
     every = -(-launch.tracks // MOST_TRACKS)
     headers = headers_of(launch)[::every]
     slots = launch.raw.reshape(launch.tracks, launch.stride)[::every, HEADER_BYTES:]
@@ -106,6 +109,19 @@ def densities(launch: Launch) -> dict[str, RegionDensity]:
         for number, name in launch.regions.items()
         if number < len(count) and count[number]
     }
+
+
+def _aggregated(launch: Launch) -> dict[str, RegionDensity]:
+    """The same from statistics that the warps kept; an execution counts as two records."""
+    layout = AggregateLayout.restore(launch.extra[AGGREGATE])
+    found = read_aggregates(layout, launch.raw.reshape(launch.tracks, launch.stride)[:, HEADER_BYTES:])
+    known: dict[str, RegionDensity] = {}
+    for number, row in enumerate(layout.rows):
+        name = launch.regions[row.region]
+        before = known.get(name, RegionDensity(0, 0.0))
+        records = before.records + 2 * int(found.count[:, number].sum())
+        known[name] = RegionDensity(records, before.cycles + float(found.total[:, number].sum()))
+    return known
 
 
 def _have_payload(looks: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -14,4 +14,4 @@ def weaving(options: Options) -> Weaving:
         sms=None if options.sms is None else tuple(options.sms),
         **select_blocks(options.blocks),  # type: ignore[arg-type]
     )
-    return Weaving(full=options.full, clock=options.clock, store=options.store, select=select)
+    return Weaving(full=options.full, clock=options.clock, store=options.store, mode=options.mode, select=select)

@@ -15,6 +15,7 @@ from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.side_copy import RowCopy, Rows
 from warplens.launch.variant import Variant
+from warplens.record.aggregate_rows import AGGREGATE, AggregateLayout
 from warplens.record.capture import AUTOMATIC, SAMPLED, Device, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.weaver import Woven
@@ -42,6 +43,8 @@ class WovenKernel:
     cost: Mapping[str, float] = field(default_factory=dict)
     """What a calibration measured of its marks."""
     auto: bool = False
+    aggregate: AggregateLayout | None = None
+    """The rows of a kernel that keeps statistics instead of records."""
     block: Dim3 | None = None
     """The shape of a block where it is not one row of warps."""
 
@@ -55,6 +58,7 @@ class WovenKernel:
             "slack": woven.slack,
             "full": woven.full,
             "store": woven.stores[symbol],
+            "aggregate": woven.aggregates.get(symbol),
         }
         return WovenKernel(**{**known, **more})
 
@@ -189,6 +193,7 @@ class WovenLaunch:
                 "most_written": self._written,
                 "shared_bytes": kernel.shared_bytes,
                 **({AUTOMATIC: True} if kernel.auto else {}),
+                **({AGGREGATE: kernel.aggregate.describe()} if kernel.aggregate else {}),
                 **kernel.resources,
                 "variant": dict(self.variant.describe()),
                 **self._sample(),

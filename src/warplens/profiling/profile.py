@@ -239,6 +239,7 @@ def profile(
     buffer: Literal["global", "shared"] = "global",
     granularity: Literal["warp", "warpgroup", "block"] = "warp",
     store: Literal["auto", "now"] = "auto",
+    mode: Literal["trace", "aggregate"] = "trace",
     memory: int | None = None,
     trace_bytes: int | None = None,
     overhead: float | None = None,
@@ -290,6 +291,9 @@ def profile(
     granularity       one track per "warp", "warpgroup" or "block"
 
     How records are kept
+    mode              "trace" keeps every record. "aggregate" keeps, for each warp and region, the number of executions,
+                      their sum, the shortest, the longest and a histogram, in memory that does not grow with the
+                      length of the run: for long and persistent kernels. There is no timeline then
     records_per_warp  number of records that a track can hold (None: chosen per kernel)
     bytes_per_block   the same limit as bytes of all tracks of a block (None: no limit)
     full              when a track is full: "stop" keeps the first records, "ring" the latest

@@ -8,7 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""The newest version that is read."""
+TRACE_SCHEMA, AGGREGATE_SCHEMA = 1, 2
+"""The versions that are written: a trace of records has no need of the newer one, so older readers read it."""
 KINDS = ("span", "instant", "value")
 LIFE = "(warp)"
 """The reserved region of a warp that left no record: one span from its start to its exit."""
@@ -37,6 +40,19 @@ COLUMNS: dict[str, pa.DataType] = {
 """`parent` is the row of the enclosing span in this table, -1 for none; `track` numbers the tracks from 0; `open`
 flags a span whose end was never recorded. Rows are ordered by track, then by begin, so a parent precedes its
 children."""
+
+
+AGGREGATE_COLUMNS: dict[str, pa.DataType] = {
+    "count": pa.int64(),
+    "min_cycles": pa.int64(),
+    "max_cycles": pa.int64(),
+    "buckets": pa.list_(pa.int16()),
+    "bucket_counts": pa.list_(pa.int64()),
+}
+"""Further columns of a trace in `mode="aggregate"`. There a span stands for `count` executions of its region by one
+warp inside the same regions, `dur_cycles` and `dur_ns` are their sum, and `start_ns` and `start_cycle` only lay them
+out one after the other. `buckets` are the numbers of the histogram's buckets that are not empty, as
+record/aggregate_rows.py defines them, and `bucket_counts` the executions in each."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +152,12 @@ class Meta:
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     producer: str = "warplens"
     origin_ns: int = 0
-    schema: int = SCHEMA_VERSION
+    schema: int = TRACE_SCHEMA
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether spans stand for many executions: the trace has AGGREGATE_COLUMNS."""
+        return self.schema >= AGGREGATE_SCHEMA
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -31,6 +31,11 @@ def copy_of(nodes: list[Node]) -> list[Node]:
     return found
 
 
+def selects_blocks(select: Selection) -> bool:
+    """Whether some blocks do not record."""
+    return select.blocks is not None or select.listed is not None
+
+
 def append_plain_body(function: Function, plain: list[Node]) -> None:
     """Append the plain copy behind the label to which the dispatch branches."""
     assert function.body is not None

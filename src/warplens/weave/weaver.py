@@ -36,6 +36,7 @@ from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function, Node, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
+from warplens.weave.aggregate_weaver import weave_aggregate
 from warplens.weave.calls import Calls
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
@@ -43,7 +44,7 @@ from warplens.weave.function_weaver import FunctionWeaver, insert_opening
 from warplens.weave.mark_comments import PREFIX, WOVEN, without_regions
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
-from warplens.weave.plain_body import append_plain_body, copy_of, dispatch
+from warplens.weave.plain_body import append_plain_body, copy_of, dispatch, selects_blocks
 from warplens.weave.stores.block_chains import chain_blocks
 from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address, end_of_names
 from warplens.weave.stores.shared_tracks import smallest
@@ -81,6 +82,8 @@ def weave(
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
     module = parse(source) if isinstance(source, str) else source.copy()
+    if how and how.mode == "aggregate" and not lives:
+        return weave_aggregate(module, buffer or ParamBuffer(), how, parse(plain) if plain else None)
     if lives or (how and how.fixed):
         return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
     return Weaver(module, buffer or ParamBuffer(), how or Weaving(), parse(plain) if plain else None).weave()
@@ -168,8 +171,8 @@ class Weaver:
 
     def _plain_body(self, function: Function) -> list[Node] | None:
         """The code for blocks that do not record; None if they run the woven code like all others."""
-        selects = self.how.select.blocks is not None or self.how.select.listed is not None
-        if not (self.how.plain_copy and selects and function.is_entry) or self.calls.shares_state(function):
+        copied = self.how.plain_copy and selects_blocks(self.how.select) and function.is_entry
+        if not copied or self.calls.shares_state(function):
             return None
         twins = [one for one in self.plain.entries if one.name == function.name]
         same_memory = all(one.text().strip() in self.module.text() for one in self.plain.declarations)

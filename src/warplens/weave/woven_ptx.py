@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from warplens.record.aggregate_rows import AggregateLayout
+
 
 @dataclass(frozen=True)
 class Woven:
@@ -21,6 +23,8 @@ class Woven:
     full: str = "stop"
     stores: dict[str, str] = field(default_factory=dict)
     """The store policy of each woven kernel."""
+    aggregates: dict[str, AggregateLayout] = field(default_factory=dict)
+    """The rows of each kernel that keeps statistics instead of records."""
 
     def describe(self) -> dict[str, Any]:
         """Everything except the text, as JSON."""
@@ -32,6 +36,7 @@ class Woven:
             "slack": self.slack,
             "full": self.full,
             "stores": self.stores,
+            **({"aggregates": {k: v.describe() for k, v in self.aggregates.items()}} if self.aggregates else {}),
         }
 
     @staticmethod
@@ -45,4 +50,5 @@ class Woven:
             document["slack"],
             document["full"],
             document["stores"],
+            {k: AggregateLayout.restore(v) for k, v in document.get("aggregates", {}).items()},
         )
