@@ -24,15 +24,7 @@ from warplens.weave.weaving import Selection, Weaving
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERY_BLOCK = 1 << 30
-PREFETCH = {
-    "prefetch lines": Weaving(prefetch="lines"),
-    "prefetch bulk": Weaving(prefetch="bulk"),
-    "no_allocate": Weaving(cache="no_allocate"),
-    "evict_first": Weaving(cache="evict_first"),
-}
 PLACES = {
-    "evict_last": Weaving(cache="evict_last"),
-    "lines, evict_first": Weaving(prefetch="lines", cache="evict_first"),
     "store=late": Weaving(store="late"),
     "store=spread": Weaving(store="spread"),
     "keep=0": Weaving(keep=0),
@@ -45,10 +37,9 @@ def sampled(step: int, *, bodies: bool = True) -> Weaving:
 
 
 SAMPLED = {
-    "1 block in 8, one body": sampled(8, plain_copy=False),
-    "1 block in 8": sampled(8),
-    "1 block in 16": sampled(16),
-    "1 block in 32": sampled(32),
+    "1 block in 17, one body": sampled(17, plain_copy=False),
+    "1 block in 17": sampled(17),
+    "1 block in 31": sampled(31),
 }
 DEFAULT = {"default": Weaving()}
 
@@ -60,15 +51,18 @@ def cases() -> dict[str, tuple[Any, dict[str, Weaving], bool]]:
     found: dict[str, tuple[Any, dict[str, Weaving], bool]] = {}
     for kernel in kernels():
         matrix = "gemm" in kernel.label
-        found[kernel.label] = kernel, DEFAULT | PREFETCH | (PLACES | SAMPLED if matrix else {}), False
-    found["attention"] = _attention(Kernel), DEFAULT | PREFETCH | PLACES | SAMPLED, False
+        found[kernel.label] = kernel, DEFAULT | (PLACES | SAMPLED if matrix else {}), False
+    found["attention"] = attention_case(), DEFAULT | PLACES | SAMPLED, False
     for label, kernel in _automatic(Kernel).items():
-        found[label] = kernel, DEFAULT | {"prefetch lines": Weaving(prefetch="lines")} | SAMPLED, True
+        found[label] = kernel, DEFAULT | {"store=spread": Weaving(store="spread")} | SAMPLED, True
     return found
 
 
-def _attention(kind: Any) -> Any:
+def attention_case() -> Any:
+    """The hand-marked attention of the examples."""
     import torch
+
+    from benchmarks.triton_overhead import Kernel as kind
 
     sys.path.insert(0, str(ROOT / "examples" / "triton"))
     import attention as example

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.looped_ptx import HEAD, KERNEL
+from tests.support.nested_ptx import NESTED
 from tests.support.simulated_trace import count_only_work, traced
 from warplens import simulate
 from warplens.ptx.syntax import PtxError
@@ -74,54 +75,6 @@ def test_statistics_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch, cl
         return traced(text, "work", (6, 1, 1), (64, 1, 1), [out, 9, 0], how, memory)[0]
 
     same(run("trace"), run("aggregate"))
-
-
-NESTED = (
-    HEAD
-    + """\
-.visible .entry nested(.param .u64 out, .param .u32 steps, .param .u64 scratch)
-.reqntid 64
-{
-	.reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %rd<4>;
-	ld.param.u32 %r1, [steps];
-	mov.u32 %r2, 0;
-	mov.u32 %r3, %tid.x;
-	shr.u32 %r4, %r3, 5;
-	// @warplens B a
-	xor.b32 %r3, %r3, 1;
-$outer:
-	// @warplens B a
-	xor.b32 %r3, %r3, 1;
-	// @warplens B b
-	and.b32 %r5, %r2, 1;
-	setp.eq.u32 %p1, %r5, %r4;
-	@%p1 bra $skip;
-	// @warplens B a
-	xor.b32 %r3, %r3, 1;
-	xor.b32 %r3, %r3, 2;
-	// @warplens E a
-$skip:
-	xor.b32 %r3, %r3, 1;
-	// @warplens E a
-	xor.b32 %r3, %r3, 1;
-	xor.b32 %r3, %r3, 1;
-	// @warplens E b
-	// @warplens I tick
-	add.u32 %r2, %r2, 1;
-	setp.lt.u32 %p2, %r2, %r1;
-	@%p2 bra $outer;
-	// @warplens E a
-	// @warplens B short
-	// @warplens E short
-	// @warplens B short
-	// @warplens E short
-	// @warplens E nothing
-	ld.param.u64 %rd1, [out];
-	st.global.u32 [%rd1], %r3;
-	ret;
-}
-"""
-)
 
 
 def test_regions_inside_themselves_overlapping_ones_and_instants_are_kept_apart(

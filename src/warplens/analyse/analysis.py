@@ -40,6 +40,8 @@ class Analysis(Generic[T]):
     findings: Callable[[PerKernel[T], Answers], list[Finding]]
     table: Callable[[str, T], AnswerTable]
     needs_all_blocks: bool = False
+    needs_timeline: bool = True
+    """Whether it asks when something happened, which statistics that warps kept do not tell (mode="aggregate")."""
 
 
 class Answers:
@@ -55,7 +57,8 @@ class Answers:
     def of(self, analysis: Analysis[T]) -> PerKernel[T]:
         """The answer of one analysis for every kernel of the trace."""
         if analysis.name not in self._computed:
-            self._computed[analysis.name] = analysis.run(self)
+            unknown = analysis.needs_timeline and self.trace.aggregated
+            self._computed[analysis.name] = PerKernel({}) if unknown else analysis.run(self)
         return self._computed[analysis.name]
 
     @cached_property

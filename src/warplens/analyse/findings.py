@@ -40,6 +40,7 @@ def findings_from(answers: Answers, extra: Iterable[Finding] = ()) -> tuple[Find
         if one.needs_all_blocks and finding.kernel in partial
         else finding
         for one in ANALYSES.values()
+        if not (one.needs_timeline and answers.trace.aggregated)
         for finding in one.findings(answers.of(one), answers)
     ]
     return ranked(answers.trace, [*found, *extra])

@@ -266,4 +266,5 @@ IMBALANCE = Analysis(
         answer, quantised={name: one.quantised for name, one in ask.of(WAVES).kernels.items()}
     ),
     table=imbalance_table,
+    needs_timeline=False,
 )

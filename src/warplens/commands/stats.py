@@ -8,6 +8,7 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.analysis import Answers
+from warplens.analyse.executions import NO_TIMELINE, SUMMARY
 from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.sample_share import sample_line
@@ -101,8 +102,11 @@ def command(
         raise UsageError("--waits needs --findings or --show")
     loaded = read_trace(trace)
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
+    for name in show:
+        if loaded.aggregated and ANALYSES[name].needs_timeline:
+            raise UsageError(f"--show {name}: {NO_TIMELINE}")
     console = stdout()
-    sample = sample_line(part.meta.launches)
+    sample = "\n".join(filter(None, [SUMMARY if loaded.aggregated else "", sample_line(part.meta.launches)]))
     if sample and not as_json:
         console.print(f"[yellow]{escape(sample)}[/]", soft_wrap=True)
     answers = Answers(part, waits)
