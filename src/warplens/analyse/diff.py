@@ -227,13 +227,14 @@ def _samples(trace: Trace, kernel: str, known: Mapping[str, RegionStatistics]) -
     count = np.bincount(region, minlength=len(lives.regions))
     bounds = np.append(0, np.cumsum(count))
     chosen = order if isinstance(rows, slice) else rows[order]
-    ns, amount = trace.numpy("dur_ns"), counts(trace)
+    ns, amount = trace.numpy("dur_ns"), counts(trace) if trace.aggregated else None
     out = {}
     for code in np.flatnonzero(count).tolist():
         part = chosen[bounds[code] : bounds[code + 1]]
         name = lives.regions[code]
-        # In mode="aggregate" the mean of each warp is one observation.
-        cycles, in_ns = lives.duration[part] / amount[part], ns[part] / amount[part]
+        cycles, in_ns = lives.duration[part], ns[part]
+        if amount is not None:  # the mean of each warp is one observation
+            cycles, in_ns = cycles / amount[part], in_ns / amount[part]
         out[name] = Sample(known[name], cycles, in_ns, cluster[lives.of_row[part]], clusters)
     return out
 
