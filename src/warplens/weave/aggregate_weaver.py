@@ -177,8 +177,10 @@ class _AggregateKernel:
             block.end.before(Raw.of("\n".join(pending)))
 
     def _clock(self) -> tuple[str, str]:
+        # Without a predicate that varies between lanes, ptxas would read the clock through the slower uniform datapath.
         register = self._new("b64" if self.wide else "b32")
-        return register, f"\tmov.u64 {register}, %clock64;" if self.wide else f"\tmov.u32 {register}, %clock;"
+        read = f"mov.u64 {register}, %clock64;" if self.wide else f"mov.u32 {register}, %clock;"
+        return register, f"\t@%wl_p {read}"
 
     def _site(self, site: MarkSite, clock: str) -> tuple[int, list[str], list[str]] | None:
         """The row of a mark, the PTX right after its clock read, and the PTX that stores the result."""
