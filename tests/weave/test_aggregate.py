@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.golden_ptx import ptxas
 from tests.support.looped_ptx import HEAD, KERNEL
+from tests.support.marked_ptx import GOLDEN, source
 from tests.support.nested_ptx import NESTED
 from tests.support.simulated_trace import count_only_work, traced
 from warplens import simulate
+from warplens.auto.ptx import mark_ptx
+from warplens.auto.rules import Auto
 from warplens.ptx.syntax import PtxError
+from warplens.ptx.tree import parse
 from warplens.record.aggregate_rows import BUCKETS, bucket_of, bucket_starts
 from warplens.simulate import GlobalMemory
 from warplens.trace.model import Trace
+from warplens.weave.calls import with_parameter
 from warplens.weave.weaver import weave
-from warplens.weave.weaving import LaunchBuffer, Selection, Weaving
+from warplens.weave.weaving import LaunchBuffer, Selection, SymbolBuffer, Weaving
 
 AGGREGATE = Weaving(mode="aggregate")
 
@@ -144,3 +152,48 @@ def test_buckets_hold_a_quarter_of_a_power_of_two() -> None:
     assert (durations[1:] < starts[found[1:] + 1]).all()
     assert found[0] == 0
     assert bucket_of([2**32, 2**50]).tolist() == [BUCKETS - 1] * 2
+
+
+def marked(name: str, symbol: str, *, parameter: bool) -> str:
+    """A real kernel with automatic marks; `parameter` adds one for the buffer."""
+    module = parse(source(name))
+    function = next(one for one in module.entries if one.name == symbol)
+    if parameter:
+        function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
+    return mark_ptx(module.text(), Auto.of(True, None, 256), lambda one: one == symbol).text
+
+
+@pytest.mark.parametrize("name", ["nvcc_kernels_lineinfo", "nvcc12_kernels", "nvrtc13_kernels", "triton_softmax"])
+def test_real_kernels_have_the_statistics_of_their_records(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    count_only_work(monkeypatch)
+    rows, columns, triton = 6, 784, name.startswith("triton")
+    text = marked(name, "softmax", parameter=not triton)
+    x = np.random.default_rng(1).standard_normal((rows, columns)).astype(np.float32)
+    results, traces = [], []
+    for mode in ("trace", "aggregate"):
+        memory = GlobalMemory()
+        given, out = memory.alloc(x), memory.alloc(x.nbytes)
+        args, threads = ([out, given, columns, 0], 128) if triton else ([given, out, columns], 256)
+        how = Weaving(mode=mode)
+        traces.append(traced(text, "softmax", (rows, 1, 1), (threads, 1, 1), args, how, memory, shared=64 * triton)[0])
+        results.append(memory.read(out, np.float32, x.size))
+    np.testing.assert_array_equal(*results)
+    assert len(traces[0])
+    same(*traces)
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.ptx")), ids=lambda path: path.stem)
+def test_real_kernels_assemble(path: Path, tmp_path: Path) -> None:
+    text = mark_ptx(source(path), Auto.of(True, None, 256)).text
+    woven = weave(text, how=AGGREGATE, buffer=SymbolBuffer())
+    assert woven.aggregates
+    file = tmp_path / "k.ptx"
+    file.write_text(woven.text.rstrip("\0"))
+    arch = re.search(r"^\.target (\w+)", woven.text, re.M)
+    assert arch is not None
+    done = subprocess.run(
+        [ptxas(), f"--gpu-name={arch[1]}", str(file), "-o", str(tmp_path / "k.cubin")], capture_output=True, text=True
+    )
+    if "Unsupported .version" in done.stderr:
+        pytest.skip(f"this ptxas is older than {path.stem}")
+    assert done.returncode == 0, done.stderr
