@@ -32,8 +32,8 @@ PLACES = {
 }
 
 
-def sampled(step: int, *, bodies: bool = True) -> Weaving:
-    return Weaving(plain_copy=bodies, select=Selection(blocks=(0, EVERY_BLOCK, step)))
+def sampled(step: int, *, plain_copy: bool = True) -> Weaving:
+    return Weaving(plain_copy=plain_copy, select=Selection(blocks=(0, EVERY_BLOCK, step)))
 
 
 SAMPLED = {
