@@ -56,6 +56,8 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
             problem = "a function that is not inlined has marks, which mode='aggregate' cannot follow"
             raise PtxError(function.line, function.header, problem, "use mode='trace'", function.name)
         for site in sketch.sites:
+            if site.mark.kind is Kind.ANCHOR:
+                continue
             number = numbers.setdefault(site.mark.name, len(numbers) + 1)
             if site.location:
                 locations.setdefault(number, site.location)
