@@ -16,10 +16,6 @@ from warplens.trace.model import Trace
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 NO_TIMELINE = "a trace in mode='aggregate' keeps statistics and has no timeline; record it with mode='trace'"
-SUMMARY = (
-    "mode='aggregate': statistics that each warp kept; counts, sums and extremes are exact, percentiles and deviations "
-    "are interpolated in buckets of at most a quarter of their value"
-)
 
 
 def counts(trace: Trace) -> Int:

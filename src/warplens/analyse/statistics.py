@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.executions import SUMMARY, Executions, counts
+from warplens.analyse.executions import Executions, counts
 from warplens.analyse.kernel_variants import kernel_variants, variant_rows
 from warplens.analyse.sample_share import sample_line
 from warplens.errors import UsageError, did_you_mean
@@ -233,7 +233,7 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
         int(busy_cycles),
         int(busy_ns),
         {one.label: one.to_json() for one in known if not one.is_only_one},
-        "\n".join(filter(None, [SUMMARY if trace.aggregated else "", sample_line(trace.meta.launches)])),
+        sample_line(trace.meta.launches),
     )
 
 

@@ -8,7 +8,7 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.analysis import Answers
-from warplens.analyse.executions import NO_TIMELINE, SUMMARY
+from warplens.analyse.executions import NO_TIMELINE
 from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.sample_share import sample_line
@@ -106,7 +106,7 @@ def command(
         if loaded.aggregated and ANALYSES[name].needs_timeline:
             raise UsageError(f"--show {name}: {NO_TIMELINE}")
     console = stdout()
-    sample = "\n".join(filter(None, [SUMMARY if loaded.aggregated else "", sample_line(part.meta.launches)]))
+    sample = sample_line(part.meta.launches)
     if sample and not as_json:
         console.print(f"[yellow]{escape(sample)}[/]", soft_wrap=True)
     answers = Answers(part, waits)
