@@ -42,17 +42,17 @@ class Device(EventClock):
 class Recorded:
     """A recorded launch: region `a` has ten times the records of `b`."""
 
-    def __init__(self, variant: Variant) -> None:
+    def __init__(self, variant: Variant, records: int) -> None:
         self.variant, self.generation, self.thinning = variant, variant.generation, variant.thinning
-        writer = TrackWriter(64)
+        writer = TrackWriter(128)
         writer.start(0, 0)
-        for number in range(10):
+        for number in range(records):
             writer.record(Kind.BEGIN, 1, 10 * number + 1)
             writer.record(Kind.END, 1, 10 * number + 2)
-        writer.record(Kind.BEGIN, 2, 200)
-        writer.record(Kind.END, 2, 900)
-        writer.exit(1000, 1000)
-        self.launch = Launch("k", (1, 1, 1), (32, 1, 1), {1: "a", 2: "b"}, 64, writer.to_bytes())
+        writer.record(Kind.BEGIN, 2, 2000)
+        writer.record(Kind.END, 2, 9000)
+        writer.exit(10_000 if records == 10 else 4000, 1000)
+        self.launch = Launch("k", (1, 1, 1), (32, 1, 1), {1: "a", 2: "b"}, 128, writer.to_bytes())
 
     def collect(self) -> Launch:
         return self.launch
@@ -61,8 +61,10 @@ class Recorded:
 class Program:
     """Launches one variant; `cost` says how much slower each weaving makes it."""
 
-    def __init__(self, gpu: EventClock, cost: Callable[[Thinning], float], blocks: int = 1, **options: Any) -> None:
-        self.gpu, self.cost = gpu, cost
+    def __init__(
+        self, gpu: EventClock, cost: Callable[[Thinning], float], blocks: int = 1, records: int = 10, **options: Any
+    ) -> None:
+        self.gpu, self.cost, self.records = gpu, cost, records
         self.session = Session(Options(**{"overhead": 0.05, **options}))
         self.variant = self.session.variant("k", None, None)
         self.session.put_on_trial(self.variant, Selection(), (blocks, 1, 1))
@@ -82,7 +84,7 @@ class Program:
 
         def go() -> str:
             self.gpu.now += PLAIN_NS * self.cost(self.variant.thinning)
-            launch = Recorded(self.variant)
+            launch = Recorded(self.variant, self.records)
             self.session.add(launch)
             self.variant.newest = launch.launch
             return "R"
@@ -142,6 +144,21 @@ def test_a_program_of_few_launches_is_recorded_as_without_a_budget(gpu: Device) 
     program = Program(gpu, lambda thinning: 1.5, blocks=4096)
     assert program.launch(TRIAL_LAUNCHES) == "R" * TRIAL_LAUNCHES
     assert len(program.session.collect()[0]) == TRIAL_LAUNCHES
+
+
+def test_far_too_many_records_are_sampled_from_the_second_launch_on(gpu: Device) -> None:
+    program = Program(gpu, lambda thinning: 1.5 if thinning.step == 1 else 1.01, blocks=512, records=40)
+    assert program.launch(3) == "RRR"
+    assert program.woven == [Thinning(), Thinning(17)]
+    launches, _ = program.session.collect()
+    assert len(launches) == 2
+    assert launches[0].extra[OVERHEAD_BUDGET]["estimate"] > 1.2
+    (note,) = program.session.notes["k"]
+    assert "an estimated" in note
+    assert "one block in 17 is recorded; too few launches followed to measure it again" in note
+    small = Program(gpu, lambda thinning: 1.5, blocks=1, records=40)
+    small.launch(3)
+    assert small.woven == [Thinning()], "a launch of one wave gains nothing"
 
 
 def test_nothing_waits_for_the_device(gpu: Device) -> None:

@@ -11,13 +11,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from warplens.launch.block_sampler import headers_of
+from warplens.launch.record_load import estimate_slowdown
 from warplens.launch.thinning import Thinning, densities, next_thinning
 from warplens.launch.timing import TIMED_LAUNCHES, Timings
 from warplens.launch.variant import Variant
+from warplens.record.aggregate_rows import AGGREGATE
 from warplens.wording import percent
 
 TRIAL_LAUNCHES = 5
 """Launches of each kind that are timed before the first decision; the first of each kind loads code."""
+FAR_ABOVE = 4
+"""How many times the budget the estimate of a launch must be to act on it: its median error is 9 %."""
 MAX_WEAVINGS = 4
 """Weavings of a variant that are tried, the first included."""
 
@@ -42,6 +47,7 @@ class OverheadBudget:
         if variant.trial is None:
             variant.trial = TRIAL_LAUNCHES
         if variant.trial_recorded < variant.trial or variant.timed < variant.trial:
+            self._look_ahead(variant)
             return
         if not self._timings.are_over(variant):
             return
@@ -52,6 +58,20 @@ class OverheadBudget:
             variant.settled = True
         else:
             self._decide(variant, slowdown)
+
+    def _look_ahead(self, variant: Variant) -> None:
+        """Sample a launch without a trial if the records of the first one are far too dense: a program may make few
+        launches."""
+        if variant.sample_step == 1 or variant.thinning or not variant.trial_recorded:
+            return
+        if variant.newest is None:
+            self._land()
+        if variant.newest is None or AGGREGATE in variant.newest.extra:
+            return
+        estimate = estimate_slowdown(headers_of(variant.newest))
+        if estimate is not None and estimate > 1 + FAR_ABOVE * self.share:
+            variant.estimate = estimate
+            self._weave_again(variant, Thinning(variant.sample_step))
 
     def _decide(self, variant: Variant, slowdown: float) -> None:
         limit = 1 + self.share
@@ -90,9 +110,10 @@ class OverheadBudget:
 
     def describe(self, variant: Variant) -> str:
         """Say what was left out, why, and what the slowdown is now."""
-        first = variant.tried[0][1]
+        first = f"{variant.tried[0][1]:.2f}x" if variant.tried and variant.estimate is None else ""
+        first = first or f"an estimated {variant.estimate or 0:.2f}x"
         now = next((slowdown for thinning, slowdown in variant.tried[::-1] if thinning == variant.thinning), None)
-        above = f"marks slowed it down {first:.2f}x, and {percent(self.share)} are allowed (overhead={self.share:g})"
+        above = f"marks slowed it down {first}, and {percent(self.share)} are allowed (overhead={self.share:g})"
         if not variant.thinning:
             return f"{above}: nothing that was left out made it faster"
         if now is None:
@@ -105,6 +126,7 @@ class OverheadBudget:
         return {
             "allowed": self.share,
             "step": variant.thinning.step,
+            "estimate": variant.estimate,
             "omitted": sorted(variant.thinning.omitted),
             "tried": [
                 {"step": one.step, "omitted": sorted(one.omitted), "slowdown": slowdown}

@@ -136,7 +136,7 @@ class Timings:
 
     def restart(self, variant: Variant) -> None:
         """Forget the recorded launches of a variant, which is woven anew."""
-        times = self._variants[id(variant)][1]
+        _, times = self._variants.setdefault(id(variant), (variant, _Times()))
         for one in times.recorded:
             one.discard()
         times.recorded.clear()

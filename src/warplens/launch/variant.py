@@ -56,6 +56,8 @@ class Variant:
     """Recorded launches of this weaving."""
     tried: list[tuple[Thinning, float]] = field(default_factory=list)
     """The weavings that were measured, each with its slowdown."""
+    estimate: float | None = None
+    """The slowdown that was estimated from the first launch, if that decided about the weaving."""
     newest: Launch | None = None
     """The last launch of this weaving that came home, while the budget is not settled."""
     identity: tuple[str, Hashable, Hashable] = ("", None, None)

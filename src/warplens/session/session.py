@@ -238,7 +238,7 @@ class Session:
             return launch
         number = numbers.get(id(variant), 1)
         known: dict[str, Any] = {VARIANT_LAUNCHES: variant.launches, **({VARIANT_NUMBER: number} if number > 1 else {})}
-        if self.budget is not None and variant.tried:
+        if self.budget is not None and (variant.tried or variant.thinning):
             known[OVERHEAD_BUDGET] = self.budget.document(variant)
         return replace(launch, extra={**launch.extra, **known})
 

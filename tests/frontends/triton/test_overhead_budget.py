@@ -63,7 +63,7 @@ def test_sampled_blocks_record_everything_and_the_others_run_plain_code(
     woven = next(fired.ptx for fired in gpu.fired if "$wl_plain_stepped:" in fired.ptx)
     assert "%clock" not in woven.split("$wl_plain_stepped:")[1]
     (note,) = profile.notes["stepped"]
-    assert "one block in 2 is recorded; too few launches followed to measure it again" in note
+    assert "one block in 2 is recorded" in note
 
 
 def test_the_densest_regions_are_left_out_of_the_code(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
