@@ -193,3 +193,10 @@ class Options:
     def wants_kernel(self, name: str) -> bool:
         """Whether this kernel is to be profiled."""
         return self.kernels is None or re.search(self.kernels, name) is not None
+
+
+@dataclass(frozen=True)
+class DelayOptions(Options):
+    """The options of a session that delays one region of its kernels and records nothing."""
+
+    delay: str = ""

@@ -202,7 +202,7 @@ def test_the_file_keeps_to_the_bound(tmp_path: Path) -> None:
     ]
     launches = [launch_of(blocks, warps=2) for _ in range(2)]
     traced(*launches).save(tmp_path / "whole.warplens")
-    bound = 1 << 18
+    bound = 1 << 16
     traced(*sample_launches(launches, bound)).save(tmp_path / "small.warplens")
     assert (tmp_path / "whole.warplens").stat().st_size > bound
     assert bound / 8 < (tmp_path / "small.warplens").stat().st_size <= bound

@@ -19,6 +19,7 @@ class Span:
     """One row. `sm` None is `block % 132`; `depth` None nests it by containment in the spans before it.
 
     `parent` is a place in the list given to make_trace, -1 for none, or None: what the depths and times say.
+    `released_by` is such a place too, or one of the negative numbers of trace/barrier_rows.py.
     """
 
     region: str
@@ -38,6 +39,7 @@ class Span:
     parent: int | None = None
     cycles: int | None = None
     open: bool = False
+    released_by: int = -1
 
     @property
     def track(self) -> tuple[int, int, int, int, int, int]:
@@ -78,6 +80,7 @@ def make_trace(spans: Iterable[Span | tuple[Any, ...]], *, meta: Meta | None = N
         "value": [row.value for row in rows],
         "track": [tracks[row.track] for row in rows],
         "lane": [row.lane for row in rows],
+        "released_by": [place.get(row.released_by, row.released_by) for row in rows],
         "open": [row.open for row in rows],
     }
     names = {"kernel": kernels, "region": regions, "kind": list(KINDS)}

@@ -1,7 +1,8 @@
 """The critical path of a launch: which regions its end depended on, and what speeding one up would gain.
 
-The path runs back from the last record: along the warp's own spans, through a wait to the span that ended it, from a
-block's begin to the previous block on its SM, and so on to the launch. It covers the kernel's time without gaps, so
+The path runs back from the last record: along the warp's own spans, through a wait to what ended it (the arrival that
+released it, where barriers were recorded, or the issue of the copy; else the span that ended with it), from a block's
+begin to the previous block on its SM, and so on to the launch. It covers the kernel's time without gaps, so
 the shares of its parts sum to one.
 """
 
@@ -183,7 +184,7 @@ class _KernelPath:
         """Cycles of each track in each region, less the time that producers made it wait."""
         lives = self.lives
         own = lives.own.copy()
-        waited = np.minimum(self.paths.freed, lives.end[self.paths.wait]) - lives.start[self.paths.wait]
+        waited = np.minimum(self.paths.resumed, lives.end[self.paths.wait]) - lives.start[self.paths.wait]
         own[self.paths.wait] = np.maximum(own[self.paths.wait] - waited, 0)
         return self._matrix(lives.of_row, len(lives), own)
 

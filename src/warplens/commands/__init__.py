@@ -25,6 +25,7 @@ _VERBS = {
     "diff": "compare two traces and check the changes against limits",
     "bench": "run benchmarks, check their results, plot and compare them",
     "diagnose": "find what limits a kernel and check it for common problems",
+    "sensitivity": "measure with delays which regions the end of a kernel depends on",
     "roofline": "compare a kernel with the compute and memory peaks of its device",
     "occupancy": "compute how many blocks fit on an SM and what limits them",
     "export": "convert a trace to Perfetto, Chrome, Hatchet, CSV, Parquet, HTML or an image",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.decode.aggregate_tracks import AggregateColumns, expand
+from warplens.decode.barrier_edges import TrackPlaces, pair_events, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.coverage import region_coverage
@@ -23,7 +25,7 @@ from warplens.decode.track_windows import TrackWindows, read_windows
 from warplens.decode.warp_lives import add_lives, silent_tracks
 from warplens.errors import WarplensError
 from warplens.native import load
-from warplens.record.capture import Capture, Device, Launch
+from warplens.record.capture import CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.columns import Columns, LazyColumns
 from warplens.trace.model import Trace
@@ -74,6 +76,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
 
     kernels = list(dict.fromkeys(launch.kernel for launch in launches))
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
+    places = TrackPlaces(tracks.launch, windows.block, windows.warp, plan.row_start)
+    pair_events(rows, places)
     source = _TrackAnchors(windows, plan, rows, tracks.launch)
     lines = fit_launches(source, tracks.devices, np.array([device.clock_mhz for device in ran_on]))
     at = lines.find_tracks(tracks.launch, windows.sm)
@@ -91,11 +95,13 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         clock=_clock_summary(lines),
         losses=collect_losses(windows, rows, describe(launches, windows, details)),
         cost=dict(capture.cost),
-        locations=_locations(capture),
+        locations=_locations(capture.launches),
+        kernel_locations=_kernel_locations(capture.launches),
         producer=capture.producer,
         origin_ns=lines.base_ns + zero,
     )
-    columns: Columns = _columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, names, kernels)
+    released = released_by(rows, places, start_ns, dur_ns, launches)
+    columns: Columns = _columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, released, names, kernels)
     if any(expanded):
         columns = AggregateColumns(columns, launches, expanded)
         meta = replace(meta, schema=AGGREGATE_SCHEMA)
@@ -204,6 +210,7 @@ def _launch_infos(
     zero: int,
     covered: Sequence[dict[str, float]],
 ) -> tuple[LaunchInfo, ...]:
+    extras = _extras(capture.launches)
     return tuple(
         LaunchInfo(
             launch=number,
@@ -220,7 +227,7 @@ def _launch_infos(
             busy_ns=time.busy_ns,
             covered=share,
             cost=dict(launch.cost),
-            extra=dict(launch.extra),
+            extra=extras[number],
         )
         for number, (launch, device, time, share) in enumerate(
             zip(capture.launches, ran_on, times, covered, strict=True)
@@ -228,14 +235,38 @@ def _launch_infos(
     )
 
 
-def _locations(capture: Capture) -> dict[str, str]:
+def _extras(launches: Sequence[Launch]) -> list[dict[str, Any]]:
+    """What each launch says of itself. The code of its regions is kept once for launches of the same kernel."""
+    out = []
+    told: dict[str, Any] = {}
+    for launch in launches:
+        extra = {**launch.extra, **({FULL: launch.full} if launch.full != "stop" else {})}
+        if CODE in extra:
+            if told.get(launch.kernel) == extra[CODE]:
+                del extra[CODE]
+            else:
+                told[launch.kernel] = extra[CODE]
+        out.append(extra)
+    return out
+
+
+def _locations(launches: Iterable[Launch]) -> dict[str, str]:
     """Source locations by region name."""
     return {
         launch.regions[region]: text
-        for launch in capture.launches
+        for launch in launches
         for region, text in launch.locations.items()
         if region in launch.regions
     }
+
+
+def _kernel_locations(launches: Sequence[Launch]) -> dict[str, dict[str, str]]:
+    """The same for each kernel, where there are several: regions of different kernels may share a name."""
+    by_kernel: dict[str, dict[tuple[int, int], Launch]] = {}
+    for launch in launches:
+        # Launches of one kernel mostly share their tables, which are then read once.
+        by_kernel.setdefault(launch.kernel, {})[id(launch.regions), id(launch.locations)] = launch
+    return {kernel: _locations(some.values()) for kernel, some in by_kernel.items()} if len(by_kernel) > 1 else {}
 
 
 def _columns(
@@ -245,6 +276,7 @@ def _columns(
     rows: DecodedRows,
     start_ns: Int64,
     dur_ns: Int64,
+    released: npt.NDArray[np.int32],
     names: list[str],
     kernels: list[str],
 ) -> LazyColumns:
@@ -289,6 +321,7 @@ def _columns(
             "dur_cycles": lambda: to_arrow(rows.duration),
             "value": value,
             "open": lambda: to_arrow(rows.open.view(bool)),
+            "released_by": lambda: to_arrow(released),
         },
         takers,
     )

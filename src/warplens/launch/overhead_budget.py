@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warplens.launch.block_sampler import headers_of
+from warplens.launch.buffers import Buffers
 from warplens.launch.record_load import estimate_slowdown
 from warplens.launch.thinning import Thinning, densities, next_thinning
 from warplens.launch.timing import TIMED_LAUNCHES, Timings
@@ -30,11 +31,8 @@ MAX_WEAVINGS = 4
 class OverheadBudget:
     """Decides for the variants of one session. `share` is the slowdown that is allowed: 0.05 is 5 %."""
 
-    def __init__(
-        self, share: float, timings: Timings, note: Callable[[str, str], None], land: Callable[[], None]
-    ) -> None:
-        """`land` brings the launches home that are over, without waiting for others."""
-        self.share, self._timings, self._note, self._land = share, timings, note, land
+    def __init__(self, share: float, timings: Timings, note: Callable[[str, str], None], buffers: Buffers) -> None:
+        self.share, self._timings, self._note, self._buffers = share, timings, note, buffers
         self._lock = threading.Lock()
 
     def review(self, variant: Variant) -> None:
@@ -65,7 +63,7 @@ class OverheadBudget:
         if variant.sample_step == 1 or variant.thinning or not variant.trial_recorded:
             return
         if variant.newest is None:
-            self._land()
+            self._buffers.land_finished()
         if variant.newest is None or AGGREGATE in variant.newest.extra:
             return
         estimate = estimate_slowdown(headers_of(variant.newest))
@@ -76,7 +74,7 @@ class OverheadBudget:
     def _decide(self, variant: Variant, slowdown: float) -> None:
         limit = 1 + self.share
         if slowdown > limit and variant.newest is None:
-            self._land()  # the records of a launch say what to leave out
+            self._buffers.land_finished()  # the records of a launch say what to leave out
             if variant.newest is None:
                 return
         variant.tried.append((variant.thinning, slowdown))
@@ -100,6 +98,7 @@ class OverheadBudget:
         variant.generation += 1
         variant.recorded = variant.trial_recorded = 0
         variant.most_written = variant.room = variant.newest = None
+        self._buffers.give_back()  # launches of the old weaving that have memory and were not made
         self._timings.restart(variant)
 
     def conclude(self, variant: Variant) -> None:

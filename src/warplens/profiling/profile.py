@@ -63,6 +63,11 @@ class Profile(Session):
         return self._trace
 
     @property
+    def has_trace(self) -> bool:
+        """Whether the block has ended and its trace was decoded."""
+        return self._trace is not None
+
+    @property
     def torch(self) -> TorchResult:
         """With torch=True: PyTorch's operators and kernels, and how well they are aligned; once the block has ended."""
         if self._torch is None:

@@ -55,6 +55,13 @@ class Trace:
         """Whether a span stands for many executions of its region (`mode="aggregate"`)."""
         return self.meta.aggregated
 
+    @cached_property
+    def edges(self) -> pa.Table:
+        """Who waited for whom: one row per wait on a barrier; columns as in `warplens.trace.edges.EDGE_COLUMNS`."""
+        from warplens.trace.edges import edges
+
+        return edges(self)
+
     def column(self, name: str) -> pa.Array:
         """One column, without building the full table."""
         if name not in self._cache:

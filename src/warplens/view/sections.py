@@ -17,6 +17,7 @@ from warplens.analyse.findings import findings_from
 from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
 from warplens.analyse.kernel_variants import kernel_variants
+from warplens.analyse.measured_slopes import slope_text, slopes_of
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.slowdown import slowdown_of
@@ -277,6 +278,7 @@ def paths(
     tables, outlines = [], []
     for letter, each in zip(_letters(answers), answers, strict=True):
         outline: list[Any] = []
+        measured = slopes_of(each.trace)
         for kernel, one in each.of(CRITICAL_PATH).kernels.items() if len(each.trace) else ():
             rows = [
                 {
@@ -286,6 +288,7 @@ def paths(
                     "ns": r.ns,
                     "slack": r.slack_ns,
                     "gain": r.at(0.25),
+                    "slope": slope_text(measured.get((kernel, r.region))),
                 }
                 for r in one.regions
                 if r.region in places

@@ -78,7 +78,7 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
         module.items.insert(first, Raw.of(f".visible .const .align 8 .b64 {buffer.name};"))
     regions = {number: name for name, number in numbers.items()}
     stores = dict.fromkeys(entries, STORE)
-    woven = Woven("", regions, locations, entries, threads, 0, "stop", stores, layouts)
+    woven = Woven("", regions, locations, entries, threads, 0, "stop", stores, aggregates=layouts)
     header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
     return Woven.restore(header + module.text(), woven.describe())
 

@@ -132,6 +132,7 @@ class Weaving:
     plain_copy: let blocks that are not selected run a plain copy of the kernel's code (see plain_body.py)
     omit:       regions whose marks are left out
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
+    delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
 
     full: str = "stop"
@@ -152,6 +153,7 @@ class Weaving:
     mode: str = "trace"
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
+    delay: str | None = None
 
     def __post_init__(self) -> None:
         if self.full not in ("stop", "ring"):

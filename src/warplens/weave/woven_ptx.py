@@ -23,6 +23,8 @@ class Woven:
     full: str = "stop"
     stores: dict[str, str] = field(default_factory=dict)
     """The store policy of each woven kernel."""
+    code: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    """By kernel and number of the region: what the code of the region is made of (`weave/region_code.py`)."""
     aggregates: dict[str, AggregateLayout] = field(default_factory=dict)
     """The rows of each kernel that keeps statistics instead of records."""
 
@@ -36,6 +38,7 @@ class Woven:
             "slack": self.slack,
             "full": self.full,
             "stores": self.stores,
+            "code": self.code,
             **({"aggregates": {k: v.describe() for k, v in self.aggregates.items()}} if self.aggregates else {}),
         }
 
@@ -50,5 +53,6 @@ class Woven:
             document["slack"],
             document["full"],
             document["stores"],
+            document.get("code", {}),
             {k: AggregateLayout.restore(v) for k, v in document.get("aggregates", {}).items()},
         )

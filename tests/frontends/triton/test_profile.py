@@ -318,7 +318,7 @@ def test_buffers_come_home_before_they_fill_the_device(gpu: FakeGpu) -> None:
         for _ in range(3):
             run(gpu, blocks=1)
         assert profile.buffers.engine().arena.held <= 3 << 20
-        assert [launch._landed for launch, _ in profile.run._pending][:2] == [True, True]
+        assert [launch.landed for launch, _ in profile.run._pending][:2] == [True, True]
     assert len({row["launch"] for row in rows(profile.trace)}) == 3
 
 

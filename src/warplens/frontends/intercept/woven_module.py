@@ -77,7 +77,10 @@ def marked_text(
         raise Unmarkable("no rule finds anything to mark in it")
     lives = () if auto else (symbol,)
     plain = module.text() if how.plain_copy else ""
-    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives, plain=plain), marked, shared
+    woven = weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives, plain=plain)
+    if how.delay is not None and symbol not in woven.entries:
+        raise Unmarkable(f"it has no region {how.delay!r}")
+    return woven, marked, shared
 
 
 @functools.lru_cache(maxsize=256)

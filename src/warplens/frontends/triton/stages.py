@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from warplens.auto.ptx import mark_unmarked_code
+from warplens.auto.ptx import mark_barriers, mark_unmarked_code
 from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.auto.ttgir.mark_emitter import begin_at_once, declare_counters
 from warplens.errors import WarplensError
@@ -173,6 +173,7 @@ class Compilation:
             text = await_loads(declare_counters(begin_at_once(text)))
             if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
                 text = mark_unmarked_code(text)
+        text = mark_barriers(text, automatic=False)
         buffer = ParamBuffer(-1, indirect=self.recipe.indirect)
         plain = self._plain_ptx if how.plain_copy and self.recipe.auto else ""
         woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else (), plain=plain)
