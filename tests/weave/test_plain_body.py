@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from tests.support.golden_ptx import ptxas
 from tests.support.looped_ptx import KERNEL
+from tests.support.marked_ptx import GOLDEN, source
 from tests.support.woven_launch import launch
+from warplens.auto.ptx import mark_ptx
+from warplens.auto.rules import Auto
 from warplens.weave.weaver import weave
-from warplens.weave.weaving import Selection, Weaving
+from warplens.weave.weaving import Selection, SymbolBuffer, Weaving
 
 GIVEN = ["OUT", 5, 32]
 
@@ -53,6 +59,26 @@ def test_the_plain_copy_is_that_of_the_module_without_automatic_marks() -> None:
     woven, copied = weave(KERNEL, how=how, plain=plain).text.split("$wl_plain_work:")
     assert "membar.cta" in copied
     assert "membar.cta" not in woven
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.ptx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("mode", ["trace", "aggregate"])
+def test_real_kernels_assemble_with_two_bodies(path: Path, mode: str, tmp_path: Path) -> None:
+    plain = source(path)
+    how = Weaving(plain_copy=True, mode=mode, select=Selection(blocks=(0, 1 << 30, 17)))
+    marked = mark_ptx(plain, Auto.of(True, None, 256)).text
+    text = weave(marked, how=how, buffer=SymbolBuffer(), plain=plain).text.rstrip("\0")
+    assert "$wl_plain_" in text
+    file = tmp_path / "k.ptx"
+    file.write_text(text)
+    arch = re.search(r"^\.target (\w+)", text, re.M)
+    assert arch is not None
+    done = subprocess.run(
+        [ptxas(), f"--gpu-name={arch[1]}", str(file), "-o", str(tmp_path / "k.cubin")], capture_output=True, text=True
+    )
+    if "Unsupported .version" in done.stderr:
+        pytest.skip(f"this ptxas is older than {path.stem}")
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_a_selection_there_is_one_body() -> None:

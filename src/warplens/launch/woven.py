@@ -75,8 +75,8 @@ class WovenLaunch:
     """
 
     __slots__ = (
-        "address", "device", "engine", "event", "generation", "grid", "kernel", "launch", "place", "pointer", "problem", "shift",
-        "stream", "tracks", "variant",
+        "address", "device", "engine", "event", "generation", "grid", "kernel", "launch", "place", "pointer", "problem",
+        "shift", "stream", "tracks", "variant",
     )  # fmt: skip
 
     def __init__(

@@ -14,12 +14,15 @@ from warplens.weave.weaving import Selection
 _DEBUG_LABELS = ("$L__func_begin", "$L__func_end", "$L__tmp")
 """Labels that the debug sections name; they stay with the woven code."""
 
+_MEMORY = frozenset({"shared", "local", "global", "const"})
+"""Spaces of variables that both copies share."""
+
 
 def copy_of(nodes: list[Node]) -> list[Node]:
     """The nodes of a plain copy: without marks, debug labels and memory, which both copies share."""
     found: list[Node] = []
     for node in nodes:
-        if isinstance(node, Comment) or (isinstance(node, Declaration) and node.space != "reg"):
+        if isinstance(node, Comment) or (isinstance(node, Declaration) and node.space in _MEMORY):
             continue
         if isinstance(node, Label) and node.name.startswith(_DEBUG_LABELS):
             continue
