@@ -20,6 +20,8 @@ TIMED_LAUNCHES = 10
 """Launches of each kind that are timed."""
 FEWEST = 3
 """Times of each kind that make a slowdown; the first launch of each kind loads code and does not count."""
+TRIAL_WAITS = 5
+"""How many times as long the stream is kept busy before a launch of which the overhead budget needs the time."""
 BUSY_NS = 60_000
 """Longer than the host takes from the first event to the launch."""
 
@@ -79,6 +81,8 @@ class Timings:
 
     def begin(self, variant: Variant, stream: int, *, recorded: bool) -> Timed | None:
         """Call right before a launch; None where it is not to be timed."""
+        # A trial must learn something from few launches, so the device is kept busy for longer than any host takes.
+        in_trial = not variant.settled
         if self._off:
             return None
         _, times = self._variants.setdefault(id(variant), (variant, _Times()))
@@ -91,8 +95,8 @@ class Timings:
                 self._keep_busy(lib, stream)
                 self._nothing.append(Timed(self, lib, stream))
                 self._nothing[0].launched()
-            if lib.is_idle(stream):
-                self._keep_busy(lib, stream)
+            if in_trial or lib.is_idle(stream):
+                self._keep_busy(lib, stream, TRIAL_WAITS if in_trial else 1)
             known.append(Timed(self, lib, stream))
             return known[-1]
         except WarplensError:
@@ -141,12 +145,13 @@ class Timings:
             one.discard()
         times.recorded.clear()
 
-    def _keep_busy(self, lib: Driver, stream: int) -> None:
+    def _keep_busy(self, lib: Driver, stream: int, times: int = 1) -> None:
         context = lib.context()
         if context not in self._wait:
             self._wait[context] = lib.function(lib.load(_WAIT.encode() + b"\0"), "warplens_wait")
         wait = self._wait[context]
-        if wait is not None:
+        for _ in range(times if wait is not None else 0):
+            assert wait is not None
             lib.launch(wait, (1, 1, 1), (1, 1, 1), [], 0, stream)
 
 

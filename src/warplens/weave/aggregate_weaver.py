@@ -3,7 +3,8 @@
 The clock of a begin waits in a register of its own: the path of enclosing regions is known at each mark
 (region_paths.py), so begins and ends are matched when weaving. An end adds the duration to the row of its path in the
 warp's own memory, which record/aggregate_rows.py describes, with plain loads and stores: nobody else writes there. The
-loads follow the clock read, and what uses them comes before the next mark, so that the code between hides them.
+loads follow the clock read, and what uses them comes before the next mark, so that the code between hides them. Rows of
+regions in loops stay in registers instead (register_rows.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from warplens.weave.mark_comments import WOVEN
 from warplens.weave.mark_sites import MarkBlock, MarkSite, Outline, outline
 from warplens.weave.plain_body import append_plain_body, copy_of, dispatch, selects_blocks
 from warplens.weave.region_paths import RegionPath, region_paths
+from warplens.weave.register_rows import FIRST_BUCKET, RegisterRows
 from warplens.weave.track_ptx import AWAITED, FIELD, ZERO, Track, text_of
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, SymbolBuffer, Weaving
 from warplens.weave.woven_ptx import Woven
@@ -31,8 +33,6 @@ STORE = "aggregate"
 """The name of this store policy in a launch."""
 _ARRIVED = "%wl_y"
 """The register that takes the place of AWAITED; the exit adds it to what it stores."""
-_FIRST_BUCKET = 127 << 2
-"""The upper bits of 1.0 as a float, down to the second bit of its fraction: bucket 0."""
 
 
 def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: PtxModule | None = None) -> Woven:
@@ -89,9 +89,10 @@ class _AggregateTrack(Track):
     def _start(self) -> list[str]:
         return [f"mov.b32 {_ARRIVED}, {ZERO};"]
 
-    def closing(self, slots: int) -> str:
+    def closing(self, slots: int, rows: RegisterRows) -> str:
         return text_of([
             self.exit_clock(),
+            *rows.closing(),
             f"add.u32 %wl_s, {_ARRIVED}, {slots}; mov.b32 %wl_t, {int(TrackState.EXITED)};",
             f"@%wl_p st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
             f"@%wl_p st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
@@ -111,6 +112,7 @@ class _AggregateKernel:
         self.rows: dict[tuple[RegionPath, bool], int] = {}
         """By path, and whether it is an instant: the row."""
         self.layout = self._layout(numbers)
+        self.in_registers = RegisterRows(self.layout, [] if self.wide else self._looped())
         self.registers: list[str] = []
 
     def _layout(self, numbers: dict[str, int]) -> AggregateLayout:
@@ -130,6 +132,17 @@ class _AggregateKernel:
             raise PtxError(self.function.line, self.function.name, f"the kernel has more than {MAX_ROWS} region paths")
         return AggregateLayout(tuple(rows), self.wide)
 
+    def _looped(self) -> list[int]:
+        """The rows of regions that end in a loop, the innermost ones first."""
+        ends = [
+            self.paths[id(site)]
+            for block in self.sketch.blocks
+            if block.in_loop
+            for site in block.sites
+            if site.mark.kind is Kind.END and id(site) in self.paths
+        ]
+        return [self.rows[path, False] for path in sorted(dict.fromkeys(ends), key=len, reverse=True)]
+
     def weave(self) -> None:
         for instruction in self.function.instructions():
             if AWAITED in instruction.raw:
@@ -143,7 +156,7 @@ class _AggregateKernel:
         self.sketch.edits.apply()
         clocks = [f"\t.reg .b{64 if self.wide else 32} {self._begin(row)};" for row in self.layout.spans]
         declared = [self.track.declarations, f"\t.reg .b32 {_ARRIVED};", *clocks, *self.registers]
-        opening = [self.track.prologue(), self.track.start_clock(), self.track.started()]
+        opening = [self.track.prologue(), *self.in_registers.opening(), self.track.start_clock(), self.track.started()]
         insert_opening(self.function, "\n".join([*declared, *opening]))
 
     def _begin(self, row: int) -> str:
@@ -205,15 +218,21 @@ class _AggregateKernel:
 
     def _end(self, row: int, clock: str) -> tuple[list[str], list[str]]:
         at = HEADER_BYTES + self.layout.statistics_at(row)
-        bucket_at = HEADER_BYTES + self.layout.histogram_at(row) - 4 * _FIRST_BUCKET
+        bucket_at = HEADER_BYTES + self.layout.histogram_at(row) - 4 * FIRST_BUCKET
         begin, total, place, counter = self._begin(row), self._new("b64"), self._new("b64"), self._new("b32")
         duration, bucket, real = self._new("b64" if self.wide else "b32"), self._new("b32"), self._new("f32")
         kind = "u64" if self.wide else "u32"
-        load = [
-            f"sub.{kind} {duration}, {clock}, {begin}; cvt.rz.f32.{kind} {real}, {duration};",
+        measure = [f"\tsub.{kind} {duration}, {clock}, {begin};"]
+        numbered = [
+            f"cvt.rz.f32.{kind} {real}, {duration};",
             # The exponent and two bits of the fraction number the bucket.
-            f"mov.b32 {bucket}, {real}; shr.u32 {bucket}, {bucket}, 21; max.u32 {bucket}, {bucket}, {_FIRST_BUCKET};",
-            *[f"min.u32 {bucket}, {bucket}, {_FIRST_BUCKET + BUCKETS - 1};"] * self.wide,
+            f"mov.b32 {bucket}, {real}; shr.u32 {bucket}, {bucket}, 21; max.u32 {bucket}, {bucket}, {FIRST_BUCKET};",
+        ]
+        if row in self.in_registers:
+            return measure, ["\t" + line for line in numbered] + self.in_registers.add(row, duration, bucket, total)
+        load = [
+            *numbered,
+            *[f"min.u32 {bucket}, {bucket}, {FIRST_BUCKET + BUCKETS - 1};"] * self.wide,
             f"mad.wide.u32 {place}, {bucket}, 4, %wl_a;",
             f"@%wl_p ld.global.b32 {counter}, [{place}+{bucket_at}];",
         ]
@@ -240,7 +259,7 @@ class _AggregateKernel:
                 f"mov.b64 {both}, {{{least}, {most}}};",
                 f"@%wl_p st.global.v2.b64 [%wl_a+{at}], {{{total}, {both}}};",
             ]
-        return ["\t" + line for line in load], ["\t" + line for line in store]
+        return [*measure, *("\t" + line for line in load)], ["\t" + line for line in store]
 
     def _settle(self, position: NodePosition) -> None:
         """Add a warp barrier after a block barrier; see FunctionWeaver."""
@@ -254,7 +273,7 @@ class _AggregateKernel:
             position.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
 
     def _exit(self, number: int, position: NodePosition) -> None:
-        instruction, text = position.node, self.track.closing(self.layout.slots)
+        instruction, text = position.node, self.track.closing(self.layout.slots, self.in_registers)
         assert isinstance(instruction, Instruction)
         if instruction.predicate is None:
             position.before(Raw.of(text))
