@@ -12,6 +12,7 @@ from warplens.driver import libcuda
 from warplens.errors import UsageError
 from warplens.launch.overhead_budget import MAX_WEAVINGS, TRIAL_LAUNCHES
 from warplens.launch.thinning import Thinning
+from warplens.launch.timing import TIMED_LAUNCHES
 from warplens.launch.variant import Variant
 from warplens.options import COLD, Options
 from warplens.record.capture import OVERHEAD_BUDGET, Launch
@@ -39,10 +40,17 @@ class Device(EventClock):
         return self.done and event in self.after
 
 
+class Everything(set[int]):
+    """A set that holds every event."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
 class Recorded:
     """A recorded launch: region `a` has ten times the records of `b`."""
 
-    def __init__(self, variant: Variant, records: int) -> None:
+    def __init__(self, variant: Variant, records: int, lasts: int) -> None:
         self.variant, self.generation, self.thinning = variant, variant.generation, variant.thinning
         writer = TrackWriter(128)
         writer.start(0, 0)
@@ -51,7 +59,7 @@ class Recorded:
             writer.record(Kind.END, 1, 10 * number + 2)
         writer.record(Kind.BEGIN, 2, 2000)
         writer.record(Kind.END, 2, 9000)
-        writer.exit(10_000 if records == 10 else 4000, 1000)
+        writer.exit(lasts, 1000)
         self.launch = Launch("k", (1, 1, 1), (32, 1, 1), {1: "a", 2: "b"}, 128, writer.to_bytes())
 
     def collect(self) -> Launch:
@@ -62,9 +70,15 @@ class Program:
     """Launches one variant; `cost` says how much slower each weaving makes it."""
 
     def __init__(
-        self, gpu: EventClock, cost: Callable[[Thinning], float], blocks: int = 1, records: int = 10, **options: Any
+        self,
+        gpu: EventClock,
+        cost: Callable[[Thinning], float],
+        blocks: int = 1,
+        records: int = 10,
+        lasts: int = 10_000,
+        **options: Any,
     ) -> None:
-        self.gpu, self.cost, self.records = gpu, cost, records
+        self.gpu, self.cost, self.records, self.lasts = gpu, cost, records, lasts
         self.session = Session(Options(**{"overhead": 0.05, **options}))
         self.variant = self.session.variant("k", None, None)
         self.session.put_on_trial(self.variant, Selection(), (blocks, 1, 1))
@@ -84,7 +98,7 @@ class Program:
 
         def go() -> str:
             self.gpu.now += PLAIN_NS * self.cost(self.variant.thinning)
-            launch = Recorded(self.variant, self.records)
+            launch = Recorded(self.variant, self.records, self.lasts)
             self.session.add(launch)
             self.variant.newest = launch.launch
             return "R"
@@ -147,7 +161,7 @@ def test_a_program_of_few_launches_is_recorded_as_without_a_budget(gpu: Device) 
 
 
 def test_far_too_many_records_are_sampled_from_the_second_launch_on(gpu: Device) -> None:
-    program = Program(gpu, lambda thinning: 1.5 if thinning.step == 1 else 1.01, blocks=512, records=40)
+    program = Program(gpu, lambda thinning: 1.5 if thinning.step == 1 else 1.01, blocks=512, records=40, lasts=4000)
     assert program.launch(3) == "RRR"
     assert program.woven == [Thinning(), Thinning(17)]
     launches, _ = program.session.collect()
@@ -155,10 +169,21 @@ def test_far_too_many_records_are_sampled_from_the_second_launch_on(gpu: Device)
     assert launches[0].extra[OVERHEAD_BUDGET]["estimate"] > 1.2
     (note,) = program.session.notes["k"]
     assert "an estimated" in note
-    assert "one block in 17 is recorded; too few launches followed to measure it again" in note
-    small = Program(gpu, lambda thinning: 1.5, blocks=1, records=40)
+    assert "one block in 17 is recorded; too few launches could be measured with and without marks" in note
+    small = Program(gpu, lambda thinning: 1.5, blocks=1, records=40, lasts=4000)
     small.launch(3)
     assert small.woven == [Thinning()], "a launch of one wave gains nothing"
+
+
+def test_where_nothing_can_be_measured_the_estimate_decides(gpu: Device) -> None:
+    """Every time holds a part of the host's way: the device reaches the first event before the launch is made."""
+    gpu.after = Everything()
+    program = Program(gpu, lambda thinning: 1.5, blocks=512, records=10, lasts=4000)
+    program.launch(2 * TIMED_LAUNCHES + 3)
+    assert program.woven == [Thinning(), Thinning(17)]
+    assert program.variant.settled
+    (note,) = program.session.notes["k"]
+    assert "an estimated 1.1" in note
 
 
 def test_nothing_waits_for_the_device(gpu: Device) -> None:

@@ -45,7 +45,8 @@ class OverheadBudget:
         if variant.trial is None:
             variant.trial = TRIAL_LAUNCHES
         if variant.trial_recorded < variant.trial or variant.timed < variant.trial:
-            self._look_ahead(variant)
+            # A program may make few launches: where the first one is far too dense, the estimate decides.
+            self._sample_if_above(variant, 1 + FAR_ABOVE * self.share)
             return
         if not self._timings.are_over(variant):
             return
@@ -53,13 +54,16 @@ class OverheadBudget:
         if slowdown is None and variant.trial < TIMED_LAUNCHES:
             variant.trial += 1  # some times held a part of the host's way and do not count
         elif slowdown is None:
+            self._sample_if_above(variant, 1 + self.share)  # all that is known is the estimate
             variant.settled = True
+            if variant.thinning:
+                self._note(variant.kernel, self.describe(variant))
         else:
             self._decide(variant, slowdown)
 
-    def _look_ahead(self, variant: Variant) -> None:
-        """Sample a launch without a trial if the records of the first one are far too dense: a program may make few
-        launches."""
+    def _sample_if_above(self, variant: Variant, limit: float) -> None:
+        """Record some blocks only, if that is possible and the estimated slowdown of the newest launch is above a
+        limit."""
         if variant.sample_step == 1 or variant.thinning or not variant.trial_recorded:
             return
         if variant.newest is None:
@@ -67,7 +71,7 @@ class OverheadBudget:
         if variant.newest is None or AGGREGATE in variant.newest.extra:
             return
         estimate = estimate_slowdown(headers_of(variant.newest))
-        if estimate is not None and estimate > 1 + FAR_ABOVE * self.share:
+        if estimate is not None and estimate > limit:
             variant.estimate = estimate
             self._weave_again(variant, Thinning(variant.sample_step))
 
@@ -116,7 +120,7 @@ class OverheadBudget:
         if not variant.thinning:
             return f"{above}: nothing that was left out made it faster"
         if now is None:
-            return f"{above}: {variant.thinning}; too few launches followed to measure it again"
+            return f"{above}: {variant.thinning}; too few launches could be measured with and without marks"
         still = "" if now <= 1 + self.share else ", still above the budget"
         return f"{above}: {variant.thinning}; {now:.2f}x now{still}"
 
