@@ -105,7 +105,7 @@ def _of(make: Callable[[int], Capture]) -> Callable[[int], Fresh]:
 
 def _report(trace: Trace) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        trace.report(Path(folder) / "out.html")
+        trace.export(Path(folder) / "out.html")
 
 
 def _perfetto(trace: Trace) -> None:

@@ -60,6 +60,8 @@ LAYERS = (
 _TRACE = "Trace.stats, select, save, export, report, plot, ...: methods that users expect on a trace"
 _FORMAT = "the list of formats names the function that writes each; it is imported when it is used"
 AGAINST_LAYERS = {
+    ("warplens.trace.model", "warplens.analyse.findings"): _TRACE,
+    ("warplens.trace.model", "warplens.analyse.known_facts"): _TRACE,
     ("warplens.trace.model", "warplens.analyse.statistics"): _TRACE,
     ("warplens.trace.model", "warplens.analyse.time_shift"): _TRACE,
     ("warplens.trace.model", "warplens.export"): _TRACE,

@@ -22,7 +22,6 @@ from warplens.trace.model import Trace
 
 BAR_NS, BAR_WITHIN = 32.0, 0.99
 WRAP = 1 << 32
-_WITHIN = (1 << 44) - 1
 
 
 @dataclass(frozen=True)

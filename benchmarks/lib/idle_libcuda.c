@@ -24,6 +24,11 @@ typedef struct {
 static uintptr_t handles = 1;
 static __thread uintptr_t pushed;
 
+static void *captured;
+
+/* Let what goes to a stream be captured into a graph; 0 for none. */
+void idle_capture(void *stream) { captured = stream; }
+
 static int handle(void **out) {
     *out = (void *)++handles;
     return 0;
@@ -74,7 +79,7 @@ int cuStreamDestroy_v2(void *stream) { return 0; }
 int cuStreamQuery(void *stream) { return 600; }
 int cuStreamSynchronize(void *stream) { return 0; }
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return 0; }
-int cuStreamIsCapturing(void *stream, int *out) { return *out = 0; }
+int cuStreamIsCapturing(void *stream, int *out) { return *out = captured && stream == captured, 0; }
 int cuThreadExchangeStreamCaptureMode(int *mode) { return *mode = 0; }
 int cuEventCreate(void **out, unsigned flags) { return handle(out); }
 int cuEventRecord(void *event, void *stream) { return 0; }

@@ -21,7 +21,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "compute bound": (),
     "memory bound": (),
 }
-HARMLESS = {"nothing to fix"}
+HARMLESS = {"nothing to fix", "undecided"}
 """Kinds that promise nothing."""
 SMALL = 0.05
 """The first finding about a kernel with nothing left to repair may promise this much at least and still be harmless."""

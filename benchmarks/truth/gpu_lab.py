@@ -46,6 +46,9 @@ class GpuLab:
         for tensor in self._tensors:
             tensor.data = tensor.cuda()
 
+    def zero(self, array: Any) -> None:
+        array.zero_()
+
     def kernel(self, file: str, name: str, repaired: bool) -> Kernel:
         return _EitherKernel(self, KERNELS / file, name, repaired)
 

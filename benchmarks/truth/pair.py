@@ -26,6 +26,9 @@ class Lab(Protocol):
 
     def upload(self, values: np.ndarray[Any, Any]) -> Any: ...
 
+    def zero(self, array: Any) -> None:
+        """Set an array to zero, before a launch that counts in it."""
+
     def kernel(self, file: str, name: str, repaired: bool) -> Kernel: ...
 
 

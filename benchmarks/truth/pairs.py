@@ -28,17 +28,19 @@ PAIRS = (
     Pair("lock", CUDA, "serialised section", ("wait for lock", "add to totals"),
          "add atomically instead of under a lock", "cuda_cases.byte_counts", "byte_counts", launches=3),
     Pair("waiting_producer", GLUON, "producer too slow", ("wait for tile", "copy"), "do not wait for each copy",
-         "gluon_cases.specialised_matmul", "specialised_matmul", remains=("too little in flight",)),
+         "gluon_cases.specialised_matmul", "specialised_matmul",
+         remains=("too little in flight",)),  # each multiplication waits for the one before
     Pair("single_consumer", CUDA, "consumer too slow", ("wait for room", "evaluate"), "use four consumer warps",
-         "cuda_cases.activation_sum", "activation_sum"),
+         "cuda_cases.activation_sum", "activation_sum", remains=("consumer too slow",)),  # they still hardly wait
     Pair("spills", CUDA, "register spills", ("multiply",), "ask for two blocks per SM instead of four",
-         "cuda_cases.register_tile", "register_tile", remains=("too little in flight",)),
+         "cuda_cases.register_tile", "register_tile",
+         remains=("too little in flight", "bank conflicts")),  # its loads wait for each other, four lanes for a bank
     Pair("one_block_per_sm", CUDA, "low occupancy", ("hop",), "reserve 4 KB of shared memory instead of 160",
          "cuda_cases.walk_links", "walk_links"),
     Pair("shared_counters", CUDA, "atomics contention", ("count", "find bin"), "count in shared memory first",
          "cuda_cases.bin_counts", "bin_counts"),
     Pair("block_barrier", CUDA, "unneeded barrier", ("wait for part",), "wait for the warp instead of the block",
-         "cuda_cases.probe_chains", "probe_chains"),
+         "cuda_cases.probe_chains", "probe_chains", remains=("too little in flight",)),  # a chain loads one by one
     Pair("small_launches", TRITON, "launch ramp", (), "one launch instead of 32",
          "triton_cases.scale_add", "scale_add", launches=3),
     Pair("arithmetic", CUDA, "compute bound", ("evaluate",), "", "cuda_cases.full_waves", "polynomial"),

@@ -73,3 +73,33 @@ def matmul(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
             acc = tl.dot(left, right, acc)
     with wlt.region("store"):
         tl.store(c + rows[:, None] * N + columns[None, :], acc.to(c.dtype.element_ty))
+
+
+@triton.jit
+def channel_scale(x, y, n, channel, PLANAR: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):
+    """Scale one channel of samples, which lie side by side (PLANAR) or between those of the other channels."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    with wlt.region("load"):
+        values = tl.load(x + channel * n + at) if PLANAR else tl.load(x + at * CHANNELS + channel)
+    with wlt.region("store"):
+        tl.store(y + at, values * 2.0)
+
+
+@triton.jit
+def column_sums(x, y, tiles, AT_ONCE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Sums of columns over all programs: each adds to the result after every tile, or once (AT_ONCE)."""
+    columns = tl.arange(0, COLUMNS)
+    sums = tl.zeros((COLUMNS,), tl.float32)
+    for tile in range(tiles):
+        rows = (tl.program_id(0) * tiles + tile) * ROWS + tl.arange(0, ROWS)
+        with wlt.region("load"):
+            values = tl.load(x + rows[:, None].to(tl.int64) * COLUMNS + columns[None, :])
+            part = tl.sum(values, axis=0)
+        with wlt.region("add"):
+            if AT_ONCE:
+                sums += part
+            else:
+                tl.atomic_add(y + columns, part)
+    if AT_ONCE:
+        with wlt.region("add all"):
+            tl.atomic_add(y + columns, sums)

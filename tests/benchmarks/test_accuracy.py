@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +31,9 @@ COST = {REGION_CYCLES: 0.0, RECORD_CYCLES: 0.0, EMPTY_CYCLES: 0.0, BEHIND_CYCLES
 class KnownWorkDriver(SimulatedDriver):
     def parameter_sizes(self, function: int) -> list[int]:
         return list(self.sizes)
+
+    def download(self, address: int, size: int) -> bytes:
+        return self.space.read(address, np.uint8, size).tobytes()
 
     sizes: Sequence[int] = (8, 8, 4, 8)
 
@@ -113,6 +118,38 @@ def test_an_instance_knows_its_own_length(gpu: KnownWorkDriver, work: str) -> No
     assert found["expected"] >= amount
     assert abs(found["raw error"]) <= 2
     assert found["median |error|"] <= 2
+
+
+@needs_nvrtc
+def test_languages_and_works_that_fail_do_not_stop_the_others(
+    gpu: KnownWorkDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks.lib import gpu_programs
+
+    for place in (gpu_programs, every_language):
+        monkeypatch.setattr(place, "driver", lambda: gpu)
+    monkeypatch.setattr(every_language, "AMOUNTS", {"fma": (16,), "bulk": (4096,)})
+    monkeypatch.setattr(every_language, "PER_SM", 1)
+    monkeypatch.setattr(wlcu, "_arch_here", lambda: "sm_90a")
+
+    def missing() -> every_language.Launch:
+        raise ImportError("no such compiler")
+
+    woven = every_language.cuda(True)
+
+    def calibrated(*given: Any) -> Any:
+        trace, extra = woven(*given)
+        return every_language.calibrated(trace, COST), extra
+
+    said: list[str] = []
+    found = every_language.measure({"CUDA": lambda: calibrated, "other": missing}, said.append)
+    assert found["other"] == {"failed": "ImportError: no such compiler"}
+    rows = {(row["work"], row["load"]): row for row in found["CUDA"]["rows"]}
+    assert rows["fma", every_language.ALONE]["instances"] == every_language.REPEATS[every_language.ALONE] - 10
+    assert rows["fma", every_language.LOADED]["instances"] == 4 * (every_language.REPEATS[every_language.LOADED] - 10)
+    assert "failed" in rows["bulk", every_language.ALONE], "the interpreter has no bulk copies"
+    assert [text.split(":")[0] for text in said] == ["CUDA"]
+    gc.collect()  # what failed still holds device memory, which the fake driver must free
 
 
 @needs_nvrtc

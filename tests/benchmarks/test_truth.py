@@ -18,6 +18,7 @@ from benchmarks.truth import score
 from benchmarks.truth.accepted import ACCEPTED
 from benchmarks.truth.pair import BROKEN, REPAIRED, Pair
 from benchmarks.truth.pairs import PAIRS
+from benchmarks.truth.second_pairs import SECOND
 from tests.support.cuda_compilers import needs_nvrtc
 from tests.support.simulated_driver import SimulatedDriver
 from warplens import simulate
@@ -27,9 +28,10 @@ from warplens.frontends.cuda import woven_build
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
 
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "truth" / "kernels"
-ASYNC = {"activation_sum"}
+ASYNC = {"activation_sum", "staged_sums"}
 """CUDA kernels with instructions that the interpreter does not have: mbarriers and bulk copies."""
-OF = {language: [pair for pair in PAIRS if pair.language == language] for language in ("CUDA", "Triton", "Gluon")}
+ALL = (*PAIRS, *SECOND)
+OF = {language: [pair for pair in ALL if pair.language == language] for language in ("CUDA", "Triton", "Gluon")}
 
 
 def ids(pair: Pair) -> str:
@@ -70,6 +72,9 @@ class InterpreterLab:
 
     def upload(self, values: Any) -> Array:
         return Array(self.space, values.dtype, values.shape, self.space.alloc(np.ascontiguousarray(values)))
+
+    def zero(self, array: Array) -> None:
+        self.space.write(array.address, np.zeros(array.shape, array._dtype))
 
     def kernel(self, file: str, name: str, repaired: bool) -> Any:
         options = [f"-DREPAIRED={int(repaired)}", "-DWARPLENS=0", *cuda_includes()]
@@ -113,7 +118,7 @@ def test_the_set_covers_what_the_findings_are_judged_by() -> None:
     } <= causes  # fmt: skip
     assert {pair.cause for pair in PAIRS if not pair.change} == {"compute bound", "memory bound"}
     assert all(OF.values())
-    assert len({pair.name for pair in PAIRS}) == len(PAIRS)
+    assert len({pair.name for pair in ALL}) == len(ALL)
 
 
 @needs_nvrtc
@@ -156,12 +161,13 @@ def test_a_triton_kernel_gives_the_right_result(pair: Pair, triton_lab: Interpre
 
 
 def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab, tmp_path: Path, monkeypatch) -> None:
-    from benchmarks.truth import triton_cases, triton_kernels
+    from benchmarks.truth import second_cases, triton_cases, triton_kernels
     from benchmarks.truth.unmarked import without_marks
 
     plain = without_marks(triton_kernels, tmp_path)
     assert "wlt.region" not in Path(str(plain.__file__)).read_text()
-    monkeypatch.setattr(triton_cases, "kernels", plain)
+    for cases in (triton_cases, second_cases):
+        monkeypatch.setattr(cases, "kernels", plain)
     for pair in OF["Triton"]:
         check(pair, triton_lab)
 
@@ -335,9 +341,10 @@ def test_the_page_states_each_bar_and_every_miss() -> None:
     context = {"device": "H200", "python": "3.12", "versions": {"triton": "3.6.0"}, "date": "2026-11-15"}
     spent = {"median_us": 10.0, "p10_us": 9.0, "p90_us": 11.0}
     pairs = {first.name: {"times": {BROKEN: spent, REPAIRED: spent}, "gain": 0.0, "change": "other"}}
-    text = score.page(rows, {"context": context, "pairs": pairs})
+    text = score.page([score.Scored(rows, [], {"context": context, "pairs": pairs})])
     assert "name the cause: at least 90% | 1 of 2 (50%) | MISSED" in text
     assert "without a false first finding: at least 100% | 1 of 1 (100%) | met" in text
+    assert "width of the stated intervals, median | 30% of the kernel's time" in text
     assert (
         "| uncoalesced_layout | Gluon | broken | uncoalesced loads | low occupancy |  | 50% to 80% | 70.0% | WRONG |"
         in text

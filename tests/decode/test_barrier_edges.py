@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.simulated_mbarrier import BEFORE, WAKE, BarrierWorld, make_capture, meeting, pipeline
+from tests.support.simulated_mbarrier import BEFORE, WAKE, BarrierWorld, make_capture, many_producers, meeting, pipeline
 from warplens.decode import decode
+from warplens.decode.mbarrier_phases import WAKE_CYCLES
 from warplens.record.barrier_words import BarrierWord, Operation
 from warplens.record.layout import Kind
 from warplens.record.track_writer import TrackWriter
@@ -77,6 +78,37 @@ def test_a_pipelines_waits_have_the_arrivals_that_released_them(
     check(world, decode(world.capture()))
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    stages=st.integers(1, 3), tiles=st.integers(1, 16), kinds=st.lists(st.booleans(), min_size=2, max_size=4),
+    slowest=st.integers(30, 900), seed=st.integers(0, 1 << 30),
+)  # fmt: skip
+def test_copies_and_arrivals_of_several_warps_are_those_of_the_right_phase(
+    stages: int, tiles: int, kinds: list[bool], slowest: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    counts, programs = many_producers(
+        stages, tiles, kinds, lambda: chance.randint(20, slowest), lambda: chance.randint(300, 1500)
+    )
+    world = BarrierWorld(counts, seed)
+    world.run(programs)
+    trace = decode(world.capture())
+    warp, number = tracks_of(trace)
+    found = {
+        (int(warp[edge["wait_record"]]), int(number[edge["wait_record"]])): edge for edge in trace.edges.to_pylist()
+    }
+    start = trace.numpy("start_cycle")
+    for wait in world.waits:
+        if not wait.blocked:
+            continue
+        edge = found[wait.warp, wait.number]
+        row = edge["arrival_record"]
+        assert world.phase_of[int(warp[row]), int(number[row])] == wait.phase, (wait, edge)
+        # A copy that ends right after the last arrival looks like that arrival.
+        nearly = wait.completed - int(start[row]) <= WAKE_CYCLES
+        assert (edge["kind"] == "copy") == wait.by_copy or nearly, (wait, edge)
+
+
 @settings(max_examples=80, deadline=None)
 @given(warps=st.integers(2, 8), rounds=st.integers(1, 20), slowest=st.integers(21, 600), seed=st.integers(0, 1 << 30))
 def test_the_last_warp_releases_all_that_met_at_a_barrier(warps: int, rounds: int, slowest: int, seed: int) -> None:
@@ -139,6 +171,16 @@ def test_a_copy_that_ends_long_after_the_last_arrival_releases_the_wait() -> Non
     trace = decoded([producer, helper, consumer], 3)
     edge = trace.edges.to_pylist()[0]
     assert (edge["kind"], trace.numpy("warp")[edge["arrival"]]) == ("copy", 0)
+
+
+def test_an_arrival_releases_one_phase_only() -> None:
+    """The arrival of the second phase was not recorded: the first one's does not stand for it."""
+    producer, consumer = writer(0), writer(1)
+    producer.barrier(1, 1500, BarrierWord(Operation.ARRIVE, 64))
+    wait(consumer, 1400, 1600, BarrierWord(Operation.WAIT, 64, 0))
+    wait(consumer, 1700, 1740, BarrierWord(Operation.WAIT, 64, 1))
+    (edge,) = decoded([producer, consumer], 2).edges.to_pylist()
+    assert edge["phase"] == 0
 
 
 def test_an_instruction_that_did_not_execute_is_no_arrival() -> None:

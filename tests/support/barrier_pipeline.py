@@ -1,4 +1,4 @@
-"""The warp-specialised pipeline of golden/ptx/pipeline.cu, woven and run in the interpreter."""
+"""The warp-specialised pipeline of benchmarks/kernels/pipeline.cu, woven and run in the interpreter."""
 
 from __future__ import annotations
 

@@ -118,23 +118,25 @@ def _holds(outer: Span, depth: int, inner: Span) -> bool:
 
 def _meta(rows: list[Span], grid: Sequence[int]) -> Meta:
     launches: dict[tuple[int, int], LaunchInfo] = {}
-    tracks: dict[tuple[int, int], set[tuple[int, ...]]] = {}
+    tracks: dict[tuple[int, int], dict[tuple[int, ...], tuple[int, int]]] = {}
     for row in rows:
         key = (row.rank, row.launch)
         known = launches.get(key) or LaunchInfo(
             row.launch, row.kernel, row.rank, row.device, block=(128, 1, 1), begin_ns=row.start, end_ns=row.end
         )
-        tracks.setdefault(key, set()).add(row.track)
+        lives = tracks.setdefault(key, {})
+        begin, end = lives.get(row.track, (row.start, row.end))
+        lives[row.track] = min(begin, row.start), max(end, row.end)
         x, y, z = grid or (max(known.grid[0], row.block + 1), 1, 1)
-        cycles = (row.dur * CYCLES_PER_NS) if row.kind == "span" and not row.depth else 0
         launches[key] = replace(
             known,
             grid=(x, y, z),
             begin_ns=min(known.begin_ns, row.start),
             end_ns=max(known.end_ns, row.end),
-            tracks=len(tracks[key]),
-            busy_cycles=known.busy_cycles + cycles,
-            busy_ns=known.busy_ns + cycles // CYCLES_PER_NS,
+            tracks=len(lives),
         )
+    for key, lives in tracks.items():
+        lived = sum(end - begin for begin, end in lives.values())
+        launches[key] = replace(launches[key], busy_cycles=CYCLES_PER_NS * lived, busy_ns=lived)
     clock = ClockFit(3.0, 9.0, 20.0, 1900.0, 1950.0, 1980.0, anchors=2 * len(launches), method="synthetic")
     return Meta(launches=tuple(launches.values()), clock=clock)

@@ -68,6 +68,8 @@ class TrueWait:
     source: tuple[int, int] | None
     by_copy: bool
     completed: int
+    phase: int
+    """The number of the phase that it waited for."""
 
 
 class BarrierWorld:
@@ -78,6 +80,8 @@ class BarrierWorld:
         self.random = random.Random(seed)
         self.address = address
         self.waits: list[TrueWait] = []
+        self.phase_of: dict[tuple[int, int], int] = {}
+        """The phase that each arrival (warp, number) counted for."""
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
         self.now = 1000
@@ -129,6 +133,7 @@ class BarrierWorld:
             effect = clock + self.random.randint(1, BEFORE)
 
             def take_effect() -> None:
+                self.phase_of[source] = self.barriers[at].phase
                 if what == "copy":  # arrive.expect_tx and the copy: the bytes are expected before the arrival counts
                     self.barriers[at].flying += 1
                     self._changed(at, 1, 0, (source, True))
@@ -151,7 +156,9 @@ class BarrierWorld:
                 writer.record(Kind.END, 3, end)
                 clocks[warp] = end
                 who, by_copy = source if source is not None else (None, False)
-                self.waits.append(TrueWait(warp, index, blocked, who, by_copy, completed))
+                self.waits.append(
+                    TrueWait(warp, index, blocked, who, by_copy, completed, -1 if phase is None else phase)
+                )
                 self._at(end, again)
 
             def test() -> None:
@@ -203,6 +210,28 @@ def pipeline(
             yield ("arrive", stages + stage, 0)
 
     return [1] * stages + [consumers] * stages, [producer(), *(consumer() for _ in range(consumers))]
+
+
+def many_producers(
+    stages: int, tiles: int, kinds: list[bool], work: Callable[[], int], copy: Callable[[], int]
+) -> tuple[list[int], list[Iterator[Step]]]:
+    """Several warps fill each stage together, by a copy or by themselves (`kinds`); the last warp uses it."""
+
+    def producer(copies: bool) -> Iterator[Step]:
+        for tile in range(tiles):
+            stage, turn = tile % stages, tile // stages
+            yield ("wait", stages + stage, (turn + 1) % 2)
+            yield ("work", 0, work())
+            yield ("copy", stage, copy()) if copies else ("arrive", stage, 0)
+
+    def consumer() -> Iterator[Step]:
+        for tile in range(tiles):
+            stage, turn = tile % stages, tile // stages
+            yield ("wait", stage, turn % 2)
+            yield ("work", 0, work())
+            yield ("arrive", stages + stage, 0)
+
+    return [len(kinds)] * stages + [1] * stages, [*(producer(copies) for copies in kinds), consumer()]
 
 
 def meeting(warps: int, rounds: int, work: Callable[[], int]) -> tuple[list[int], list[Iterator[Step]]]:

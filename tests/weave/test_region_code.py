@@ -38,10 +38,19 @@ def test_the_code_of_each_region_is_counted() -> None:
     woven = weave(_TEXT, buffer=SymbolBuffer())
     code = {woven.regions.get(int(number or 0), ""): counts for number, counts in woven.code["k"].items()}
     assert code == {
-        "load": {"instructions": 2, "load_waste": 8.0, "loads": 2, "load_bytes": 8},
+        "load": {"instructions": 2, "loads": 2, "load_bytes": 8, "load_waste": 8.0},
         "sync": {"instructions": 1, "barriers": 1},
         "add": {"instructions": 1, "atomics": 1},
         "": {"instructions": 6, "store_waste": 8.0, "stores": 1},
     }
     assert Woven.restore(woven.text, woven.describe()).code == woven.code
     assert weave(woven.text).code == woven.code, "a woven text says it again"
+
+
+def test_loads_that_fill_the_gaps_of_one_another_waste_nothing() -> None:
+    """Four loads of 4 bytes with lanes 16 bytes apart are one load of 16 bytes in four parts."""
+    parts = "".join(f"  ld.global.f32 %f1, [%rd3+{4 * at}];\n" for at in range(4))
+    for loads, waste in ((parts, 1.0), ("  ld.global.f32 %f1, [%rd3];\n", 4.0)):
+        text = _TEXT.replace("  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n", loads)
+        woven = weave(text.replace("%r2, 256", "%r2, 16"), buffer=SymbolBuffer())
+        assert woven.code["k"]["1"]["load_waste"] == waste

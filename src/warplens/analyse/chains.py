@@ -9,6 +9,7 @@ import numpy as np
 
 from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask, reduce_by
 from warplens.analyse.producers import Matches
+from warplens.trace.schema import LIFE
 
 NONE = -1
 
@@ -142,9 +143,14 @@ class BlockPaths:
         return PathPieces(track[order].astype(np.int64), begin[order], end[order])
 
     def _last_track(self) -> Int:
-        """The track of each block that was recorded last."""
+        """The track of each block that was recorded last; one of which only the lifetime is known if there is no other.
+
+        In a specialised kernel, idle warps wait for the others at the kernel's end.
+        """
         lives = self.lives
-        order = np.lexsort((lives.finish, lives.block))
+        life = lives.regions.index(LIFE) if LIFE in lives.regions else -1
+        marked = np.bincount(lives.of_row[lives.region != life], minlength=len(lives)) > 0
+        order = np.lexsort((lives.finish, marked, lives.block))
         ends = np.searchsorted(lives.block[order], np.arange(len(lives.blocks)), side="right") - 1
         return np.asarray(order[ends])
 

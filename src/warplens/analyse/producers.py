@@ -6,6 +6,7 @@ values.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from warplens.trace.barrier_rows import NO_RECORD
 
 NO_PRODUCER = -1
 _TRIES = 4
+_OWN_WORK = re.compile(r"(?:mma|store|copy|load|atomic) wait\b")
+"""The names that automatic marks give to waits for products, stores, copies and loads of the warp itself."""
 _HASH = 0x9E3779B97F4A7C15
 
 
@@ -64,9 +67,16 @@ def match_waits(lives: Lifetimes, kinds: list[Purpose]) -> Matches:
         place = place[real]
         by_edge[place], by_key[place] = True, False
         producer[place], flies[place] = edge_producer[real], edge_copies[real]
-        left = np.flatnonzero(~by_key & ~by_edge)
+        left = np.flatnonzero(~by_key & ~by_edge & ~_own_waits(lives, wait, edge_wait))
         producer[left] = _latest(lives, wait[left], np.flatnonzero(leaf), None)
     return Matches(wait, producer, by_key, by_edge, flies)
+
+
+def _own_waits(lives: Lifetimes, wait: Int, edge_wait: Int) -> Mask:
+    """Waits for the warp's own asynchronous work, in kernels whose barriers were recorded: no other warp ends them."""
+    own = np.array([_OWN_WORK.match(name) is not None for name in lives.regions], bool)
+    kernel = lives.trace.codes("kernel")[0]
+    return np.asarray(own[lives.region[wait]] & np.isin(kernel[wait], np.unique(kernel[edge_wait])))
 
 
 def _edges(lives: Lifetimes) -> tuple[Int, Int, Mask]:

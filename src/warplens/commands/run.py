@@ -129,7 +129,7 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--strict",
     is_flag=True,
-    help="Fail if a kernel cannot be marked without harm, instead of running it without marks.",
+    help="Fail if nothing but the lifetimes of a kernel's warps could be recorded.",
 )
 @click.option(
     "--most-marks",
@@ -143,7 +143,7 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     default=1.0,
     show_default=True,
     metavar="SHARE",
-    help="Minimum fraction of blocks per SM that a marked kernel must keep.",
+    help="Minimum fraction of blocks per SM that a marked kernel must keep; else it gets fewer marks.",
 )
 @click.option(
     "--overhead",

@@ -27,6 +27,7 @@ from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record.capture import CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
+from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.columns import Columns, LazyColumns
 from warplens.trace.model import Trace
 from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
@@ -276,7 +277,7 @@ def _columns(
     rows: DecodedRows,
     start_ns: Int64,
     dur_ns: Int64,
-    released: npt.NDArray[np.int32],
+    released: tuple[Int64, npt.NDArray[np.int32]],
     names: list[str],
     kernels: list[str],
 ) -> LazyColumns:
@@ -306,6 +307,11 @@ def _columns(
             return pa.nulls(n, pa.float64())
         return to_arrow(rows.value, missing=rows.has_value == 0)
 
+    def released_column() -> pa.Array:
+        column = np.full(n, NO_RECORD, np.int32)
+        column[released[0]] = released[1]
+        return to_arrow(column)
+
     return LazyColumns(
         n,
         {
@@ -321,7 +327,7 @@ def _columns(
             "dur_cycles": lambda: to_arrow(rows.duration),
             "value": value,
             "open": lambda: to_arrow(rows.open.view(bool)),
-            "released_by": lambda: to_arrow(released),
+            "released_by": released_column,
         },
         takers,
     )

@@ -10,13 +10,12 @@ import numpy.typing as npt
 
 from warplens.decode.barrier_syncs import Participants, last_arrivals
 from warplens.decode.decoded_rows import BARRIER_VALUE, INSTANT, SPAN, DecodedRows
-from warplens.decode.mbarrier_phases import Arrivals, Waits, releases
+from warplens.decode.mbarrier_phases import BarrierArrivals, BarrierWaits, releases
 from warplens.record.barrier_words import OFFSET_BITS, Operation
 from warplens.record.capture import Launch
 from warplens.trace.barrier_rows import (
     COPIES,
     IMMEDIATE_CYCLES,
-    NO_RECORD,
     NO_WAIT,
     UNKNOWN_ARRIVAL,
     BarrierWords,
@@ -82,17 +81,16 @@ def barrier_records(rows: DecodedRows) -> Int:
 
 def released_by(
     rows: DecodedRows, places: TrackPlaces, start_ns: Int, dur_ns: Int, launches: Sequence[Launch]
-) -> npt.NDArray[np.int32]:
-    """The column `released_by` of the whole capture."""
-    out = np.full(len(rows.start), NO_RECORD, np.int32)
+) -> tuple[Int, npt.NDArray[np.int32]]:
+    """The rows that are barrier records, and their values in the column `released_by`."""
     records = barrier_records(rows)
+    out = np.full(len(records), NO_WAIT, np.int32)
     if not len(records):
-        return out
-    out[records] = NO_WAIT
+        return records, out
     events = _Events(rows, places, start_ns, dur_ns, launches, records)
     for wait, arrival in (events.mbarriers(), events.named(), events.clusters()):
-        out[wait] = arrival
-    return out
+        out[np.searchsorted(records, wait)] = arrival
+    return records, out
 
 
 class _Events:
@@ -142,13 +140,13 @@ class _Events:
                 continue
             begin, end, time = (self.begin_ns, self.end_ns, self.ns) if remote else (self.begin, self.end, self.cycle)
             at = wait[mine]
-            waits = Waits(
+            waits = BarrierWaits(
                 wait_number[mine], begin[at], end[at], self.words.parity[at],
                 self._own_arrivals(at, wait_number[mine], arrival[of], arrival_number[of], time),
                 self.words.operation[at] == Operation.WAIT_STATE,
             )  # fmt: skip
             is_copy = self.words.is_any(COPIES)[arrival[of]]
-            found = releases(waits, Arrivals(arrival_number[of], time[arrival[of]], is_copy))
+            found = releases(waits, BarrierArrivals(arrival_number[of], time[arrival[of]], is_copy))
             release[mine] = np.where(found >= 0, arrival[of][found] if len(of) else -1, -1)
         return self.records[wait], self._judged(wait, release)
 

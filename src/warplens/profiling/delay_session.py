@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -196,9 +195,9 @@ class DelaySession(Session):
 
     def lend(
         self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
-    ) -> AbstractContextManager[int] | None:
+    ) -> LentDelay | None:
         """The delay itself, which the kernel gets in the place of a buffer's address."""
-        return None if code is not None else _lent(self._local.delay)
+        return None if code is not None else LentDelay(self._local.delay)
 
     def wants(self, kernel: str) -> bool:
         """No launch writes records."""
@@ -216,9 +215,23 @@ def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-@contextmanager
-def _lent(delay: int) -> Iterator[int]:
-    yield delay
+@dataclass(frozen=True)
+class LentDelay:
+    """A launch that is delayed: `pointer`, which the kernel takes for its buffer, is the delay in cycles."""
+
+    pointer: int
+
+    def launched(self) -> None:
+        """Nothing is left to do: the kernel wrote no records."""
+
+    def failed(self) -> None:
+        """Nothing is left to do: no memory was lent."""
+
+    def __enter__(self) -> int:
+        return self.pointer
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is left to do, as above."""
 
 
 def _is_capturing(stream: int) -> bool:

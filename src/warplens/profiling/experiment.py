@@ -115,6 +115,8 @@ class Experiment:
         self._found: list[RegionSensitivity] = []
         self._shares: dict[tuple[str, str], float] = {}
         self.trace: Trace | None = None
+        self._records = False
+        """Whether the first stage is running."""
         self.launches = 0
         """Launches that took part, in all stages."""
         self.problem: Exception | None = None
@@ -151,6 +153,7 @@ class Experiment:
 
     def start(self) -> None:
         self._recording.__enter__()
+        self._records = True
 
     def _launched(self) -> None:
         self.launches += 1
@@ -163,9 +166,7 @@ class Experiment:
     def advance(self) -> None:
         """End the stage and start the next one."""
         if self.trace is None:
-            self._recording.__exit__(None, None, None)
-            self.trace = self._recording.trace
-            self._plan(self.trace)
+            self._end_recording(None)
         elif self._session is not None:
             self._session.pause()
             self._keep(self._session)
@@ -174,13 +175,17 @@ class Experiment:
             self._session = self._next(self._todo.pop(0))
             self._session.resume()
 
+    def _end_recording(self, error: BaseException | None) -> None:
+        self._records = False
+        self._recording.__exit__(None if error is None else type(error), error, None)
+        self.trace = self._recording.trace
+        if error is None:
+            self._plan(self.trace)
+
     def stop(self, error: BaseException | None = None) -> None:
         """End the stage that is running, with what it has, and leave out those that never ran."""
-        if self.trace is None:
-            self._recording.__exit__(None if error is None else type(error), error, None)
-            self.trace = self._recording.trace
-            if self.problem is None and error is None:
-                self._plan(self.trace)
+        if self._records:
+            self._end_recording(error)
         elif self._session is not None:
             self._session.pause()
             self._keep(self._session)

@@ -23,6 +23,7 @@ from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
+from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import MAX_RANK, Capture, Launch
 from warplens.session import Session
@@ -144,7 +145,11 @@ class Profile(Session):
         # The estimates need the headers of all blocks.
         launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
-        self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
+        self._trace.meta = replace(
+            self._trace.meta,
+            notes={kernel: tuple(said) for kernel, said in self.notes.items()},
+            source_hashes=hash_sources(self._trace.meta),
+        )
         if self.path is not None and len(self._trace):
             self._trace.save(self.path, force=True)
         if problems and not launches:

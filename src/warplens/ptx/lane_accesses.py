@@ -11,6 +11,7 @@ from warplens.ptx.syntax import SCALAR_BYTES
 from warplens.ptx.tree import Instruction
 
 SECTOR, BANKS, WORD = 32, 32, 4
+_FAR = 1 << 20
 _ACCESSES = frozenset({"ld", "st", "ldu"})
 _SPACES = frozenset({"global", "shared", "local"})
 
@@ -26,6 +27,10 @@ class LaneAccess:
     width: int
     waste: float = 0.0
     ways: int = 0
+    pattern: bytes = b""
+    """Equal for accesses whose lanes are the same distances apart."""
+    step: int = 0
+    """Bytes from one lane to the next within a row, the median."""
 
     @property
     def scattered(self) -> bool:
@@ -50,7 +55,10 @@ def lane_access(instruction: Instruction, values: LaneValues) -> LaneAccess | No
     if space == "shared":
         # Rows that are a run-time amount apart may or may not share a bank.
         return LaneAccess(space, is_load, width, ways=0 if address.rows.any() else _ways(at, width))
-    return LaneAccess(space, is_load, width, waste=_waste(at, address.rows, width))
+    steps = np.abs(np.diff(at))[np.diff(address.rows) == 0]
+    pattern = at.tobytes() + address.rows.tobytes() + bytes([min(width, 255)])
+    step = int(np.median(steps)) if len(steps) else _FAR
+    return LaneAccess(space, is_load, width, _waste(at, address.rows, width), pattern=pattern, step=step)
 
 
 def _width(instruction: Instruction) -> int:

@@ -93,7 +93,7 @@ def join(first: LaneValue, second: LaneValue) -> LaneValue:
 
 
 class LaneValues:
-    """The values of all registers of a function; one that is written several times has what its values have in common."""
+    """The values of all registers of a function; one that is written often has what its values have in common."""
 
     def __init__(self, function: Function) -> None:
         self._known: dict[str, LaneValue] = {}
@@ -225,12 +225,12 @@ def _bitwise(apply: Callable[..., Lanes], known: int = 0) -> Callable[[list[Lane
 
 
 def _extract(value: Lanes, start: Lanes, length: Lanes) -> Lanes:
-    return (value >> (start & 63)) & ((np.int64(1) << np.minimum(length, 62)) - 1)
+    return np.asarray((value >> (start & 63)) & ((np.int64(1) << np.minimum(length, 62)) - 1))
 
 
 def _insert(low: Lanes, high: Lanes, start: Lanes, length: Lanes) -> Lanes:
     mask = ((np.int64(1) << np.minimum(length, 62)) - 1) << (start & 63)
-    return (high & ~mask) | ((low << (start & 63)) & mask)
+    return np.asarray((high & ~mask) | ((low << (start & 63)) & mask))
 
 
 def _divide(value: Lanes, by: Lanes) -> Lanes:

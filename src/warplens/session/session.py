@@ -13,6 +13,7 @@ from warplens.errors import UsageError, WarplensError
 from warplens.launch.buffers import Buffers
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.collected_run import CollectedRun, PendingLaunch
+from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
 from warplens.launch.thinning import sample_step
@@ -148,7 +149,7 @@ class Session:
 
     def lend(
         self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
-    ) -> AbstractContextManager[int] | None:
+    ) -> LentLaunch | None:
         """Memory for a launch, or a place for it in the graph that it is captured into; None where there is none.
 
         `with launch as pointer:` launches the woven kernel. `code` is given for a launch that is captured.

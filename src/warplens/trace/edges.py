@@ -51,6 +51,8 @@ def edges(trace: Trace) -> pa.Table:
     """The edges of a trace, ordered by the waits' rows."""
     released = trace.numpy("released_by").astype(np.int64)
     record = np.flatnonzero((released >= 0) | (released == UNKNOWN_ARRIVAL))
+    if not len(record):
+        return pa.schema(list(EDGE_COLUMNS.items())).empty_table()
     arrival_record = released[record]
     known = arrival_record >= 0
     source = np.where(known, arrival_record, record)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
+    from warplens.analyse.findings import Findings
+    from warplens.analyse.known_facts import KnownFacts
     from warplens.analyse.statistics import Statistics
 
 Array = npt.NDArray[Any]
@@ -150,6 +152,16 @@ class Trace:
         from warplens.analyse.statistics import statistics
 
         return statistics(self, by=by, merge_variants=merge_variants)
+
+    def findings(self, *, waits: str | None = None, given: KnownFacts | None = None) -> Findings:
+        """What costs time and what to do about it, the largest expected gain first; see `warplens.analyse.findings`.
+
+        `waits` is a regular expression for regions that only wait, in addition to those whose name says so. `given` is
+        what is known beyond the trace, such as the kernel's FLOPs and bytes.
+        """
+        from warplens.analyse.findings import findings
+
+        return findings(self, waits_like=waits, given=given)
 
     def time_shift(self) -> Array:
         """Cycles of every row, corrected for the cost of marks; needs a calibration (see `warplens.cuda.calibrate`)."""

@@ -79,7 +79,7 @@ def pack_spans(trace: Trace, packer: ColumnPacker, region_place: Array) -> None:
     packer.ints("region", region_place[trace.codes("region")[0]] if len(trace) else np.empty(0))
     packer.ints("kind", _kinds(trace))
     packer.ints("depth", depth)
-    packer.ints("lane", lanes(trace).astype(np.int64) - depth)
+    packer.ints("lane", _lanes(trace) - depth)
     packer.ints("parent", np.where(parent >= 0, np.arange(len(parent)) - parent, 0))
     packer.ints("cycle", step)
     packer.ints("cycles", cycles)
@@ -90,6 +90,14 @@ def pack_spans(trace: Trace, packer: ColumnPacker, region_place: Array) -> None:
     packer.floats("values", value[~np.isnan(value)])
     _pack_edges(trace, packer)
     packer.ints("open_rows", np.diff(np.flatnonzero(trace.numpy("open")), prepend=0))
+
+
+def _lanes(trace: Trace) -> Array:
+    """The line of each row below its warp; a barrier record is on the line of the span around it."""
+    line = lanes(trace).astype(np.int64)
+    inside = np.flatnonzero((trace.numpy("released_by") != NO_RECORD) & (trace.numpy("parent") >= 0))
+    line[inside] = line[trace.numpy("parent")[inside]]
+    return line
 
 
 def _pack_edges(trace: Trace, packer: ColumnPacker) -> None:

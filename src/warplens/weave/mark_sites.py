@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from warplens.ptx.edits import Edits, NodePosition
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
+from warplens.record.layout import Kind
 from warplens.weave.mark_comments import PREFIX, Mark, parse_mark
 
 BRANCHES = frozenset({"bra", "brx", "ret", "exit", "call", "trap"})
@@ -26,6 +27,16 @@ class MarkSite:
     position: NodePosition
     location: str = ""
     fused: bool = False
+    after_barrier: bool = False
+    """Whether the warp waits at a block barrier between the mark before it and this one."""
+
+
+def is_loose(before: MarkSite, site: MarkSite) -> bool:
+    """Whether a barrier mark follows the begin of its own region, perhaps with code in between, such as that of its
+    address."""
+    mark = site.mark
+    own = before.mark.kind is Kind.BEGIN and before.mark.name == mark.name and not before.mark.wide
+    return mark.barrier is not None and own and not site.after_barrier
 
 
 @dataclass
@@ -49,15 +60,27 @@ class MarkBlock:
     def slots(self) -> int:
         return sum(site.mark.slots for site in self.sites)
 
-    def groups(self, fuse: bool) -> list[list[MarkSite]]:
-        """The marks in groups that share a clock read; without `fuse`, every mark is its own group."""
+    def groups(self, fuse: bool, *, loose: bool = False) -> list[list[MarkSite]]:
+        """The marks in groups that share a clock read; without `fuse`, every mark is its own group.
+
+        With `loose`, a barrier mark also shares the clock of its region's begin if that is the mark before it.
+        """
         groups: list[list[MarkSite]] = []
+        before: MarkSite | None = None
+        stale = False
         for site in self.sites:
-            same_list = bool(groups) and groups[-1][0].position.holder is site.position.holder
-            if groups and site.fused and same_list and fuse and site.mark.shares_clock:
+            joins = False
+            if before is not None and fuse:
+                same_list = groups[-1][0].position.holder is site.position.holder
+                joins = site.fused and same_list and site.mark.shares_clock and not stale
+                if loose and is_loose(before, site):
+                    joins, stale = True, not joins
+            if joins:
                 groups[-1].append(site)
             else:
                 groups.append([site])
+                stale = False
+            before = site
         return groups
 
 
@@ -87,7 +110,7 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
     open_sites: list[MarkSite] = []
     inside: list[Instruction] = []
     first = since = used = 0
-    location = ""
+    location, blocked = "", False
 
     def close(position: NodePosition) -> None:
         nonlocal open_sites, inside, used
@@ -104,6 +127,7 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
         elif isinstance(node, Instruction):
             if node.opcode in BARRIERS and not _NON_BLOCKING & set(node.modifiers):
                 result.barriers.append(position)
+                blocked = True
             if node.opcode in BRANCHES:
                 close(position)
                 if node.opcode in ("ret", "exit"):
@@ -126,7 +150,8 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
                 if not open_sites:
                     first = order
                 fused = bool(open_sites) and since == 0
-                open_sites.append(MarkSite(mark, position, location, fused))
+                open_sites.append(MarkSite(mark, position, location, fused, blocked))
+                blocked = False
                 used += mark.slots
                 since = 0
     if open_sites:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 
-from warplens.ptx.lane_accesses import LaneAccess, lane_access
+from warplens.ptx.lane_accesses import SECTOR, LaneAccess, lane_access
 from warplens.ptx.lane_values import LaneValues
 from warplens.ptx.tree import Comment, Function, Instruction
 from warplens.record.layout import Kind
@@ -45,6 +45,7 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
         return {}
     values = LaneValues(function)
     found: dict[str, Counts] = {}
+    accesses: dict[str, list[LaneAccess]] = {}
     open_: list[str] = []
     for node in nodes:
         if isinstance(node, Comment):
@@ -55,16 +56,29 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
                 del open_[len(open_) - 1 - open_[::-1].index(mark.name) :]
         elif isinstance(node, Instruction):
             name = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE
-            _count(found.setdefault(name, {}), node, values)
+            access = lane_access(node, values)
+            _count(found.setdefault(name, {}), node, access)
+            if access is not None and access.space == "global" and not access.scattered:
+                accesses.setdefault(name, []).append(access)
+    for name, some in accesses.items():
+        for key, is_load in (("load_waste", True), ("store_waste", False)):
+            if wasted := _waste([one for one in some if one.is_load == is_load]):
+                found[name][key] = round(wasted, 2)
     return found
 
 
-def _count(counts: Counts, node: Instruction, values: LaneValues) -> None:
+def _waste(accesses: list[LaneAccess]) -> float:
+    """The largest waste. Accesses that leave gaps in sectors fill those of others with the same distances."""
+    alike = Counter(one.pattern for one in accesses)
+    found = [max(one.waste / alike[one.pattern], 1.0) if one.step <= SECTOR else one.waste for one in accesses]
+    return max(found, default=0.0)
+
+
+def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None:
     def add(name: str, amount: float = 1) -> None:
         counts[name] = counts.get(name, 0) + amount
 
     add("instructions")
-    access = lane_access(node, values)
     if access is not None:
         _count_access(counts, access)
         add({"global": "loads" if access.is_load else "stores"}.get(access.space, access.space))
@@ -85,6 +99,3 @@ def _count_access(counts: Counts, access: LaneAccess) -> None:
         counts["ways"] = max(counts.get("ways", 0), access.ways)
     elif access.space == "global" and access.scattered:
         counts["scattered"] = counts.get("scattered", 0) + 1
-    elif access.space == "global":
-        key = "load_waste" if access.is_load else "store_waste"
-        counts[key] = max(counts.get(key, 0), round(access.waste, 2))

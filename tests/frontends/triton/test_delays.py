@@ -16,7 +16,11 @@ import tests.support.plain_kernels as kernels  # noqa: E402
 import warplens as wl  # noqa: E402
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from tests.support.stepped_kernel import plain, run, stepped  # noqa: E402
-from tests.support.triton_examples import assemble, jobs  # noqa: E402
+from tests.support.triton_examples import assemble, compile_woven, jobs  # noqa: E402
+from warplens.auto.rules import Auto  # noqa: E402
+from warplens.calibrate import record_cost  # noqa: E402
+from warplens.frontends.triton.launch_hook import woven_kernel  # noqa: E402
+from warplens.frontends.triton.weaving_compiler import Recipe  # noqa: E402
 from warplens.ptx.tree import parse  # noqa: E402
 from warplens.record.layout import Kind  # noqa: E402
 from warplens.weave.mark_sites import outline  # noqa: E402
@@ -27,6 +31,7 @@ from warplens.weave.weaving import Weaving  # noqa: E402
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(record_cost, "constants", dict)
     with fake_gpu(monkeypatch, timed=True) as fake:
         yield fake
         for kernel in (stepped, plain, kernels.add):
@@ -79,3 +84,16 @@ def test_a_delay_does_not_harm_the_kernels_of_the_examples(name: str) -> None:
         assert after.registers <= before.registers + 8, region
         assert after.spills <= before.spills, region
         assert set(after.warnings) <= set(before.warnings), region
+
+
+@pytest.mark.parametrize("region", ["copy issue attention.py:30", "load q", "softmax"])
+def test_marks_by_hand_and_automatic_ones_together(region: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel is also assembled without the automatic marks, where some regions do not exist."""
+    from triton import knobs
+
+    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    job = next(one for one in jobs(90) if one.name == "attention")
+    made = compile_woven(job, 90, Recipe(Weaving(delay=region), auto=Auto.of("loads,copies,waits,barriers")))
+    woven = woven_kernel(made.metadata)
+    assert woven is not None
+    assert (woven.store, dict(woven.regions)) == ("delay", {1: region})

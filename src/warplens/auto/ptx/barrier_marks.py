@@ -34,6 +34,7 @@ _HAS_BARRIERS = re.compile(r"\bmbarrier\.|\bbarrier\.cluster\.|// @warplens B (?
 _COPIES = ("copy", "multicast")
 _ARRIVALS = ("arrive", "remote_arrive", *_COPIES)
 _NEXT_BARRIER = " next: "
+_SKIPPED = (Operation.ARRIVE, Operation.REMOTE_ARRIVE, Operation.COPY, Operation.MULTICAST, Operation.NAMED_ARRIVE)
 MOST = 256
 """The maximum number of barrier marks per kernel."""
 
@@ -80,15 +81,38 @@ def mark_function(code: FunctionUnits, *, automatic: bool = True) -> int:
     asking = [(body, node) for body, node in _comments(code.function.body or []) if _NEXT_BARRIER in node.raw]
     for body, node in asking:
         edits.remove(body, node)
-    for site in sites:
-        comment = Raw.of("\t// " + mark_text("S", site.region, *site.operands.words()) + "\n")
+    for number, site in enumerate(sites):
         unit = code.units[site.at]
         if site.behind:
-            edits.after(unit.holder, unit.node, comment)
+            edits.after(unit.holder, unit.node, _raw([_mark(site)]))
+        elif _is_skipped(site):
+            label = f"$wl_absent_{number}"
+            edits.before(unit.holder, unit.node, _raw([_unless(site.operands.guard, label), _mark(site)]))
+            edits.after(unit.holder, unit.node, _raw([f"{label}:"]))
         else:
-            edits.before(unit.holder, unit.node, comment)
+            edits.before(unit.holder, unit.node, _raw([_mark(site)]))
     edits.apply()
     return len(sites) + len(asking)
+
+
+def _raw(lines: list[str]) -> Raw:
+    return Raw.of("\n".join(lines) + "\n")
+
+
+def _is_skipped(site: _Site) -> bool:
+    """Whether warps that do not arrive jump over the arrival and its record, so that it costs them nothing. The record
+    is stored behind the arrival, which it does not delay."""
+    return site.operands.operation in _SKIPPED and site.operands.guard != NO_OPERAND and not site.behind
+
+
+def _unless(guard: str, label: str) -> str:
+    stays = guard.removeprefix("!") if guard.startswith("!") else f"!{guard}"
+    return f"\t@{stays} bra {label};"
+
+
+def _mark(site: _Site) -> str:
+    operands = replace(site.operands, guard=NO_OPERAND) if _is_skipped(site) else site.operands
+    return "\t// " + mark_text("S", site.region, *operands.words())
 
 
 def _comments(body: list[Node]) -> Iterator[tuple[list[Node], Comment]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_inclu
 from warplens.frontends.cuda.woven_build import LoadedKernel, WovenBuild
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.direct import DeviceBuffer
+from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
@@ -283,9 +283,7 @@ class Kernel:
         return self._functions[key]
 
 
-def _launch_into(
-    record: AbstractContextManager[int], launch: Callable[[int, list[int], int], None], kernel: LoadedKernel
-) -> None:
+def _launch_into(record: LentLaunch, launch: Callable[[int, list[int], int], None], kernel: LoadedKernel) -> None:
     with record as pointer:
         launch(kernel.function, kernel.sizes, pointer)
 

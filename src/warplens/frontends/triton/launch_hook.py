@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
@@ -20,10 +20,10 @@ from warplens.frontends.triton.tuning import is_unwatched, leave_tuning_alone, t
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
-from warplens.launch.replays import CapturedLaunch
+from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.thinning import ALL_MARKS, Thinning
 from warplens.launch.variant import Variant
-from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.launch.woven import WovenKernel
 from warplens.record.capture import Dim3
 from warplens.session import Session
 from warplens.weave.mark_comments import PREFIX
@@ -228,9 +228,7 @@ class LaunchHook:
             return None
         return lambda: self.launch(twin, launch, grid, stream, rest)
 
-    def launch(
-        self, twin: Any, launch: WovenLaunch | CapturedLaunch, grid: Dim3, stream: int, rest: tuple[Any, ...]
-    ) -> Any:
+    def launch(self, twin: Any, launch: LentLaunch, grid: Dim3, stream: int, rest: tuple[Any, ...]) -> Any:
         """Launch a woven twin with the memory of `launch`."""
         local, run = self._local, twin.run
         local.pointer = launch.pointer
@@ -246,7 +244,7 @@ class LaunchHook:
 
     def lend(
         self, woven: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
-    ) -> AbstractContextManager[int] | None:
+    ) -> LentLaunch | None:
         """Memory for a launch; None where it cannot be recorded."""
         x, y, z = grid
         return self.session.lend(woven, variant, (x * woven.ctas, y, z), stream, code)

@@ -167,7 +167,7 @@ class Compilation:
         name = str(metadata.get("name", ""))
         if not self.recipe.wants(name):
             return text
-        how = replace(how, shared=self.shared_buffer(text, metadata, how))
+        how, plain = replace(how, shared=self.shared_buffer(text, metadata, how)), text
         text = without_regions(text, how.omit)
         if self.recipe.auto:
             text = await_loads(declare_counters(begin_at_once(text)))
@@ -175,10 +175,11 @@ class Compilation:
                 text = mark_unmarked_code(text)
         text = mark_barriers(text, automatic=False)
         buffer = ParamBuffer(-1, indirect=self.recipe.indirect)
-        plain = self._plain_ptx if how.plain_copy and self.recipe.auto else ""
-        woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else (), plain=plain)
+        copied = (self._plain_ptx if self.recipe.auto else plain) if how.plain_copy else ""
+        woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else (), plain=copied)
         if not woven.entries:
-            return text
+            # What marks wait with needs registers that only weaving declares.
+            return plain
         if metadata.get("profile_scratch_size"):
             raise WarplensError(
                 f"kernel {name}: another tool already uses Triton's profile scratch; end it before wl.profile"

@@ -14,11 +14,11 @@ export function arrowsOf(trace, row) {
 
 export function drawArrows(timeline, context) {
   const { trace, theme } = timeline;
-  context.strokeStyle = context.fillStyle = theme.accent;
+  context.strokeStyle = context.fillStyle = theme.text;
   context.lineWidth = 1.5;
   for (const [record, wait] of arrowsOf(trace, timeline.selected)) {
-    const from = timeline.boxOfTrack(trace.track[record]);
-    const to = timeline.boxOf(wait) ?? timeline.boxOfTrack(trace.track[wait]);
+    const from = timeline.boxOf(record);
+    const to = timeline.boxOf(wait);
     if (!from || !to) continue;
     const [x0, y0] = [timeline.xOf(trace.start[record]), from.top + from.height / 2];
     const [x1, y1] = [timeline.xOf(trace.start[wait] + trace.dur[wait]), to.top + to.height / 2];
