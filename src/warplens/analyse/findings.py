@@ -134,11 +134,12 @@ def _judge(evidence: Evidence) -> list[Finding]:
     """All verdicts on one kernel variant, with consequences below their causes."""
     if evidence.clock == "cpu":
         return [_host_time(evidence), NUMERICAL_PROBLEM.judge(evidence)]
-    judged = [_checked(evidence, cause) for cause in HYPOTHESES]
+    aggregated = evidence.trace.aggregated
+    judged = [_checked(evidence, cause) for cause, one in HYPOTHESES.items() if not (aggregated and one.needs_timeline)]
     sure = [one for one in judged if one.verdict == SUPPORTED and not one.withheld]
     others = [one for one in judged if one not in sure]
     causes = _nested(sorted(sure, key=lambda one: -one.expected))
-    if not any(one.expected >= MINOR or one.urgent for one in causes):
+    if not aggregated and not any(one.expected >= MINOR or one.urgent for one in causes):
         causes.append(_nothing_to_fix(evidence, causes, others))
     return [*causes, *others]
 

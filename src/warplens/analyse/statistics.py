@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from warplens.analyse.executions import Executions, counts
 from warplens.analyse.kernel_variants import kernel_variants, variant_rows
 from warplens.analyse.mark_cost import corrected_means
 from warplens.analyse.region_purity import purity_by_region, region_purity
@@ -121,7 +122,7 @@ class Statistics:
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By label, where there are several: the kernel, what describes the variant, and its launches."""
     sample: str = ""
-    """Which share of the blocks was recorded, where it is not all of them."""
+    """Which share of the blocks was recorded, where it is not all of them; and what mode="aggregate" means."""
     values: Sequence[ValueStatistics] = ()
     """The values and instants that were recorded, in every grouping the same."""
 
@@ -217,6 +218,8 @@ def statistics(
     keys, order, bounds = _partition(key[at])
     warp, sm = trace.numpy("warp")[at], trace.numpy("sm")[at]
     cycles, ns, parent = trace.numpy("dur_cycles"), trace.numpy("dur_ns"), trace.numpy("parent")
+    executions = Executions(trace) if trace.aggregated else None
+    amount = counts(trace)
     busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", cycles)
     busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", ns)
 
@@ -233,19 +236,22 @@ def statistics(
         value, part = int(keys[number]), order[bounds[number] : bounds[number + 1]]
         rows_of = at[part]
         durations = cycles[rows_of]
-        in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
+        if executions is None:
+            in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
+        else:
+            in_cycles, in_ns = executions.summary(rows_of, _PERCENTILES)
         exclusive = int(own_cycles[rows_of].sum())
         lived = lifetimes.get(value % many // len(regions) if split else -1, busy_cycles)
         return RegionStatistics(
             **name(value),
-            count=len(part),
+            count=int(amount[rows_of].sum()),
             open=int(unended[value]) if value < len(unended) else 0,
             **in_cycles,
             share=in_cycles["total"] / lived if lived else 0.0,
             exclusive=exclusive,
             exclusive_share=exclusive / lived if lived else 0.0,
-            warp_spread=_spread(durations, warp[part]),
-            sm_spread=_spread(durations, sm[part]),
+            warp_spread=_spread(durations, warp[part], amount[rows_of]),
+            sm_spread=_spread(durations, sm[part], amount[rows_of]),
             **{f"{metric}_ns": amount for metric, amount in in_ns.items()},
             exclusive_ns=int(own_ns[rows_of].sum()),
         )
@@ -344,8 +350,8 @@ def _extent(trace: Trace, start: str, durations: Int) -> int:
     return int((last - first).sum())
 
 
-def _spread(durations: Int, member: Int) -> float:
-    count = np.bincount(member)
+def _spread(durations: Int, member: Int, amount: Int) -> float:
+    count = np.bincount(member, weights=amount)
     present = count > 0
     means = np.bincount(member, weights=durations)[present] / count[present]
     middle = float(means.mean())

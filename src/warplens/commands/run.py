@@ -28,6 +28,8 @@ from warplens.runner.stdout_redirect import stdout_to_stderr
 
 AUTO_LAUNCHES = 10
 """Default number of recorded launches per variant with automatic marks: a training run has thousands."""
+AUTO_OVERHEAD = 0.05
+"""Default slowdown that automatic marks may cause."""
 TRACE_BYTES = 64_000_000
 """Default size of a trace, about: beyond it, only some blocks of each launch are kept."""
 _PROFILE_OPTIONS = (
@@ -44,6 +46,7 @@ _PROFILE_OPTIONS = (
     "full",
     "clock",
     "granularity",
+    "mode",
 )
 """Options passed to the profile unchanged."""
 
@@ -144,6 +147,13 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Minimum fraction of blocks per SM that a marked kernel must keep; else it gets fewer marks.",
 )
 @click.option(
+    "--overhead",
+    default=None,
+    metavar="SHARE",
+    help="Slowdown by marks that is allowed, such as 5%, or `any`. A variant that is measured above it records fewer "
+    f"blocks, then fewer regions.  [default: {AUTO_OVERHEAD:.0%} with --auto or --region, else any]",
+)
+@click.option(
     "--records-per-warp",
     default=None,
     type=int,
@@ -156,6 +166,14 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     metavar="stop|ring",
     help="When a buffer is full: keep the first records (stop) or the latest (ring).",
+)
+@click.option(
+    "--mode",
+    default="trace",
+    show_default=True,
+    metavar="trace|aggregate",
+    help="Keep every record (trace), or only statistics per warp and region (aggregate), whose size does not grow with "
+    "the run: for long and persistent kernels.",
 )
 @click.option("--clock", default="32", show_default=True, metavar="32|64", help="Clock bits stored in each record.")
 @click.option(
@@ -245,6 +263,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         **{name: given[name] for name in _PROFILE_OPTIONS},
         **folders,
         "launches": _launches(given),
+        "overhead": _overhead(given),
         "skip": _skip(given["skip"]),
         "memory": None if given["memory"] is None else byte_count(given["memory"], "--memory"),
         "trace_bytes": _trace_bytes(given),
@@ -262,6 +281,18 @@ def _launches(given: dict[str, Any]) -> int | None:
     if text != "all" and not text.isdigit():
         raise UsageError(f"--launches {text}: expected a number or `all`")
     return None if text == "all" else int(text)
+
+
+def _overhead(given: dict[str, Any]) -> float | None:
+    text = given["overhead"]
+    if text is None:
+        return AUTO_OVERHEAD if given["auto"] or given["regions"] else None
+    if text == "any":
+        return None
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise UsageError(f"--overhead {text}: expected a share such as 5% or 0.05, or `any`") from None
 
 
 def _skip(text: str | None) -> int | str:

@@ -8,6 +8,7 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.analysis import Answers
+from warplens.analyse.executions import NO_TIMELINE
 from warplens.analyse.findings import findings_from
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.region_counters import region_counters
@@ -106,6 +107,9 @@ def command(
         raise UsageError("--waits needs --findings or --show")
     loaded = read_trace(trace)
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
+    for name in show:
+        if loaded.aggregated and ANALYSES[name].needs_timeline:
+            raise UsageError(f"--show {name}: {NO_TIMELINE}")
     console = stdout()
     sample = sample_line(part.meta.launches)
     for line in filter(None, [sample, time_line(part)]) if not as_json else ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.decode.aggregate_tracks import AggregateColumns, expand
 from warplens.decode.barrier_edges import TrackPlaces, pair_events, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.anchor_gaps import SHORT_NS, gap_error, longest_gap
@@ -28,9 +29,9 @@ from warplens.native import load
 from warplens.record.capture import CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
-from warplens.trace.columns import LazyColumns
+from warplens.trace.columns import Columns, LazyColumns
 from warplens.trace.model import Trace
-from warplens.trace.schema import COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
+from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN_REGION = "(unknown region)"
@@ -51,7 +52,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     """Decode every launch of a capture. Losses are counted in the trace's meta and never raise."""
     library = load() if native else None
     decoder = NativeDecoder(library) if library else NumpyDecoder()
-    launches = capture.launches
+    expanded = [expand(launch) for launch in capture.launches]
+    launches = [one.launch if one else launch for one, launch in zip(expanded, capture.launches, strict=True)]
     ran_on = [launch.device or capture.device for launch in launches]
     windows = read_windows(launches, [device.clock_mhz for device in ran_on])
     plan = decoder.count(launches, windows)
@@ -101,7 +103,11 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         origin_ns=lines.base_ns + zero,
     )
     released = released_by(rows, places, start_ns, dur_ns, launches)
-    return Trace(_columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, released, names, kernels), meta)
+    columns: Columns = _columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, released, names, kernels)
+    if any(expanded):
+        columns = AggregateColumns(columns, launches, expanded)
+        meta = replace(meta, schema=AGGREGATE_SCHEMA)
+    return Trace(columns, meta)
 
 
 def _region_tables(launches: Sequence[Launch]) -> tuple[list[str], list[RegionTable]]:

@@ -126,6 +126,10 @@ class Buffers:
                 self._run.other_device(found.device.index, lambda: found.device)
         return found
 
+    def land_finished(self) -> None:
+        """Bring the launches of the current context home that are over."""
+        self.engine().collector.land_finished()
+
     def release(self) -> None:
         """Give all memory back to the driver. Every launch must have been collected."""
         self.give_back()
@@ -134,6 +138,8 @@ class Buffers:
 
     def shift(self, kernel: WovenKernel, variant: Variant, tracks: int, budget: int) -> int:
         """log2 of the bytes of a track."""
+        if kernel.aggregate is not None:
+            return min(MAX_SHIFT, shift_for(kernel.aggregate.slots, "stop", kernel.slack))
         records, wish = self._options.records_per_warp, self._options.bytes_per_block
         if kernel.shared_slots:
             # The wish was for shared memory; a ring there and its copy in global memory have the same size.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,12 @@ from warplens.errors import WarplensError
 from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.side_copy import RowCopy, Rows
+from warplens.launch.thinning import EVERY_BLOCK
 from warplens.launch.woven import WovenLaunch
-from warplens.record.capture import AUTOMATIC, CODE, Launch
+from warplens.record.aggregate_rows import AGGREGATE
+from warplens.record.capture import AUTOMATIC, CODE, SAMPLED, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
-from warplens.weave.weaving import capacity_of
+from warplens.weave.weaving import Selection, capacity_of
 
 Int64 = npt.NDArray[np.int64]
 
@@ -120,7 +123,9 @@ class _Neighbours:
             if at in more:
                 rows = _joined(rows, more[at])
             written, variant = int(self.written[at]), launch.variant
-            variant.most_written = max(variant.most_written or 0, written)
+            current = launch.generation in (None, variant.generation)
+            if current:
+                variant.most_written = max(variant.most_written or 0, written)
             key = written, id(variant)
             known = alike.get(key)
             if known is None:  # most launches differ in their records only
@@ -128,6 +133,8 @@ class _Neighbours:
             launch.launch = known.noting(
                 raw=rows.reshape(-1), cost=None if flush is None else {"flush_cycles": flush[at]}, extra=launch.place
             )
+            if current and not variant.settled:
+                variant.newest = launch.launch
 
     def _described(self, launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: dict[str, float]) -> Launch:
         kernel = self.kernel
@@ -151,10 +158,20 @@ class _Neighbours:
                 **({AUTOMATIC: True} if kernel.auto else {}),
                 **kernel.resources,
                 **({CODE: kernel.code} if kernel.code else {}),
+                **({AGGREGATE: kernel.aggregate.describe()} if kernel.aggregate else {}),
+                **_sample(kernel.select, launch.grid),
                 "variant": dict(launch.variant.describe()),
             },
             device=launch.device,
         )
+
+
+def _sample(select: Selection, grid: Dim3) -> dict[str, Any]:
+    """Which share of its blocks a launch has that the overhead budget samples."""
+    if select.blocks is None or select.blocks[1] != EVERY_BLOCK:
+        return {}
+    blocks = grid[0] * grid[1] * grid[2]
+    return {SAMPLED: {"blocks": select.blocks_of(blocks), "of": blocks, "lost": 0}}
 
 
 def _neighbours(launches: Sequence[WovenLaunch]) -> list[_Neighbours]:

@@ -10,6 +10,7 @@ from warplens.errors import WarplensError
 from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.variant import Variant
+from warplens.record.aggregate_rows import AggregateLayout
 from warplens.record.capture import Device, Dim3, Launch
 from warplens.sass.machine_code import MachineCode
 from warplens.weave.weaver import Woven
@@ -39,6 +40,8 @@ class WovenKernel:
     cost: Mapping[str, float] = field(default_factory=dict)
     """What a calibration measured of its marks."""
     auto: bool = False
+    aggregate: AggregateLayout | None = None
+    """The rows of a kernel that keeps statistics instead of records."""
     block: Dim3 | None = None
     """The shape of a block where it is not one row of warps."""
     machine_code: MachineCode | None = None
@@ -54,6 +57,7 @@ class WovenKernel:
             "slack": woven.slack,
             "full": woven.full,
             "store": woven.stores[symbol],
+            "aggregate": woven.aggregates.get(symbol),
         }
         regions = more.get("regions", woven.regions)
         code = {
@@ -77,8 +81,8 @@ class WovenLaunch:
     """
 
     __slots__ = (
-        "address", "device", "engine", "event", "grid", "kernel", "launch", "place", "pointer", "problem", "shift",
-        "stream", "tracks", "variant",
+        "address", "device", "engine", "event", "generation", "grid", "kernel", "launch", "place", "pointer", "problem",
+        "shift", "stream", "tracks", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +101,8 @@ class WovenLaunch:
         self.kernel, self.grid, self.engine, self.stream, self.variant = kernel, grid, engine, stream, variant
         self.address, self.shift, self.tracks, self.pointer = address, shift, tracks, address | shift
         self.device, self.place = device, place
+        self.generation = None if place else variant.generation
+        """Which weaving of the variant it runs; None in a graph, which keeps the one it was captured with."""
         self.event = 0
         self.launch: Launch | None = None
         self.problem: WarplensError | None = None

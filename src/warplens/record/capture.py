@@ -52,6 +52,8 @@ SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
 """Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
 MACHINE_CODE = "machine_code"
 """Key in a launch's `extra`: the short name of its machine code, by which the trace's `verification` has it."""
+OVERHEAD_BUDGET = "overhead_budget"
+"""Key in a launch's `extra`: the slowdown that was allowed, what was left out for it, and what each weaving cost."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
 MAX_RANK = (1 << 31) - 1

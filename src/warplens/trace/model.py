@@ -17,7 +17,7 @@ from warplens.sass.region_code import KernelVerification
 from warplens.text import printable
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
-from warplens.trace.schema import COLUMNS, KINDS, LaunchInfo, Meta
+from warplens.trace.schema import AGGREGATE_COLUMNS, COLUMNS, KINDS, LaunchInfo, Meta
 from warplens.wording import plural
 
 if TYPE_CHECKING:
@@ -52,8 +52,14 @@ class Trace:
     @cached_property
     def spans(self) -> pa.Table:
         """All spans with the columns of `warplens.trace.schema.COLUMNS`."""
-        self.prefetch(*COLUMNS)
-        return pa.table({name: self.column(name) for name in COLUMNS})
+        names = [*COLUMNS, *(AGGREGATE_COLUMNS if self.aggregated else ())]
+        self.prefetch(*names)
+        return pa.table({name: self.column(name) for name in names})
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether a span stands for many executions of its region (`mode="aggregate"`)."""
+        return self.meta.aggregated
 
     @cached_property
     def edges(self) -> pa.Table:

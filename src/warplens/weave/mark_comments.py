@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -46,6 +47,7 @@ BARRIER = "barrier"
 """The value type of a mark that records what the warp does with a barrier."""
 PAYLOAD = (Kind.VALUE, Kind.ANCHOR)
 """Marks whose record is preceded by an 8-byte payload."""
+_NAMED = re.compile(r"//\s*" + PREFIX + r"[A-Z] (\S+)[^\n]*")
 _REGISTER = re.compile(r"%[\w$]+|-?\d+|0[xfd][0-9A-Fa-f]+|-?[\d.]+(?:e[-+]?\d+)?")
 
 
@@ -113,6 +115,16 @@ def parse_mark(content: str, line: int) -> Mark | None:
     if operand and not _REGISTER.fullmatch(operand):
         raise PtxError(line, content, f"{operand!r} is not a register or a number")
     return Mark(KINDS[letter], name, line, operand, kind)
+
+
+def without_regions(text: str, names: Collection[str]) -> str:
+    """Remove the marks of some regions from PTX."""
+    left_out = {encode_name(name) for name in names} | set(names)
+
+    def replaced(found: re.Match[str]) -> str:
+        return "" if found[1] in left_out or unquote(found[1]) in left_out else found[0]
+
+    return _NAMED.sub(replaced, text)
 
 
 def _barrier(words: list[str], content: str, line: int) -> BarrierOperands:

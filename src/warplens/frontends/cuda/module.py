@@ -33,7 +33,7 @@ _LINE_INFO = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
 
 CAPTURED = "it is captured into a CUDA graph, and direct marks are not recorded at replays"
 """Why a kernel whose marks cannot be woven runs unmarked in a graph."""
-_WOVEN_OPTIONS = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
+_WOVEN_OPTIONS = ("clock", "buffer", "bytes_per_block", "store", "mode", "warps", "blocks", "sms", "granularity")
 """Options that only woven kernels support. A kernel with direct marks chooses its recording warps and lanes itself: see
 wl::Kernel."""
 

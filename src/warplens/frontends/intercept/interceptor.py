@@ -17,6 +17,7 @@ from warplens.errors import WarplensError
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, twin_of
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.thinning import Thinning
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
@@ -49,12 +50,13 @@ class PlainKernel:
 @dataclass(frozen=True)
 class _LaunchForm:
     """What of a launch decides which twin it runs: what limits the blocks on an SM, whether blocks consist of whole
-    warps along x, and whether it is captured into a CUDA graph."""
+    warps along x, whether it is captured into a CUDA graph, and what the overhead budget leaves out."""
 
     threads: int
     aligned: bool
     shared: int
     captured: bool
+    thinning: Thinning
 
 
 def _key(kernel: PlainKernel, shape: Shape) -> Hashable:
@@ -131,14 +133,16 @@ class Interceptor:
         name = plain_name(kernel.symbol)
         form = (shape.grid, shape.block, shape.shared)
         described = {"grid": list(shape.grid), "block": list(shape.block), "shared_bytes": shape.shared}
-        return self.session.variant(name, (kernel.function, kernel.code), form, lambda: described)
+        variant = self.session.variant(name, (kernel.function, kernel.code), form, lambda: described)
+        self.session.put_on_trial(variant, self._how.select, shape.grid)
+        return variant
 
     def _record(
         self, kernel: PlainKernel, variant: Variant, shape: Shape, woven: Callable[[Twin, int], T], captured: bool
     ) -> Callable[[], T] | None:
         """A function that launches the twin; None where the plain kernel must run."""
         try:
-            twin = self._find(kernel, shape, captured)
+            twin = self._find(kernel, shape, captured, variant.thinning)
         except Unavailable as reason:
             variant.closed = True
             self._unmarked(variant.kernel, reason)
@@ -152,7 +156,7 @@ class Interceptor:
                 variant.kernel, Unavailable(f"the variable {variable} of its module cannot be shared: {error}")
             )
             return None
-        described = self._describe(kernel, variant.kernel, twin, shape, captured)
+        described = self._describe(kernel, variant, twin, shape, captured)
         functions = NodeFunction(twin.function, shape.shared), NodeFunction(kernel.function, shape.shared)
         code = CapturedCode(twin, *functions) if captured else None
         record = self.session.lend(described, variant, shape.grid, shape.stream, code)
@@ -165,14 +169,14 @@ class Interceptor:
 
         return go
 
-    def _describe(self, kernel: PlainKernel, name: str, twin: Twin, shape: Shape, captured: bool) -> WovenKernel:
+    def _describe(self, kernel: PlainKernel, variant: Variant, twin: Twin, shape: Shape, captured: bool) -> WovenKernel:
         """What a launch must know of the twin, worked out once for all launches of a variant."""
         key = _key(kernel, shape)
         known = self._described.get(key)
         if known is not None and known[0] is twin:
             return known[1]
-        self._tell(name, twin)
-        described = self._woven(name, twin, shape)
+        self._tell(variant.kernel, twin)
+        described = self._woven(variant.kernel, twin, shape, variant.thinning)
         # Variables of the module are copied before each launch, so such kernels take the long way each time.
         if not captured and not twin.shared:
             self._described[key] = twin, described
@@ -189,9 +193,9 @@ class Interceptor:
             raise WarplensError(f"{name}: {reason}; strict=True allows no unmarked kernel") from None
         self.session.note(name, f"runs unmarked: {reason}")
 
-    def _find(self, kernel: PlainKernel, shape: Shape, captured: bool) -> Twin:
+    def _find(self, kernel: PlainKernel, shape: Shape, captured: bool, thinning: Thinning) -> Twin:
         lib = driver()
-        form = _LaunchForm(math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared, captured)
+        form = _LaunchForm(math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared, captured, thinning)
         key = (kernel.function, kernel.code, form)
         if key not in self._chosen:
             try:
@@ -247,10 +251,11 @@ class Interceptor:
         guard = Guard(lambda: plain, required=options.least_occupancy, free_spills=free_spills)
         limits = find_limits(lib.device().capability) or SM_LIMITS["9.0"]
         limit = registers_for_warps(limits, plain.blocks * -(-form.threads // 32))
+        asked = form.thinning.of(self._how)
         if rung.fixed:
-            candidates = fixed_candidates(self._how, lambda: limit)
+            candidates = fixed_candidates(asked, lambda: limit)
         else:
-            candidates = intercepted_candidates(self._how, limit, aligned=form.aligned)
+            candidates = intercepted_candidates(asked, limit, aligned=form.aligned)
         chosen = search(candidates, attempt, guard)
         if rung.lives_only:
             return chosen.build
@@ -295,7 +300,7 @@ class Interceptor:
             )
         self.session.run.coverage.add(marked.matched(symbol), marked.lines.get(symbol, {}))
 
-    def _woven(self, name: str, twin: Twin, shape: Shape) -> WovenKernel:
+    def _woven(self, name: str, twin: Twin, shape: Shape, thinning: Thinning) -> WovenKernel:
         woven, resources = twin.woven, driver().resources(twin.function)
         places = {site.region: site.location for site in twin.marked.sites.get(twin.symbol, ()) if site.location}
         known = {number: places[region] for number, region in woven.regions.items() if region in places}
@@ -305,7 +310,7 @@ class Interceptor:
             threads=math.prod(shape.block),
             name=name,
             locations={**woven.locations, **known},
-            select=self._how.select,
+            select=thinning.of(self._how).select,
             resources={
                 "registers": resources["registers"],
                 "local_bytes": resources["local_bytes"],

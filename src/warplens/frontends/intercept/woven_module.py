@@ -63,7 +63,7 @@ def marked_text(
     """Mark and weave one kernel, which takes its buffer as an additional parameter; also return the variables that it
     shares. An empty `auto` records the lives of its warps alone. `registers` is the most that a thread may take, 0 for
     no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell."""
-    marked, plain, shared = _marked(text, symbol, auto)
+    marked, plain, shared, unmarked = _marked(text, symbol, auto)
     if auto and symbol not in marked.sites:
         raise Unmarkable("no rule finds anything to mark in it")
     module = plain.copy()
@@ -71,15 +71,17 @@ def marked_text(
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
     lives = () if auto else (symbol,)
-    woven = weave(module, buffer=ParamBuffer(-1, indirect), how=how, lives=lives)
+    copied = unmarked if how.plain_copy else ""
+    woven = weave(module, buffer=ParamBuffer(-1, indirect), how=how, lives=lives, plain=copied)
     if how.delay is not None and symbol not in woven.entries:
         raise Unmarkable(f"it has no region {how.delay!r}")
     return woven, marked, shared
 
 
 @functools.lru_cache(maxsize=16)
-def _marked(text: str, symbol: str, auto: Auto) -> tuple[Marked, PtxModule, tuple[str, ...]]:
-    """A kernel with marks and its parsed module, which the candidates for its weaving share, and its variables."""
+def _marked(text: str, symbol: str, auto: Auto) -> tuple[Marked, PtxModule, tuple[str, ...], str]:
+    """A kernel with marks and its parsed module, which the candidates for its weaving share, its variables, and its
+    text without marks."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
@@ -88,7 +90,7 @@ def _marked(text: str, symbol: str, auto: Auto) -> tuple[Marked, PtxModule, tupl
     shared = variables_of(module, symbol)
     function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
-    return marked, parse(marked.text), shared
+    return marked, parse(marked.text), shared, module.text()
 
 
 @functools.lru_cache(maxsize=256)

@@ -21,6 +21,7 @@ from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.thinning import ALL_MARKS, Thinning
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.record.capture import Dim3
@@ -125,7 +126,7 @@ class LaunchChoice:
     ) -> Callable[[], Any] | None:
         """A function that launches the woven twin; None where the plain kernel must run."""
         if not captured:
-            self.twin = self.hook.twin(self.kernel, captured)
+            self.twin = self.hook.twin(self.kernel, captured, variant.thinning)
         return self.hook.record(self.kernel, variant, grid, stream, rest, captured)
 
 
@@ -168,7 +169,8 @@ class LaunchHook:
         self.session, self.compiler = session, compiler
         self.indirect = WeavingCompiler(replace(compiler.recipe, indirect=True))
         """Compiles what is captured into CUDA graphs."""
-        self._twins: dict[tuple[int, bool], tuple[Any, WovenKernel] | None] = {}
+        self._twins: dict[tuple[int, bool, Thinning], tuple[Any, WovenKernel] | None] = {}
+        self._compilers: dict[tuple[bool, Thinning], WeavingCompiler] = {}
         self._watched: list[tuple[Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
         self._local = _Launching()
@@ -216,13 +218,14 @@ class LaunchHook:
         variant = self.session.variant(kernel.metadata.name, kernel.hash, grid, lambda: _describe(kernel, grid))
         possible = self.session.options.changes_any_kernel or PREFIX in kernel.asm.get("ptx", PREFIX)
         variant.closed = variant.closed or not possible
+        self.session.put_on_trial(variant, self.compiler.recipe.how.select, grid)
         return variant
 
     def record(
         self, kernel: Any, variant: Variant, grid: Dim3, stream: int, rest: tuple[Any, ...], captured: bool
     ) -> Callable[[], Any] | None:
         """A function that launches the woven twin; None where the plain kernel must run."""
-        found = self.twin(kernel, captured)
+        found = self.twin(kernel, captured, variant.thinning)
         if found is None:
             variant.closed = True
             return None
@@ -266,12 +269,24 @@ class LaunchHook:
         finally:
             self._local.pointer = None
 
-    def twin(self, kernel: Any, captured: bool) -> tuple[Any, WovenKernel] | None:
+    def twin(self, kernel: Any, captured: bool, thinning: Thinning = ALL_MARKS) -> tuple[Any, WovenKernel] | None:
         """The woven twin of a kernel, made when it is first needed; None where the kernel must run plain."""
-        key = id(kernel), captured
+        key = id(kernel), captured, thinning
         if key not in self._twins:
-            self._twins[key] = self._compile(kernel, self.indirect if captured else self.compiler)
+            self._twins[key] = self._compile(kernel, self.compiler_of(captured, thinning))
         return self._twins[key]
+
+    def compiler_of(self, captured: bool, thinning: Thinning) -> WeavingCompiler:
+        """The compiler that leaves out what the overhead budget does not allow."""
+        plain = self.indirect if captured else self.compiler
+        if not thinning:
+            return plain
+        key = captured, thinning
+        if key not in self._compilers:
+            made = WeavingCompiler(replace(plain.recipe, how=thinning.of(plain.recipe.how)))
+            self._undo.append(made.install())
+            self._compilers[key] = made
+        return self._compilers[key]
 
     def _compile(self, kernel: Any, compiler: WeavingCompiler) -> tuple[Any, WovenKernel] | None:
         from triton.runtime import _allocation
