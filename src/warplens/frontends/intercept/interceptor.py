@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, twin_of
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
+from warplens.launch.graph_cells import CELL_BYTES
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
@@ -41,17 +43,20 @@ class PlainKernel:
     text: Callable[[], str]
     code: Hashable = None
     """What it was loaded from, where its module may go before the profile ends: handles are given out again then."""
+    keeps_parameters: bool = False
+    """Whether its launcher cannot give it one more argument: its twin finds the buffer by a variable of its module."""
 
 
 @dataclass(frozen=True)
 class _LaunchForm:
     """What of a launch decides which twin it runs: what limits the blocks on an SM, whether blocks consist of whole
-    warps along x, and whether it is captured into a CUDA graph."""
+    warps along x, whether it is captured into a CUDA graph, and whether its arguments are fixed."""
 
     threads: int
     aligned: bool
     shared: int
     captured: bool
+    keeps_parameters: bool
 
 
 class Interceptor:
@@ -63,15 +68,14 @@ class Interceptor:
         self._chosen: dict[Hashable, Twin | Unavailable] = {}
         self._how = weaving(running.options)
         self._variants: dict[Hashable, Variant] = {}
+        self._cells: dict[int, tuple[int, int]] = {}
+        """By cell of a twin, the stream of its latest launch and an event that is reached when that is over."""
 
     def launch(self, kernel: PlainKernel, shape: Shape, plain: Callable[[], T], woven: Callable[[Twin, int], T]) -> T:
         """Make one launch: `plain` launches the plain kernel, `woven` its twin with one more argument, the pointer."""
         if session.active() is not self.session:
             return plain()  # somebody kept our function in a place that the profile's end does not reach
-        key = (kernel.function, kernel.code, shape.grid, shape.block, shape.shared)
-        variant = self._variants.get(key)
-        if variant is None:
-            variant = self._variants[key] = self._variant(kernel, shape)
+        variant = self.variant(kernel, shape)
         if variant.closed:
             variant.launches += 1
             return plain()
@@ -79,7 +83,15 @@ class Interceptor:
             variant, shape.stream, plain, lambda captured: self._record(kernel, variant, shape, woven, captured)
         )
 
-    def _variant(self, kernel: PlainKernel, shape: Shape) -> Variant:
+    def variant(self, kernel: PlainKernel, shape: Shape) -> Variant:
+        """The variant of a launch."""
+        key = (kernel.function, kernel.code, shape.grid, shape.block, shape.shared)
+        found = self._variants.get(key)
+        if found is None:
+            found = self._variants[key] = self._new_variant(kernel, shape)
+        return found
+
+    def _new_variant(self, kernel: PlainKernel, shape: Shape) -> Variant:
         name = plain_name(kernel.symbol)
         form = (shape.grid, shape.block, shape.shared)
         described = {"grid": list(shape.grid), "block": list(shape.block), "shared_bytes": shape.shared}
@@ -114,9 +126,30 @@ class Interceptor:
 
         def go() -> T:
             with record as pointer:
-                return woven(twin, pointer)
+                if not twin.cell:
+                    return woven(twin, pointer)
+                with self._filled(twin.cell, pointer, shape.stream, captured):
+                    return woven(twin, pointer)
 
         return go
+
+    @contextmanager
+    def _filled(self, cell: int, pointer: int, stream: int, captured: bool) -> Iterator[None]:
+        """Let the launch in the block find `pointer` in its cell. In a graph, `pointer` is the address of the cell that
+        each replay fills."""
+        lib = driver()
+        if captured:
+            lib.copy_on_device(cell, pointer, CELL_BYTES, stream)
+            yield
+            return
+        before, event = self._cells.get(cell, (stream, 0))
+        if event and before != stream:
+            lib.hold(stream, event)  # a launch on another stream may still read the cell
+        lib.upload(cell, pointer.to_bytes(CELL_BYTES, "little"), stream)
+        yield
+        event = event or lib.new_event()
+        lib.mark(event, stream)
+        self._cells[cell] = stream, event
 
     def refuse(self, name: str, reason: Unavailable) -> None:
         """Count a launch of a kernel that is out of reach, and say why."""
@@ -131,7 +164,8 @@ class Interceptor:
 
     def _find(self, kernel: PlainKernel, shape: Shape, captured: bool) -> Twin:
         lib = driver()
-        form = _LaunchForm(math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared, captured)
+        aligned = shape.block[0] % 32 == 0
+        form = _LaunchForm(math.prod(shape.block), aligned, shape.shared, captured, kernel.keeps_parameters)
         key = (kernel.function, kernel.code, form)
         if key not in self._chosen:
             try:
@@ -178,7 +212,10 @@ class Interceptor:
         def attempt(candidate: Candidate) -> tuple[Twin, Resources]:
             how, registers = candidate.how, candidate.registers
             text, device = self._text(kernel), lib.device_index()
-            twin = twin_of(text, kernel.symbol, rung.auto, how, device, registers, indirect=form.captured)
+            twin = twin_of(
+                text, kernel.symbol, rung.auto, how, device, registers,
+                indirect=form.captured, keeps_parameters=form.keeps_parameters,
+            )  # fmt: skip
             lib.copy_settings(kernel.function, twin.function)
             return twin, resources(twin.function)
 

@@ -16,7 +16,7 @@ from warplens.ptx.tree import PtxModule, parse
 from warplens.weave.calls import with_parameter
 from warplens.weave.fit.register_limit import limit, limitable
 from warplens.weave.weaver import Woven, weave
-from warplens.weave.weaving import ParamBuffer, Weaving
+from warplens.weave.weaving import AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
 
 
 class Unavailable(WarplensError):
@@ -41,6 +41,8 @@ class Twin:
     """The module variables whose contents it takes over at each launch."""
     note: str = ""
     """What is not marked in it, and why."""
+    cell: int = 0
+    """The address of the module's variable that holds its buffer pointer, where that is not a parameter."""
 
 
 def source_name(text: str, name: str) -> str:
@@ -57,35 +59,62 @@ def variables_of(module: PtxModule, symbol: str) -> tuple[str, ...]:
     return variables.shared
 
 
+def cell_name(symbol: str) -> str:
+    """The variable of a woven module that holds the buffer pointer of a kernel whose parameters stay as they are."""
+    return f"{symbol}_wl_buffer"
+
+
 def marked_text(
-    text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0, *, indirect: bool = False
+    text: str,
+    symbol: str,
+    auto: Auto,
+    how: Weaving,
+    registers: int = 0,
+    *,
+    indirect: bool = False,
+    keeps_parameters: bool = False,
 ) -> tuple[Woven, Marked, tuple[str, ...]]:
     """Mark and weave one kernel, which takes its buffer as an additional parameter; also return the variables that it
     shares. An empty `auto` records the lives of its warps alone. `registers` is the most that a thread may take, 0 for
-    no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell."""
+    no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell.
+    With `keeps_parameters` the buffer pointer is in a variable of the module, in graphs as well."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
     if function is None:
         raise Unavailable(f"its PTX has no kernel {symbol}")
     shared = variables_of(module, symbol)
-    function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
+    buffer: AnyBuffer = ParamBuffer(-1, indirect)
+    if keeps_parameters:
+        buffer = SymbolBuffer(cell_name(symbol), "global")
+    else:
+        function.header = with_parameter(function, f".param .u64 {cell_name(symbol)}")
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
     if auto and symbol not in marked.sites:
         raise Unmarkable("no rule finds anything to mark in it")
     lives = () if auto else (symbol,)
-    return weave(marked.text, buffer=ParamBuffer(-1, indirect), how=how, lives=lives), marked, shared
+    return weave(marked.text, buffer=buffer, how=how, lives=lives), marked, shared
 
 
 @functools.lru_cache(maxsize=256)
 def twin_of(
-    text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0, *, indirect: bool = False
+    text: str,
+    symbol: str,
+    auto: Auto,
+    how: Weaving,
+    device: int,
+    registers: int = 0,
+    *,
+    indirect: bool = False,
+    keeps_parameters: bool = False,
 ) -> Twin:
     """Weave and load the twin of a kernel; each device has its own."""
     try:
-        woven, marked, shared = marked_text(text, symbol, auto, how, registers, indirect=indirect)
+        woven, marked, shared = marked_text(
+            text, symbol, auto, how, registers, indirect=indirect, keeps_parameters=keeps_parameters
+        )
     except PtxError as error:
         raise Unmarkable(str(error)) from None
     except Unavailable:
@@ -96,6 +125,7 @@ def twin_of(
     try:
         library = lib.load_library(woven.text.encode() + b"\0")
         kernel = lib.kernel(library, symbol)
-        return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared)
+        cell = lib.library_variable(library, cell_name(symbol)) if keeps_parameters else 0
+        return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared, cell=cell)
     except WarplensError as error:
         raise Unmarkable(f"with marks it does not assemble: {error}") from None

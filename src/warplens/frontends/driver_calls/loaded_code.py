@@ -1,0 +1,87 @@
+"""The PTX of code that was given to the driver: as text, inside a fat binary, or known to whoever compiled it."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from warplens.driver.call_hooks import HandleOrigin
+from warplens.frontends import nvrtc_sources
+from warplens.frontends.driver_calls.fat_binary import best_ptx, ptx_entries
+from warplens.frontends.intercept.woven_module import Unavailable
+
+LARGEST_PTX = 8 << 20
+"""Bytes of PTX text beyond which marking a module would take minutes."""
+
+_compiled: dict[str, Callable[[], str]] = {}
+"""By digest of machine code, how to get the PTX that it was assembled from."""
+
+
+class MachineCode(Unavailable):
+    """There is only machine code. One line for all kernels of a library is enough."""
+
+
+def remember_ptx(machine_code: bytes, text: Callable[[], str]) -> None:
+    """Let a compiler's front end say how to get the PTX of what will be loaded as `machine_code`."""
+    _compiled[_digest(machine_code)] = text
+
+
+def forget_ptx() -> None:
+    """Forget all PTX that was remembered."""
+    _compiled.clear()
+
+
+def ptx_of(origin: HandleOrigin | None, capability: str) -> str:
+    """The PTX of the module that a function is from; raises Unavailable where it cannot be had."""
+    if origin is None:
+        raise MachineCode(
+            "it was loaded before warplens could see it; start the profile before the program first uses CUDA"
+        )
+    image = origin.code()
+    if (known := _compiled.get(_digest(image))) is not None:
+        text = known()
+    elif (again := nvrtc_sources.text_of(image)) is not None:
+        text = again
+    elif b".version" in image.partition(b"\0")[0]:
+        text = image.partition(b"\0")[0].decode(errors="replace")
+    else:
+        text = _from_fat_binary(image, capability)
+    if len(text) > LARGEST_PTX:
+        raise Unavailable(f"its module has {len(text) >> 20} MB of PTX, more than the {LARGEST_PTX >> 20} MB that fit")
+    return text
+
+
+def _from_fat_binary(image: bytes, capability: str) -> str:
+    try:
+        text = best_ptx(image, capability)
+    except ValueError as error:
+        raise Unavailable(str(error)) from None
+    if text is not None:
+        return text
+    if others := sorted({entry.arch for entry in ptx_entries(image)}):
+        names = ", ".join(f"compute_{arch}" for arch in others)
+        raise MachineCode(f"its PTX is for {names} and this GPU has compute capability {capability}")
+    raise MachineCode("there is only machine code; build it with PTX, as nvcc -arch=sm_90 does (not -arch=native)")
+
+
+def home_of(origin: HandleOrigin | None) -> str:
+    """The file name of the program or library that code is compiled into; empty where it was made at run time."""
+    if origin is None or not origin.image:
+        return ""
+    info = _Found()
+    found = ctypes.CDLL(None).dladdr(ctypes.c_void_p(origin.image), ctypes.byref(info))
+    return Path(info.file.decode(errors="replace")).name if found and info.file else ""
+
+
+class _Found(ctypes.Structure):
+    """Dl_info."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)
+    )  # fmt: skip
+
+
+def _digest(image: bytes) -> str:
+    return hashlib.sha256(image.rstrip(b"\0")).hexdigest()
