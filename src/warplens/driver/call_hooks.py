@@ -196,6 +196,20 @@ class CallHooks:
             self._lib.wl_hooks_pass(-1)
 
 
+@contextmanager
+def passing() -> Iterator[None]:
+    """Let the calls of this thread pass the hooks, if there are any."""
+    hooks = _installed[0] if _installed else None
+    if hooks is None:
+        yield
+        return
+    with hooks.passing():
+        yield
+
+
+_installed: list[CallHooks] = []
+
+
 @functools.cache
 def call_hooks() -> tuple[CallHooks | None, str]:
     """The hooks, installed; or None and the reason why they are not."""
@@ -204,4 +218,7 @@ def call_hooks() -> tuple[CallHooks | None, str]:
         return None, reason or ""
     hooks = CallHooks(library)
     problem = hooks.install()
-    return (None, problem) if problem else (hooks, "")
+    if problem:
+        return None, problem
+    _installed.append(hooks)
+    return hooks, ""

@@ -21,7 +21,10 @@ _HERE = Path(__file__).parent
 def libraries() -> Path:
     """A folder with libcuda.so.1 and launcher.so."""
     folder = Path(tempfile.mkdtemp(prefix="warplens-test-cpp-"))
-    compiled = (("gcc", "fake_libcuda.c", "libcuda.so.1"), ("g++", "launcher.cpp", "launcher.so"))
+    compiled = (
+        ("gcc", "fake_libcuda.c", "libcuda.so.1"), ("g++", "launcher.cpp", "launcher.so"),
+        ("gcc", "fake_cute_runtime.c", "cute_runtime.so"),
+    )  # fmt: skip
     for compiler, source, name in compiled:
         command = [
             compiler,
@@ -38,10 +41,11 @@ def libraries() -> Path:
     return folder
 
 
-def run_scenario(name: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """What a scenario of scenarios.py printed as JSON, with what it wrote to stderr."""
-    known = {**os.environ, "LD_LIBRARY_PATH": str(libraries()), "PYTHONPATH": f"{ROOT}/src:{ROOT}", **environment}
-    command = [sys.executable, "-m", "tests.support.cpp_launches.scenarios", name, str(libraries() / "launcher.so")]
+def run_scenario(name: str, *arguments: str, module: str = "scenarios", **environment: str) -> dict[str, Any]:
+    """What a scenario of scenarios.py, or of another module here, printed as JSON, with what it wrote to stderr."""
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), f"{ROOT}/src", str(ROOT))))
+    known = {**os.environ, "LD_LIBRARY_PATH": str(libraries()), "PYTHONPATH": path, **environment}
+    command = [sys.executable, "-m", f"{__name__}.{module}", name, str(libraries() / "launcher.so")]
     done = subprocess.run(
         [*command, *arguments], env=known, cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip

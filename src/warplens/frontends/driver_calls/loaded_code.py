@@ -9,7 +9,7 @@ from pathlib import Path
 
 from warplens.driver.call_hooks import HandleOrigin
 from warplens.frontends import nvrtc_sources
-from warplens.frontends.driver_calls.fat_binary import best_ptx, ptx_entries
+from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, ptx_entries
 from warplens.frontends.intercept.woven_module import Unavailable
 
 LARGEST_PTX = 8 << 20
@@ -40,20 +40,25 @@ def ptx_of(origin: HandleOrigin | None, capability: str) -> str:
             "it was loaded before warplens could see it; start the profile before the program first uses CUDA"
         )
     image = origin.code()
-    if (known := _compiled.get(_digest(image))) is not None:
+    if (known := _remembered(image)) is not None:
         text = known()
     elif (again := nvrtc_sources.text_of(image)) is not None:
         text = again
     elif b".version" in image.partition(b"\0")[0]:
         text = image.partition(b"\0")[0].decode(errors="replace")
     else:
-        text = _from_fat_binary(image, capability)
+        text = _from_fat_binary(image, capability, origin.symbol)
     if len(text) > LARGEST_PTX:
         raise Unavailable(f"its module has {len(text) >> 20} MB of PTX, more than the {LARGEST_PTX >> 20} MB that fit")
     return text
 
 
-def _from_fat_binary(image: bytes, capability: str) -> str:
+def _remembered(image: bytes) -> Callable[[], str] | None:
+    codes = [image, *machine_codes(image)] if _compiled else ()
+    return next((_compiled[digest] for digest in map(_digest, codes) if digest in _compiled), None)
+
+
+def _from_fat_binary(image: bytes, capability: str, symbol: str) -> str:
     try:
         text = best_ptx(image, capability)
     except ValueError as error:
@@ -63,6 +68,8 @@ def _from_fat_binary(image: bytes, capability: str) -> str:
     if others := sorted({entry.arch for entry in ptx_entries(image)}):
         names = ", ".join(f"compute_{arch}" for arch in others)
         raise MachineCode(f"its PTX is for {names} and this GPU has compute capability {capability}")
+    if symbol.startswith("kernel_cutlass_"):
+        raise MachineCode("it was compiled before the profile began; compile it inside the profile")
     raise MachineCode("there is only machine code; build it with PTX, as nvcc -arch=sm_90 does (not -arch=native)")
 
 
