@@ -54,7 +54,7 @@ $(VENV)/triton-newest.stamp: Makefile | $(VENV)/dev.stamp
 	@touch $@
 
 $(CUTE_NEWEST).stamp: Makefile | $(VENV)/dev.stamp
-	@$(PIP) --no-deps --upgrade --target $(CUTE_NEWEST) 'nvidia-cutlass-dsl==4.8.1' \
+	@$(PIP) --no-deps --upgrade --target $(CUTE_NEWEST) 'nvidia-cutlass-dsl==4.8.1' 'apache-tvm-ffi==0.1.15' \
 	  $(foreach part,base core cu12,'nvidia-cutlass-dsl-libs-$(part)==4.8.1') >&2
 	@touch $@
 

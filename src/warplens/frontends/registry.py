@@ -69,6 +69,7 @@ FRONT_ENDS = (
         "nvidia-cutlass-dsl",
         "pip install 'warplens[cute]'",
     ),
+    FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
 )
 ALWAYS = FrontEnd(
     "warplens", "warplens.frontends.driver_calls.frontend", "kernels launched from C++", "warplens", "install gcc"
