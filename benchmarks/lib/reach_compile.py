@@ -129,8 +129,10 @@ def quack_kernels() -> Texts:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CUTE_DSL_DUMP_DIR"] = folder
         from cutlass import BFloat16, Float32, Int64
-        from quack import cross_entropy, rmsnorm, softmax, topk
 
+        # The package has functions of the same names.
+        names = ("cross_entropy", "rmsnorm", "softmax", "topk")
+        cross_entropy, rmsnorm, softmax, topk = (importlib.import_module(f"quack.{name}") for name in names)
         requests: dict[str, Callable[[], Any]] = {
             "softmax": lambda: softmax.Softmax.compile(BFloat16, BFloat16, 4096),
             "softmax backward": lambda: softmax.SoftmaxBackward.compile(BFloat16, BFloat16, BFloat16, 4096),

@@ -109,11 +109,9 @@ class DriverCalls:
         if found is not None:
             return found
         lib = driver()
-        is_kernel = origin is not None and origin.kind is HandleKind.KERNEL
-        symbol = origin.symbol if origin is not None else ""
+        symbol, is_kernel = _symbol_of(call.function, origin)
         function = lib.kernel_function(call.function) if is_kernel else call.function
-        symbol = symbol or lib.name_of(call.function, "Kernel" if is_kernel else "Func")
-        text = ptx_of(origin, lib.device().capability)
+        text = ptx_of(origin, symbol, lib.device().capability)
         text = source_name(text, f"{plain_name(symbol)}.cu")
         found = PlainKernel(symbol, function, lambda: text, _code_of(origin), fixed)
         self._kernels[key] = found
@@ -127,10 +125,9 @@ class DriverCalls:
 
     def _leave(self, call: DriverCall, origin: HandleOrigin | None, reason: MachineCode) -> None:
         """Show no more launches of a kernel without PTX; say so once for all kernels of its library."""
-        symbol = origin.symbol if origin is not None else ""
-        if not symbol:
-            with suppress(WarplensError):
-                symbol = driver().name_of(call.function, "Func")
+        symbol = ""
+        with suppress(WarplensError):
+            symbol, _ = _symbol_of(call.function, origin)
         name, number = plain_name(symbol or "unknown kernel"), self.hooks.close(call.function, None)
         kernels = self._machine_code.setdefault((home_of(origin), str(reason)), {})
         kernels[name] = number
@@ -152,6 +149,16 @@ class DriverCalls:
                     home or SUBJECT,
                     f"{plural(len(kernels), 'kernel')} ({names}; {plural(launches, 'launch')}) unmarked: {reason}",
                 )
+
+
+def _symbol_of(handle: int, origin: HandleOrigin | None) -> tuple[str, bool]:
+    """The symbol of what is launched, and whether the handle is a library's kernel instead of a function."""
+    if origin is not None and origin.symbol:
+        return origin.symbol, origin.kind is HandleKind.KERNEL
+    try:
+        return driver().name_of(handle, "Func"), False
+    except WarplensError:
+        return driver().name_of(handle, "Kernel"), True
 
 
 def _code_of(origin: HandleOrigin | None) -> Hashable:

@@ -10,6 +10,7 @@ from pathlib import Path
 from warplens.driver.call_hooks import HandleOrigin
 from warplens.frontends import nvrtc_sources
 from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, ptx_entries
+from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
 from warplens.frontends.intercept.woven_module import Unavailable
 
 LARGEST_PTX = 8 << 20
@@ -33,24 +34,34 @@ def forget_ptx() -> None:
     _compiled.clear()
 
 
-def ptx_of(origin: HandleOrigin | None, capability: str) -> str:
+def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
     """The PTX of the module that a function is from; raises Unavailable where it cannot be had."""
-    if origin is None:
-        raise MachineCode(
-            "it was loaded before warplens could see it; start the profile before the program first uses CUDA"
-        )
-    image = origin.code()
-    if (known := _remembered(image)) is not None:
-        text = known()
-    elif (again := nvrtc_sources.text_of(image)) is not None:
-        text = again
-    elif b".version" in image.partition(b"\0")[0]:
-        text = image.partition(b"\0")[0].decode(errors="replace")
-    else:
-        text = _from_fat_binary(image, capability, origin.symbol)
+    text = _unseen(symbol, capability) if origin is None else _loaded(origin, symbol, capability)
     if len(text) > LARGEST_PTX:
         raise Unavailable(f"its module has {len(text) >> 20} MB of PTX, more than the {LARGEST_PTX >> 20} MB that fit")
     return text
+
+
+def _unseen(symbol: str, capability: str) -> str:
+    """The PTX of a kernel that was loaded before warplens could see it."""
+    texts = find_mapped_ptx(symbol, capability)
+    if len(texts) == 1:
+        return texts[0]
+    reason = "several libraries have a kernel of this name" if texts else "no library of this process has its PTX"
+    raise MachineCode(
+        f"it was loaded before warplens could see it, and {reason}; start the profile before CUDA is first used"
+    )
+
+
+def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
+    image = origin.code()
+    if (known := _remembered(image)) is not None:
+        return known()
+    if (again := nvrtc_sources.text_of(image)) is not None:
+        return again
+    if b".version" in image.partition(b"\0")[0]:
+        return image.partition(b"\0")[0].decode(errors="replace")
+    return _from_fat_binary(image, capability, symbol)
 
 
 def _remembered(image: bytes) -> Callable[[], str] | None:
