@@ -126,6 +126,7 @@ def warp_examples() -> Texts:
 def quack_kernels() -> Texts:
     """Kernels of quack, which calls all of its CuTe DSL kernels through TVM-FFI."""
     os.environ.update(CUTE_DSL_ARCH=ARCH, QUACK_ARCH="90", CUTE_DSL_KEEP_PTX="1", CUTE_DSL_LINEINFO="1")
+    os.environ["QUACK_CACHE_ENABLED"] = "0"
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CUTE_DSL_DUMP_DIR"] = folder
         from cutlass import BFloat16, Float32, Int64

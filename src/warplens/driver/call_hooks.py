@@ -31,6 +31,7 @@ class CallKind(IntEnum):
     CAPTURE_BEGAN = 1
     GRAPH_MADE = 2
     GRAPH_LAUNCH = 3
+    CONTEXT_ENDS = 4
 
 
 class HandleKind(IntEnum):
@@ -103,6 +104,10 @@ class CallHooks:
         quick.wl_hooks_take.argtypes = [ctypes.POINTER(DriverCall)]
         quick.wl_hooks_finish.argtypes = [ctypes.POINTER(DriverCall)]
         self._listener: Any = None
+        self.before_first_call: Callable[[], object] | None = None
+        """Called once, when the first call is shown: CUDA is in use then."""
+        self.context_ends: Callable[[], object] | None = None
+        """Called before a context and all memory in it go."""
         self._server: threading.Thread | None = None
         self._taken = threading.local()
 
@@ -115,7 +120,14 @@ class CallHooks:
 
     def listen(self, answer: Answer) -> Callable[[], None]:
         """Let `answer` see every call; return a function that ends this. No exception may leave `answer`."""
-        self._listener = _LISTENER(lambda call: answer(call.contents))
+
+        def tell(call: Any) -> None:
+            first, self.before_first_call = self.before_first_call, None
+            if first is not None:
+                first()
+            answer(call.contents)
+
+        self._listener = _LISTENER(tell)
         serving = threading.Event()
         serving.set()
         self._lib.wl_hooks_serve(1)

@@ -23,21 +23,11 @@ def libraries() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="warplens-test-cpp-"))
     compiled = (
         ("gcc", "fake_libcuda.c", "libcuda.so.1"), ("g++", "launcher.cpp", "launcher.so"),
-        ("gcc", "fake_cute_runtime.c", "cute_runtime.so"),
+        ("gcc", "fake_cute_runtime.c", "cute_runtime.so"), ("g++", "program.cpp", "program"),
     )  # fmt: skip
     for compiler, source, name in compiled:
-        command = [
-            compiler,
-            "-shared",
-            "-fPIC",
-            "-w",
-            "-pthread",
-            str(_HERE / source),
-            "-o",
-            str(folder / name),
-            "-ldl",
-        ]
-        subprocess.run(command, check=True)
+        options = [*(["-shared"] if ".so" in name else []), "-fPIC", "-w", "-pthread"]
+        subprocess.run([compiler, *options, str(_HERE / source), "-o", str(folder / name), "-ldl"], check=True)
     return folder
 
 

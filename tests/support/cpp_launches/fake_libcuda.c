@@ -29,12 +29,17 @@ static int go(H f, U gx, U gy, U gz, U bx, U by, U bz, U shared, H stream, H *pa
     return run((uint64_t)f, sizes, (uint64_t)stream, params ? params : extra, !params && extra);
 }
 
+/* Where the arguments of the test's kernel are, and whether its result is right. */
+uint64_t fake_place(int number) { return load(NULL, (uint64_t)number, "place"); }
+int fake_check(void) { return (int)load(NULL, 0, "check"); }
+
 int cuInit(U flags) { return 0; }
 int cuCtxGetCurrent(H *context) { return *context = (H)1, 0; }
 int cuModuleLoadData(H *module, const void *image) { return *module = (H)load(image, 0, NULL), 0; }
 int cuModuleLoadDataEx(H *module, const void *image, U n, H *o, H *v) { return cuModuleLoadData(module, image); }
 int cuModuleLoadFatBinary(H *module, const void *image) { return cuModuleLoadData(module, image); }
 int cuModuleLoad(H *module, const char *path) { return *module = (H)load(path, 1, NULL), 0; }
+int cuDevicePrimaryCtxReset_v2(int device) { return 0; }
 int cuModuleUnload(H module) { return 0; }
 int cuModuleGetFunction(H *f, H module, const char *name) { return *f = (H)load(NULL, (uint64_t)module, name), 0; }
 int cuLibraryLoadData(H *library, const void *image, H a, H b, U c, H d, H e, U g) {
@@ -86,7 +91,7 @@ int cuGetProcAddress_v2(const char *name, H *found, int version, uint64_t flags,
         {"cuLaunchCooperativeKernel", cuLaunchCooperativeKernel}, {"cuStreamBeginCapture_v2", cuStreamBeginCapture_v2},
         {"cuStreamEndCapture", cuStreamEndCapture}, {"cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags},
         {"cuGraphLaunch", cuGraphLaunch}, {"cuInit", cuInit}, {"cuGetProcAddress_v2", cuGetProcAddress_v2},
-        {"cuModuleUnload", cuModuleUnload},
+        {"cuModuleUnload", cuModuleUnload}, {"cuDevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(table[i].name, full)) return *found = table[i].address, 0;

@@ -27,7 +27,7 @@ BLOCKS, THREADS = 4, 32
 class Machine:
     """The library of C++ code on a driver whose kernels the interpreter runs."""
 
-    def __init__(self, gpu: FakeDriver, launcher: str, *, text: str = PTX) -> None:
+    def __init__(self, gpu: FakeDriver, launcher: str | None, *, text: str = PTX) -> None:
         self.gpu, self.graphs, self.packed = gpu, {}, 0
         self.text, self.data = text, Data(gpu)
         self.calls = RUN(self._run), LOAD(self._load)
@@ -50,6 +50,11 @@ class Machine:
     def _load(self, image: int | None, home: int, name: bytes | None) -> int:
         if name is None:
             return self.gpu.plain(self.text, "")
+        if name == b"place":
+            return int(self.data.places[home])
+        if name == b"check":
+            self.data.result()
+            return 1
         if name == b"begin":
             self.graphs[home] = self.gpu.graphs.begin(home)
             return 0

@@ -70,6 +70,8 @@ class DriverCalls:
             known.made(call.function, known.of_handle(call.graph))
         elif call.kind == CallKind.GRAPH_LAUNCH:
             known.replay(call.function, call.stream, lambda: self.hooks.make(call))
+        elif call.kind == CallKind.CONTEXT_ENDS and self.hooks.context_ends is not None:
+            self.hooks.context_ends()
 
     def _launch(self, call: DriverCall) -> None:
         origin = self.hooks.find(call.function)

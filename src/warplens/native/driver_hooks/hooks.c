@@ -18,7 +18,7 @@ enum {
     GET_PROC, GET_PROC_2, LOAD_DATA, LOAD_DATA_EX, LOAD_FAT, LOAD_FILE, LIBRARY_DATA, LIBRARY_FILE, GET_FUNCTION,
     GET_KERNEL, KERNEL_FUNCTION, LIBRARY_MODULE, UNLOAD, UNLOAD_LIBRARY, LAUNCH, LAUNCH_OWN, LAUNCH_EX, LAUNCH_EX_OWN,
     COOPERATIVE, COOPERATIVE_OWN, BEGIN, BEGIN_OWN, MAKE_FLAGS, MAKE_2, MAKE_PARAMS, MAKE_PARAMS_OWN, REPLAY,
-    REPLAY_OWN, SLOTS
+    REPLAY_OWN, RESET, DESTROY, SLOTS
 };
 
 static H real[SLOTS];
@@ -173,6 +173,23 @@ static int replay_graph(U slot, H caller, H executable, H stream) {
 static int replay(H executable, H stream) { return replay_graph(REPLAY, CALLER, executable, stream); }
 static int replay_own(H executable, H stream) { return replay_graph(REPLAY_OWN, CALLER, executable, stream); }
 
+/* ---- the end of a context, and of all memory in it ---- */
+
+static void context_ends(U slot, H caller) {
+    if (followed(caller)) {
+        wl_call call = {.kind = WL_CONTEXT_ENDS, .slot = slot};
+        shown(&call);
+    }
+}
+static int reset(int device) {
+    context_ends(RESET, CALLER);
+    return ((int (*)(int))real[RESET])(device);
+}
+static int destroy(H context) {
+    context_ends(DESTROY, CALLER);
+    return ((int (*)(H))real[DESTROY])(context);
+}
+
 /* ---- loads and look-ups, noted also while no profile runs: one may start later ---- */
 
 #define NOTE(call, made, note)                                                                                         \
@@ -267,6 +284,8 @@ static const struct slot {
                          make_params_own},
     [REPLAY] = {"cuGraphLaunch", "cuGraphLaunch", 0, 0, 99999, replay},
     [REPLAY_OWN] = {"cuGraphLaunch_ptsz", "cuGraphLaunch", 1, 0, 99999, replay_own},
+    [RESET] = {"cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxReset", 0, 11000, 99999, reset},
+    [DESTROY] = {"cuCtxDestroy_v2", "cuCtxDestroy", 0, 4000, 99999, destroy},
 };
 
 /* The slot of a name; -1 where there is none. From CUDA 12 on, cuGraphInstantiate is the one with flags. */
