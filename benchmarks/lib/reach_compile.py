@@ -8,6 +8,7 @@ all default classes down to the lives of the warps.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -16,7 +17,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,24 +157,24 @@ def quack_kernels() -> Texts:
                 yield name, path.read_bytes().partition(b"\0")[0].decode()
 
 
-LIBRARIES: dict[str, tuple[str, Callable[[], Texts]]] = {
-    "nvidia_warp": ("warp", warp_examples),
-    "cute_tvm_ffi": ("quack", quack_kernels),
+LIBRARIES: dict[str, tuple[str, str, Callable[[], Texts]]] = {
+    "nvidia_warp": ("warp", "warp-lang", warp_examples),
+    "cute_tvm_ffi": ("quack", "quack-kernels", quack_kernels),
 }
-"""By front end: the module that must be there, and the kernels. A new front end adds its line."""
+"""By front end: the module that must be there, its package, and the kernels. A new front end adds its line."""
 
 
 def compile_all(out: Path, chosen: list[str]) -> list[Row]:
     """The rows of every library that is there."""
     rows: list[Row] = []
-    for name, (module, texts) in LIBRARIES.items():
+    for name, (module, package, texts) in LIBRARIES.items():
         if chosen and name not in chosen:
             continue
         if importlib.util.find_spec(module) is None:
             rows.append({"case": name, "not_here": f"{module} is not installed"})
             continue
-        with suppress(ImportError):
-            version = str(getattr(importlib.import_module(module), "__version__", ""))
+        # The library is not imported here: it may read its settings when it is.
+        version = f"{package} {importlib.metadata.version(package)}"
         try:
             for example, text in texts():
                 for entry in parse(text).entries:

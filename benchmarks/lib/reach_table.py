@@ -68,7 +68,13 @@ def _compiled(document: Row) -> str:
             continue
         numbers = [_number(row, suffix) for suffix in ("", "_parameter", "_cell")]
         remark = row.get("note") or (f"refused: {row['refused']}" if "refused" in row else "")
-        cells = [f"{row['case']} {row['version']}", row["example"], row["kernel"], *numbers, str(row.get("sites", ""))]
+        cells = [
+            f"{row['case']} ({row['version']})",
+            row["example"],
+            row["kernel"],
+            *numbers,
+            str(row.get("sites", "")),
+        ]
         lines.append(f"| {' | '.join(cells)} | {remark} |")
     return "\n".join(lines) + "\n"
 

@@ -32,6 +32,7 @@ class CallKind(IntEnum):
     GRAPH_MADE = 2
     GRAPH_LAUNCH = 3
     CONTEXT_ENDS = 4
+    GRAPH_ENDS = 5
 
 
 class HandleKind(IntEnum):

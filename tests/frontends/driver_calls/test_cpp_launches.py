@@ -83,9 +83,17 @@ def test_a_launch_that_fails_comes_back_with_the_drivers_status() -> None:
 
 
 def test_graphs_captured_in_cpp_record_each_replay() -> None:
-    told = run_scenario("graph")
+    told = run_scenario("graph", "0", "3")
     assert told["fired"] == [True] * 3
     assert (told["launches"], told["tracks"]) == (3, 3 * TRACKS)
+
+
+@pytest.mark.parametrize(("early", "fired"), [("0", [True, False, False]), ("1", [True, True, True])])
+def test_replays_beyond_the_quota_run_plain_while_the_graph_is_there(early: str, fired: list[bool]) -> None:
+    told = run_scenario("graph", early, "1")
+    assert told["fired"] == fired, "the nodes of a graph that was destroyed cannot be changed"
+    assert (told["launches"], told["tracks"]) == (1, TRACKS)
+    assert ("run the woven kernel without recording" in told["stderr"]) == (early == "1")
 
 
 def test_machine_code_is_listed_once_with_its_launches() -> None:

@@ -74,6 +74,7 @@ int cuStreamEndCapture(H stream, H *graph) { return *graph = (H)load(NULL, (uint
 int cuGraphInstantiateWithFlags(H *executable, H graph, uint64_t flags) {
     return *executable = (H)((uint64_t)graph + 100000 + (uint64_t)(graphs++ * 0)), 0;
 }
+int cuGraphDestroy(H graph) { return 0; }
 int cuGraphLaunch(H executable, H stream) { return load(NULL, (uint64_t)executable - 100000, "replay"), 0; }
 
 int cuGetProcAddress_v2(const char *name, H *found, int version, uint64_t flags, H status) {
@@ -91,7 +92,8 @@ int cuGetProcAddress_v2(const char *name, H *found, int version, uint64_t flags,
         {"cuLaunchCooperativeKernel", cuLaunchCooperativeKernel}, {"cuStreamBeginCapture_v2", cuStreamBeginCapture_v2},
         {"cuStreamEndCapture", cuStreamEndCapture}, {"cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags},
         {"cuGraphLaunch", cuGraphLaunch}, {"cuInit", cuInit}, {"cuGetProcAddress_v2", cuGetProcAddress_v2},
-        {"cuModuleUnload", cuModuleUnload}, {"cuDevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2},
+        {"cuModuleUnload", cuModuleUnload}, {"cuGraphDestroy", cuGraphDestroy},
+        {"cuDevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(table[i].name, full)) return *found = table[i].address, 0;

@@ -201,12 +201,14 @@ def fails(machine: Machine) -> dict[str, Any]:
 
 
 def graph(machine: Machine) -> dict[str, Any]:
+    early, launches = int(sys.argv[3]), int(sys.argv[4])
+
     def work() -> None:
         machine.load()
-        assert machine.library.replay(3, BLOCKS, THREADS, U64(7), *map(U64, machine.data.places), 100) == 0
+        assert machine.library.replay(3, early, BLOCKS, THREADS, U64(7), *map(U64, machine.data.places), 100) == 0
         machine.data.result()
 
-    return profiled(machine, work)
+    return profiled(machine, work, launches=launches)
 
 
 def machine_code(machine: Machine) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from warplens.ptx.symbols import plain_name
 from warplens.session import Session
 from warplens.wording import plural
 
+_VENDORS = ("libcu", "libnv", "libnccl", "libtorch", "libc10")
+"""Libraries that are known to have no PTX: `warplens run --list-kernels` names their kernels."""
 SUBJECT = "C++ launches"
 """The subject of notes about all of them."""
 
@@ -35,6 +37,10 @@ class DriverCalls:
         self.launches, self.hooks, self.session = launches, hooks, launches.session
         self._kernels: dict[Hashable, PlainKernel] = {}
         self._parameters: dict[Hashable, int] = {}
+        self._executables: set[int] = set()
+        """Executable graphs that are there, and their graphs too."""
+        self._sources: dict[int, int] = {}
+        """By graph, the executable that was made of it."""
         self._closed: dict[int, Variant] = {}
         """By number of the hooks' counter, variants whose launches are only counted."""
         self._machine_code: dict[tuple[str, str], dict[str, int]] = {}
@@ -67,11 +73,23 @@ class DriverCalls:
         elif call.kind == CallKind.CAPTURE_BEGAN:
             known.began(call.stream)
         elif call.kind == CallKind.GRAPH_MADE:
-            known.made(call.function, known.of_handle(call.graph))
+            self._made(call.function, call.graph)
         elif call.kind == CallKind.GRAPH_LAUNCH:
             known.replay(call.function, call.stream, lambda: self.hooks.make(call))
+        elif call.kind == CallKind.GRAPH_ENDS:
+            self._executables.discard(self._sources.pop(call.graph, call.graph))
         elif call.kind == CallKind.CONTEXT_ENDS and self.hooks.context_ends is not None:
             self.hooks.context_ends()
+
+    def _made(self, executable: int, graph: int) -> None:
+        """An executable graph was made. Its nodes can be changed for as long as it and its graph are there."""
+        known = executables(self.session)
+        captured = known.of_handle(graph)
+        known.made(executable, captured)
+        if captured is not None:
+            self._executables.add(executable)
+            self._sources[graph] = executable
+            captured.executable = lambda: executable if executable in self._executables else 0
 
     def _launch(self, call: DriverCall) -> None:
         origin = self.hooks.find(call.function)
@@ -144,9 +162,10 @@ class DriverCalls:
         for (home, reason), kernels in self._machine_code.items():
             for name, number in kernels.items() if self.session.counts_all else ():
                 self.session.run.seen[name] = self.session.run.seen.get(name, 0) + self.hooks.count(number)
-            if any(self.session.options.wants_kernel(name) for name in kernels):
+            is_vendors = home.startswith(_VENDORS)
+            if not is_vendors and any(self.session.options.wants_kernel(name) for name in kernels):
                 launches = sum(self.hooks.count(number) + 1 for number in kernels.values())
-                names = ", ".join(list(kernels)[:3]) + (", ..." if len(kernels) > 3 else "")
+                names = ", ".join(name[:60] for name in list(kernels)[:3]) + (", ..." if len(kernels) > 3 else "")
                 self.session.note(
                     home or SUBJECT,
                     f"{plural(len(kernels), 'kernel')} ({names}; {plural(launches, 'launch')}) unmarked: {reason}",

@@ -18,7 +18,7 @@ enum {
     GET_PROC, GET_PROC_2, LOAD_DATA, LOAD_DATA_EX, LOAD_FAT, LOAD_FILE, LIBRARY_DATA, LIBRARY_FILE, GET_FUNCTION,
     GET_KERNEL, KERNEL_FUNCTION, LIBRARY_MODULE, UNLOAD, UNLOAD_LIBRARY, LAUNCH, LAUNCH_OWN, LAUNCH_EX, LAUNCH_EX_OWN,
     COOPERATIVE, COOPERATIVE_OWN, BEGIN, BEGIN_OWN, MAKE_FLAGS, MAKE_2, MAKE_PARAMS, MAKE_PARAMS_OWN, REPLAY,
-    REPLAY_OWN, RESET, DESTROY, SLOTS
+    REPLAY_OWN, RESET, DESTROY, END_GRAPH, END_EXECUTABLE, SLOTS
 };
 
 static H real[SLOTS];
@@ -173,6 +173,16 @@ static int replay_graph(U slot, H caller, H executable, H stream) {
 static int replay(H executable, H stream) { return replay_graph(REPLAY, CALLER, executable, stream); }
 static int replay_own(H executable, H stream) { return replay_graph(REPLAY_OWN, CALLER, executable, stream); }
 
+static int end_graph(U slot, H caller, H graph) {
+    if (followed(caller)) {
+        wl_call call = {.kind = WL_GRAPH_ENDS, .slot = slot, .graph = (uint64_t)(uintptr_t)graph};
+        shown(&call);
+    }
+    return ((int (*)(H))real[slot])(graph);
+}
+static int destroy_graph(H graph) { return end_graph(END_GRAPH, CALLER, graph); }
+static int destroy_executable(H executable) { return end_graph(END_EXECUTABLE, CALLER, executable); }
+
 /* ---- the end of a context, and of all memory in it ---- */
 
 static void context_ends(U slot, H caller) {
@@ -284,6 +294,8 @@ static const struct slot {
                          make_params_own},
     [REPLAY] = {"cuGraphLaunch", "cuGraphLaunch", 0, 0, 99999, replay},
     [REPLAY_OWN] = {"cuGraphLaunch_ptsz", "cuGraphLaunch", 1, 0, 99999, replay_own},
+    [END_GRAPH] = {"cuGraphDestroy", "cuGraphDestroy", 0, 0, 99999, destroy_graph},
+    [END_EXECUTABLE] = {"cuGraphExecDestroy", "cuGraphExecDestroy", 0, 0, 99999, destroy_executable},
     [RESET] = {"cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxReset", 0, 11000, 99999, reset},
     [DESTROY] = {"cuCtxDestroy_v2", "cuCtxDestroy", 0, 4000, 99999, destroy},
 };

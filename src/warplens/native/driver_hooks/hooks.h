@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum wl_kind { WL_LAUNCH, WL_CAPTURE_BEGAN, WL_GRAPH_MADE, WL_GRAPH_LAUNCH, WL_CONTEXT_ENDS };
+enum wl_kind { WL_LAUNCH, WL_CAPTURE_BEGAN, WL_GRAPH_MADE, WL_GRAPH_LAUNCH, WL_CONTEXT_ENDS, WL_GRAPH_ENDS };
 
 /* One call that Python may answer. `done` says that Python has made the call itself, and `status` what came of it. */
 typedef struct wl_call {

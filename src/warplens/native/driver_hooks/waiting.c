@@ -21,7 +21,7 @@ typedef struct request {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, changed = PTHREAD_COND_INITIALIZER;
 static request *first, **last = &first;
-static int open_for_calls, take_ms = 200, finish_ms = 60000;
+static int open_for_calls, busy, take_ms = 200, finish_ms = 20000;
 
 static struct timespec after(int ms) {
     struct timespec at;
@@ -29,6 +29,12 @@ static struct timespec after(int ms) {
     at.tv_sec += ms / 1000, at.tv_nsec += (ms % 1000) * 1000000l;
     if (at.tv_nsec >= 1000000000l) at.tv_sec++, at.tv_nsec -= 1000000000l;
     return at;
+}
+
+static int is_over(const struct timespec *limit) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec > limit->tv_sec || (now.tv_sec == limit->tv_sec && now.tv_nsec >= limit->tv_nsec);
 }
 
 static void release(request *one) {
@@ -62,6 +68,10 @@ void wl_answer_elsewhere(wl_call *call) {
         const struct timespec *limit = one->state == QUEUED ? &taken_by : &finished_by;
         int timed_out = one->state == MADE ? pthread_cond_wait(&changed, &lock)
                                            : pthread_cond_timedwait(&changed, &lock, limit);
+        if (timed_out == ETIMEDOUT && one->state == QUEUED && busy && !is_over(&finished_by)) {
+            taken_by = after(take_ms); /* Python answers another thread: it is not stuck, or that one gives up */
+            continue;
+        }
         if (timed_out == ETIMEDOUT && one->state < MADE && !one->finished) {
             if (one->state == QUEUED) {
                 unlink_request(one);
@@ -113,7 +123,7 @@ int wl_hooks_take(wl_call *call) {
     for (request *one = first; one; one = one->next)
         if (&one->call == call) {
             unlink_request(one);
-            one->state = TAKEN, taken = 1;
+            one->state = TAKEN, taken = busy = 1;
             break;
         }
     pthread_mutex_unlock(&lock);
@@ -124,7 +134,7 @@ int wl_hooks_take(wl_call *call) {
 void wl_hooks_finish(wl_call *call) {
     request *one = (request *)call;
     pthread_mutex_lock(&lock);
-    one->finished = 1;
+    one->finished = 1, busy = 0;
     release(one);
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
