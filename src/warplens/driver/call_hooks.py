@@ -176,6 +176,10 @@ class CallHooks:
             raise TimeoutError("the thread that made this call did not wait for its answer")
         return int(call.status)
 
+    def set_patience(self, until_taken_ms: int, until_finished_ms: int) -> None:
+        """How long a thread that Python does not know waits for its call to be taken, and for the answer."""
+        self._lib.wl_hooks_patience(until_taken_ms, until_finished_ms)
+
     def find(self, handle: int) -> HandleOrigin | None:
         """Where a handle is from; None where it was made before the hooks were there, or by another front end."""
         origin, home = _Origin(), _Origin()

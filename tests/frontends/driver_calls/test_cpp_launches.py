@@ -68,7 +68,7 @@ def test_threads_of_both_kinds_launch_at_the_same_time() -> None:
 
 def test_a_thread_for_which_python_waits_with_its_lock_held_is_not_held_up() -> None:
     told = run_scenario("locked")
-    assert told["seconds"] < 30, "it must not wait for a lock that its own caller holds"
+    assert told["seconds"] < 3, "it must not wait for a lock that its own caller holds, 20 times over least of all"
     assert told["launches"] == 0
 
 
@@ -82,15 +82,16 @@ def test_a_launch_that_fails_comes_back_with_the_drivers_status() -> None:
     assert run_scenario("fails")["fired"] == []
 
 
-def test_graphs_captured_in_cpp_record_each_replay() -> None:
-    told = run_scenario("graph", "0", "3")
+@pytest.mark.parametrize("way", ["plain", "packed"])
+def test_graphs_captured_in_cpp_record_each_replay(way: str) -> None:
+    told = run_scenario("graph", way, "0", "3")
     assert told["fired"] == [True] * 3
     assert (told["launches"], told["tracks"]) == (3, 3 * TRACKS)
 
 
 @pytest.mark.parametrize(("early", "fired"), [("0", [True, False, False]), ("1", [True, True, True])])
 def test_replays_beyond_the_quota_run_plain_while_the_graph_is_there(early: str, fired: list[bool]) -> None:
-    told = run_scenario("graph", early, "1")
+    told = run_scenario("graph", "plain", early, "1")
     assert told["fired"] == fired, "the nodes of a graph that was destroyed cannot be changed"
     assert (told["launches"], told["tracks"]) == (1, TRACKS)
     assert ("run the woven kernel without recording" in told["stderr"]) == (early == "1")

@@ -86,10 +86,10 @@ int launch_in_thread(const char *way, unsigned blocks, unsigned threads, uint64_
 }
 
 // Capture one launch, and replay it; with `early`, the graph is destroyed once there is an executable one.
-int replay(int times, int early, unsigned blocks, unsigned threads, uint64_t stream, uint64_t a, uint64_t b, uint64_t c, int n) {
+int replay(const char *way, int times, int early, unsigned blocks, unsigned threads, uint64_t stream, uint64_t a, uint64_t b, uint64_t c, int n) {
     H to = reinterpret_cast<H>(stream), graph = nullptr, executable = nullptr;
     call("cuStreamBeginCapture", 1, to, 0);
-    int status = launch("plain", blocks, threads, stream, a, b, c, n);
+    int status = launch(way, blocks, threads, stream, a, b, c, n);
     call("cuStreamEndCapture", 1, to, &graph);
     call("cuGraphInstantiate", 1, &executable, graph, static_cast<uint64_t>(0));
     if (early) call("cuGraphDestroy", 1, graph);

@@ -22,6 +22,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, changed = PTHREAD_COND_INITIALIZER;
 static request *first, **last = &first;
 static int open_for_calls, busy, take_ms = 200, finish_ms = 20000;
+static int patience = 200; /* how long the next call waits to be taken: less after each that was not */
 
 static struct timespec after(int ms) {
     struct timespec at;
@@ -63,19 +64,20 @@ void wl_answer_elsewhere(wl_call *call) {
     one->call = *call, one->holders = 2;
     *last = one, last = &one->next;
     pthread_cond_signal(&queued);
-    struct timespec taken_by = after(take_ms), finished_by = after(finish_ms);
+    struct timespec taken_by = after(patience), finished_by = after(finish_ms);
     while (!one->finished) {
         const struct timespec *limit = one->state == QUEUED ? &taken_by : &finished_by;
         int timed_out = one->state == MADE ? pthread_cond_wait(&changed, &lock)
                                            : pthread_cond_timedwait(&changed, &lock, limit);
         if (timed_out == ETIMEDOUT && one->state == QUEUED && busy && !is_over(&finished_by)) {
-            taken_by = after(take_ms); /* Python answers another thread: it is not stuck, or that one gives up */
+            taken_by = after(patience); /* Python answers another thread: it is not stuck, or that one gives up */
             continue;
         }
         if (timed_out == ETIMEDOUT && one->state < MADE && !one->finished) {
             if (one->state == QUEUED) {
                 unlink_request(one);
                 one->holders--; /* nobody else will hold it */
+                patience = patience > 4 ? patience / 4 : 1;
             }
             one->state = WITHDRAWN;
             break;
@@ -88,7 +90,7 @@ void wl_answer_elsewhere(wl_call *call) {
 
 /* How long a call may wait until it is taken, and until it is answered. */
 void wl_hooks_patience(int until_taken_ms, int until_finished_ms) {
-    take_ms = until_taken_ms, finish_ms = until_finished_ms;
+    take_ms = patience = until_taken_ms, finish_ms = until_finished_ms;
 }
 
 /* Accept calls, or let nobody wait any longer. */
@@ -123,7 +125,7 @@ int wl_hooks_take(wl_call *call) {
     for (request *one = first; one; one = one->next)
         if (&one->call == call) {
             unlink_request(one);
-            one->state = TAKEN, taken = busy = 1;
+            one->state = TAKEN, taken = busy = 1, patience = take_ms;
             break;
         }
     pthread_mutex_unlock(&lock);
