@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python -m benchmarks.reach run --out DIR [CASE...]   on a GPU: records, bit identity and slowdown
     PYTHONPATH=src python -m benchmarks.reach compile --out DIR         without one: registers and spills of examples
+    PYTHONPATH=src python -m benchmarks.reach hooks --out DIR           without one: ns that the hooks add to a launch
     PYTHONPATH=src python -m benchmarks.reach table DIR...              docs/results/reach.md from the JSON files
 
 Each case runs in a process of its own and writes its row to DIR/reach.json; `--list` shows them. About 3 minutes.
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lib import hook_cost
 from benchmarks.lib.reach_cases import CASES, NotHere, run_case
 from benchmarks.lib.reach_compile import compile_all
 from benchmarks.lib.reach_table import write_table
@@ -31,10 +33,15 @@ def main(arguments: list[str] | None = None) -> int:
         one.add_argument("cases", nargs="*")
         one.add_argument("--out", type=Path, required=True)
         one.add_argument("--list", action="store_true")
+    verbs.add_parser("hooks").add_argument("--out", type=Path, required=True)
     verbs.add_parser("table").add_argument("folders", nargs="+", type=Path)
     given = parser.parse_args(arguments)
     if given.verb == "table":
         print(write_table(given.folders))
+        return 0
+    if given.verb == "hooks":
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "hooks.json").write_text(json.dumps({**_machine(), **hook_cost.measure()}))
         return 0
     if given.list:
         print("\n".join(f"{name:20} {what}" for name, (what, _) in CASES.items()))

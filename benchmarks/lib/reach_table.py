@@ -24,6 +24,8 @@ def write_table(folders: Sequence[Path]) -> str:
             parts.append(_ran(json.loads(path.read_text())))
         for path in sorted(folder.rglob("compiled.json")):
             parts.append(_compiled(json.loads(path.read_text())))
+        for path in sorted(folder.rglob("hooks.json")):
+            parts.append(_hooks(json.loads(path.read_text())))
     return "\n".join(parts)
 
 
@@ -36,7 +38,20 @@ def _ran(document: Row) -> str:
     ]  # fmt: skip
     for row in document["rows"]:
         lines.append(" | ".join(["| " + row["what"], *_cells(row)]) + " |")
+    ran = [row for row in document["rows"] if "kernels" in row]
+    for word in ("identical", "complete"):
+        lines.append(f"\n{word}: {sum(bool(row[word]) for row in ran)} of the {len(ran)} that ran.")
     return "\n".join(lines) + "\n"
+
+
+def _hooks(document: Row) -> str:
+    times = ", ".join(f"{name} {document[name]:g}" for name in ("without hooks", "no profile", "quota used up"))
+    return (
+        "## What the hooks in front of the driver add\n\n"
+        f"{document['date']}, Python {document['python']}; `PYTHONPATH=src python -m benchmarks.reach hooks --out DIR`. "
+        "Nanoseconds per launch of a kernel that is not recorded, by a driver that does nothing (a real launch takes "
+        f"2,000 and more): {times}.\n"
+    )
 
 
 def _cells(row: Row) -> list[str]:
@@ -46,11 +61,15 @@ def _cells(row: Row) -> list[str]:
     recorded = ", ".join(f"{name} {one['recorded']} of {one['launches'] or '?'}" for name, one in kernels)
     slowdown = ", ".join(f"{one['slowdown']:.3f}" if one["slowdown"] else "-" for _, one in kernels)
     notes = "; ".join(f"{name}: {text}" for name, texts in row["notes"].items() for text in texts)
-    return ["yes", _yes(row["identical"]), _yes(row["complete"]), recorded, slowdown, notes]
+    return ["yes", _yes(row["identical"]), _yes(row["complete"]), recorded, slowdown, _short(notes, 160)]
 
 
 def _yes(value: bool) -> str:
     return "yes" if value else "**no**"
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _compiled(document: Row) -> str:
@@ -71,7 +90,7 @@ def _compiled(document: Row) -> str:
         cells = [
             f"{row['case']} ({row['version']})",
             row["example"],
-            row["kernel"],
+            _short(row["kernel"], 40),
             *numbers,
             str(row.get("sites", "")),
         ]

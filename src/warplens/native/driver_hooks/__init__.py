@@ -17,7 +17,7 @@ from pathlib import Path
 from warplens import native
 
 _HERE = Path(__file__).parent
-_FLAGS = ("-O2", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-fvisibility=default", "-Wl,-z,nodelete")
+_FLAGS = ("-O2", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-Wl,-z,nodelete")
 SWITCH = "WARPLENS_CPP"
 """0 in this environment variable leaves the driver alone."""
 

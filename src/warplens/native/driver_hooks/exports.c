@@ -57,17 +57,44 @@ void *wl_find_export(void *library, const char *name) {
     return symbol && symbol->st_shndx != SHN_UNDEF && symbol->st_value ? (char *)map->l_addr + symbol->st_value : NULL;
 }
 
-static int writable(void *address, size_t size, int protection) {
+static int protect(void *address, size_t size, int protection) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)address & ~(page - 1);
     return mprotect((void *)start, (uintptr_t)address + size - start, protection) == 0;
+}
+
+typedef struct segment {
+    uintptr_t address;
+    int protection;
+} segment;
+
+static int find_segment(struct dl_phdr_info *info, size_t size, void *data) {
+    segment *wanted = data;
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + part->p_vaddr;
+        if (part->p_type != PT_LOAD || wanted->address < start || wanted->address >= start + part->p_memsz) continue;
+        wanted->protection = PROT_READ | (part->p_flags & PF_X ? PROT_EXEC : 0);
+        return 1;
+    }
+    return 0;
+}
+
+/* The protection of the read-only part of a library: older linkers put tables and code into one segment. */
+static int protection_of(const void *address) {
+    segment wanted = {(uintptr_t)address, PROT_READ};
+    dl_iterate_phdr(find_segment, &wanted);
+    return wanted.protection;
 }
 
 void wl_set_export(void *library, const char *name, void *address) {
     const struct link_map *map = map_of(library);
     ElfW(Sym) *symbol = map ? symbol_of(map, name) : NULL;
-    if (!symbol || !writable(&symbol->st_value, sizeof symbol->st_value, PROT_READ | PROT_WRITE)) return;
+    if (!symbol) return;
+    int before = protection_of(symbol);
+    if (!protect(&symbol->st_value, sizeof symbol->st_value, before | PROT_WRITE)) return;
     __atomic_store_n(&symbol->st_value, (ElfW(Addr))address - map->l_addr, __ATOMIC_RELEASE);
-    writable(&symbol->st_value, sizeof symbol->st_value, PROT_READ);
+    protect(&symbol->st_value, sizeof symbol->st_value, before);
 }
 
 typedef struct search {
@@ -94,9 +121,9 @@ static void replace_in(uintptr_t start, uintptr_t end, const search *what, uintp
         for (size_t i = 0; i < what->count; i++) {
             if (!what->from[i] || value != (uintptr_t)what->from[i]) continue;
             int locked = place >= fixed && place < fixed_end;
-            if (locked && !writable((void *)place, 8, PROT_READ | PROT_WRITE)) break;
+            if (locked && !protect((void *)place, 8, PROT_READ | PROT_WRITE)) break;
             __atomic_store_n((uintptr_t *)place, (uintptr_t)what->to[i], __ATOMIC_RELEASE);
-            if (locked) writable((void *)place, 8, PROT_READ);
+            if (locked) protect((void *)place, 8, PROT_READ);
             break;
         }
     }

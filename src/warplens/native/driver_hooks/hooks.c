@@ -90,20 +90,20 @@ int wl_make_call(wl_call *call, uint64_t function, void **params) {
     return call->status;
 }
 
-static int launch(wl_call *call, H caller, H f) {
+static int launch(wl_call *call, H f) {
     call->kind = WL_LAUNCH, call->function = (uint64_t)(uintptr_t)f;
-    if (followed(caller) && !wl_is_closed(call) && shown(call)) return call->status;
+    if (!wl_is_closed(call) && shown(call)) return call->status;
     return wl_make_call(call, call->function, NULL);
 }
 
-static int plain_launch(U slot, H caller, H f, const U *sizes, H stream, H *params, H *extra) {
+static int plain_launch(U slot, H f, const U *sizes, H stream, H *params, H *extra) {
     wl_call call = {.slot = slot, .shared = sizes[6], .params = params, .extra = extra};
     memcpy(call.grid, sizes, 12), memcpy(call.block, sizes + 3, 12);
     call.given_stream = (uint64_t)(uintptr_t)stream, call.stream = stream_of(slot, stream);
-    return launch(&call, caller, f);
+    return launch(&call, f);
 }
 
-static int launch_with(U slot, H caller, const char *config, H f, H *params, H *extra) {
+static int launch_with(U slot, const char *config, H f, H *params, H *extra) {
     wl_call call = {.slot = slot, .params = params, .extra = extra, .config = (H)config};
     H stream = NULL;
     if (config) {
@@ -111,21 +111,26 @@ static int launch_with(U slot, H caller, const char *config, H f, H *params, H *
         memcpy(&stream, config + 32, 8);
     }
     call.given_stream = (uint64_t)(uintptr_t)stream, call.stream = stream_of(slot, stream);
-    return launch(&call, caller, f);
+    return launch(&call, f);
 }
 
 #define SIZES ((U[]){gx, gy, gz, bx, by, bz, shared})
 #define LAUNCHER(name, slot)                                                                                           \
     static int name(H f, U gx, U gy, U gz, U bx, U by, U bz, U shared, H stream, H *params, H *extra) {               \
-        return plain_launch(slot, CALLER, f, SIZES, stream, params, extra);                                            \
+        if (followed(CALLER)) return plain_launch(slot, f, SIZES, stream, params, extra);                              \
+        return ((int (*)(H, U, U, U, U, U, U, U, H, H *, H *))real[slot])(f, gx, gy, gz, bx, by, bz, shared, stream,  \
+                                                                           params, extra);                             \
     }
 #define LAUNCHER_COOPERATIVE(name, slot)                                                                               \
     static int name(H f, U gx, U gy, U gz, U bx, U by, U bz, U shared, H stream, H *params) {                         \
-        return plain_launch(slot, CALLER, f, SIZES, stream, params, NULL);                                             \
+        if (followed(CALLER)) return plain_launch(slot, f, SIZES, stream, params, NULL);                               \
+        return ((int (*)(H, U, U, U, U, U, U, U, H, H *))real[slot])(f, gx, gy, gz, bx, by, bz, shared, stream,       \
+                                                                      params);                                         \
     }
 #define LAUNCHER_EX(name, slot)                                                                                        \
     static int name(const char *config, H f, H *params, H *extra) {                                                    \
-        return launch_with(slot, CALLER, config, f, params, extra);                                                    \
+        if (followed(CALLER)) return launch_with(slot, config, f, params, extra);                                      \
+        return ((int (*)(H, H, H *, H *))real[slot])((H)config, f, params, extra);                                     \
     }
 LAUNCHER(launch_plain, LAUNCH)
 LAUNCHER(launch_own, LAUNCH_OWN)
