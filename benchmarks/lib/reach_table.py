@@ -48,9 +48,9 @@ def _hooks(document: Row) -> str:
     times = ", ".join(f"{name} {document[name]:g}" for name in ("without hooks", "no profile", "quota used up"))
     return (
         "## What the hooks in front of the driver add\n\n"
-        f"{document['date']}, Python {document['python']}; `PYTHONPATH=src python -m benchmarks.reach hooks --out DIR`. "
-        "Nanoseconds per launch of a kernel that is not recorded, by a driver that does nothing (a real launch takes "
-        f"2,000 and more): {times}.\n"
+        f"{document['date']}, Python {document['python']}; "
+        "`PYTHONPATH=src python -m benchmarks.reach hooks --out DIR`. Nanoseconds per launch of a kernel that is not "
+        f"recorded, by a driver that does nothing, on two cores of a shared machine: {times}.\n"
     )
 
 
