@@ -70,6 +70,7 @@ def _one(name: str, out: Path) -> int:
 def _all(names: list[str], out: Path) -> list[dict[str, Any]]:
     rows = []
     for name in names:
+        print(f"{name} ...", file=sys.stderr, flush=True)
         start = time.monotonic()
         rows.append({**run_case(name, out), "seconds": round(time.monotonic() - start, 1)})
         row = rows[-1]

@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,8 @@ Row = dict[str, Any]
 CASES: dict[str, tuple[str, Callable[[Path], Row]]] = {}
 RECORDED, TIMES = 6, 30
 """Launches to record of each kernel, and launches in all: the rest are timed without marks."""
+LIMIT_S = 60
+"""Seconds that a case may take."""
 _N, _SIDE = 1 << 20, 512
 _WARPS = {"polynomial": 264 * 8, "tiled_gemm": 1024 * 8, "bit_sum": 132 * 8}
 """Of one launch of each kernel in reach.cu."""
@@ -180,14 +183,21 @@ def beside_torch(out: Path) -> Row:
 @case("cpp_program", "C++ program, `warplens run --auto ./program`")
 def program(out: Path) -> Row:
     path, trace = built(out, name="reach"), out / "program.warplens"
-    plain = subprocess.run([str(path)], check=True, capture_output=True, text=True).stdout
+    plain = subprocess.run([str(path)], check=True, capture_output=True, text=True, timeout=20).stdout
     options = ["--auto", "--force", "--launches", str(RECORDED), "-o", str(trace)]
-    command = [sys.executable, "-m", "warplens", "run", *options]
-    done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=150)
-    if done.returncode or not trace.exists():
-        raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-2000:]}")
+    command = [sys.executable, "-m", "warplens", "run", *options, str(path)]
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        printed, said = running.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGABRT)  # the traceback says where it hangs
+        printed, said = running.communicate(timeout=5)
+    if running.returncode or not trace.exists():
+        print(said, file=sys.stderr)
+        raise RuntimeError(f"exit code {running.returncode}: {' '.join(said[-1500:].split())}")
     told = SimpleNamespace(seen={}, notes={})
-    return {**described(wl.load(trace), told, _WARPS), "identical": done.stdout == plain, "said": done.stderr[-2000:]}
+    return {**described(wl.load(trace), told, _WARPS), "identical": printed == plain, "said": said[-2000:]}
 
 
 @case("cute_tvm_ffi", "CuTe DSL through TVM-FFI")
@@ -233,9 +243,9 @@ def run_case(name: str, out: Path) -> Row:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "benchmarks.reach", "case", name, "--out", str(folder)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        return {"case": name, "what": what, "problem": "it did not end within 180 s"}
+        return {"case": name, "what": what, "problem": f"it did not end within {LIMIT_S} s"}
     (folder / "stderr.txt").write_text(done.stderr)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:

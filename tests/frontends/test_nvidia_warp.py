@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cpp_launches import run_scenario
 from tests.support.fake_driver import modules
 from warplens.driver.call_hooks import HandleKind, HandleOrigin
 from warplens.frontends import nvidia_warp
@@ -79,10 +80,11 @@ def test_a_module_is_compiled_to_ptx_with_its_own_options(path: Path) -> None:
 
 def test_modules_that_were_loaded_before_are_known(path: Path) -> None:
     module, device = Module(path), SimpleNamespace(is_cuda=True)
-    module.execs[1, 256] = SimpleNamespace(device=device, binary_path=str(path))
+    module.execs[1, 256] = SimpleNamespace(device=device, binary_path=str(path), kernel_hooks={"axpy_e0699ad6": None})
     for one in nvidia_warp.install():
         one()
     assert text_of(CODE).startswith(".version 9.4")
+    assert loaded_code.ptx_of(None, "axpy_e0699ad6_cuda_kernel_backward", "9.0").startswith(".version 9.4")
 
 
 def test_a_module_that_warp_cannot_compile_says_so(path: Path) -> None:
@@ -114,3 +116,14 @@ def test_other_versions_and_machines_are_named(path: Path, monkeypatch: pytest.M
 )
 def test_kernels_have_the_names_of_their_functions(symbol: str, name: str) -> None:
     assert plain_name(symbol) == name
+
+
+@pytest.mark.skipif(importlib.util.find_spec("warp") is None, reason="needs warp-lang")
+@pytest.mark.parametrize(("when", "fired"), [("inside", [True, True, False]), ("before", [False, True, True, False])])
+def test_warp_itself_launches_woven_kernels(when: str, fired: list[bool]) -> None:
+    """Its library is real; only the driver is not, and the interpreter runs the kernels."""
+    told = run_scenario("launches", when, module="warp_scenarios")
+    assert told["right"]
+    assert told["fired"] == fired
+    assert told["seen"] == {"axpy": 2}
+    assert "line warp_scenarios.py:25" in told["regions"], "regions have the lines of the Python source"

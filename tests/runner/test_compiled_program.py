@@ -56,6 +56,12 @@ def test_the_profile_ends_before_the_program_resets_the_device(tmp_path: Path) -
     assert len(wl.load(tmp_path / "out.warplens").meta.launches) == 2, "the cold launch is left out"
 
 
+def test_the_profile_ends_when_the_program_calls_exit(tmp_path: Path) -> None:
+    done = run(tmp_path, "3", "4", "exit")
+    assert done.returncode == 4, done.stderr
+    assert len(wl.load(tmp_path / "out.warplens").meta.launches) == 2
+
+
 def test_json_goes_to_stdout_and_the_programs_output_to_stderr(tmp_path: Path) -> None:
     done = run(tmp_path, "3", "0", options=("--auto", "--json"))
     assert json.loads(done.stdout)["kernels"][0]["kernel"] == "vector_add"

@@ -105,8 +105,6 @@ class CallHooks:
         quick.wl_hooks_take.argtypes = [ctypes.POINTER(DriverCall)]
         quick.wl_hooks_finish.argtypes = [ctypes.POINTER(DriverCall)]
         self._listener: Any = None
-        self.before_first_call: Callable[[], object] | None = None
-        """Called once, when the first call is shown: CUDA is in use then."""
         self.context_ends: Callable[[], object] | None = None
         """Called before a context and all memory in it go."""
         self._server: threading.Thread | None = None
@@ -122,13 +120,7 @@ class CallHooks:
     def listen(self, answer: Answer) -> Callable[[], None]:
         """Let `answer` see every call; return a function that ends this. No exception may leave `answer`."""
 
-        def tell(call: Any) -> None:
-            first, self.before_first_call = self.before_first_call, None
-            if first is not None:
-                first()
-            answer(call.contents)
-
-        self._listener = _LISTENER(tell)
+        self._listener = _LISTENER(lambda call: answer(call.contents))
         serving = threading.Event()
         serving.set()
         self._lib.wl_hooks_serve(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from warplens.frontends.driver_calls.frontend import why_not
-from warplens.frontends.driver_calls.loaded_code import remember_ptx
+from warplens.frontends.driver_calls.loaded_code import remember_ptx, remember_symbol
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.intercept.woven_module import Unavailable
 from warplens.frontends.wrap import wrap
@@ -65,6 +65,10 @@ def install() -> list[Callable[[], None]]:
         for (_, block_dim), loaded in list(module.execs.items()):
             if loaded.device.is_cuda:
                 _remember(module, loaded.device, block_dim, loaded.binary_path)
+                text = functools.partial(ptx_of_module, module, loaded.device, block_dim)
+                for name in loaded.kernel_hooks:  # a hash in the name tells kernels apart
+                    for kind in ("forward", "backward"):
+                        remember_symbol(f"{name}_cuda_kernel_{kind}", text)
     return [wrap(context.Module, "load", load), wrap(build, "load_cuda", load_cuda)]
 
 
@@ -73,8 +77,7 @@ def _remember(module: Any, device: Any, block_dim: int, path: Any) -> None:
         code = Path(path).read_bytes()
     except (OSError, TypeError):
         return  # the hooks say that there is no PTX
-    if code.startswith(b"\x7fELF"):
-        remember_ptx(code, functools.partial(ptx_of_module, module, device, block_dim))
+    remember_ptx(code, functools.partial(ptx_of_module, module, device, block_dim))
 
 
 def ptx_of_module(module: Any, device: Any, block_dim: int) -> str:

@@ -1,5 +1,5 @@
 // A compiled program that knows nothing of Python: it loads PTX from a file and launches a kernel from it.
-// Arguments: the file, the number of launches, the exit code, and whether to reset the device before exiting.
+// Arguments: the file, the number of launches, the exit code, and `reset` the device before the end or `exit`.
 #include "launcher.cpp"
 
 #include <cstdio>
@@ -23,6 +23,7 @@ int main(int count, char **arguments) {
         printf("%s=%s\n", name, getenv(name) ? getenv(name) : "");
     fflush(stdout);
     system("echo child $LD_PRELOAD");
-    if (count > 4) call("cuDevicePrimaryCtxReset", 1, 0);
+    if (count > 4 && !strcmp(arguments[4], "reset")) call("cuDevicePrimaryCtxReset", 1, 0);
+    if (count > 4 && !strcmp(arguments[4], "exit")) exit(atoi(arguments[3]));
     return atoi(arguments[3]);
 }

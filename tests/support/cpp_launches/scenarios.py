@@ -43,7 +43,8 @@ class Machine:
             places = [at, at + 8, at + 16, at + 24]
         else:
             places = list((AT * len(kinds)).from_address(given))
-        values = [int.from_bytes(ctypes.string_at(at, size), "little") for at, size in zip(places, kinds, strict=True)]
+        raw = [ctypes.string_at(at, size) for at, size in zip(places, kinds, strict=True)]
+        values = [one if len(one) > 8 else int.from_bytes(one, "little") for one in raw]
         self.gpu.launch(function, sizes[0:3], sizes[3:6], values, sizes[6], stream)
         return 0
 

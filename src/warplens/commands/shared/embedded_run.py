@@ -28,12 +28,11 @@ def begin() -> None:
     _running.append((request, profile))
     hooks, _ = call_hooks()
     if hooks is not None:
-        hooks.before_first_call = ctypes.CDLL(None).wl_host_finish_before_cuda
         hooks.context_ends = finish
 
 
 def finish() -> None:
-    """End the profile, write the trace and report. Called when the program exits or resets the device."""
+    """End the profile, write the trace and report. Called when main returns, on exit() and on a reset of the device."""
     if not _running:
         return
     request, profile = _running.pop()

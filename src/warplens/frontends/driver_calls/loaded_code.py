@@ -20,6 +20,10 @@ _compiled: dict[str, Callable[[], str]] = {}
 """By digest of machine code, how to get the PTX that it was assembled from."""
 
 
+_by_symbol: dict[str, Callable[[], str]] = {}
+"""How to get the PTX of kernels that were loaded before warplens could see it, if their symbols are unique."""
+
+
 class MachineCode(Unavailable):
     """There is only machine code. One line for all kernels of a library is enough."""
 
@@ -29,9 +33,15 @@ def remember_ptx(machine_code: bytes, text: Callable[[], str]) -> None:
     _compiled[_digest(machine_code)] = text
 
 
+def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
+    """The same for a kernel that is loaded already, and whose symbol no other kernel has."""
+    _by_symbol[symbol] = text
+
+
 def forget_ptx() -> None:
     """Forget all PTX that was remembered."""
     _compiled.clear()
+    _by_symbol.clear()
 
 
 def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
@@ -44,6 +54,8 @@ def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
 
 def _unseen(symbol: str, capability: str) -> str:
     """The PTX of a kernel that was loaded before warplens could see it."""
+    if symbol in _by_symbol:
+        return _by_symbol[symbol]()
     texts = find_mapped_ptx(symbol, capability)
     if len(texts) == 1:
         return texts[0]

@@ -15,7 +15,7 @@ static int (*ensure)(void);
 static void (*release)(int);
 static int finished;
 
-/* End the profile, while CUDA is still there. */
+/* End the profile, while CUDA and all libraries are still there: before exit() runs what they registered. */
 void wl_host_finish(void) {
     if (finished || !run) return;
     finished = 1;
@@ -24,8 +24,28 @@ void wl_host_finish(void) {
     release(state);
 }
 
-/* Have the profile end before what was registered so far: CUDA registers its own end when it is first used. */
-void wl_host_finish_before_cuda(void) { atexit(wl_host_finish); }
+static int (*program)(int, char **, char **);
+
+static int main_and_finish(int count, char **arguments, char **environment) {
+    int status = program(count, arguments, environment);
+    wl_host_finish();
+    return status;
+}
+
+int __libc_start_main(int (*main)(int, char **, char **), int count, char **arguments, void (*init)(void),
+                      void (*fini)(void), void (*rtld_fini)(void), void *stack_end) {
+    int (*start)(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void), void (*)(void), void *) =
+        (__typeof__(start))dlsym(RTLD_NEXT, "__libc_start_main");
+    program = main;
+    return start(main_and_finish, count, arguments, init, fini, rtld_fini, stack_end);
+}
+
+void exit(int status) {
+    static void (*leave)(int) __attribute__((noreturn));
+    if (!leave) leave = (__typeof__(leave))dlsym(RTLD_NEXT, "exit");
+    wl_host_finish();
+    leave(status);
+}
 
 static int is_program(void) {
     const char *wanted = getenv("WARPLENS_HOST_PROGRAM");
@@ -65,5 +85,4 @@ __attribute__((constructor)) static void begin(void) {
     unsetenv("WARPLENS_HOST_PROGRAM");
     if (run("import warplens.commands.shared.embedded_run as _wl\n_wl.begin()\n")) run = NULL;
     save();
-    if (run) atexit(wl_host_finish);
 }
