@@ -1,8 +1,9 @@
 """What warplens costs a program that launches kernels: host time, unrecorded kernels, memory, the end of a profile.
 
-    PYTHONPATH=src python -m benchmarks.launch_cost --out launch.json
+    PYTHONPATH=src python -m benchmarks.launch_cost --out results
 
-Needs a GPU, torch and Triton; CuPy and cuda.core are measured where they are installed.
+Needs a GPU, torch and Triton; CuPy, cuda.core and the CuTe DSL are measured where they are installed. Writes
+launch.json into the folder; `--all` also measures the device time of unrecorded and recorded kernels.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,8 @@ import triton.language as tl
 import warplens as wl
 import warplens.triton as wlt
 
-LAUNCHES = 2000
-REPEATS = 7
+ROUNDS, PER_ROUND = 15, 200
+ENDED = 2000
 
 
 @triton.jit
@@ -44,22 +46,58 @@ def other(x, y, n, BLOCK: tl.constexpr):
     tl.store(y + offs, tl.load(x + offs, mask=offs < n) + 1, mask=offs < n)
 
 
-def host_us(call: Callable[[], Any], launches: int = LAUNCHES) -> dict[str, float]:
-    """Microseconds of the launching thread per call: medians of repeats, and of single calls."""
-    times, singles = [], []
-    for _ in range(REPEATS):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(launches):
-            call()
-        times.append((time.perf_counter() - start) / launches * 1e6)
-        torch.cuda.synchronize()
-    for _ in range(500):
-        start = time.perf_counter()
-        call()
-        singles.append((time.perf_counter() - start) * 1e6)
+def timed_us(call: Callable[[], Any], launches: int) -> list[float]:
+    """Microseconds of the launching thread for each of some calls, back to back."""
     torch.cuda.synchronize()
-    return {"mean": statistics.median(times), "median_single": statistics.median(singles)}
+    times = []
+    clock = time.perf_counter_ns
+    before = clock()
+    for _ in range(launches):
+        call()
+        now = clock()
+        times.append((now - before) / 1e3)
+        before = now
+    torch.cuda.synchronize()
+    return times
+
+
+def in_turn(call: Callable[[], Any], unrelated: Callable[[], Any] | None = None, **options: Any) -> dict[str, Any]:
+    """Host time of a launch: plain, once its quota is used up, recorded, and of a kernel that is not profiled; each of
+    some rounds measures all of them, so that what else the machine does meets all alike."""
+    rounds: dict[str, list[list[float]]] = {}
+    for _ in range(ROUNDS):
+        rounds.setdefault("plain", []).append(timed_us(call, PER_ROUND))
+        with wl.profile(launches=1, **options):
+            for _ in range(20):
+                call()
+            rounds.setdefault("closed", []).append(timed_us(call, PER_ROUND))
+            if unrelated is not None:
+                rounds.setdefault("not_profiled", []).append(timed_us(unrelated, PER_ROUND))
+        if unrelated is not None:
+            rounds.setdefault("plain_other", []).append(timed_us(unrelated, PER_ROUND))
+        with wl.profile(**options) as prof:
+            for _ in range(40):
+                call()
+            time.sleep(0.02)  # the first launches come home and say how much memory the others need
+            rounds.setdefault("recorded", []).append(timed_us(call, PER_ROUND))
+        assert len(prof.trace.meta.launches) >= PER_ROUND, prof.notes
+    found: dict[str, Any] = {name: summary([us for some in all_ for us in some]) for name, all_ in rounds.items()}
+    for name, base in (("closed", "plain"), ("recorded", "plain"), ("not_profiled", "plain_other")):
+        if name in rounds:
+            pairs = zip(rounds[name], rounds[base], strict=True)
+            more = [statistics.median(one) - statistics.median(other) for one, other in pairs]
+            means = zip(rounds[name], rounds[base], strict=True)
+            found[f"{name}_above_plain"] = {
+                "median": statistics.median(more),
+                "rounds": more,
+                "of_means": statistics.median(statistics.fmean(one) - statistics.fmean(other) for one, other in means),
+            }
+    return found
+
+
+def summary(times: list[float]) -> dict[str, float]:
+    quartiles = statistics.quantiles(times, n=4)
+    return {"median": quartiles[1], "p25": quartiles[0], "p75": quartiles[2], "mean": statistics.fmean(times)}
 
 
 def triton_host() -> dict[str, Any]:
@@ -74,32 +112,113 @@ def triton_host() -> dict[str, Any]:
 
     call()
     unrelated()
-    found: dict[str, Any] = {"plain": host_us(call), "plain_other": host_us(unrelated)}
-    with wl.profile(launches=10, kernels="small") as prof:
-        for _ in range(40):
-            call()
-        found["closed"] = host_us(call)
-        found["not_profiled"] = host_us(unrelated)
-    found["recorded_of_closed"] = len(prof.trace.meta.launches)
-    costs = [info.cost for info in prof.trace.meta.launches]
-    found["slowdown"] = {key: value for key, value in costs[-1].items() if key.startswith("slowdown")}
-    profile = wl.profile()
-    with profile:
-        for _ in range(50):
-            call()
-        recorded = []
+    return in_turn(call, unrelated, kernels="small")
+
+
+SOURCE = """
+extern "C" __global__ void doubled(const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}
+"""
+
+
+def cupy_host() -> dict[str, Any]:
+    import cupy
+
+    x, y = cupy.ones(1 << 14, cupy.float32), cupy.empty(1 << 14, cupy.float32)
+    kernel = cupy.RawKernel(SOURCE, "doubled")
+    arguments = (x, y, 1 << 14)
+
+    def call() -> None:
+        kernel((132,), (128,), arguments)
+
+    call()
+    return in_turn(call, auto="all")
+
+
+def cuda_core_host() -> dict[str, Any]:
+    import cuda.core
+    import numpy as np
+
+    device = cuda.core.Device()
+    device.set_current()
+    stream = device.create_stream()
+    options = cuda.core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+    code = cuda.core.Program(SOURCE, code_type="c++", options=options).compile("ptx")
+    kernel = code.get_kernel("doubled")
+    config = cuda.core.LaunchConfig(grid=(132, 1, 1), block=(128, 1, 1))
+    x, y = torch.ones(1 << 14, device="cuda"), torch.empty(1 << 14, device="cuda")
+    arguments = x.data_ptr(), y.data_ptr(), np.int32(1 << 14)
+
+    def call() -> None:
+        cuda.core.launch(stream, config, kernel, *arguments)
+
+    call()
+    return in_turn(call, auto="all")
+
+
+def cute_host() -> dict[str, Any]:
+    """A compiled CuTe function, where the CuTe DSL is installed."""
+    import cutlass
+    from cutlass import cute
+    from cutlass.cute.runtime import from_dlpack
+
+    @cute.kernel
+    def doubled(x: cute.Tensor, y: cute.Tensor) -> None:
+        thread, _, _ = cute.arch.thread_idx()
+        block, _, _ = cute.arch.block_idx()
+        y[block * 128 + thread] = x[block * 128 + thread] * cutlass.Float32(2)
+
+    @cute.jit
+    def run(x: cute.Tensor, y: cute.Tensor) -> None:
+        doubled(x, y).launch(grid=[128, 1, 1], block=[128, 1, 1])
+
+    x, y = (from_dlpack(torch.ones(1 << 14, device="cuda")) for _ in range(2))
+    compiled = cute.compile(run, x, y)
+
+    def call() -> None:
+        compiled(x, y)
+
+    call()
+    return in_turn(call, auto="all")
+
+
+def endings() -> dict[str, Any]:
+    """Seconds from the last launch to the trace, of a profile with 2,000 recorded launches."""
+    x, y = torch.randn(1 << 14, device="cuda"), torch.empty(1 << 14, device="cuda")
+    found: dict[str, Any] = {}
+    cases: dict[str, tuple[int, float, dict[str, Any]]] = {
+        "8 blocks": (8, 0.0, {}),
+        "8 blocks to a file": (8, 0.0, {"path": "small.warplens"}),
+        "132 blocks": (132, 0.0, {}),
+        "132 blocks to a file": (132, 0.0, {"path": "large.warplens"}),
+        "132 blocks to a file, after half a second": (132, 0.5, {"path": "large.warplens"}),
+        "132 blocks, sampled": (132, 0.0, {"trace_bytes": 8 << 20}),
+    }
+    for name, (blocks, pause, given) in cases.items():
+        options = dict(given)
+        tries = []
         for _ in range(3):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(LAUNCHES // 3):
-                call()
-            recorded.append((time.perf_counter() - start) / (LAUNCHES // 3) * 1e6)
-        torch.cuda.synchronize()
-        ended = time.perf_counter()
-    found["recorded"] = {"mean": statistics.median(recorded), "all": recorded}
-    found["end_s"] = time.perf_counter() - ended
-    found["end_launches"] = len(profile.trace.meta.launches)
-    found["plain_again"] = host_us(call)
+            path = options.get("path")
+            profile = wl.profile(path, **{key: value for key, value in options.items() if key != "path"})
+            with profile:
+                for number in range(ENDED):
+                    small[(blocks,)](x, y, 1 << 14, BLOCK=128, num_warps=4)
+                    if number == 40:
+                        time.sleep(0.02)
+                torch.cuda.synchronize()
+                time.sleep(pause)
+                wall, cpu = time.perf_counter(), time.process_time()
+            tries.append([time.perf_counter() - wall, time.process_time() - cpu])
+        kept = len(profile.trace.meta.launches)
+        found[name] = {
+            "wall_s": min(one[0] for one in tries),
+            "tries": tries,
+            "launches": kept,
+            "spans": len(profile.trace),
+        }
+        print(name, found[name], flush=True)
     return found
 
 
@@ -190,24 +309,34 @@ def slowdowns() -> dict[str, Any]:
     return found
 
 
+HOST = (triton_host, cupy_host, cuda_core_host, cute_host, endings, memory)
+DEVICE = (unrecorded, slowdowns)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", default="launch.json")
+    parser.add_argument("--out", default=".", help="folder for launch.json")
+    parser.add_argument("--all", action="store_true", help="also measure device times")
     given = parser.parse_args()
-    target = Path(given.out).resolve()
+    target = Path(given.out).resolve() / "launch.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         parts: dict[str, Any] = {
             "device": torch.cuda.get_device_name(),
             "versions": {"torch": torch.__version__, "triton": triton.__version__, "python": sys.version.split()[0]},
         }
-        for part in (triton_host, memory, unrecorded, slowdowns):
+        for part in HOST + (DEVICE if given.all else ()):
+            began = time.perf_counter()
             try:
                 parts[part.__name__] = part()
-            except Exception as error:  # one part that fails must not lose the others
-                parts[part.__name__] = {"failed": repr(error)}
-            print(part.__name__, json.dumps(parts[part.__name__], default=str), flush=True)
-    target.write_text(json.dumps(parts, indent=1, default=str))
+            except ImportError as error:
+                parts[part.__name__] = {"not measured": str(error)}
+            except Exception:  # one part that fails must not lose the others
+                parts[part.__name__] = {"failed": traceback.format_exc()}
+            took = time.perf_counter() - began
+            print(f"{part.__name__} ({took:.0f} s)", json.dumps(parts[part.__name__], default=str)[:1500], flush=True)
+            target.write_text(json.dumps(parts, indent=1, default=str))
 
 
 if __name__ == "__main__":

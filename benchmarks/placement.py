@@ -148,9 +148,11 @@ def spread(passed: Float64) -> Float64:
 def result(traces: Sequence[Trace], exchanges: Sequence[int]) -> dict[str, Any]:
     """What the launches of one release say; `exchanges` is how many messages each pair had in each of them."""
     spreads, within, p99, largest, by_exchange, late_all, closure = [], [], [], [], [], [], []
+    errors: list[Float64] = []
     for trace, count in zip(traces, exchanges, strict=True):
         moments, clock = Moments.of(trace, count), trace.meta.clock
         spreads.append(spread(moments.passed))
+        errors.append(np.abs(moments.passed - np.median(moments.passed, axis=0)).ravel())
         share = one_clock(moments, clock.mhz_mean)
         within.append([spread(moments.passed[share == number]).max() for number in np.unique(share)])
         p99.append(clock.residual_p99_ns)
@@ -163,6 +165,7 @@ def result(traces: Sequence[Trace], exchanges: Sequence[int]) -> dict[str, Any]:
     worst = np.array([of_launch.max() for of_launch in spreads])
     answer: dict[str, Any] = {
         "launches": len(traces),
+        "moments": moment_errors(errors, p99, largest),
         "spread_ns": summary(spreads),
         "among SMs of one clock_ns": summary([max(of_launch) for of_launch in within]),
         "clocks": int(np.median([len(of_launch) for of_launch in within])),
@@ -187,6 +190,21 @@ def result(traces: Sequence[Trace], exchanges: Sequence[int]) -> dict[str, Any]:
             "launches whose SMs are within twice the stated p99": int((apart <= stated).sum()),
         }
     return answer
+
+
+def moment_errors(errors: Sequence[Float64], p99: Sequence[float], largest: Sequence[float]) -> dict[str, Any]:
+    """How far moments lie from the middle of their round, and how often no further than their launch states."""
+    every = np.concatenate(errors)
+    return {
+        "count": len(every), "p50_ns": round(float(np.median(every)), 1),
+        "p99_ns": round(float(np.quantile(every, 0.99)), 1), "max_ns": round(float(every.max()), 1),
+        **{
+            f"within the stated {key}": round(
+                float(np.concatenate([one <= bound for one, bound in zip(errors, stated, strict=True)]).mean()), 4
+            )
+            for key, stated in (("p99", p99), ("max", largest))
+        },
+    }  # fmt: skip
 
 
 class Grid:

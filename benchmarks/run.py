@@ -75,7 +75,7 @@ def pftrace_rate(folder: Path, spans: int) -> dict[str, float]:
 def child(source: str, target: str) -> None:
     start = time.perf_counter()
     trace = wl.load(source)
-    trace.export(target)
+    trace.export(target, force=True)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"seconds": seconds, "spans": len(trace), "peak_bytes": peak}))
@@ -85,7 +85,7 @@ def load_and_stats(folder: Path, spans: int) -> dict[str, float]:
     path = folder / "trace.warplens"
     trace = decode(make_capture(spans))
     start = time.perf_counter()
-    trace.save(path)
+    trace.save(path, force=True)
     saved = time.perf_counter() - start
     del trace
     return {

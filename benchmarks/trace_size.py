@@ -71,7 +71,7 @@ def main() -> None:
         launch = Launch("matmul", (BLOCKS, 1, 1), (32 * WARPS, 1, 1), names, capacity, raw.reshape(-1))
         trace = decode(Capture([launch], device=Device(sm_count=SMS)))
         with tempfile.TemporaryDirectory() as folder:
-            size = trace.save(Path(folder) / "t.warplens").stat().st_size
+            size = trace.save(Path(folder) / "t.warplens", force=True).stat().st_size
         slots = int(block_headers(launch).slots.sum())
         print(f"{shape.name}: {size / slots:.2f} bytes per slot, {size / len(trace):.2f} per row")
 

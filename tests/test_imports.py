@@ -57,13 +57,16 @@ LAYERS = (
     "__main__",
 )
 
-_TRACE = "Trace.stats, select, save, export, plot, ...: methods that users expect on a trace"
+_TRACE = "Trace.stats, select, save, export, report, plot, ...: methods that users expect on a trace"
 _FORMAT = "the list of formats names the function that writes each; it is imported when it is used"
 AGAINST_LAYERS = {
+    ("warplens.trace.model", "warplens.analyse.findings"): _TRACE,
+    ("warplens.trace.model", "warplens.analyse.known_facts"): _TRACE,
     ("warplens.trace.model", "warplens.analyse.statistics"): _TRACE,
     ("warplens.trace.model", "warplens.analyse.time_shift"): _TRACE,
     ("warplens.trace.model", "warplens.export"): _TRACE,
     ("warplens.trace.model", "warplens.view.figures"): _TRACE,
+    ("warplens.trace.model", "warplens.view.html"): _TRACE,
     ("warplens.trace.model", "warplens.view.notebook"): _TRACE,
     ("warplens.formats", "warplens.export.perfetto"): _FORMAT,
     ("warplens.formats", "warplens.export.chrome"): _FORMAT,

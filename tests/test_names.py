@@ -16,6 +16,7 @@ MODULES = {
     "diagnose": _VERB,
     "diff": _VERB,
     "export": _VERB,
+    "findings": _VERB,
     "nvcc": _VERB,
     "occupancy": _VERB,
     "roofline": _VERB,
@@ -34,6 +35,7 @@ MODULES = {
 }
 CLASSES = {
     "region": "the public context manager of both front ends with hand marks",
+    "wait": "the public context manager of both front ends for barriers",
 }
 
 

@@ -146,3 +146,24 @@ def test_c():
         gpu="required",
     )
     result.assert_outcomes(passed=1, skipped=2)
+
+
+def test_findings_can_fail_a_test_and_hint_at_the_cause(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+@pytest.mark.warplens(no_findings=True)
+def test_any():
+    launch(800)
+
+@pytest.mark.warplens(no_findings=["bank conflicts"])
+def test_other_kinds_are_allowed():
+    launch(800)
+
+@pytest.mark.warplens(max={"load.p50": 600})
+def test_hint():
+    launch(800)
+""",
+    )
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["warplens: launch ramp: saves *", "first finding: launch ramp: saves *"])

@@ -1,5 +1,7 @@
 """A warp-specialised Hopper matmul in Gluon: one warp loads by TMA, a warpgroup multiplies; both have marks.
 
+`wlt.wait` and `wlt.arrive` record the barriers too, so the trace knows who waited for whom (`trace.edges`).
+
 Run on a Hopper GPU: python examples/triton/gluon_matmul.py [out.warplens]
 """
 
@@ -33,10 +35,11 @@ def load_tiles(a, b, tiles_a, tiles_b, ready, empty, K, BM: gl.constexpr, BN: gl
     for step in range(gl.cdiv(K, BK)):
         stage = step % stages
         phase = (step // stages) & 1
-        with wlt.region("wait for room"):
+        with wlt.wait("wait for room"):
             mbarrier.wait(empty.index(stage), phase ^ 1)
         with wlt.region("issue copies"):
             barrier = ready.index(stage)
+            wlt.arrive("issue copies", copy=True)
             mbarrier.expect(barrier, a.block_type.nbytes + b.block_type.nbytes)
             _copy(a, [row, step * BK], barrier, tiles_a.index(stage))
             _copy(b, [step * BK, column], barrier, tiles_b.index(stage))
@@ -54,11 +57,12 @@ def multiply(
     for step in range(gl.cdiv(K, BK)):
         stage = step % stages
         phase = (step // stages) & 1
-        with wlt.region("wait for tile"):
+        with wlt.wait("wait for tile"):
             mbarrier.wait(ready.index(stage), phase)
         with wlt.region("wgmma"):
             acc = warpgroup_mma(tiles_a.index(stage), tiles_b.index(stage), acc, is_async=True)
             acc = warpgroup_mma_wait(0, deps=[acc])
+        wlt.arrive("tile is free")
         mbarrier.arrive(empty.index(stage), count=1)
     with wlt.region("store"):
         tile = gl.allocate_shared_memory(c.dtype, c.block_type.shape, c.layout)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from warplens.version import __version__
 
 if TYPE_CHECKING:
+    from warplens.analyse.diff import diff as diff
+    from warplens.analyse.region_sensitivity import Sensitivity as Sensitivity
     from warplens.analyse.roofline import roofline as roofline
     from warplens.bench import Case as Case
     from warplens.bench import benchmark as benchmark
     from warplens.decode.trace_loader import load as load
     from warplens.errors import WarplensError as WarplensError
+    from warplens.profiling.delay_runs import sensitivity as sensitivity
     from warplens.profiling.profile import profile as profile
     from warplens.session.window import step as step
     from warplens.trace.model import Trace as Trace
@@ -21,14 +24,29 @@ _LAZY = {
     "profile": "warplens.profiling.profile",
     "step": "warplens.session.window",
     "load": "warplens.decode.trace_loader",
+    "diff": "warplens.analyse.diff",
     "roofline": "warplens.analyse.roofline",
+    "sensitivity": "warplens.profiling.delay_runs",
     "benchmark": "warplens.bench",
     "Case": "warplens.bench",
+    "Sensitivity": "warplens.analyse.region_sensitivity",
     "Trace": "warplens.trace.model",
     "WarplensError": "warplens.errors",
     "load_ipython_extension": "warplens.profiling.notebook_magic",
 }
-__all__ = ["Case", "Trace", "WarplensError", "__version__", "benchmark", "load", "profile", "roofline", "step"]
+__all__ = [
+    "Case",
+    "Trace",
+    "WarplensError",
+    "__version__",
+    "benchmark",
+    "diff",
+    "load",
+    "profile",
+    "roofline",
+    "sensitivity",
+    "step",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -41,4 +59,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted(__all__)

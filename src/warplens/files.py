@@ -52,6 +52,11 @@ def atomic_write(path: str | os.PathLike[str], *, force: bool = True) -> Iterato
         raise
 
 
+def content_hash(data: bytes) -> str:
+    """A short hash that tells whether a file is still the same."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 

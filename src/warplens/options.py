@@ -69,35 +69,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `wl.profile`.
-
-    records_per_warp  slots of each track; None lets the front end choose
-    bytes_per_block   the same wish as bytes shared by a block's tracks; of shared memory with buffer="shared"
-    full              `stop` keeps a track's first records, `ring` its latest
-    clock             bits of the clock in each record
-    buffer            where records go while the kernel runs
-    granularity       one track per warp, warpgroup or block
-    kernels           a regular expression; other kernels run unmarked
-    warps, blocks, sms  record only these (None: all); blocks also takes a count or a slice
-    every             record every n-th launch of each variant
-    skip              launches of each variant to pass over first; "cold" leaves out the first one if more follow
-    within            a regular expression: record only inside NVTX or torch.profiler ranges whose name matches
-    from_step, to_step  record only these steps, first and last included; the program calls wl.step() after each
-    memory            bytes of device memory for records (None: a quarter of the device, at most half of what is free)
-    trace_bytes       size that the trace file should not exceed: beyond it, only some blocks of each launch are kept,
-                      spread over SMs and time (None: keep everything)
-    store             `now` stores each record of a woven kernel at its mark, so that one that traps or hangs leaves
-                      all of them; `auto` may hold a block's records back in registers, which costs the kernel less
-    auto              classes of operations to mark with the source as it is (see auto/rules.py); True for a default
-    regions           regions by source lines: {"softmax": "attn.py:120-134"}
-    dump_ir           a folder to write each Triton kernel's TTGIR to, one file per kernel, to put marks into by hand
-    override          a folder of such files: kernels that have one are compiled from it
-    launches          number of launches of each variant to record (None: all)
-    most_marks        sites that auto= may mark in one kernel
-    least_occupancy   the share of its blocks per SM that a kernel must keep with automatic marks, else it runs unmarked
-    strict            fail where automatic marks cannot be had or would harm the kernel, instead of running it unmarked
-    torch             also run torch.profiler: True, or options of torch.profiler.profile; see `Profile.torch`
-    """
+    """The options of `wl.profile`, which says what each one means."""
 
     records_per_warp: int | None = None
     bytes_per_block: int | None = None
@@ -212,3 +184,10 @@ class Options:
     def wants_kernel(self, name: str) -> bool:
         """Whether this kernel is to be profiled."""
         return self.kernels is None or re.search(self.kernels, name) is not None
+
+
+@dataclass(frozen=True)
+class DelayOptions(Options):
+    """The options of a session that delays one region of its kernels and records nothing."""
+
+    delay: str = ""

@@ -12,7 +12,7 @@ def test_parts(warplens):           # or profile parts of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from warplens.analyse.finding import Finding
     from warplens.profiling.profile import Profile
     from warplens.trace.model import Trace
 
-_MARKER = "warplens(max={'region.metric': limit}, min={...}, **options): profile the test and check budgets"
+_MARKER = (
+    "warplens(max={'region.metric': limit}, min={...}, no_findings=True or [kinds], **options): profile the test and "
+    "check budgets and findings"
+)
 _PROPERTY = "warplens"
+_CHECKED = ("max", "min", "no_findings")
 
 
 @dataclass(frozen=True)
@@ -64,15 +69,36 @@ class ProfilerFixture:
         self.traces.append(profile.trace)
 
     def check(
-        self, trace: Trace, *, max: Mapping[str, float] | None = None, min: Mapping[str, float] | None = None
+        self,
+        trace: Trace,
+        *,
+        max: Mapping[str, float] | None = None,
+        min: Mapping[str, float] | None = None,
+        no_findings: bool | Sequence[str] = False,
     ) -> tuple[BudgetCheck, ...]:
-        """Check a trace against budgets; fail the test with all budgets that are exceeded."""
+        """Check a trace against budgets; fail the test with all that are exceeded, and with the first finding.
+
+        `no_findings` also fails it if `warplens findings` has something to fix: anything, or only these kinds.
+        """
         checks = check_budgets(trace, max or {}, min or {})
         self._item.user_properties.append((_PROPERTY, [(one.text, one.passed) for one in checks]))
         failed = [one.text for one in checks if not one.passed]
+        hint = ""
+        if failed or no_findings:
+            found = trace.findings().problems
+            wanted = found if isinstance(no_findings, bool) else [one for one in found if one.kind in no_findings]
+            failed += [finding_line(one) for one in wanted] if no_findings else []
+            hint = f"\nfirst finding: {finding_line(found[0])}" if found and not no_findings else ""
         if failed:
-            pytest.fail("warplens: " + "; ".join(failed), pytrace=False)
+            pytest.fail("warplens: " + "; ".join(failed) + hint, pytrace=False)
         return checks
+
+
+def finding_line(one: Finding) -> str:
+    """A finding in one line, as the terminal shows it."""
+    from warplens.analyse.finding_text import gain_text
+
+    return f"{one.kind}: {gain_text(one)}: {one.what}"
 
 
 def check_budgets(trace: Trace, upper: Mapping[str, float], lower: Mapping[str, float]) -> tuple[BudgetCheck, ...]:
@@ -139,7 +165,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     recorder = pyfuncitem.funcargs.get("warplens")
     if marker is None:
         return (yield)
-    options = {name: value for name, value in marker.kwargs.items() if name not in ("max", "min")}
+    options = {name: value for name, value in marker.kwargs.items() if name not in _CHECKED}
     if isinstance(recorder, ProfilerFixture):
         result = yield
     else:
@@ -149,7 +175,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     if not recorder.traces:
         pytest.fail("warplens: the marker has budgets, but the test profiled nothing", pytrace=False)
     for trace in recorder.traces:
-        recorder.check(trace, max=marker.kwargs.get("max"), min=marker.kwargs.get("min"))
+        recorder.check(trace, **{name: marker.kwargs[name] for name in _CHECKED if name in marker.kwargs})
     return result
 
 

@@ -21,8 +21,24 @@ from warplens.frontends.triton.requirement import require_triton
 require_triton()
 
 from warplens.frontends.registry import attach  # noqa: E402
-from warplens.frontends.triton.marks import anchor, async_begin, async_end, begin, end, instant, region, value  # noqa: E402
+from warplens.frontends.triton.marks import (  # noqa: E402
+    anchor,
+    arrive,
+    async_begin,
+    async_end,
+    begin,
+    end,
+    end_event,
+    instant,
+    region,
+    start_event,
+    value,
+    wait,
+)
 
-__all__ = ["anchor", "async_begin", "async_end", "begin", "end", "instant", "region", "value"]
+__all__ = [
+    "anchor", "arrive", "async_begin", "async_end", "begin", "end", "end_event", "instant", "region", "start_event",
+    "value", "wait",
+]  # fmt: skip
 
 attach("triton")

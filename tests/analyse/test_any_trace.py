@@ -84,10 +84,10 @@ def stepped_back(cycles: int) -> Trace:
 @example(stepped_back(5000))
 def test_findings_of_any_trace(trace: Trace) -> None:
     for one in findings(trace):
-        assert 0 <= one.gain <= 1 + 1e-9
+        assert 0 <= one.gain.low <= one.gain.high <= 1
         assert one.what
         assert one.advice
-        assert one.kernel in trace.kernels
+        assert one.kernel.partition("[")[0] in trace.kernels
         json.dumps(one.to_json(), allow_nan=False)
     for root in region_tree(trace):
         for _, node in root.walk():

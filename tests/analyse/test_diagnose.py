@@ -1,4 +1,4 @@
-"""The diagnosis: each trouble is named when it is there, and only then; what is not known is said to be unknown."""
+"""The diagnosis: bound, roofline, occupancy and stalls of one kernel, and its findings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import Span, make_trace
-from warplens.analyse.diagnose import KnownFacts, diagnose
-from warplens.analyse.kernel_issues import CLEAR, FOUND, NAMES, UNKNOWN, ResultCheck
+from warplens.analyse.diagnose import diagnose
+from warplens.analyse.known_facts import KnownFacts, ResultCheck
 from warplens.analyse.ncu import NcuKernel, parse_ncu
 from warplens.commands import main
 from warplens.decode.trace_loader import load
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 
-MEMORY, OCCUPANCY, DURATION, NUMERICAL = NAMES
 SMS, LENGTH = 132, 100_000
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "attention"
 
@@ -35,101 +34,65 @@ def busy(warps: int = 16, blocks: int = SMS) -> list[Span]:
     return [Span("work", 0, LENGTH, block, warp) for block in range(blocks) for warp in range(warps)]
 
 
-def verdicts(made: Trace, **given: object) -> dict[str, str]:
-    return {issue.name: issue.verdict for issue in diagnose(made, given=KnownFacts(**given)).issues}
+def first(made: Trace, **given: object) -> str:
+    return diagnose(made, given=KnownFacts(**given)).findings[0].kind
 
 
-def test_a_healthy_kernel_is_clear_of_everything_that_can_be_known() -> None:
+def test_a_healthy_kernel_is_on_its_roof_and_has_nothing_to_fix() -> None:
     # 100 µs: 384 MB are 80 % of what an H200 can move in them.
-    given = {"bytes": 384e6, "flops": 384e6, "checked": ResultCheck(error=1e-3, tolerance=4e-3)}
-    assert set(verdicts(trace(busy()), **given).values()) == {CLEAR}
-    one = diagnose(trace(busy()), given=KnownFacts(**given))
+    given = KnownFacts(bytes=384e6, flops=384e6, checked=ResultCheck(error=1e-3, tolerance=4e-3))
+    one = diagnose(trace(busy()), given=given)
     assert one.bound == "memory"
     assert "on the memory roof" in one.moves
-    assert verdicts(trace(busy())) == {MEMORY: UNKNOWN, OCCUPANCY: CLEAR, DURATION: CLEAR, NUMERICAL: UNKNOWN}
+    assert [finding.kind for finding in one.findings] == ["nothing to fix"]
+    assert "numerical problem" in {finding.kind for finding in one.findings.refuted}
 
 
-@pytest.mark.parametrize(("moved", "flops", "verdict"), [(48e6, 48e6, FOUND), (240e6, 1e6, CLEAR), (48e6, 48e9, CLEAR)])
-def test_low_memory_throughput_is_an_issue_only_where_memory_is_the_roof(
-    moved: float, flops: float, verdict: str
-) -> None:
-    """10 % of the peak; 50 % of it; and 10 % at an intensity right of the ridge."""
-    assert verdicts(trace(busy()), bytes=moved, flops=flops)[MEMORY] == verdict
-
-
-def test_only_what_was_not_given_is_asked_for() -> None:
-    trace = make_trace([Span("load", 0, 100)])
-    said = {moved: diagnose(trace, given=KnownFacts(bytes=moved)).issues[0].what for moved in (None, 1e6)}
-    assert ("(--bytes)" in said[None], "(--ceilings)" in said[None]) == (True, True)
-    assert ("(--bytes)" in said[1e6], "(--ceilings)" in said[1e6]) == (False, True)
-
-
-def test_scattered_loads_are_named_by_nsight_compute_with_or_without_bytes() -> None:
-    ncu = NcuKernel("kernel", sectors=31.9, load_efficiency=0.06)
-    for given in ({}, {"bytes": 48e6}):
-        issue = diagnose(trace(busy()), given=KnownFacts(ncu=ncu, **given)).issues[0]
-        assert issue.verdict == FOUND
-        assert "31.9 sectors" in issue.what
-        assert "6.0 % of the loaded bytes used" in issue.what
-    wide = NcuKernel("kernel", sectors=16.0, load_efficiency=1.0)
-    assert verdicts(trace(busy()), ncu=wide)[MEMORY] == UNKNOWN, "16 sectors are 16 bytes for each of 32 lanes"
+@pytest.mark.parametrize(
+    ("moved", "flops", "kind"),
+    [(48e6, 48e6, "uncoalesced access"), (240e6, 1e6, "nothing to fix"), (48e6, 0.7 * 989.4e8, "nothing to fix")],
+)
+def test_low_memory_throughput_matters_only_where_memory_is_the_roof(moved: float, flops: float, kind: str) -> None:
+    """10 % of the peak; 50 % of it; and 10 % with compute at 70 % of its peak."""
+    spans = [replace(span, region="load") for span in busy()]
+    assert first(trace(spans), bytes=moved, flops=flops) == kind
 
 
 def test_low_occupancy_names_its_limiter_unless_the_kernel_is_at_its_roof() -> None:
-    made = trace(busy(warps=1), registers=40, shared_bytes=200 << 10)
+    spans = [replace(span, start=span.start + LENGTH * wave, block=span.block + SMS * wave, sm=span.block)
+             for wave in range(4) for span in busy(warps=1)]  # fmt: skip
+    made = trace(spans, registers=40, shared_bytes=200 << 10)
     one = diagnose(made)
-    issue = one.issues[1]
-    assert issue.verdict == FOUND
-    assert issue.evidence["limiter"] == "shared memory"
-    assert issue.evidence["achieved"] == pytest.approx(1 / 64, rel=0.01)
-    assert verdicts(made, flops=0.7 * 989.4e12 * 1e-4)[OCCUPANCY] == CLEAR, "70 % of the roof with one warp is fine"
+    finding = one.findings[0]
+    assert finding.kind == "low occupancy"
+    assert finding.evidence["limiter"] == "shared memory"
+    assert finding.evidence["warps_per_sm"] == pytest.approx(1.0, rel=0.01)
+    assert first(made, flops=0.7 * 989.4e12 * 4e-4) == "nothing to fix", "70 % of the roof with one warp is fine"
 
 
-def test_blocks_that_take_turns_are_called_serialised() -> None:
-    step = LENGTH // 100
-    spans = [
-        span
-        for block in range(100)
-        for span in (
-            Span("wait turn", 0, block * step + 1, block),
-            Span("work", block * step + 1, step - 1, block),
-            Span("wait turn", (block + 1) * step, LENGTH - (block + 1) * step, block),
-        )
-    ]
-    issue = diagnose(trace(spans)).issues[2]
-    assert issue.verdict == FOUND
-    assert "serialised" in issue.what
-    assert "`wait turn`" in issue.what
-    assert issue.evidence["working_warps"] == pytest.approx(1.0, abs=0.1)
-    other = [replace(span, region=span.region.replace("wait turn", "spun")) for span in spans]
-    assert diagnose(trace(other)).issues[2].verdict == CLEAR, "a name that does not say so"
-    assert diagnose(trace(other), given=KnownFacts(waits_like="spun")).issues[2].verdict == FOUND
-
-
-def test_few_blocks_and_late_kernels_take_long() -> None:
-    few = diagnose(trace(busy(blocks=33))).issues[2]
-    assert few.verdict == FOUND
+def test_a_kernel_that_takes_twice_the_expected_time_is_late() -> None:
+    assert diagnose(trace(busy()), given=KnownFacts(expected_ns=LENGTH / 10)).late
+    assert not diagnose(trace(busy()), given=KnownFacts(expected_ns=LENGTH / 1.5)).late
+    few = diagnose(trace(busy(blocks=33))).findings[0]
+    assert few.kind == "too few blocks"
     assert "33 of 132 SMs" in few.what
-    assert verdicts(trace(busy()), expected_ns=LENGTH / 10)[DURATION] == FOUND
-    assert verdicts(trace(busy()), expected_ns=LENGTH / 1.5)[DURATION] == CLEAR
 
 
-def test_numbers_that_are_none_are_found_in_values_and_in_results() -> None:
+def test_numbers_that_are_none_come_first() -> None:
     values = [
         Span("row sum", 5, 0, block, kind="value", value=float("inf") if block == 7 else 1.0) for block in range(9)
     ]
-    issue = diagnose(trace([*busy(), *values])).issues[3]
-    assert issue.verdict == FOUND
-    assert "1 of 9 recorded values are NaN or Inf, first `row sum` in block 7, warp 0" in issue.what
+    finding = diagnose(trace([*busy(blocks=33), *values])).findings[0]
+    assert finding.kind == "numerical problem"
+    assert "1 of 9 recorded values are NaN or Inf, first `row sum` in block 7, warp 0" in finding.what
     fine = [replace(value, value=1.0) for value in values]
-    assert verdicts(trace([*busy(), *fine]))[NUMERICAL] == CLEAR
-    wrong = ResultCheck("3 of 9 values are NaN")
-    assert verdicts(trace(busy()), checked=wrong)[NUMERICAL] == FOUND
+    assert first(trace([*busy(), *fine])) == "nothing to fix"
+    assert first(trace(busy()), checked=ResultCheck("3 of 9 values are NaN")) == "numerical problem"
 
 
 def test_nsight_compute_decides_the_bound_and_the_stalls() -> None:
     ncu = NcuKernel("kernel", compute=0.75, memory=0.13, stalls={"long_scoreboard": 0.8, "barrier": 0.2})
-    one = diagnose(trace(busy()), given=KnownFacts(ncu=ncu))
+    one = diagnose(trace(busy()), given=KnownFacts(ncu=(ncu,)))
     assert (one.bound, one.stalls_from) == ("compute", "ncu")
     assert list(one.stalls)[:2] == ["memory dependency", "synchronization"]
     waiting = [Span("wait", 0, LENGTH // 4, block, 0) for block in range(SMS)]
@@ -146,10 +109,10 @@ def test_a_trace_without_spans_or_with_another_kernel_is_refused() -> None:
 
 def test_the_command_prints_json_and_fails_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "t.warplens"
-    trace(busy(warps=1), registers=40, shared_bytes=200 << 10).save(path)
-    assert main(["diagnose", str(path), "--bytes", "240M", "--json"]) == 0
+    trace(busy(blocks=33)).save(path)
+    assert main(["diagnose", str(path), "--bytes", "24M", "--json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)["diagnoses"]
-    assert [issue["verdict"] for issue in document["issues"]] == [CLEAR, FOUND, CLEAR, UNKNOWN]
+    assert document["findings"][0]["kind"] == "too few blocks"
     assert main(["diagnose", str(path), "--fail"]) == 3
     for wrong in ("soon", "infs", "-3ms"):
         assert main(["diagnose", str(path), f"--expected={wrong}"]) == 2
@@ -193,10 +156,10 @@ def test_a_benchmark_is_timed_checked_profiled_and_diagnosed_in_one_command(
     out, err = capsys.readouterr()
     found = {one["of"]: one for one in json.loads(out)["diagnoses"]}
     assert list(found) == ["nan at 1", "fine at 1"]
-    numerical = {name: one["issues"][3] for name, one in found.items()}
-    assert numerical["nan at 1"]["verdict"] == FOUND
-    assert "1 of 2 values are NaN" in numerical["nan at 1"]["what"]
-    assert numerical["fine at 1"]["verdict"] != FOUND
+    first = {name: one["findings"][0] for name, one in found.items()}
+    assert first["nan at 1"]["kind"] == "numerical problem"
+    assert "1 of 2 values are NaN" in first["nan at 1"]["what"]
+    assert first["fine at 1"]["kind"] != "numerical problem"
     assert "skipped at 1: skipped: not today" in err
     assert "silent at 1: " in err
     assert sorted(path.name for path in folder.iterdir()) == ["case_fine_1.warplens", "case_nan_1.warplens"]
@@ -238,34 +201,32 @@ def test_sectors_are_read_as_metrics_of_their_own_or_from_those_of_a_full_set() 
 WORK = {"decode": (134217728, 134742016, "fp16"), "uncoalesced": (134217728, 134742016, "fp16")}
 """FLOPs, bytes and type of the kernels of examples/attention/broken at length 256; the others' is below."""
 ROWS = (4294967296, 33554432, "fp32")
-TROUBLE = {
-    "decode": [],
-    "uncoalesced": [MEMORY],
-    "rows": [],
-    "low_occupancy": [OCCUPANCY],
-    "serialised": [DURATION],
-    "overflowing": [NUMERICAL],
+FIRST = {
+    "decode": "nothing to fix",
+    "uncoalesced": "uncoalesced access",
+    "rows": "unmarked time",
+    "low_occupancy": "low occupancy",
+    "serialised": "serialised section",
+    "overflowing": "numerical problem",
 }
 
 
-@pytest.mark.parametrize("name", TROUBLE)
-def test_real_kernels_with_one_thing_wrong_are_named_for_it_and_for_nothing_else(name: str) -> None:
+@pytest.mark.parametrize("name", FIRST)
+def test_real_kernels_with_one_thing_wrong_are_named_for_it(name: str) -> None:
     """Traces of an H200: the broken attention kernels and the two repaired ones."""
     flops, moved, dtype = WORK.get(name, ROWS)
     double = 2 if name == "serialised" else 1
     given = KnownFacts(flops=flops * double, bytes=moved * double, dtype=dtype)
-    one = diagnose(load(GOLDEN / f"{name}.warplens"), given=given)
-    assert [issue.name for issue in one.found] == TROUBLE[name]
-    assert all(issue.advice for issue in one.found)
-    if name == "low_occupancy":
-        assert one.found[0].evidence["limiter"] == "shared memory"
+    assert diagnose(load(GOLDEN / f"{name}.warplens"), given=given).findings[0].kind == FIRST[name]
 
 
 def test_nsight_compute_and_the_trace_agree_on_the_uncoalesced_kernel() -> None:
     (ncu,) = parse_ncu((GOLDEN / "uncoalesced.ncu.csv").read_text())
+    assert ncu.sectors == pytest.approx(36_700_160 / 2_228_224)
+    assert ncu.load_efficiency == pytest.approx(3.71 / 32)
     flops, moved, _ = WORK["uncoalesced"]
-    one = diagnose(load(GOLDEN / "uncoalesced.warplens"), given=KnownFacts(flops=flops, bytes=moved, ncu=ncu))
-    assert "11.6 % of the loaded bytes used" in one.found[0].what
+    one = diagnose(load(GOLDEN / "uncoalesced.warplens"), given=KnownFacts(flops=flops, bytes=moved, ncu=(ncu,)))
+    assert "11.6 % of the loaded bytes used" in one.findings[0].what
     assert next(iter(one.stalls)) == "memory throttle"
     assert ncu.duration_ns == pytest.approx(one.time_ns, rel=0.02)
     assert ncu.achieved == pytest.approx(one.occupancy.share, abs=0.1)

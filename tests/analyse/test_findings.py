@@ -1,82 +1,214 @@
-"""Modes, drift, the clock, and the rule that what cannot be measured is not claimed."""
+"""The engine: ranking, consequences, what is withheld, undecided or refuted; and every way to ask says the same."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.support.builders import Span, make_trace
-from warplens.analyse.duration_shapes import duration_shapes, find_modes
-from warplens.analyse.findings import findings, profiling_cost
+from warplens.analyse.finding import NOTHING_TO_FIX, Gain
+from warplens.analyse.findings import findings
+from warplens.analyse.known_facts import KnownFacts
+from warplens.analyse.ncu import NcuKernel
+from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.sm_clock import sm_clock
 from warplens.analyse.trace_quality import clock_line
+from warplens.commands import main
+from warplens.decode.trace_loader import load
+from warplens.record.capture import VARIANT
 from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES
 from warplens.trace.model import Trace
 from warplens.trace.schema import ClockFit, Meta
 
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
-def chain(durations: list[int], region: str = "load", warps: int = 1) -> Trace:
-    """One region after another on a warp."""
+
+def imbalanced(error_ns: float = 1.0, cost: dict[str, float] | None = None) -> Trace:
+    """40 blocks of 100 µs of which one takes 140."""
+    spans = [Span("work", 0, 140_000 if block == 3 else 100_000, block=block, sm=block) for block in range(40)]
+    trace = make_trace(spans)
+    launches = tuple(replace(info, cost=cost or {}) for info in trace.meta.launches)
+    return Trace(trace.spans, replace(trace.meta, launches=launches, clock=ClockFit(residual_p99_ns=error_ns)))
+
+
+def test_what_is_below_the_clock_error_is_withheld() -> None:
+    sure = findings(imbalanced(1.0))[0]
+    assert (sure.kind, sure.withheld) == ("block imbalance", "")
+    assert sure.gain_ns.low < 39_000 <= sure.gain_ns.high
+    (unsure,) = findings(imbalanced(60_000.0)).withheld
+    assert "within the clock alignment error of 60.0 µs" in unsure.withheld
+
+
+def test_what_is_below_the_profilers_own_cost_is_withheld() -> None:
+    (held,) = findings(imbalanced(1.0, {"slowdown": 1.8})).withheld
+    assert "below the profiling overhead of 44.4 %" in held.withheld
+    assert findings(imbalanced(1.0, {"slowdown": 1.02}))[0].kind == "block imbalance"
+
+
+def test_a_calibration_tells_the_cost_too() -> None:
+    """40 spans, two records each of 10 cycles, in 8.08 million cycles of warp time."""
+    assert profiling_cost(imbalanced(1.0, {RECORD_CYCLES: 10.0}), "kernel") == pytest.approx(800 / 8_080_000)
+    unhidden = {RECORD_CYCLES: 0.0, ALONE_CYCLES: 20.0}
+    assert profiling_cost(imbalanced(1.0, unhidden), "kernel") == pytest.approx(1600 / 8_080_000), "hidden cost counts"
+    assert profiling_cost(imbalanced(), "kernel") is None
+
+
+def test_findings_come_by_what_their_kernels_cost_together() -> None:
+    """The same loss in a kernel that takes ten times as long matters ten times as much."""
     spans = []
-    for warp in range(warps):
-        at = 0
-        for lasts in durations:
-            spans.append(Span(region, at, lasts, warp=warp))
-            at += lasts
-    return make_trace(spans)
+    for launch, (kernel, size) in enumerate([("small", 100_000), ("large", 1_000_000)]):
+        for block in range(16):
+            lasts = size * 2 if block == 0 else size
+            spans.append(Span("work", launch * 5_000_000, lasts, block=block, sm=block, launch=launch, kernel=kernel))
+    found = findings(make_trace(spans))
+    assert [(one.kernel, one.kind) for one in found] == [("large", "block imbalance"), ("small", "block imbalance")]
+    assert found[0].gain == pytest.approx(found[1].gain)
+    assert [one.rank for one in found] == sorted((one.rank for one in found), reverse=True)
+    assert {one.kernel for one in found.of("small")} == {"small"}
 
 
-def test_two_speeds_are_found_with_their_centres() -> None:
-    rng = np.random.default_rng(1)
-    hits = rng.normal(300, 15, 700).astype(int)
-    misses = rng.normal(900, 40, 300).astype(int)
-    durations = np.concatenate([hits, misses])
-    rng.shuffle(durations)
-    trace = chain(durations.tolist())
-    two = duration_shapes(trace)["kernel"]["load"].modes
-    assert two is not None
-    assert (two.fast, two.slow) == (pytest.approx(600, rel=0.02), pytest.approx(1800, rel=0.02))  # cycles, 2 per ns
-    assert two.slow_share == pytest.approx(0.3, abs=0.01)
-    found = next(one for one in findings(trace) if one.kind == "modes")
-    assert "cache hit" in found.what
-    assert found.gain == pytest.approx(0.3 * 600 / 480, abs=0.02)
+def test_every_finding_says_what_where_how_sure_and_what_would_refute_it() -> None:
+    for path in sorted((GOLDEN / "findings").glob("*.warplens")) + sorted((GOLDEN / "attention").glob("*.warplens")):
+        found = findings(load(path))
+        assert len(found), path.name
+        for one in (*found, *(below for each in found for below in each.consequences)):
+            assert one.what.endswith((".", ":")), one.what
+            assert one.advice, one.kind
+            assert one.refuted_by, one.kind
+            assert one.confidence in ("low", "medium", "high")
+            assert 0 <= one.gain.low <= one.gain.high <= 1
+            assert one.gain_ns.high == pytest.approx(one.gain.high * float(one.evidence["kernel_ns"].value), rel=0.2)
+            assert one.evidence["block_ns"].samples >= 8
+        assert all(one.advice for one in found.undecided)
+        json.dumps(found.to_json())
 
 
-@pytest.mark.parametrize("kind", ["normal", "lognormal", "uniform", "exponential", "constant", "two values close"])
-def test_one_heap_is_not_two(kind: str) -> None:
-    rng = np.random.default_rng(2)
-    values = {
-        "normal": rng.normal(1000, 200, 5000),
-        "lognormal": rng.lognormal(6, 0.6, 5000),
-        "uniform": rng.uniform(100, 1000, 5000),
-        "exponential": 50 + rng.exponential(400, 5000),
-        "constant": np.full(5000, 256.0),
-        "two values close": rng.choice([1000.0, 1100.0], 5000),
-    }[kind]
-    assert find_modes(values.astype(np.int64)) is None
+def test_an_empty_trace_has_no_findings() -> None:
+    assert len(findings(make_trace([]))) == 0
+    assert len(findings(make_trace([Span("tick", 5, kind="instant")], meta=Meta()))) == 0
 
 
-def test_slow_first_instances_and_drift() -> None:
-    slow_start = duration_shapes(chain([5000] + [1000] * 99, warps=4))["kernel"]["load"]
-    assert (slow_start.first, slow_start.later) == (10_000, 2000)
-    assert slow_start.first_share == pytest.approx(4 / 104)
-    growing = duration_shapes(chain([1000 + 2 * i for i in range(500)]))["kernel"]["load"]
-    assert growing.drift > 0.3
-    steady = duration_shapes(chain([1000 + (i * 7919) % 100 for i in range(500)]))["kernel"]["load"]
-    assert steady.drift == 0.0
-    assert not [one for one in findings(chain([1000] * 200)) if one.kind in ("drift", "modes", "outliers")]
+def on_h200(spans: list[Span], **extra: object) -> Trace:
+    made = make_trace(spans)
+    launches = tuple(replace(info, extra=extra) for info in made.meta.launches)
+    devices = {"0": {"name": "NVIDIA H200", "capability": "9.0", "sm_count": 132, "clock_mhz": 1980.0}}
+    return Trace(made.spans, replace(made.meta, launches=launches, devices=devices))
 
 
-def test_outliers_are_counted() -> None:
-    shape = duration_shapes(chain([1000 + i % 50 for i in range(300)] + [90_000] * 2))["kernel"]["load"]
-    assert shape.outliers == 2
-    assert shape.worst == 180_000
+def loads_and_work(warps: int = 1) -> Trace:
+    """One warp per SM that loads and works in turn, for 100 µs."""
+    return on_h200(
+        [
+            Span(region, 10_000 * at, 10_000, block, warp)
+            for block in range(132)
+            for warp in range(warps)
+            for at, region in enumerate(["load", "work"] * 5)
+        ]
+    )
 
 
-def test_a_falling_clock_is_seen() -> None:
+def test_a_kernel_on_its_roof_gets_no_latency_advice() -> None:
+    assert findings(loads_and_work())[0].kind == "too little in flight"
+    # 100 µs at 4800 GB/s are 480 MB.
+    (only,) = findings(loads_and_work(), given=KnownFacts(bytes=450e6))
+    assert (only.kind, only.confidence) == (NOTHING_TO_FIX, "high")
+    assert "memory bound, at 93.8 % of its roof" in only.what
+    busy = NcuKernel("kernel", memory=0.95, compute=0.2)
+    assert findings(loads_and_work(), given=KnownFacts(ncu=(busy,)))[0].kind == NOTHING_TO_FIX
+    refuted = {one.kind: one.what for one in findings(loads_and_work(), given=KnownFacts(bytes=450e6)).refuted}
+    assert "93.8 % of its memory roof" in refuted["too little in flight"]
+
+
+def test_a_gain_is_never_larger_than_the_room_below_the_roof() -> None:
+    free, bound = (findings(loads_and_work(), given=KnownFacts(bytes=moved))[0] for moved in (100e6, 340e6))
+    assert free.gain.high > 0.4
+    assert bound.gain.high <= 1 - 340 / 480 + 1e-9
+
+
+def test_consequences_are_below_their_cause() -> None:
+    found = findings(load(GOLDEN / "attention" / "low_occupancy.warplens"))
+    assert found[0].kind == "low occupancy"
+    assert [one.kind for one in found[0].consequences] == ["too little in flight"]
+    assert "too little in flight" not in [one.kind for one in found]
+
+
+def test_nothing_to_fix_is_an_answer_and_comes_before_what_is_hardly_worth_it() -> None:
+    found = findings(load(GOLDEN / "findings" / "hidden.warplens"))
+    assert [one.kind for one in found] == [NOTHING_TO_FIX]
+    assert found.problems == ()
+    decode = findings(load(GOLDEN / "attention" / "decode.warplens"), given=KnownFacts(bytes=134742016))
+    assert decode[0].kind == NOTHING_TO_FIX
+
+
+def test_variants_of_a_kernel_have_findings_of_their_own() -> None:
+    spans = []
+    for launch in range(2):
+        for block in range(16):
+            late = 300_000 if launch and block == 0 else 100_000
+            spans.append(Span("work", launch * 1_000_000, late, block=block, sm=block, launch=launch))
+    made = make_trace(spans)
+    launches = tuple(replace(info, extra={VARIANT: {"BLOCK": info.launch}}) for info in made.meta.launches)
+    found = findings(Trace(made.spans, replace(made.meta, launches=launches)))
+    assert [(one.kernel, one.kind) for one in found] == [
+        ("kernel[BLOCK=1]", "block imbalance"),
+        ("kernel[BLOCK=0]", NOTHING_TO_FIX),
+    ]
+
+
+def test_host_times_are_labelled_and_get_no_gpu_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = imbalanced()
+    launches = tuple(replace(info, clock="cpu") for info in made.meta.launches)
+    trace = Trace(made.spans, replace(made.meta, launches=launches))
+    assert [one.kind for one in findings(trace)] == ["host time"]
+    trace.save(tmp_path / "t.warplens")
+    for words in (["stats"], ["findings"], ["info"], ["stats", "--findings"], ["diagnose"]):
+        assert main([words[0], str(tmp_path / "t.warplens"), *words[1:]]) == 0
+        out = capsys.readouterr().out
+        assert "times are those of the CPU" in out, words
+        assert "imbalance" not in out, words
+
+
+def kinds(document: dict[str, object]) -> list[tuple[str, float, float]]:
+    return [(one["kind"], one["gain"]["low"], one["gain"]["high"]) for one in document["findings"]]
+
+
+@pytest.mark.parametrize(
+    "name", ["attention/serialised", "attention/low_occupancy", "findings/tail", "findings/hidden"]
+)
+def test_every_way_to_ask_says_the_same_in_the_same_order(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(GOLDEN / f"{name}.warplens")
+    said = []
+    for words in (["findings", path], ["stats", path, "--findings"], ["diagnose", path]):
+        assert main([*words, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        said.append(kinds(document["diagnoses"][0] if "diagnoses" in document else document))
+    assert said[0] == said[1] == said[2]
+    assert [(one.kind, one.gain) for one in load(path).findings()] == [(k, Gain(a, b)) for k, a, b in said[0]]
+    from warplens.analyse.analysis import Answers
+    from warplens.view.sections import finding_groups
+
+    (group,) = finding_groups([Answers(load(path))])
+    assert [one["kind"] for one in [*group["shown"], *group["rest"]]] == [k for k, _, _ in said[0]]
+
+
+def test_the_verb_names_one_kernel_lists_what_was_refuted_and_fails_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.warplens"
+    imbalanced().save(path)
+    assert main(["findings", str(path), "--kernel", "kernel", "--all"]) == 0
+    out = capsys.readouterr().out
+    assert "1. block imbalance: saves 16.7 to 35.1 %" in out
+    assert "refuted (last wave): " in out
+    assert main(["findings", str(path), "--fail"]) == 3
+    assert "kernel: block imbalance" in capsys.readouterr().err
+    assert main(["findings", str(path), "--roof", "fp61"]) == 2
+
+
+def test_a_falling_clock_is_seen_unless_it_is_above_the_devices_limit() -> None:
     """The same work of 1.9 million cycles: at 1900 MHz, then at 1500."""
     spans, at = [], 0
     for i in range(40):
@@ -86,80 +218,20 @@ def test_a_falling_clock_is_seen() -> None:
     trace = make_trace(spans)
     answer = sm_clock(trace)["kernel"]
     assert answer.mhz_min == pytest.approx(1500, rel=0.01)
-    assert answer.mhz[0] == pytest.approx(1900, rel=0.01)
-    found = next(one for one in findings(trace) if one.kind == "clock")
-    assert "dropped to 1,500 MHz" in found.what
-    assert not [one for one in findings(chain([10_000] * 40)) if one.kind == "clock"]
+    found = [one for one in findings(trace) if one.kind == "clock drop"]
+    assert "dropped to 1,500 MHz" in found[0].what
+    slow = Trace(trace.spans, replace(trace.meta, devices={"0": {"clock_mhz": 1800.0}}))
+    undecided = findings(slow)
+    assert "clock drop" not in [one.kind for one in undecided]
+    assert (
+        "the device's limit is 1,800 MHz" in next(one for one in undecided.undecided if one.kind == "clock drop").what
+    )
 
 
 def test_rates_within_their_error_show_no_throttling() -> None:
-    spans = [Span("work", 10_000 * i, 10_000, cycles=19_000 if i < 20 else 18_000) for i in range(40)]
+    spans = [Span("work", 10_000 * i, 10_000, cycles=19_000 if i < 20 else 17_000) for i in range(40)]
     trace = make_trace(spans)
-    assert [one.kind for one in findings(trace) if one.kind == "clock"] == ["clock"]
-    for error, seen in ((10.0, 1), (60.0, 0)):
+    for error, seen in ((10.0, 1), (120.0, 0)):
         unsure = Trace(trace.spans, replace(trace.meta, clock=replace(trace.meta.clock, mhz_error=error, mhz_max=1900)))
-        assert len([one for one in findings(unsure) if one.kind == "clock"]) == seen
+        assert len([one for one in findings(unsure) if one.kind == "clock drop"]) == seen
         assert f"error {error:.1f}" in clock_line(unsure)
-
-
-def imbalanced(error_ns: float = 1.0, cost: dict[str, float] | None = None) -> Trace:
-    """40 blocks of 1000 ns of which one takes 1400."""
-    spans = [Span("work", 0, 1400 if block == 3 else 1000, block=block, sm=block) for block in range(40)]
-    trace = make_trace(spans)
-    launches = tuple(replace(info, cost=cost or {}) for info in trace.meta.launches)
-    return Trace(trace.spans, replace(trace.meta, launches=launches, clock=ClockFit(residual_p99_ns=error_ns)))
-
-
-def test_what_is_below_the_clock_error_is_withheld() -> None:
-    sure = next(one for one in findings(imbalanced(1.0)) if one.kind == "imbalance")
-    assert (sure.withheld, sure.gain_ns) == ("", pytest.approx(390))
-    unsure = next(one for one in findings(imbalanced(500.0)) if one.kind == "imbalance")
-    assert "within the clock alignment error of 500 ns" in unsure.withheld
-
-
-def test_what_is_below_the_profilers_own_cost_is_withheld() -> None:
-    held = next(one for one in findings(imbalanced(1.0, {"slowdown": 1.5})) if one.kind == "imbalance")
-    assert "below the profiling overhead of 33.3 %" in held.withheld
-    kept = next(one for one in findings(imbalanced(1.0, {"slowdown": 1.02})) if one.kind == "imbalance")
-    assert not kept.withheld
-
-
-def test_a_calibration_tells_the_cost_too() -> None:
-    """40 spans, two records each of 300 cycles, in 80,800 cycles of warp time: 30 %, above the gain of 28 %."""
-    held = next(one for one in findings(imbalanced(1.0, {RECORD_CYCLES: 300.0})) if one.kind == "imbalance")
-    assert "below the profiling overhead of 29.7 %" in held.withheld
-    assert profiling_cost(imbalanced(1.0, {RECORD_CYCLES: 10.0}), "kernel") == pytest.approx(800 / 80_800)
-    unhidden = {RECORD_CYCLES: 0.0, ALONE_CYCLES: 20.0}
-    assert profiling_cost(imbalanced(1.0, unhidden), "kernel") == pytest.approx(1600 / 80_800), "hidden cost counts"
-    assert profiling_cost(imbalanced(), "kernel") is None
-
-
-def test_withheld_findings_come_last_and_the_rest_by_gain() -> None:
-    found = findings(imbalanced(30.0))
-    reliable = [one for one in found if not one.withheld]
-    assert found[: len(reliable)] == tuple(reliable)
-    assert [one.rank for one in reliable] == sorted((one.rank for one in reliable), reverse=True)
-    json.dumps([one.to_json() for one in found])
-
-
-def test_kernels_are_ranked_by_what_they_cost_together() -> None:
-    """The same loss in a kernel that takes ten times as long matters ten times as much."""
-    spans = []
-    for launch, (kernel, size) in enumerate([("small", 1000), ("large", 10_000)]):
-        for block in range(16):
-            lasts = size * 2 if block == 0 else size
-            spans.append(Span("work", launch * 100_000, lasts, block=block, sm=block, launch=launch, kernel=kernel))
-    found = [one for one in findings(make_trace(spans)) if one.kind == "imbalance" and not one.withheld]
-    assert [one.kernel for one in found] == ["large", "small"]
-    assert found[0].gain == pytest.approx(found[1].gain)
-
-
-def test_an_empty_trace_has_no_findings() -> None:
-    assert findings(make_trace([])) == ()
-    assert findings(make_trace([Span("tick", 5, kind="instant")], meta=Meta())) == ()
-
-
-def test_open_spans_and_instants_do_not_disturb() -> None:
-    spans = [Span("work", 0, 1000), Span("tick", 10, kind="instant"), Span("hung", 1000, 10, open=True)]
-    assert {shape.region for shape in duration_shapes(make_trace(spans))["kernel"].regions} == {"work"}
-    findings(make_trace(spans))

@@ -111,18 +111,21 @@ def two_kernels() -> Trace:
     return make_trace(spans, meta=Meta(launches=launches))
 
 
-def test_rows_of_a_kernel_with_one_variant_have_no_label() -> None:
+def test_rows_have_the_label_of_their_variant_unless_there_is_only_one() -> None:
     codes, names = variant_rows(two_kernels())
-    assert [names[code] for code in codes] == ["a[BLOCK=1]", "a[BLOCK=2]", ""]
+    assert [names[code] for code in codes] == ["a[BLOCK=1]", "a[BLOCK=2]", "b"]
+    codes, names = variant_rows(make_trace([Span("load", 0, 10)]))
+    assert [names[code] for code in codes] == [""]
 
 
-def test_statistics_split_only_kernels_with_several_variants() -> None:
+def test_statistics_split_kernels_and_their_variants() -> None:
+    """Regions of two kernels that share a name have nothing else in common."""
     trace = two_kernels()
-    rows = [(row.variant, row.region, row.count) for row in statistics(trace)]
-    assert rows == [("", "load", 1), ("a[BLOCK=1]", "load", 1), ("a[BLOCK=2]", "load", 1)]
+    rows = [(row.variant, row.region, row.count, row.mean) for row in statistics(trace)]
+    assert rows == [("a[BLOCK=1]", "load", 1, 20), ("a[BLOCK=2]", "load", 1, 60), ("b", "load", 1, 10)]
     assert [(row.variant, row.count) for row in trace.stats(merge_variants=True)] == [("", 3)]
     assert [(row.group, row.count) for row in trace.stats(by="sm")] == [("0", 3)]
     by_kernel = [(row.group, row.variant) for row in trace.stats(by="kernel")]
-    assert by_kernel == [("a", "a[BLOCK=1]"), ("a", "a[BLOCK=2]"), ("b", "")]
+    assert by_kernel == [("a", "a[BLOCK=1]"), ("a", "a[BLOCK=2]"), ("b", "b")]
     assert "a[BLOCK=1]" in repr(trace.stats())
-    assert list(trace.stats().variants) == ["a[BLOCK=1]", "a[BLOCK=2]"]
+    assert list(trace.stats().variants) == ["a[BLOCK=1]", "a[BLOCK=2]", "b"]

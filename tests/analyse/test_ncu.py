@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.builders import Span, make_trace
 from warplens.analyse.findings import findings
-from warplens.analyse.ncu import match_kernel, ncu_findings, parse_ncu
+from warplens.analyse.known_facts import KnownFacts
+from warplens.analyse.ncu import match_kernel, parse_ncu
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
 from warplens.runner.nsight_compute import ncu_command, read_ncu
@@ -85,14 +86,12 @@ def test_the_details_page() -> None:
 
 def test_findings_join_those_of_the_trace_under_its_kernel_name() -> None:
     trace = make_trace([Span("work", 0, 100_000, kernel="gemm")])
-    found = findings(trace, extra=ncu_findings(parse_ncu(raw_page()), trace.kernels))
-    by_kind = {one.kind: one for one in found}
-    assert "memory bound" in by_kind["throughput"].what
-    assert by_kind["throughput"].gain == pytest.approx(0.18)
-    assert "limited by registers" in by_kind["occupancy"].what
-    assert "memory dependency, 60.0 %" in by_kind["stalls"].what
-    assert {one.kernel for one in found} == {"gemm"}
-    assert ncu_findings(parse_ncu(raw_page()), ["other"]) == []
+    (found,) = findings(trace, given=KnownFacts(ncu=parse_ncu(raw_page())))
+    assert (found.kernel, found.kind) == ("gemm", "nothing to fix")
+    assert "memory bound, at 82.0 % of its roof" in found.what
+    other = make_trace([Span("work", 0, 100_000, kernel="other")])
+    (unknown,) = findings(other, given=KnownFacts(ncu=parse_ncu(raw_page())))
+    assert "memory bound" not in unknown.what
 
 
 @pytest.mark.parametrize("text", ["", "hello\nworld", '"a","b"\n"1","2"'])
@@ -141,7 +140,8 @@ def test_stats_merges_a_report_into_the_findings(tmp_path: Path, capsys: pytest.
     (tmp_path / "r.csv").write_text(raw_page())
     make_trace([Span("work", 0, 100_000, kernel="gemm")]).save(tmp_path / "t.warplens")
     assert main(["stats", str(tmp_path / "t.warplens"), "--ncu", str(tmp_path / "r.csv"), "--json"]) == 0
-    assert "stalls" in {one["kind"] for one in json.loads(capsys.readouterr().out)["findings"]}
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert found["evidence"]["of_roof"] == 0.82
 
 
 @pytest.mark.parametrize(

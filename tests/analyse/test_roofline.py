@@ -11,7 +11,7 @@ import pytest
 import warplens as wl
 from tests.support.builders import Span, make_trace
 from warplens.analyse.devices import PEAKS, find_peak
-from warplens.analyse.occupancy import achieved, occupancy_findings
+from warplens.analyse.occupancy import achieved
 from warplens.analyse.roofline import ceilings
 from warplens.commands import main
 from warplens.driver.limits import SM_LIMITS, limits_of
@@ -147,7 +147,10 @@ def test_what_would_lift_the_limit_does() -> None:
     assert "at most 76,800 bytes" in by_shared.lift
     assert occupancy(128, 0, 76_800, "9.0").blocks == by_shared.blocks + 1
     assert occupancy(128, 0, 76_801, "9.0").blocks == by_shared.blocks
-    assert occupancy(256, 32, 0, "9.0").lift == "nothing: every warp slot is taken"
+    stepped = occupancy(32, 161, 0, "9.0")
+    assert stepped.lift == "at most 128 registers per thread (now 161) would fit 16 blocks"
+    assert occupancy(32, 128, 0, "9.0").blocks == 16, "registers are allocated in steps"
+    assert occupancy(256, 32, 0, "9.0").lift == "nothing: blocks that fill every warp slot fit already"
 
 
 @pytest.mark.parametrize("arguments", [(0,), (2048,), (128, 300), (128, 32, 999_999), (128, 32, 0, "1.0")])
@@ -182,11 +185,12 @@ def test_achieved_occupancy_counts_warps_alive() -> None:
     one = achieved(plain)["kernel"]
     assert (one.warps, one.share) == (pytest.approx(3.0), pytest.approx(3 / 64))
     assert (one.over_time[10], one.over_time[90]) == (pytest.approx(4.0), pytest.approx(2.0))
-    assert occupancy_findings(achieved(plain)) == []
+    assert one.theoretical is None
     launches = tuple(replace(info, extra={"registers": 64, "shared_bytes": 0}) for info in plain.meta.launches)
     known = Trace(plain.spans, replace(plain.meta, launches=launches))
-    (finding,) = occupancy_findings(achieved(known))
-    assert "limited by registers" in finding.what
+    limit = achieved(known)["kernel"].theoretical
+    assert limit is not None
+    assert limit.limiters == ("registers",)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -341,7 +341,7 @@ def test_sass_keeps_what_each_region_holds(auto: str, tmp_path: Path) -> None:
         elif instruction is not None and instruction.full_opcode.startswith(("mma.sync", "cp.async.c")):
             meant += "A" if instruction.opcode == "cp" and instruction.modifiers[1] in ("ca", "cg") else ""
             meant += "M" if instruction.opcode == "mma" else ""
-    values = marked.text.count("// @warplens V")
+    values = marked.text.count("// @warplens V") + marked.text.count("// @warplens S")
     ends = 0 if auto == "all" else 2  # the ends share the reads of regions that reach them
     assert made.count("c") == meant.count("c") + values + ends
     assert re.findall("[AM]+", made) == re.findall("[AM]+", meant)

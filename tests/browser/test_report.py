@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.support.barrier_pipeline import run_pipeline
 from tests.support.builders import Span, make_trace
 from tests.support.gemm_scene import gemm
 from warplens import samples
@@ -25,6 +26,7 @@ from warplens.trace.model import Trace
 if TYPE_CHECKING:
     from tests.support.chromium import Page
 
+BUTTONS = "[...document.querySelectorAll('.details .links button')]"
 Show = Callable[..., "Page"]
 LATE = Path(__file__).parents[1] / "golden" / "captures" / "triton_matmul.wlcap"
 """Its longest launch begins at 517.14 µs: wide labels."""
@@ -511,3 +513,29 @@ def test_a_double_click_zooms_to_the_span(show: Show, trace: Trace) -> None:
     begin, end = window(page)
     start, length = int(trace.numpy("start_ns")[row]), int(trace.numpy("dur_ns")[row])
     assert (begin, end) == pytest.approx((start - length / 4, start + length * 1.25))
+
+
+def test_a_selected_wait_shows_what_released_it(show: Show) -> None:
+    """The arrow's ends are the arrival and the end of the wait, and the details lead from one to the other."""
+    trace = run_pipeline(blocks=1, tiles=8, work=200).trace
+    page = show(trace)
+    edges = [edge for edge in trace.edges.to_pylist() if edge["waited_ns"] > 0]
+    edge = edges[len(edges) // 2]
+    wait, record = edge["wait"], edge["arrival_record"]
+    pairs = page.run("[...warplens.timelines[0].trace.releasedBy.entries()]")
+    assert sorted(map(tuple, pairs)) == sorted((one["wait"], one["arrival_record"]) for one in edges)
+    place(page, wait)
+    page.run(f"warplens.timelines[0].select({wait})")
+    before = page.run("warplens.timelines[0].canvas.toDataURL()")
+    texts = page.run(f"{BUTTONS}.map((button) => button.textContent)")
+    names, warp = trace.spans["region"].to_pylist(), trace.numpy("warp")
+    source = int(trace.numpy("parent")[record]) if trace.numpy("parent")[record] >= 0 else record
+    assert f"← released by {names[source]}, warp {warp[source]}" in texts
+    page.run(
+        "[...document.querySelectorAll('.details .links button')].find((b) => b.textContent.startsWith('←')).click()"
+    )
+    assert page.run("warplens.timelines[0].selected") == source
+    onward = page.run(f"{BUTTONS}.map((button) => button.textContent)")
+    assert any(text.startswith("→ released") for text in onward)
+    page.frame()
+    assert page.run("warplens.timelines[0].canvas.toDataURL()") != before

@@ -12,7 +12,7 @@ import pytest
 import warplens as wl
 from tests.support.run_program import interpreted, program, run
 from tests.support.wave_capture import launch_of, waves
-from warplens.analyse.findings import profiling_cost
+from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.run_summary import summarise
 from warplens.analyse.sample_share import sample_share
 from warplens.analyse.slowdown import slowdown_of

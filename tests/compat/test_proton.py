@@ -16,8 +16,11 @@ import pytest
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
+import triton.language as tl  # noqa: E402
+
 import warplens.compat.proton as proton  # noqa: E402
 import warplens.compat.proton.language as pl  # noqa: E402
+from tests.support import fake_torch  # noqa: E402
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from tests.support.proton_kernel import SCOPES, add_kernel  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
@@ -31,8 +34,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
         try:
             yield fake
         finally:
-            for session in list(proton._sessions):
-                proton._sessions.pop(session).profile.pause()
+            for session in list(proton.sessions.sessions):
+                proton.sessions.remove(session)
         add_kernel.device_caches.clear()
 
 
@@ -53,10 +56,15 @@ def test_a_trace_is_written_for_chrome(gpu: FakeGpu, tmp_path: Path) -> None:
     run(gpu)
     proton.finalize()
     events = json.loads((tmp_path / "vector-add.chrome_trace").read_text())["traceEvents"]
-    marked = [event for event in events if event["ph"] == "X" and event.get("cat") != "launch"]
-    assert sorted(event["name"] for event in marked) == sorted(SCOPES * 8)
-    launch = next(event for event in events if event.get("cat") == "launch")
-    assert launch["args"]["finalize_ns"] > 0, "the finalize time is shown per launch"
+    assert sorted(event["name"] for event in events) == sorted(SCOPES * 8)
+    assert {event["ph"] for event in events} == {"X"}
+    assert {event["cat"] for event in events} == {"add_kernel"}
+    first = events[0]
+    assert first["pid"].startswith("add_kernel Core")
+    assert first["pid"].endswith("CTA0")
+    assert first["tid"] == "warp 0 (line 0)"
+    assert first["args"]["call_stack"] == ["ROOT", "add_kernel"]
+    assert first["args"]["Finalization Time (ns)"] > 0
     assert "@woven" in gpu.fired[-1].ptx
     run(gpu)
     assert "@woven" not in gpu.fired[-1].ptx, "after finalize scopes cost nothing"
@@ -183,11 +191,177 @@ def test_the_interpreter_records_scopes_as_well(tmp_path: Path) -> None:
     assert (tmp_path / "cpu.chrome_trace").exists()
 
 
-def test_what_proton_has_on_the_host_is_refused_by_name() -> None:
-    with pytest.raises(AttributeError, match="the marks of proton.language"):
-        _ = proton.scope
+def test_marks_cannot_be_disabled_per_language() -> None:
     with pytest.raises(UsageError, match="cannot be disabled per language"):
         pl.disable_semantic("triton")
+
+
+def tree_of(path: Path) -> dict[str, Any]:
+    def names(node: Any) -> dict[str, Any]:
+        return {child["frame"]["name"]: names(child) for child in node["children"]}
+
+    return names(json.loads(path.read_text())[0])
+
+
+def test_scopes_of_the_program_are_above_its_kernels(gpu: FakeGpu, tmp_path: Path) -> None:
+    @proton.scope("step")
+    def step() -> None:
+        with proton.scope("layer", {"flops": 3.0}):
+            run(gpu)
+
+    proton.start("scoped", backend="instrumentation")
+    step()
+    run(gpu)
+    proton.finalize()
+    tree = tree_of(tmp_path / "scoped.hatchet")
+    assert set(tree) == {"step", "add_kernel"}
+    assert tree["step"]["layer"]["add_kernel"] == tree["add_kernel"] != {}
+    proton.start("scoped", backend="instrumentation", data="trace")
+    proton.enter_scope("outer")
+    run(gpu)
+    proton.exit_scope("outer")
+    proton.finalize()
+    events = json.loads((tmp_path / "scoped.chrome_trace").read_text())["traceEvents"]
+    assert {tuple(event["args"]["call_stack"]) for event in events} == {("ROOT", "outer", "add_kernel")}
+    proton.enter_scope("a")
+    with pytest.raises(ValueError, match="mismatch"):
+        proton.exit_scope("b")
+    proton.exit_scope("a")
+
+
+def test_the_hook_names_launches_as_their_metadata_does(gpu: FakeGpu, tmp_path: Path) -> None:
+    @triton.jit(launch_metadata=lambda grid, metadata, args: {"name": f"add_{args['BLOCK']}", "flops32": 7})
+    def named(x, BLOCK: tl.constexpr):
+        with pl.scope("all"):
+            offsets = tl.arange(0, BLOCK)
+            tl.store(x + offsets, tl.load(x + offsets) + 1)
+
+    for hook, name in (("triton", "add_128"), (None, "named")):
+        proton.start("hooked", backend="instrumentation", hook=hook)
+        named[(1,)](gpu.tensor(np.zeros(128, np.float32)), BLOCK=128, num_warps=4)
+        proton.finalize()
+        assert tree_of(tmp_path / "hooked.hatchet") == {name: {"all": {}}}
+        node = json.loads((tmp_path / "hooked.hatchet").read_text())[0]["children"][0]
+        assert node["metrics"].get("flops32") == (7 if hook else None)
+
+
+def test_sessions_run_side_by_side(gpu: FakeGpu, tmp_path: Path) -> None:
+    first = proton.start("first", backend="instrumentation", data="trace")
+    run(gpu)
+    second = proton.start("second", backend="instrumentation", data="trace")
+    run(gpu)
+    proton.deactivate(first)
+    run(gpu)
+    proton.finalize(second)
+    proton.activate(first)
+    run(gpu, blocks=1)
+    proton.finalize()
+    assert not proton.sessions.sessions
+
+    def blocks(name: str) -> int:
+        events = json.loads((tmp_path / f"{name}.chrome_trace").read_text())["traceEvents"]
+        assert all(event["ts"] >= 0 for event in events)
+        return len(events) // (len(SCOPES) * 4)
+
+    assert (blocks("first"), blocks("second")) == (2 + 2 + 1, 2 + 2)
+
+
+@pytest.mark.parametrize("mode", ["default", "mma", proton.mode.MMA(), proton.mode.Default(buffer_size=4096)])
+def test_a_session_without_a_launch_writes_an_empty_file(gpu: FakeGpu, tmp_path: Path, mode: Any) -> None:
+    proton.start("empty", backend="instrumentation", mode=mode)
+    proton.finalize()
+    assert tree_of(tmp_path / "empty.hatchet") == {}
+    proton.start("empty", backend="instrumentation", data="trace", mode=mode)
+    proton.finalize()
+    assert json.loads((tmp_path / "empty.chrome_trace").read_text())["traceEvents"] == []
+
+
+def test_a_finalize_that_fails_ends_its_session(gpu: FakeGpu, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    proton.start("gone/x", backend="instrumentation")
+    run(gpu)
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(WarplensError, match="gone"):
+        proton.finalize()
+    proton.start("next", backend="instrumentation")
+    run(gpu)
+    assert proton.finalize() is not None
+
+
+def test_tuned_launches_are_operations_of_the_tree(gpu: FakeGpu, tmp_path: Path) -> None:
+    sizes = [triton.Config({"BLOCK": size}, num_warps=1) for size in (32, 64)]
+
+    @triton.autotune(configs=sizes, key=[], do_bench=lambda run, quantiles: (run(), [1.0, 1.0, 1.0])[1])
+    @triton.jit(launch_metadata=lambda grid, metadata, args: {"name": f"add_{args['BLOCK']}"})
+    def tuned(x, BLOCK: tl.constexpr):
+        with pl.scope("all"):
+            offsets = tl.arange(0, BLOCK)
+            tl.store(x + offsets, tl.load(x + offsets) + 1)
+
+    proton.start("tuned", backend="instrumentation", hook="triton")
+    tuned[(1,)](gpu.tensor(np.zeros(64, np.float32)))
+    proton.finalize()
+    assert set(tree_of(tmp_path / "tuned.hatchet")) == {"add_32", "add_64"}
+
+
+def test_events_are_spans_that_end_elsewhere(gpu: FakeGpu) -> None:
+    @triton.jit
+    def kernel(x):
+        event = pl.allocate_event("async")
+        pl.start_event(event)
+        value = tl.load(x) + 1
+        pl.end_event(event)
+        tl.store(x, value)
+
+    proton.start("events", backend="instrumentation", data="trace")
+    kernel[(1,)](gpu.tensor(np.zeros(1, np.float32)), num_warps=1)
+    assert [name for _, _, name in spans(proton.finalize())] == ["async"]
+
+
+def test_another_backend_is_protons_own(gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = pytest.importorskip("triton.profiler", reason="this triton has no Proton")
+    calls: list[Any] = []
+
+    class Scope:
+        def __init__(self, *given: Any) -> None:
+            self.given = given
+
+        def __enter__(self) -> None:
+            calls.append(("enter", *self.given))
+
+        def __exit__(self, *_: object) -> None:
+            calls.append(("exit", self.given[0]))
+
+    monkeypatch.setattr(theirs, "start", lambda name, **given: calls.append((name, given["backend"])) or 7)
+    monkeypatch.setattr(theirs, "finalize", lambda number, form: calls.append(("finalize", number)))
+    monkeypatch.setattr(theirs, "scope", Scope)
+    with proton.scope("before"):
+        pass
+    proton.start("times")
+    proton.start("inside", backend="instrumentation")
+    with proton.scope("step"):
+        run(gpu)
+    proton.finalize()
+    assert calls == [("times", None), ("enter", "step", None), ("exit", "step"), ("finalize", 7)]
+    assert set(tree_of(tmp_path / "inside.hatchet")) == {"step"}
+
+
+def test_the_hook_of_the_host_buffer_names_the_warps(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.install(monkeypatch, gpu)
+    mode = proton.mode.Default(sampling_strategy="selective", sampling_options="0,2", granularity="warp")
+    proton.start("buffer", backend="instrumentation", mode=mode)
+    hook = proton.hooks.InstrumentationHook
+    monkeypatch.setattr(
+        sys.modules["torch"], "frombuffer", lambda raw, dtype: np.frombuffer(raw, np.uint8), raising=False
+    )
+    monkeypatch.setattr(sys.modules["torch"], "uint8", None, raising=False)
+    with pytest.raises(UsageError, match="no launch"):
+        _ = hook.host_buffer
+    run(gpu)
+    words = hook.host_buffer.view(np.uint32)
+    assert words[9:12].tolist() == [2, 0, 2]
+    assert words[int(words[3]) // 4] == 0xDEADBEEF
+    proton.finalize()
 
 
 def test_deactivated_launches_are_left_alone(gpu: FakeGpu) -> None:
@@ -205,11 +379,10 @@ def test_deactivated_launches_are_left_alone(gpu: FakeGpu) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({}, "use backend='instrumentation'"),
-        ({"backend": "cupti"}, "'cupti'"),
+        ({"backend": "tracer"}, "'instrumentation', None, 'cupti'"),
         ({"backend": "instrumentation", "data": "table"}, "'trace', 'tree'"),
-        ({"backend": "instrumentation", "hook": "triton"}, "hook='triton'"),
-        ({"backend": "instrumentation", "mode": "mma"}, "'mma'"),
+        ({"backend": "instrumentation", "hook": "tritn"}, "hook='tritn'"),
+        ({"backend": "instrumentation", "mode": "mm"}, "'default', 'mma'"),
         ({"backend": "instrumentation", "mode": "default:buffer=1"}, "buffer=1"),
         ({"backend": "instrumentation", "mode": "default:optimizations=clock3"}, "did you mean 'clock32'"),
         ({"backend": "instrumentation", "mode": "default:granularity=warp_2"}, "'warp_group'"),
@@ -219,17 +392,9 @@ def test_deactivated_launches_are_left_alone(gpu: FakeGpu) -> None:
 def test_what_is_not_supported_is_refused_by_name(arguments: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         proton.start("refused", **arguments)
-    assert not proton._sessions
+    assert not proton.sessions.sessions
     with pytest.raises(UsageError, match="no session 5"):
         proton.finalize(5)
-
-
-def test_a_second_session_is_refused_while_one_runs(gpu: FakeGpu) -> None:
-    proton.start("first", backend="instrumentation")
-    with pytest.raises(WarplensError, match="already running"):
-        proton.start("second", backend="instrumentation")
-    run(gpu)
-    assert proton.finalize() is not None
 
 
 def test_protons_own_mode_objects_are_understood() -> None:

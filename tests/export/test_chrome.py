@@ -38,7 +38,7 @@ def cycles_of(span: Span) -> int | None:
 )
 @given(spans=programs(loose=True))
 def test_spans_values_and_launches_come_back(spans: list[Span], tmp_path: Path) -> None:
-    make_trace(spans).export(tmp_path / "t.json")
+    make_trace(spans).export(tmp_path / "t.json", force=True)
     processor = TraceProcessor(tmp_path / "t.json")
     assert processor.problems() == []
     everything = processor.query(SLICES)
@@ -66,7 +66,7 @@ def test_spans_values_and_launches_come_back(spans: list[Span], tmp_path: Path) 
 def test_nesting_and_names_of_lines(tmp_path: Path) -> None:
     spans = [Span("a", 0, 100), Span("b", 10, 20), Span("c", 12, 5), Span("d", 40, 60), Span("e", 0, 9, rank=1)]
     spans += [Span("copy", 5, 50, warp=1, depth=0), Span("mma", 8, 10, warp=1, depth=0)]
-    make_trace(spans).export(tmp_path / "t.json.gz")
+    make_trace(spans).export(tmp_path / "t.json.gz", force=True)
     processor = TraceProcessor(tmp_path / "t.json.gz")
     rows = {row["name"]: row for row in processor.query(SLICES)}
     assert [rows[name]["depth"] for name in "abcd"] == [0, 1, 2, 1]

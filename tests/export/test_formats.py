@@ -89,9 +89,9 @@ def test_proton_viewer_reads_hatchet(trace: Trace, tmp_path: Path) -> None:
 def test_an_empty_trace_and_overwriting(suffix: str, tmp_path: Path) -> None:
     path = make_trace([]).export(tmp_path / f"T{suffix.upper()}")
     assert path.stat().st_size > 0
-    make_trace([]).export(path)
+    make_trace([]).export(path, force=True)
     with pytest.raises(WarplensError, match="already exists"):
-        make_trace([]).export(path, force=False)
+        make_trace([]).export(path)
 
 
 @pytest.mark.parametrize("use_native", ["1", "0"])

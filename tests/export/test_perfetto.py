@@ -51,7 +51,7 @@ def process_name(span: Span, spans: list[Span]) -> str:
 @given(spans=programs())
 def test_nested_spans_come_back_as_they_were(spans: list[Span], tmp_path: Path) -> None:
     """Every name, time, depth and parent, zero-length spans and equal times included."""
-    make_trace(spans).export(tmp_path / "t.pftrace")
+    make_trace(spans).export(tmp_path / "t.pftrace", force=True)
     processor = TraceProcessor(tmp_path / "t.pftrace")
     assert processor.problems() == []
     lanes = any(span.lane for span in spans)
@@ -86,7 +86,7 @@ def test_nested_spans_come_back_as_they_were(spans: list[Span], tmp_path: Path) 
 @given(spans=programs(loose=True))
 def test_spans_that_do_not_nest_load_without_errors(spans: list[Span], tmp_path: Path) -> None:
     """All of them come back with their times, and none inside a span that is not its parent."""
-    make_trace(spans).export(tmp_path / "t.pftrace")
+    make_trace(spans).export(tmp_path / "t.pftrace", force=True)
     processor = TraceProcessor(tmp_path / "t.pftrace")
     assert processor.problems() == []
     lanes = any(span.lane for span in spans)
@@ -130,9 +130,9 @@ def test_numpy_writes_the_same_bytes_as_c(spans: list[Span], tmp_path: Path) -> 
     for annotate in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(track_table, "CHUNK_ROWS", 20)
-            trace.export(tmp_path / "c.pftrace", annotate=annotate)
+            trace.export(tmp_path / "c.pftrace", force=True, annotate=annotate)
             patch.setenv("WARPLENS_NATIVE", "0")
-            trace.export(tmp_path / "numpy.pftrace", annotate=annotate)
+            trace.export(tmp_path / "numpy.pftrace", force=True, annotate=annotate)
         assert (tmp_path / "c.pftrace").read_bytes() == (tmp_path / "numpy.pftrace").read_bytes()
 
 
@@ -153,7 +153,7 @@ def test_nesting_deeper_than_perfetto_allows(use_native: str, tmp_path: Path, mo
 def test_asynchronous_spans_leave_the_tracks_own_line_to_the_others(tmp_path: Path) -> None:
     spans = [Span("iteration", 0, 100, depth=0)]
     spans += [Span("copy", 10, 60, depth=1), Span("mma", 20, 30, depth=1), Span("wait", 55, 40, depth=1)]
-    make_trace(spans).export(tmp_path / "t.pftrace")
+    make_trace(spans).export(tmp_path / "t.pftrace", force=True)
     lines = TraceProcessor(tmp_path / "t.pftrace").query(
         "select slice.name, track.name as line from slice join thread_track track on track.id = slice.track_id"
     )
@@ -183,7 +183,7 @@ def test_rows_in_any_order_give_the_same_file(tmp_path: Path) -> None:
 def test_many_tracks_have_ids_and_order_of_their_own(tmp_path: Path) -> None:
     """More sequences than two bytes number, and threads in the order of block and warp."""
     spans = [Span("a", block, 5, block=block, warp=warp) for block in range(5000) for warp in range(4)]
-    make_trace(spans).export(tmp_path / "t.pftrace")
+    make_trace(spans).export(tmp_path / "t.pftrace", force=True)
     processor = TraceProcessor(tmp_path / "t.pftrace")
     assert processor.problems() == []
     threads = processor.query(

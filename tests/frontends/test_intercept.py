@@ -25,7 +25,7 @@ from warplens.frontends import cuda_bindings, cuda_core, cupy, numba, registry
 from warplens.frontends.intercept import frontend
 from warplens.frontends.intercept.woven_module import Unavailable, source_name, variables_of
 from warplens.ptx import tree
-from warplens.session import stack
+from warplens.session import Session, stack
 from warplens.trace.schema import LIFE
 
 
@@ -298,6 +298,50 @@ def test_only_wanted_launches_of_wanted_kernels_are_woven(gpu: FakeDriver, cupy_
     with pytest.raises(WarplensError), wl.profile():
         kernel(GRID, BLOCK, data.arguments)
     assert not any(woven for _, woven, _ in gpu.fired[4:])
+
+
+@pytest.mark.parametrize("library", ["cupy", "cuda.core"])
+def test_recorded_launches_in_the_steady_state_are_not_decided_again(
+    gpu: FakeDriver, cupy_kernel: Any, monkeypatch: pytest.MonkeyPatch, attached: Any, library: str
+) -> None:
+    decided: list[str] = []
+    original = Session.launch
+    monkeypatch.setattr(Session, "launch", lambda self, *given: decided.append("") or original(self, *given))
+    data = Data(gpu)
+    with modules(monkeypatch, **(fake_core(gpu) if library == "cuda.core" else {})) as made:
+        if library == "cuda.core":
+            attached(cuda_core)
+        with wl.profile(auto="all", records_per_warp=64) as prof:
+            if library == "cuda.core":
+                core = made["cuda.core"]
+                kernel = core.Program("source", "c++").compile("cubin").get_kernel("vector_add")
+                call = lambda: core.launch(SimpleNamespace(handle=7), CONFIG, kernel, *data.arguments)  # noqa: E731
+            else:
+                kernel = cupy_kernel("source", "vector_add")
+                call = lambda: kernel(GRID, BLOCK, data.arguments)  # noqa: E731
+            for _ in range(20):
+                call()
+                data.result()
+    assert [woven for _, woven, _ in gpu.fired] == [True] * 20
+    assert len(decided) < 5
+    assert prof.seen["vector_add"] == 20
+    assert len(prof.trace.meta.launches) == 20
+    spans = [prof.trace.select(launch=number).spans.num_rows for number in range(20)]
+    assert len(set(spans)) == 1
+    assert spans[0] > 0
+
+
+def test_a_cupy_launch_that_warplens_is_done_with_asks_for_nothing(gpu: FakeDriver, cupy_kernel: Any) -> None:
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    with wl.profile(auto="all", launches=1) as prof:
+        for _ in range(30):
+            kernel(GRID, BLOCK, data.arguments)
+        cupy_now = sys.modules["cupy.cuda"]
+        cupy_now.get_current_stream = None  # asking for the stream would fail
+        kernel(GRID, BLOCK, data.arguments)
+        kernel(list(GRID), list(BLOCK), data.arguments, stream=SimpleNamespace(ptr=7))
+    assert prof.seen["vector_add"] == 32
+    assert len(prof.trace.meta.launches) == 1
 
 
 def test_marked_and_unmarked_launches_of_one_run_are_held_against_each_other(gpu: FakeDriver, cupy_kernel: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.fuzz.harness import damage, run_cases
 from tests.support.paths import GOLDEN
-from warplens.analyse.ncu import ncu_findings
+from warplens.analyse.ncu import match_kernel
 from warplens.runner.nsight_compute import read_ncu
 
 _CELLS = ("", "nan", "inf", "-1", "1e400", "1,234.5", "n/a", '"', '""', "\0", "%", "\x1b[2J", "9" * 400, "é", "-0")
@@ -24,7 +24,7 @@ def _case(draw: random.Random, folder: Path) -> None:
     whole = draw.choice(_files())
     path.write_bytes(damage(whole, draw) if draw.random() < 0.5 else _odd_cells(whole, draw))
     found = read_ncu(path)
-    ncu_findings(found, ["kernel"])
+    match_kernel(found[0].kernel, ["kernel"])
     for one in found:
         assert one.bound is not None
         assert isinstance(one.groups, dict)

@@ -173,9 +173,13 @@ def test_a_sample_survives_its_file_and_says_so_everywhere(tmp_path: Path) -> No
 
 def test_what_compares_all_blocks_of_an_sm_is_withheld() -> None:
     _, sample = sampled_pair(uneven=40)
-    kinds = {finding.kind: finding for finding in findings(sample)}
-    assert kinds["critical path"].withheld == WITHHELD
-    assert kinds["waves"].withheld == ""
+    whole = findings(sample)
+    assert "too little in flight" in {one.kind for one in whole.refuted}
+    fetching = Trace(sample.spans, sample.meta)
+    found = findings(fetching, waits_like="^work$")
+    assert [one.kind for one in found.withheld] == ["too little in flight"]
+    assert found.withheld[0].withheld == WITHHELD
+    assert "last wave" in {one.kind for one in (*found, *found.refuted)}, "when each block ran is known"
     with pytest.raises(UsageError, match="only some blocks of matmul were recorded"):
         roofline(sample, kernel="matmul", region="work", flops=1e9, bytes=1e6, device="H100")
 
@@ -202,7 +206,22 @@ def test_the_file_keeps_to_the_bound(tmp_path: Path) -> None:
     ]
     launches = [launch_of(blocks, warps=2) for _ in range(2)]
     traced(*launches).save(tmp_path / "whole.warplens")
-    bound = 1 << 18
+    bound = 1 << 16
     traced(*sample_launches(launches, bound)).save(tmp_path / "small.warplens")
     assert (tmp_path / "whole.warplens").stat().st_size > bound
     assert bound / 8 < (tmp_path / "small.warplens").stat().st_size <= bound
+
+
+def test_lives_without_records_take_their_share_of_the_bound() -> None:
+    """Each is a row of the trace, so a launch of which only lives are known is sampled too."""
+    launch = launch_of(waves(400, lasts=2000), warps=2)
+    raw = launch.raw.copy()
+    np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,))["written"] = 0
+    lives = replace(launch, raw=raw, regions={})
+    rows = len(traced(lives))
+    assert rows == 800
+    (sampled,) = sample_launches([lives], rows * BYTES_PER_SLOT // 2)
+    assert 0 < len(traced(sampled)) < rows // 2
+    assert sampled.extra[SAMPLED]["with_records"] == sampled.extra[SAMPLED]["blocks"]
+    by_hand = replace(launch, raw=raw)
+    assert sample_launches([by_hand], rows * BYTES_PER_SLOT // 2) == [by_hand], "hand-written marks: no row, no cost"

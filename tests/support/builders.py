@@ -19,6 +19,7 @@ class Span:
     """One row. `sm` None is `block % 132`; `depth` None nests it by containment in the spans before it.
 
     `parent` is a place in the list given to make_trace, -1 for none, or None: what the depths and times say.
+    `released_by` is such a place too, or one of the negative numbers of trace/barrier_rows.py.
     """
 
     region: str
@@ -38,6 +39,7 @@ class Span:
     parent: int | None = None
     cycles: int | None = None
     open: bool = False
+    released_by: int = -1
 
     @property
     def track(self) -> tuple[int, int, int, int, int, int]:
@@ -78,6 +80,7 @@ def make_trace(spans: Iterable[Span | tuple[Any, ...]], *, meta: Meta | None = N
         "value": [row.value for row in rows],
         "track": [tracks[row.track] for row in rows],
         "lane": [row.lane for row in rows],
+        "released_by": [place.get(row.released_by, row.released_by) for row in rows],
         "open": [row.open for row in rows],
     }
     names = {"kernel": kernels, "region": regions, "kind": list(KINDS)}
@@ -115,23 +118,25 @@ def _holds(outer: Span, depth: int, inner: Span) -> bool:
 
 def _meta(rows: list[Span], grid: Sequence[int]) -> Meta:
     launches: dict[tuple[int, int], LaunchInfo] = {}
-    tracks: dict[tuple[int, int], set[tuple[int, ...]]] = {}
+    tracks: dict[tuple[int, int], dict[tuple[int, ...], tuple[int, int]]] = {}
     for row in rows:
         key = (row.rank, row.launch)
         known = launches.get(key) or LaunchInfo(
             row.launch, row.kernel, row.rank, row.device, block=(128, 1, 1), begin_ns=row.start, end_ns=row.end
         )
-        tracks.setdefault(key, set()).add(row.track)
+        lives = tracks.setdefault(key, {})
+        begin, end = lives.get(row.track, (row.start, row.end))
+        lives[row.track] = min(begin, row.start), max(end, row.end)
         x, y, z = grid or (max(known.grid[0], row.block + 1), 1, 1)
-        cycles = (row.dur * CYCLES_PER_NS) if row.kind == "span" and not row.depth else 0
         launches[key] = replace(
             known,
             grid=(x, y, z),
             begin_ns=min(known.begin_ns, row.start),
             end_ns=max(known.end_ns, row.end),
-            tracks=len(tracks[key]),
-            busy_cycles=known.busy_cycles + cycles,
-            busy_ns=known.busy_ns + cycles // CYCLES_PER_NS,
+            tracks=len(lives),
         )
+    for key, lives in tracks.items():
+        lived = sum(end - begin for begin, end in lives.values())
+        launches[key] = replace(launches[key], busy_cycles=CYCLES_PER_NS * lived, busy_ns=lived)
     clock = ClockFit(3.0, 9.0, 20.0, 1900.0, 1950.0, 1980.0, anchors=2 * len(launches), method="synthetic")
     return Meta(launches=tuple(launches.values()), clock=clock)

@@ -183,6 +183,14 @@ class Contexts:
             self._graphs = StreamGraphs()
         return self._graphs
 
+    def speed_up(self) -> None: ...
+
+    def runs_now(self, stream: int, context: int) -> bool:
+        return self.context() == context and not self.is_capturing(stream)
+
+    def new_events(self, count: int) -> list[int]:
+        return [self.new_event() for _ in range(count)]
+
     def is_capturing(self, stream: int) -> bool:
         return stream in self.graphs.captures
 

@@ -193,3 +193,38 @@ class Scale:
     @cute.jit
     def __call__(self, y: cute.Tensor, address: Int64):
         self.kernel(y, address).launch(grid=[1, 1, 1], block=[64, 1, 1])
+
+
+@cute.kernel
+def handed_over(y: cute.Tensor, steps: Int32, prof: wlc.Buffer):
+    """Warp 0 fills a cell, warp 1 reads it: mbarriers in both directions, and a region that crosses the warps."""
+    wlc.kernel(prof)
+    thread, _, _ = cute.arch.thread_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    shared = cutlass.utils.SmemAllocator()
+    full = shared.allocate_array(Int64, 1)
+    empty = shared.allocate_array(Int64, 1)
+    if thread == 0:
+        cute.arch.mbarrier_init(full, 32)
+        cute.arch.mbarrier_init(empty, 32)
+    cute.arch.sync_threads()
+    for k in cutlass.range(steps, unroll=1):
+        if warp == 0:
+            with wlc.wait("empty", empty, (k + 1) & 1):
+                cute.arch.mbarrier_wait(empty, (k + 1) & 1)
+            wlc.start_event("tile", k)
+            y[thread] = Float32(k)
+            wlc.arrive("filled", full)
+            cute.arch.mbarrier_arrive(full)
+        else:
+            with wlc.wait("full", full, k & 1):
+                cute.arch.mbarrier_wait(full, k & 1)
+            y[thread] = y[thread - 32] + y[thread]
+            wlc.end_event("tile", k)
+            wlc.arrive("used", empty)
+            cute.arch.mbarrier_arrive(empty)
+
+
+@cute.jit
+def run_handed_over(y: cute.Tensor, steps: Int32, prof: wlc.Buffer):
+    handed_over(y, steps, prof).launch(grid=[1, 1, 1], block=[64, 1, 1])

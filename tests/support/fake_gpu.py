@@ -14,6 +14,9 @@ import pytest
 from tests.support.contexts import Contexts
 from warplens import simulate
 from warplens.driver import libcuda
+from warplens.launch.launch_timer import METER_NS
+from warplens.launch.timing import BUSY_NS
+from warplens.ptx import tree
 from warplens.record.capture import Device
 
 
@@ -34,6 +37,8 @@ class LaunchDriver(Contexts):
 
     def __init__(self, gpu: FakeGpu) -> None:
         self.gpu, self.space = gpu, gpu.space
+        self.images: list[str] = []
+        self.events: dict[int, float] = {}
 
     def memory(self) -> tuple[int, int]:
         return self.gpu.budget * 4, self.gpu.budget * 4
@@ -43,10 +48,37 @@ class LaunchDriver(Contexts):
 
     def load(self, image: bytes) -> int:
         self.check_safe("cuModuleLoadData")
-        return 0
+        # The interpreter needs seconds for what the kernels that keep a GPU busy take there.
+        text = image.rstrip(b"\0").decode()
+        self.images.append(text.replace(str(METER_NS), "320").replace(str(BUSY_NS), "320"))
+        return len(self.images) - 1
+
+    def unload(self, module: int) -> None: ...
 
     def function(self, module: int, name: str) -> int | None:
-        return None
+        """The kernels of warplens itself run only where time passes."""
+        return module if self.gpu.timed else None
+
+    def launch(self, function: int, grid: Any, block: Any, arguments: list[bytes], shared: int, stream: int) -> None:
+        text = self.images[function]
+        values = [int.from_bytes(one, "little") for one in arguments]
+        self.gpu.run(text, tree.parse(text).entries[0].name, grid, block, values, shared)
+
+    def download(self, address: int, size: int) -> bytes:
+        return bytes(self.space.read(address, np.uint8, size).tobytes())
+
+    def synchronize_stream(self, stream: int) -> None: ...
+
+    def event(self, stream: int) -> int:
+        handle = super().event(stream)
+        self.events[handle] = self.gpu.now_ns
+        return handle
+
+    def reached(self, event: int) -> bool:
+        return not self.gpu.timed
+
+    def elapsed_ns(self, first: int, second: int) -> float:
+        return self.events[second] - self.events[first]
 
 
 class Tensor:
@@ -78,6 +110,17 @@ class FakeGpu:
     budget: int = 1 << 27
     execute: bool = True
     driver: Any = None
+    timed: bool = False
+    """Whether events tell the time that launches take in the interpreter."""
+    noise: Any = None
+    """A function that gives each launch a time of its own in ns, besides its own."""
+    now_ns: float = 0.0
+
+    def run(self, text: str, name: str, grid: Any, block: Any, values: list[Any], shared: int) -> None:
+        """Run a kernel in the interpreter; its time passes if anybody asks for it."""
+        result = simulate.run(text, name, grid, block, values, memory=self.space, shared=shared)
+        if self.timed:
+            self.now_ns += result.end_ns - result.start_ns + (self.noise() if self.noise else 0.0)
 
     def tensor(self, values: np.ndarray) -> Tensor:
         return Tensor(self.space, values)
@@ -113,6 +156,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
 
         def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *arguments: Any) -> None:
             meta, pointer = self.metadata, None
+            launch_metadata, enter, leave = arguments[1:4]
+            enter(launch_metadata)
             if meta.profile_scratch_size:
                 allocate = _allocation._profile_allocator.get()
                 pointer = allocate(x * y * z * meta.profile_scratch_size, meta.profile_scratch_align, stream)
@@ -125,10 +170,10 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
                 name, text = function
                 gpu.fired.append(Fired(name, (x, y, z), stream, int(pointer or 0), text, together))
                 if gpu.execute:
-                    size, space = 32 * meta.num_warps, gpu.space
-                    simulate.run(text, name, (x, y, z), size, values, memory=space, shared=meta.shared)
+                    gpu.run(text, name, (x, y, z), 32 * meta.num_warps, values, meta.shared)
 
             cuda.graphs.run(stream, function, launch)
+            leave(launch_metadata)
 
     class Driver:
         utils = Utils()

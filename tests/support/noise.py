@@ -66,6 +66,7 @@ def run(kernel: Kernel, seed: int, *, slower: dict[str, float] | None = None) ->
         "rank": zeros, "device": zeros, "launch": launch, "kernel": zeros, "sm": sm, "block": block, "warp": warp,
         "region": region, "kind": zeros, "depth": zeros, "parent": zeros - 1, "start_ns": start_ns,
         "dur_ns": end_ns - start_ns, "start_cycle": start, "dur_cycles": cycles, "track": tracks, "lane": zeros,
+        "released_by": zeros - 1,
     }  # fmt: skip
     words = {"kernel": ["kernel"], "region": names, "kind": list(KINDS)}
     columns = {}

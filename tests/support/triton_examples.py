@@ -98,13 +98,16 @@ def jobs(capability: int) -> Iterator[Job]:
         yield from _gluon()
 
 
-def _gluon() -> Iterator[Job]:
-    import gluon_matmul
+def descriptor(*shape: int) -> str:
+    """The type of a TMA descriptor of fp16 tiles."""
     from triton.experimental.gluon import language as gl
 
-    def descriptor(*shape: int) -> str:
-        layout = gl.NVMMASharedLayout.get_default_for(list(shape), gl.float16)
-        return f"tensordesc<fp16[{', '.join(map(str, shape))}],{layout!r}>"
+    layout = gl.NVMMASharedLayout.get_default_for(list(shape), gl.float16)
+    return f"tensordesc<fp16[{', '.join(map(str, shape))}],{layout!r}>"
+
+
+def _gluon() -> Iterator[Job]:
+    import gluon_matmul
 
     signature = {"a": descriptor(128, 64), "b": descriptor(64, 128), "c": descriptor(128, 128), "K": "i32"}
     constants = {"BM": 128, "BN": 128, "BK": 64, "STAGES": 3, "num_warps": 8}

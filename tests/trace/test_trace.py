@@ -81,6 +81,15 @@ def test_save_and_load_give_the_same_trace(trace: wl.Trace, tmp_path: Path) -> N
     assert repr(loaded) == repr(trace)
 
 
+def test_large_columns_are_stored_as_differences(trace: wl.Trace, tmp_path: Path) -> None:
+    """Which takes less time to write and to read, and less room."""
+    trace.save(tmp_path / "a.warplens")
+    group = pq.read_metadata(tmp_path / "a.warplens").row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    stored = {one.path_in_schema for one in columns if "DELTA_BINARY_PACKED" in one.encodings}
+    assert stored == {"start_ns", "dur_ns", "start_cycle", "dur_cycles", "track", "block"}
+
+
 def test_other_programs_open_the_file_as_it_is(trace: wl.Trace, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     path = trace.save(tmp_path / "t.warplens")

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.barrier_pipeline import run_pipeline
 from tests.support.builders import Span, make_trace
 from warplens.commands import main
 from warplens.decode import decode
@@ -41,6 +42,8 @@ def unpack(packer: ColumnPacker, name: str) -> np.ndarray:
     at, count = entry["at"], entry["count"]
     if entry["kind"] == "float":
         return np.frombuffer(data, "<f8", count, at)
+    if entry["kind"] == "byte":
+        return np.frombuffer(data, np.uint8, count, at)
     planes = np.frombuffer(data, np.uint8, count * entry["planes"], at).reshape(entry["planes"], count)
     coded = sum(planes[plane].astype(object) << (8 * plane) for plane in range(entry["planes"]))
     return np.array([(value >> 1) ^ -(value & 1) for value in coded], object)
@@ -199,3 +202,16 @@ def test_the_command_writes_beside_the_trace_and_refuses_nonsense(
     assert main(["export", saved, str(tmp_path / "e.html")]) == 0
     with pytest.raises(UsageError, match="3 were given"):
         report([sample()] * 3)
+
+
+def test_the_payload_carries_who_released_whom() -> None:
+    trace = run_pipeline(blocks=1, tiles=6, work=50).trace
+    packer = ColumnPacker()
+    pack_spans(trace, packer, np.arange(len(trace.regions)))
+    known = [edge for edge in trace.edges.to_pylist() if edge["arrival_record"] >= 0]
+    wait = np.cumsum(unpack(packer, "edge.wait"))
+    assert wait.tolist() == [edge["wait"] for edge in known]
+    assert (wait + unpack(packer, "edge.arrival")).tolist() == [edge["arrival_record"] for edge in known]
+    assert unpack(packer, "edge.waited").tolist() == [int(edge["waited_ns"] > 0) for edge in known]
+    records = np.flatnonzero(trace.numpy("released_by") != -1)
+    assert np.cumsum(unpack(packer, "barrier_rows")).tolist() == records.tolist()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from warplens.analyse.finding import Finding
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
-from warplens.analyse.region_purpose import purposes
+from warplens.analyse.source_files import SourceText, find_source
 from warplens.trace.model import Trace
 
 T = TypeVar("T")
@@ -30,27 +30,25 @@ class AnswerTable:
 class Analysis(Generic[T]):
     """One question about a trace.
 
-    `run` answers it for every kernel, `findings` states what stands out in the answers, and `table` lays out the
-    answer for one kernel. `needs_all_blocks` says that it compares what all blocks of an SM did at the same time, so
-    its findings are withheld where only some blocks were recorded.
+    `run` answers it for every variant of a kernel, and `table` lays out the answer for one variant.
     """
 
     name: str
     run: Callable[[Answers], PerKernel[T]]
-    findings: Callable[[PerKernel[T], Answers], list[Finding]]
     table: Callable[[str, T], AnswerTable]
-    needs_all_blocks: bool = False
 
 
 class Answers:
     """The answers to all questions about one trace, each computed when first asked for.
 
-    `waits` is a regular expression for regions that only wait, in addition to those whose name says so.
+    `waits` is a regular expression for regions that only wait, in addition to those whose name says so. `folders` are
+    those that source files may be read from; by default, the working directory.
     """
 
-    def __init__(self, trace: Trace, waits: str | None = None) -> None:
-        self.trace, self.waits = trace, waits
+    def __init__(self, trace: Trace, waits: str | None = None, folders: Sequence[Path] | None = None) -> None:
+        self.trace, self.waits, self.folders = trace, waits, folders
         self._computed: dict[str, PerKernel[Any]] = {}
+        self._sources: dict[str, SourceText | None] = {}
 
     def of(self, analysis: Analysis[T]) -> PerKernel[T]:
         """The answer of one analysis for every kernel of the trace."""
@@ -58,11 +56,22 @@ class Answers:
             self._computed[analysis.name] = analysis.run(self)
         return self._computed[analysis.name]
 
+    @property
+    def lives(self) -> Lifetimes:
+        return Lifetimes.of(self.trace)
+
+    def source(self, file: str) -> SourceText | None:
+        """A source file that the trace names, read once; None where it is not below the folders."""
+        if file not in self._sources:
+            folders = [Path.cwd()] if self.folders is None else self.folders
+            self._sources[file] = find_source(file, folders, self.trace.meta.source_hashes)
+        return self._sources[file]
+
     @cached_property
     def matches(self) -> Matches:
         """Each wait with the span that ended it."""
-        lives = Lifetimes.of(self.trace)
-        return match_waits(lives, purposes(lives.regions, self.waits))
+        lives = self.lives
+        return match_waits(lives, lives.purposes(self.waits))
 
 
 def region_table(title: str, regions: Iterable[Any], *columns: tuple[str, Callable[[Any], str]]) -> AnswerTable:

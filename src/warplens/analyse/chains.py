@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, reduce_by
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask, reduce_by
 from warplens.analyse.producers import Matches
+from warplens.trace.schema import LIFE
 
 NONE = -1
 
@@ -82,14 +83,17 @@ class BlockPaths:
     def __init__(self, lives: Lifetimes, matches: Matches) -> None:
         self.lives = lives
         real = matches.producer >= 0
-        wait, producer = matches.wait[real], matches.producer[real]
-        blocked = (lives.end[producer] > lives.start[wait]) & (lives.end[producer] <= lives.end[wait])
+        wait, producer, flies = matches.wait[real], matches.producer[real], matches.flies[real]
+        # A copy that was issued before the wait began still made it wait: its end is what released it.
+        blocked = ((lives.end[producer] > lives.start[wait]) | flies) & (lives.end[producer] <= lives.end[wait])
         wait, producer = wait[blocked], producer[blocked]
         life = lives.finish - lives.begin + 2
         self.offset = np.cumsum(life) - life - lives.begin
         order = np.argsort(self._axis(wait, lives.end[wait]), kind="stable")
         self.wait, self.producer = wait[order], producer[order]
         self.freed = lives.end[self.producer]
+        """When each wait's producer ended, or issued the copy that released the wait."""
+        self.resumed = np.maximum(self.freed, lives.start[self.wait])
 
     def _axis(self, row: Int, cycle: Int) -> Int:
         return np.asarray(self.offset[self.lives.of_row[row]] + cycle)
@@ -98,7 +102,7 @@ class BlockPaths:
     def blocked(self) -> Int:
         """Cycles that each track waited for marked producers."""
         lives = self.lives
-        waited = np.minimum(self.freed, lives.end[self.wait]) - lives.start[self.wait]
+        waited = np.minimum(self.resumed, lives.end[self.wait]) - lives.start[self.wait]
         return np.bincount(lives.of_row[self.wait], weights=waited, minlength=len(lives)).astype(np.int64)
 
     def _latest_wait(self, track: Int, cycle: Int) -> Int:
@@ -110,37 +114,48 @@ class BlockPaths:
         return np.where((at >= 0) & here, at, NONE)
 
     @cached_property
-    def pieces(self) -> PathPieces:
-        lives = self.lives
+    def _route(self) -> tuple[Int, Int, Int, Mask]:
+        """The last track of each block, its last blocking wait, the wait before each wait, and those on the path."""
         last = self._last_track()
-        start = self._latest_wait(last, lives.finish[last])
-        follow, time = self._links()
-        visited = np.zeros(len(self.wait), bool)
+        start = self._latest_wait(last, self.lives.finish[last])
+        follow = self._links()
         onward = follow.tolist()
         seen = bytearray(len(onward))
         for at in start.tolist():
             while at >= 0 and not seen[at]:
                 seen[at] = 1
                 at = onward[at]
-        visited = np.frombuffer(bytes(seen), np.uint8).astype(bool)
+        return last, start, follow, np.frombuffer(bytes(seen), np.uint8).astype(bool)
+
+    @cached_property
+    def pieces(self) -> PathPieces:
+        lives = self.lives
+        last, start, follow, visited = self._route
         # The first piece of each block ends with the block; every other piece ends where a producer ended a wait.
         track = np.concatenate([last, lives.of_row[self.producer[visited]]])
-        end = np.concatenate([lives.finish[last], time[visited]])
+        end = np.concatenate([lives.finish[last], self.freed[visited]])
         left_by = np.concatenate([start, follow[visited]])
-        begin = np.where(left_by >= 0, self.freed[np.maximum(left_by, 0)] if len(self.freed) else 0, lives.begin[track])
+        begin = np.where(
+            left_by >= 0, self.resumed[np.maximum(left_by, 0)] if len(self.freed) else 0, lives.begin[track]
+        )
         begin = np.minimum(begin, end)
         order = np.argsort(self.offset[track] + begin, kind="stable")
         return PathPieces(track[order].astype(np.int64), begin[order], end[order])
 
     def _last_track(self) -> Int:
-        """The track of each block that was recorded last."""
+        """The track of each block that was recorded last; one of which only the lifetime is known if there is no other.
+
+        In a specialised kernel, idle warps wait for the others at the kernel's end.
+        """
         lives = self.lives
-        order = np.lexsort((lives.finish, lives.block))
+        life = lives.regions.index(LIFE) if LIFE in lives.regions else -1
+        marked = np.bincount(lives.of_row[lives.region != life], minlength=len(lives)) > 0
+        order = np.lexsort((lives.finish, marked, lives.block))
         ends = np.searchsorted(lives.block[order], np.arange(len(lives.blocks)), side="right") - 1
         return np.asarray(order[ends])
 
-    def _links(self) -> tuple[Int, Int]:
-        """For each blocking wait, the wait before its producer's end on the producer's track, and that end."""
+    def _links(self) -> Int:
+        """For each blocking wait, the wait before its producer's end on the producer's track."""
         lives = self.lives
         track = lives.of_row[self.producer].astype(np.int64)
         follow = self._latest_wait(track, self.freed)
@@ -148,11 +163,14 @@ class BlockPaths:
         ends = lives.end[self.wait]
         stuck = (follow >= 0) & (ends[np.maximum(follow, 0)] >= ends) if len(ends) else np.zeros(0, bool)
         follow[stuck] = self._latest_wait(track[stuck], ends[stuck] - 1)
-        return follow, self.freed
+        return follow
 
     @cached_property
     def on_path(self) -> Float:
-        """Each span's own cycles (children excluded) that lie on its block's path."""
+        """Each span's own cycles (children excluded) that lie on its block's path.
+
+        A wait for a copy also has the time for which the copy was under way before the wait began.
+        """
         lives, pieces = self.lives, self.pieces
         begin, end = self.offset[pieces.track] + pieces.begin, self.offset[pieces.track] + pieces.end
         before = np.append(0, np.cumsum(end - begin))
@@ -166,9 +184,10 @@ class BlockPaths:
         inclusive = covered(offset + lives.end) - covered(offset + lives.start)
         inclusive[~lives.is_span | lives.detached] = 0
         inner = lives.inner
-        return np.asarray(
-            inclusive - np.bincount(lives.parent[inner], weights=inclusive[inner], minlength=len(inclusive))
-        )
+        own = inclusive - np.bincount(lives.parent[inner], weights=inclusive[inner], minlength=len(inclusive))
+        visited = self._route[3]
+        np.add.at(own, self.wait[visited], (self.resumed - self.freed)[visited])
+        return np.asarray(own)
 
     @cached_property
     def floor(self) -> Int:

@@ -1,7 +1,8 @@
 """The critical path of a launch: which regions its end depended on, and what speeding one up would gain.
 
-The path runs back from the last record: along the warp's own spans, through a wait to the span that ended it, from a
-block's begin to the previous block on its SM, and so on to the launch. It covers the kernel's time without gaps, so
+The path runs back from the last record: along the warp's own spans, through a wait to what ended it (the arrival that
+released it, where barriers were recorded, or the issue of the copy; else the span that ended with it), from a block's
+begin to the previous block on its SM, and so on to the launch. It covers the kernel's time without gaps, so
 the shares of its parts sum to one.
 """
 
@@ -14,11 +15,10 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
 from warplens.analyse.chains import BlockPaths, Chains
-from warplens.analyse.finding import Finding
 from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
-from warplens.analyse.region_purpose import Purpose, purposes
+from warplens.analyse.region_purpose import Purpose
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 from warplens.wording import duration, percent
@@ -95,10 +95,10 @@ class CriticalPath:
 def critical_path(trace: Trace, *, waits: str | None = None, matches: Matches | None = None) -> PerKernel[CriticalPath]:
     """The critical path of every kernel; `waits` is a regular expression for regions that only wait."""
     lives = Lifetimes.of(trace)
-    kinds = purposes(lives.regions, waits)
+    kinds = lives.purposes(waits)
     paths = BlockPaths(lives, matches or match_waits(lives, kinds))
     chains = Chains(lives)
-    return PerKernel({kernel: _KernelPath(lives, kernel, kinds, paths, chains).answer() for kernel in lives.kernels})
+    return PerKernel({kernel: _KernelPath(lives, kernel, kinds, paths, chains).answer() for kernel in lives.variants})
 
 
 class _KernelPath:
@@ -106,7 +106,7 @@ class _KernelPath:
 
     def __init__(self, lives: Lifetimes, kernel: str, kinds: list[Purpose], paths: BlockPaths, chains: Chains) -> None:
         self.lives, self.kernel, self.kinds, self.paths, self.chains = lives, kernel, kinds, paths, chains
-        self.launches = [int(at) for at in lives.kernels[kernel]]
+        self.launches = [int(at) for at in lives.launches_of(kernel)]
         self.mine = np.isin(lives.blocks.launch, self.launches)
         cycles = lives.blocks.end - lives.blocks.begin
         self.lasted = (lives.blocks.end_ns - lives.blocks.begin_ns).astype(np.float64)
@@ -183,7 +183,7 @@ class _KernelPath:
         """Cycles of each track in each region, less the time that producers made it wait."""
         lives = self.lives
         own = lives.own.copy()
-        waited = np.minimum(self.paths.freed, lives.end[self.paths.wait]) - lives.start[self.paths.wait]
+        waited = np.minimum(self.paths.resumed, lives.end[self.paths.wait]) - lives.start[self.paths.wait]
         own[self.paths.wait] = np.maximum(own[self.paths.wait] - waited, 0)
         return self._matrix(lives.of_row, len(lives), own)
 
@@ -242,43 +242,6 @@ class _KernelPath:
         )
 
 
-def speedup(paths: PerKernel[CriticalPath], kernel: str, region: str, faster: float) -> float:
-    """The kernel's gain if one region were faster by a share; 0 for a region that is on no path."""
-    found = [one for one in paths[kernel].regions if one.region == region]
-    if not found:
-        return 0.0
-    # A wait cannot be made faster by itself: its part of the path is what removing its cause would gain.
-    return found[0].share * faster if found[0].purpose == "wait" else found[0].at(faster)
-
-
-def path_findings(answer: PerKernel[CriticalPath]) -> list[Finding]:
-    """The region whose speed matters most. Its gain is that of a 10 % speedup: this is a direction to work in, not a
-    defect, so it should not outrank real problems."""
-    out = []
-    for kernel, one in answer.kernels.items():
-        working = [region for region in one.regions if region.gain.get(0.1, 0.0) > 0]
-        if not working:
-            continue
-        top = max(working, key=lambda region: region.gain[0.1])
-        out.append(
-            Finding(
-                kind="critical path",
-                what=f"The kernel's end depends most on `{top.region}`: {percent(top.share)} of the critical path. "
-                f"Making it 10 % faster would make the kernel about {percent(top.gain[0.1])} faster.",
-                advice=f"Optimise `{top.region}` first; regions with slack (`stats --show path`) would gain nothing.",
-                gain=top.gain[0.1],
-                kernel=kernel,
-                region=top.region,
-                evidence={
-                    "share_of_path": top.share,
-                    **{f"gain_at_{round(100 * x)}_percent": gain for x, gain in top.gain.items()},
-                    "assumptions": one.assumptions,
-                },
-            )
-        )
-    return out
-
-
 def path_table(kernel: str, one: CriticalPath) -> AnswerTable:
     """Each region's time on the critical path, its slack, and the gain from making it faster."""
 
@@ -300,7 +263,5 @@ def path_table(kernel: str, one: CriticalPath) -> AnswerTable:
 CRITICAL_PATH = Analysis(
     "path",
     run=lambda ask: critical_path(ask.trace, waits=ask.waits, matches=ask.matches),
-    findings=lambda answer, _: path_findings(answer),
     table=path_table,
-    needs_all_blocks=True,
 )

@@ -1,53 +1,30 @@
-"""Diagnose a kernel: what bounds it, its occupancy, stalls and roofline position, and four common problems."""
+"""Diagnose a kernel: what bounds it, its occupancy, stalls and roofline position, and the findings about it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from warplens.analyse.devices import find_peak
-from warplens.analyse.kernel_issues import (
-    FOUND,
-    Issue,
-    ResultCheck,
-    duration_issue,
-    memory_issue,
-    numerical_issue,
-    occupancy_issue,
-    parallelism,
-)
+from warplens.analyse.analysis import Answers
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.findings import Findings, findings_from
+from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.lifetimes import Lifetimes
-from warplens.analyse.ncu import NcuKernel
-from warplens.analyse.occupancy import Achieved, achieved
-from warplens.analyse.roofline import Roofline, device_of, kernel_of, roofline
-from warplens.analyse.waits import waits
-from warplens.analyse.waves import waves
+from warplens.analyse.occupancy import OCCUPANCY, Achieved
+from warplens.analyse.roofline import Roofline, device_of, kernel_of
 from warplens.errors import WarplensError
 from warplens.trace.model import Trace
-from warplens.wording import digits, percent
+from warplens.wording import digits, duration, percent
 
-
-@dataclass(frozen=True)
-class KnownFacts:
-    """What is known of a kernel beyond its trace: its work per launch and type, its time without marks and its expected
-    time, the check of its result, ceilings measured on the device, and what Nsight Compute measured."""
-
-    flops: float | None = None
-    bytes: float | None = None
-    dtype: str = "fp16"
-    time_ns: float | None = None
-    expected_ns: float | None = None
-    checked: ResultCheck | None = None
-    measured: Mapping[str, float] | None = None
-    ncu: NcuKernel | None = None
-    waits_like: str | None = None
+_LATE_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """`bound` is memory, compute, neither or unknown, `why` the evidence. `stalls` are shares of warp time by waiting
-    region, or the stall groups of Nsight Compute where given (`stalls_from`). `moves` says how to raise the point."""
+    region, or the stall groups of Nsight Compute where given (`stalls_from`). `moves` says how to raise the point.
+    `late` says that the kernel takes far longer than expected. `findings` are those about this kernel variant."""
 
     kernel: str
     device: str
@@ -59,13 +36,8 @@ class Diagnosis:
     occupancy: Achieved | None
     stalls: Mapping[str, float]
     stalls_from: str
-    issues: tuple[Issue, ...]
-    given: KnownFacts = field(repr=False, default_factory=KnownFacts)
-
-    @property
-    def found(self) -> tuple[Issue, ...]:
-        """The issues this kernel has."""
-        return tuple(issue for issue in self.issues if issue.verdict == FOUND)
+    late: str
+    findings: Findings
 
     def to_json(self) -> dict[str, Any]:
         one = self.occupancy
@@ -86,73 +58,51 @@ class Diagnosis:
                 "lift": limit.lift if limit else "",
             },
             "stalls": {"from": self.stalls_from, "shares": dict(self.stalls)},
-            "issues": [asdict(issue) for issue in self.issues],
+            "late": self.late,
+            **self.findings.to_json(),
         }
 
 
-def diagnose(trace: Trace, *, kernel: str | None = None, given: KnownFacts | None = None) -> Diagnosis:
+def diagnose(
+    trace: Trace, *, kernel: str | None = None, given: KnownFacts | None = None, waits_like: str | None = None
+) -> Diagnosis:
     """Diagnose one kernel of a trace; `given` is what else is known about it."""
     extra = given or KnownFacts()
     if not trace.of_kind("span").any():
         raise WarplensError("the trace holds no spans, so there is nothing to diagnose")
-    lives = Lifetimes.of(trace)
-    name = kernel_of(lives, kernel)
-    device = device_of(trace)
-    time = extra.time_ns or lives.kernel_ns(name)
-    point = None
-    if (extra.flops or extra.bytes) and (extra.measured or find_peak(device)):
-        point = roofline(
-            trace,
-            flops=extra.flops,
-            bytes=extra.bytes,
-            kernel=name,
-            dtype=extra.dtype,
-            time_ns=time,
-            measured=extra.measured,
-        )
-    bound, why = _bound(point, extra, device)
-    filled = achieved(trace).kernels.get(name)
-    waiting = waits(trace, waits=extra.waits_like).kernels[name]
-    own = {one.region: one.share for one in waiting.regions if one.share}
-    stalls, source = (dict(extra.ncu.groups), "ncu") if extra.ncu and extra.ncu.stalls else (own, "trace")
-    longest_wait = max(own, key=lambda region: own[region], default="")
-    regions = sorted(
-        ((row.region, row.exclusive_share) for row in trace.select(kernel=[name]).stats(merge_variants=True)),
-        key=lambda pair: -pair[1],
-    )
-    late = duration_issue(
-        time,
-        extra.expected_ns,
-        parallelism(trace, name, extra.waits_like),
-        waves(trace).kernels[name],
-        longest_wait,
-        device or "an unknown device",
-    )
-    few = occupancy_issue(filled, point)
-    missing = ["the bytes that it must move (--bytes)"] * (not extra.bytes)
-    missing += ["the peak of its device's memory (--ceilings)"] * (not (extra.measured or find_peak(device)))
-    slow = memory_issue(point, regions, extra.ncu, (late, few), missing)
+    name = kernel_of(Lifetimes.of(trace), kernel)
+    answers = Answers(trace, waits_like)
+    evidence = Evidence(answers, name, extra)
+    bound, why = _bound(evidence)
+    ncu = evidence.ncu
+    stalls, source = (dict(ncu.groups), "ncu") if ncu and ncu.stalls else (evidence.waiting, "trace")
     return Diagnosis(
         kernel=name,
-        device=device,
-        time_ns=time,
+        device=device_of(trace),
+        time_ns=evidence.kernel_ns,
         bound=bound,
         why=why,
-        point=point,
-        moves=_moves(point),
-        occupancy=filled,
+        point=evidence.point,
+        moves=_moves(evidence.point),
+        occupancy=evidence.of(OCCUPANCY),
         stalls=stalls,
         stalls_from=source,
-        issues=(slow, few, late, numerical_issue(trace, name, extra.checked)),
-        given=extra,
+        late=_late(evidence.kernel_ns, extra.expected_ns),
+        findings=findings_from(answers, extra).of(name),
     )
 
 
-def _bound(point: Roofline | None, given: KnownFacts, device: str) -> tuple[str, str]:
-    """Prefer Nsight Compute, which counts what was really moved; declared work is what had to be moved."""
-    ncu = given.ncu
+def _late(time_ns: float, expected_ns: float | None) -> str:
+    if not expected_ns or time_ns < _LATE_FACTOR * expected_ns:
+        return ""
+    return f"takes {duration(time_ns)}, {time_ns / expected_ns:.1f} times the expected {duration(expected_ns)}"
+
+
+def _bound(evidence: Evidence) -> tuple[str, str]:
+    """What bounds the kernel, with both rates."""
+    bound, given, point, ncu = evidence.roof[0], evidence.given, evidence.point, evidence.ncu
+    device = device_of(evidence.trace)
     if ncu is not None and ncu.compute is not None and ncu.memory is not None:
-        bound = "neither" if ncu.bound == "latency" else ncu.bound
         shares = f"memory {percent(ncu.memory)}, compute {percent(ncu.compute)} of their peaks"
         return bound, f"Nsight Compute: {shares}."
     if point is None and (given.flops or given.bytes):
@@ -167,7 +117,7 @@ def _bound(point: Roofline | None, given: KnownFacts, device: str) -> tuple[str,
         parts.append(
             f"compute {digits(point.tflops)} TFLOP/s {roof.dtype} ({percent(point.tflops / roof.tflops)} of peak)"
         )
-    return point.bound, ", ".join(parts) + "."
+    return bound, ", ".join(parts) + "."
 
 
 def _moves(point: Roofline | None) -> str:

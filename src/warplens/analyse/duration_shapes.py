@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
-from warplens.analyse.critical_path import CRITICAL_PATH, speedup
-from warplens.analyse.finding import Finding
-from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
-from warplens.analyse.region_purpose import Purpose, purpose_of
 from warplens.trace.model import Trace
 from warplens.wording import integer, percent
 
@@ -21,18 +16,19 @@ _SAMPLE = 200_000
 _BINS = 128
 _MIN_INSTANCES = 40
 _STEPS = 10
-_CAUSES = {Purpose.MEMORY: "as with cache hits and misses", Purpose.WAIT: "as when the awaited data is sometimes ready"}
 
 
 @dataclass(frozen=True)
 class TwoModes:
     """Two clusters of durations in cycles: their centres, the share of instances in the slow one, and how much of the
-    variance the split explains (1 for two points; 0.64 for one normal distribution)."""
+    variance the split explains (1 for two points; 0.64 for one normal distribution). `within_warps` is how much of it
+    is between instances of the same warp: 0 where a warp is slow throughout or fast throughout."""
 
     fast: float
     slow: float
     slow_share: float
     separation: float
+    within_warps: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ def duration_shapes(trace: Trace) -> PerKernel[Shapes]:
     lives = Lifetimes.of(trace)
     first = _first_instances(lives)
     answers = {}
-    for kernel in lives.kernels:
+    for kernel in lives.variants:
         rows = lives.spans_of(kernel, measured=True)
         region = lives.region[rows]
         order = np.argsort(region.astype(np.uint16 if len(lives.regions) < 1 << 16 else np.int32), kind="stable")
@@ -110,13 +106,14 @@ def _shape(lives: Lifetimes, region: str, rows: Int, first: np.ndarray[tuple[int
     later = durations[~is_first]
     usual = float(np.median(later)) if len(later) else 0.0
     total = max(float(durations.sum()), 1.0)
-    sample = durations[:: max(len(durations) // _SAMPLE, 1)]
+    step = max(len(durations) // _SAMPLE, 1)
+    two = find_modes(durations[::step])
     return RegionShape(
         region=region,
         count=len(rows),
         p50=p50,
         p95=p95,
-        modes=find_modes(sample),
+        modes=two and replace(two, within_warps=_within_warps(two, durations, lives.of_row[rows])),
         first=float(np.median(durations[is_first])),
         later=usual,
         first_share=max(float((durations[is_first] - usual).sum() / total), 0.0) if len(later) else 0.0,
@@ -125,6 +122,16 @@ def _shape(lives: Lifetimes, region: str, rows: Int, first: np.ndarray[tuple[int
         outlier_share=float((durations[far] - p50).sum() / total),
         worst=float(durations.max()),
     )
+
+
+def modes_of(lives: Lifetimes, label: str, region: str) -> TwoModes | None:
+    """The two modes of one region of a kernel variant, without the rest of its shape."""
+    rows = lives.spans_of(label, measured=True)
+    chosen = np.flatnonzero(lives.region[rows] == lives.regions.index(region))
+    chosen = chosen[:: max(len(chosen) // _SAMPLE, 1)]
+    mine = chosen if isinstance(rows, slice) else rows[chosen]
+    two = find_modes(lives.duration[mine])
+    return two and replace(two, within_warps=_within_warps(two, lives.duration[mine], lives.of_row[mine]))
 
 
 def find_modes(durations: Int) -> TwoModes | None:
@@ -157,6 +164,17 @@ def find_modes(durations: Int) -> TwoModes | None:
     return TwoModes(*middles, slow_share=len(slow) / len(log), separation=min(separation, 1.0))
 
 
+def _within_warps(two: TwoModes, durations: Int, track: Array) -> float:
+    """The share of the variance of "slow" that is between instances of the same warp."""
+    slow = durations > np.sqrt(two.fast * two.slow)
+    first = int(track.min())
+    count = np.bincount(track - first)
+    inside = np.bincount(track - first, weights=slow)[count > 0] / count[count > 0]
+    overall = float(slow.mean())
+    spread = overall * (1 - overall)
+    return float(np.average(inside * (1 - inside), weights=count[count > 0]) / spread) if spread else 0.0
+
+
 def _valley(count: Int, cut: int) -> bool:
     """Whether the bins between the two highest peaks fall well below the lower peak."""
     smooth = np.convolve(count, np.ones(5) / 5, "same")
@@ -182,91 +200,6 @@ def _drift(lives: Lifetimes, rows: Int, durations: Int) -> float:
     return float(slope * (_STEPS - 1) / max(float(mean.mean()), 1e-9))
 
 
-def mode_findings(answer: PerKernel[Shapes], speedup: Callable[[str, str, float], float]) -> list[Finding]:
-    """Regions whose instances differ. `speedup(kernel, region, share)` is the kernel's gain when a region gets faster
-    by a share; it gives the gain from making the slow instances as fast as the others."""
-    out = []
-    for kernel, shapes in answer.kernels.items():
-        for shape in shapes.regions:
-            out += _of_region(kernel, shape, speedup)
-    return out
-
-
-def _of_region(kernel: str, shape: RegionShape, speedup: Callable[[str, str, float], float]) -> list[Finding]:
-    out = []
-    purpose = purpose_of(shape.region)
-    moves = purpose is Purpose.MEMORY
-    if shape.modes:
-        two = shape.modes
-        mean = two.slow * two.slow_share + two.fast * (1 - two.slow_share)
-        excess = (two.slow - two.fast) * two.slow_share / mean
-        cause = _CAUSES.get(purpose, "as with two code paths or contended units")
-        out.append(
-            Finding(
-                kind="modes",
-                what=f"`{shape.region}` has two speeds: {two.fast:,.0f} cycles, and {two.slow:,.0f} cycles for "
-                f"{percent(two.slow_share)} of its instances, {cause}.",
-                advice="Improve reuse (tile or block order, swizzle, smaller working set, prefetch)."
-                if moves
-                else "Compare the slow instances with the others (block, warp, iteration) in the timeline.",
-                gain=speedup(kernel, shape.region, excess),
-                kernel=kernel,
-                region=shape.region,
-                evidence={
-                    "fast_cycles": two.fast,
-                    "slow_cycles": two.slow,
-                    "slow_share": two.slow_share,
-                    "separation": two.separation,
-                },
-            )
-        )
-    if shape.later and shape.first > 1.5 * shape.later:
-        out.append(
-            Finding(
-                kind="first instance",
-                what=f"The first `{shape.region}` of each warp takes {shape.first:,.0f} cycles, later ones "
-                f"{shape.later:,.0f}.",
-                advice="Prefetch before it (instructions, descriptors, the first tile), or run it more often per warp.",
-                gain=speedup(kernel, shape.region, shape.first_share),
-                kernel=kernel,
-                region=shape.region,
-                evidence={"first_cycles": shape.first, "later_cycles": shape.later, "excess": shape.first_share},
-            )
-        )
-    if abs(shape.drift) > 0.1:
-        grows = "slower" if shape.drift > 0 else "faster"
-        out.append(
-            Finding(
-                kind="drift",
-                what=f"`{shape.region}` gets {grows} during the launch: {percent(abs(shape.drift))} from its first "
-                f"tenth to its last.",
-                advice="Look at what changes with time: cache contents, the clock, the work of a block.",
-                gain=speedup(kernel, shape.region, abs(shape.drift) / 2),
-                kernel=kernel,
-                region=shape.region,
-                evidence={"drift": shape.drift},
-            )
-        )
-    if shape.outliers and shape.outlier_share > 0 and not shape.modes:
-        out.append(
-            Finding(
-                kind="outliers",
-                what=f"{shape.outliers:,} of {shape.count:,} instances of `{shape.region}` are outliers (up to "
-                f" {shape.worst:,.0f} cycles, median {shape.p50:,.0f}).",
-                advice="Find them in the timeline; page faults, TLB misses and contended atomics look like this.",
-                gain=speedup(kernel, shape.region, shape.outlier_share),
-                kernel=kernel,
-                region=shape.region,
-                evidence={
-                    "outliers": shape.outliers,
-                    "share_of_region_time": shape.outlier_share,
-                    "worst": shape.worst,
-                },
-            )
-        )
-    return out
-
-
 def modes_table(kernel: str, one: Shapes) -> AnswerTable:
     """The distribution of each region's durations."""
     return region_table(
@@ -290,6 +223,5 @@ def _two_speeds(row: RegionShape) -> str:
 MODES = Analysis(
     "modes",
     run=lambda ask: duration_shapes(ask.trace),
-    findings=lambda answer, ask: mode_findings(answer, partial(speedup, ask.of(CRITICAL_PATH))),
     table=modes_table,
 )

@@ -1,48 +1,120 @@
-"""A finding: one statement of an analysis with its evidence, its size and what to do."""
+"""A finding: the verdict on one possible cause of lost time, with its evidence, its gain and what to do next."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-Number = float | int | str
+import numpy as np
+
+SUPPORTED, UNDECIDED, REFUTED = "supported", "undecided", "refuted"
+HIGH, MEDIUM, LOW = "high", "medium", "low"
+_WEIGHT = {HIGH: 1.0, MEDIUM: 0.8, LOW: 0.5}
+NOTHING_TO_FIX = "nothing to fix"
+MINOR = 0.08
+"""An expected gain below this is hardly worth the work."""
+
+
+class Gain(NamedTuple):
+    """The share of the kernel's time that is saved if the cause is removed, as an interval."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @classmethod
+    def between(cls, low: float, high: float) -> Gain:
+        """An interval inside [0, 1] whose ends are in order."""
+        top = min(max(float(high), 0.0), 1.0)
+        return cls(min(max(float(low), 0.0), top), top)
+
+
+NO_GAIN = Gain(0.0, 0.0)
+
+
+class Spread(NamedTuple):
+    """A measured number: its median, the 5th and 95th percentile, and over how many blocks, launches, … these are."""
+
+    value: float
+    low: float
+    high: float
+    samples: int
+    over: str
+
+
+Number = float | int | str | Spread
+
+
+def spread(values: Any, over: str) -> Spread:
+    """The spread of measurements that are not empty."""
+    low, middle, high = (float(x) for x in np.percentile(values, (5, 50, 95)))
+    return Spread(middle, low, high, len(values), over)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`gain` is the estimated share of the kernel's time that acting on it would save, `gain_ns` the same per launch.
+    """What a hypothesis says of one variant of a kernel.
 
-    `withheld` says why the finding is not reliable: it is smaller than the clock's error or the profiling overhead, or
-    the trace lacks data for it. Gains of different findings overlap; they do not add up.
+    `kernel` is the variant's label, `line` the source line of the region. `gain` has one meaning everywhere: the share
+    of the kernel's time saved if the cause is removed; gains of different findings overlap and do not add up.
+    `gain_ns` is the same per launch. `advice` is the next step, or what to record where the verdict is undecided;
+    `refuted_by` is an observation that would prove it wrong. `consequences` are findings that this one explains.
+    `withheld` says why a supported finding is not claimed.
     """
 
     kind: str
     what: str
     advice: str
-    gain: float
     kernel: str
+    gain: Gain = NO_GAIN
+    verdict: str = SUPPORTED
+    confidence: str = MEDIUM
+    refuted_by: str = ""
     evidence: Mapping[str, Number] = field(default_factory=dict)
     region: str = ""
+    line: str = ""
     sms: Sequence[int] = ()
     warps: Sequence[int] = ()
     blocks: Sequence[int] = ()
-    gain_ns: float = 0.0
+    gain_ns: Gain = NO_GAIN
     kernel_share: float = 1.0
+    urgent: bool = False
+    """Whether it comes before every finding about time: results that are wrong make their speed irrelevant."""
     withheld: str = ""
+    consequences: tuple[Finding, ...] = ()
+
+    @property
+    def expected(self) -> float:
+        """The gain to expect, by which findings of one kernel are ordered: that nothing is to fix comes before what is
+        hardly worth it."""
+        if self.kind in (NOTHING_TO_FIX, UNDECIDED):
+            return MINOR
+        return self.gain.middle * _WEIGHT[self.confidence]
 
     @property
     def rank(self) -> float:
-        """The gain as a share of the whole trace, by which findings are ordered."""
-        return self.gain * self.kernel_share
+        """The expected gain as a share of the whole trace."""
+        return self.expected * self.kernel_share
+
+    def with_consequences(self, below: Sequence[Finding]) -> Finding:
+        return replace(self, consequences=(*self.consequences, *below))
 
     def to_json(self) -> dict[str, Any]:
-        document = asdict(self)
+        document: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ("gain", "gain_ns"):
+            document[name] = {end: getattr(document[name], end) for end in ("low", "high")}
         document["evidence"] = {name: _plain(value) for name, value in self.evidence.items()}
+        document |= {name: [int(value) for value in document[name]] for name in ("sms", "warps", "blocks")}
+        document["consequences"] = [one.to_json() for one in self.consequences]
         return document
 
 
-def _plain(value: Any) -> Number:
-    """Convert numpy numbers to Python numbers for JSON."""
-    plain: Number = value.item() if hasattr(value, "item") else value
-    return plain
+def _plain(value: Any) -> Any:
+    """Convert numpy numbers to Python numbers for JSON, and a spread to an object."""
+    if isinstance(value, Spread):
+        return value._asdict()
+    return value.item() if hasattr(value, "item") else value

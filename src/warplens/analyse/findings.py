@@ -1,97 +1,231 @@
-"""The findings of all analyses as one ranked list."""
+"""The one engine: judge every hypothesis on every kernel variant, and rank what the evidence supports.
+
+`warplens findings`, `diagnose`, `stats --findings`, the report, `trace.findings()` and the pytest plugin all show this.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 from warplens.analyse.analysis import Answers
-from warplens.analyse.finding import Finding
-from warplens.analyse.lifetimes import Lifetimes
-from warplens.analyse.registry import ANALYSES
-from warplens.analyse.sample_share import WITHHELD
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    MINOR,
+    NOTHING_TO_FIX,
+    REFUTED,
+    SUPPORTED,
+    UNDECIDED,
+    Finding,
+    Gain,
+)
+from warplens.analyse.hypotheses import HYPOTHESES
+from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
+from warplens.analyse.known_facts import KnownFacts
+from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.sm_clock import placement_error, too_small
-from warplens.record.capture import SAMPLED
-from warplens.record.cost_keys import ALONE_CYCLES, RECORD_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
+from warplens.analyse.trace_quality import HOST_TIME
+from warplens.analyse.waves import WAVES
 from warplens.trace.model import Trace
-from warplens.trace.schema import LIFE, LaunchInfo
+from warplens.wording import percent
 
-_MIN_GAIN = 0.005
+_MISSING_BLOCKS = "some blocks were not recorded, so an idle SM may have run blocks that are not in the trace"
+_MIN_GAIN = 0.02
+"""A cause whose removal can gain no more is not worth a finding."""
+_REMEDIES = {"memory": "fewer bytes (reuse, fusion, smaller types)", "compute": "fewer operations or a faster type"}
+_UNDECIDED = 0.25
+"""What is undecided and may gain more than this is worth deciding first."""
+_EXPLAINS = 0.5
+_ROOM = 0.1
+"""Closer than this to its roof, no cause matters."""
 
 
-def findings(trace: Trace, *, waits_like: str | None = None, extra: Iterable[Finding] = ()) -> tuple[Finding, ...]:
-    """Rank the findings about every kernel by gain, largest first; withheld ones come last, with the reason.
+@dataclass(frozen=True)
+class Findings(Sequence[Finding]):
+    """The findings that the evidence supports, the largest expected gain first; consequences are below their cause.
 
-    `waits_like` is a regular expression for regions that only wait, in addition to those whose name says so. `extra`
-    are findings from elsewhere, such as Nsight Compute, to rank with the others.
+    `undecided` are hypotheses that the trace cannot decide, each with what to record. `withheld` are findings within
+    the clock's error or the profiling overhead, with the reason. `refuted` are the other hypotheses, and why.
     """
-    return findings_from(Answers(trace, waits_like), extra)
+
+    supported: tuple[Finding, ...] = ()
+    undecided: tuple[Finding, ...] = ()
+    withheld: tuple[Finding, ...] = ()
+    refuted: tuple[Finding, ...] = ()
+
+    @overload
+    def __getitem__(self, at: int) -> Finding: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Finding, ...]: ...
+    def __getitem__(self, at: int | slice) -> Finding | tuple[Finding, ...]:
+        return self.supported[at]
+
+    def __len__(self) -> int:
+        return len(self.supported)
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """The findings that there is something to do about."""
+        return tuple(one for one in self.supported if one.kind not in (NOTHING_TO_FIX, UNDECIDED, "host time"))
+
+    def of(self, kernel: str) -> Findings:
+        """The findings about one kernel variant."""
+        parts = (self.supported, self.undecided, self.withheld, self.refuted)
+        return Findings(*(tuple(one for one in part if one.kernel == kernel) for part in parts))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "findings": [one.to_json() for one in self.supported],
+            "undecided": [one.to_json() for one in self.undecided],
+            "withheld": [one.to_json() for one in self.withheld],
+            "refuted": [{"kind": one.kind, "kernel": one.kernel, "why": one.what} for one in self.refuted],
+        }
 
 
-def findings_from(answers: Answers, extra: Iterable[Finding] = ()) -> tuple[Finding, ...]:
-    """The findings of every analysis, from answers that may have been computed already."""
+def findings(trace: Trace, *, waits_like: str | None = None, given: KnownFacts | None = None) -> Findings:
+    """Judge every hypothesis on every kernel variant of a trace.
+
+    `waits_like` is a regular expression for regions that only wait, in addition to those whose name says so. `given` is
+    what is known beyond the trace, such as the kernel's work or a report of Nsight Compute.
+    """
+    return findings_from(Answers(trace, waits_like), given)
+
+
+def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings:
+    """The same, from answers that may have been computed already."""
     if not answers.trace.of_kind("span").any():
-        return tuple(extra)
-    partial = _partly_recorded(answers.trace)
-    found = [
-        replace(finding, withheld=finding.withheld or WITHHELD)
-        if one.needs_all_blocks and finding.kernel in partial
-        else finding
-        for one in ANALYSES.values()
-        for finding in one.findings(answers.of(one), answers)
-    ]
-    return ranked(answers.trace, [*found, *extra])
-
-
-def _partly_recorded(trace: Trace) -> set[str]:
-    """Kernels with a launch of which only some blocks were kept."""
-    return {info.kernel for info in trace.meta.launches if SAMPLED in info.extra}
-
-
-def ranked(trace: Trace, found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort findings, fill in their gain in ns, and mark those that are too small to be reliable as withheld."""
-    lives = Lifetimes.of(trace)
+        return Findings()
+    lives = answers.lives
     total = sum(launch.duration_ns for launch in lives.launches) or 1
-    error = placement_error(trace)
-    cost = {kernel: profiling_cost(trace, kernel) for kernel in lives.kernels}
-    out = []
-    for finding in found:
-        if finding.region == LIFE:
-            continue  # the life of a warp is no region that could be made faster
-        ns = lives.kernel_ns(finding.kernel) if finding.kernel in lives.kernels else 0.0
-        share = sum(lives.launches[at].duration_ns for at in lives.kernels.get(finding.kernel, ())) / total
-        reason = finding.withheld
-        if not reason and finding.gain > 0 and ns:
-            reason = too_small(finding.gain, ns, error, cost.get(finding.kernel))
-        out.append(replace(finding, gain_ns=finding.gain * ns, kernel_share=share or 1.0, withheld=reason))
-    relevant = [finding for finding in out if finding.gain >= _MIN_GAIN or finding.gain == 0]
-    return tuple(sorted(relevant, key=lambda finding: (bool(finding.withheld), -finding.rank)))
+    judged: list[Finding] = []
+    for label, launches in lives.variants.items():
+        evidence = Evidence(answers, label, given or KnownFacts())
+        share = sum(lives.launches[at].duration_ns for at in launches.tolist()) / total
+        judged += [_sized(one, evidence, share) for one in _judge(evidence)]
+    supported = [one for one in judged if one.verdict == SUPPORTED]
+    return Findings(
+        tuple(sorted((one for one in supported if not one.withheld), key=lambda one: (not one.urgent, -one.rank))),
+        tuple(sorted((one for one in judged if one.verdict == UNDECIDED), key=lambda one: -one.rank)),
+        tuple(one for one in supported if one.withheld),
+        tuple(one for one in judged if one.verdict == REFUTED),
+    )
 
 
-def profiling_cost(trace: Trace, kernel: str, launches: Sequence[LaunchInfo] = ()) -> float | None:
-    """The share of the kernel's time that profiling took, or None where it was not measured.
+def _judge(evidence: Evidence) -> list[Finding]:
+    """All verdicts on one kernel variant, with consequences below their causes."""
+    if evidence.clock == "cpu":
+        return [_host_time(evidence), NUMERICAL_PROBLEM.judge(evidence)]
+    judged = [_checked(evidence, cause) for cause in HYPOTHESES]
+    sure = [one for one in judged if one.verdict == SUPPORTED and not one.withheld]
+    others = [one for one in judged if one not in sure]
+    causes = _nested(sorted(sure, key=lambda one: -one.expected))
+    if not any(one.expected >= MINOR or one.urgent for one in causes):
+        causes.append(_nothing_to_fix(evidence, causes, others))
+    return [*causes, *others]
 
-    `launches` are those of one variant; by default, the variant with the largest share counts.
 
-    It comes from the kernel's time with and without marks (`slowdown_measured` of its launches, `slowdown` in the
-    trace's cost), from an estimate (`slowdown` of its launches), or from the calibrated cost of a record, counting two
-    records per span.
-    """
-    infos = list(launches) or [info for info in trace.meta.launches if info.kernel == kernel]
-    costs = [*(info.cost for info in infos), trace.meta.cost]
-    keys = (SLOWDOWN_MEASURED, SLOWDOWN)
-    measured = next((found for key in keys if (found := [float(cost[key]) for cost in costs if key in cost])), None)
-    if measured:
-        return max(1 - 1 / max(*measured, 1.0), 0.0)
-    known = [info for info in infos if RECORD_CYCLES in info.cost]
-    lived = sum(info.busy_cycles for info in known)
-    if not lived or len(known) < len(infos):
-        return None
-    lives = Lifetimes.of(trace)
-    wanted = {(info.rank, info.launch) for info in infos}
-    numbers = [at for at, one in enumerate(lives.launches) if (one.rank, one.number) in wanted]
-    records = 2 * int(lives.is_span[lives.spread(np.isin(lives.launch, numbers))].sum())
-    cost = known[0].cost
-    return min(records * float(cost.get(ALONE_CYCLES, cost[RECORD_CYCLES])) / lived, 1.0)
+def _checked(evidence: Evidence, cause: str) -> Finding:
+    """The verdict of one hypothesis, unless the roof, the clock or the cost of profiling speaks against it."""
+    hypothesis = HYPOTHESES[cause]
+    one = hypothesis.judge(evidence)
+    if one.verdict != SUPPORTED or one.urgent:
+        return one
+    if hypothesis.needs_headroom and evidence.at_roof:
+        bound, reached = evidence.roof
+        room = 1 - reached
+        why = f"the kernel is at {percent(reached)} of its {bound} roof"
+        if room < one.gain.low or room < _ROOM:
+            return evidence.refuted(cause, f"{one.what} But {why}, so removing this would gain little.")
+        one = replace(one, gain=Gain.between(min(one.gain.low, room), min(one.gain.high, room)))
+    if one.gain.high < _MIN_GAIN:
+        return evidence.refuted(cause, one.what)
+    if one.withheld:
+        return one
+    if hypothesis.about_grid and not evidence.of(WAVES).complete:
+        return replace(one, withheld=_MISSING_BLOCKS)
+    reason = too_small(one.gain.high, evidence.kernel_ns, placement_error(evidence.trace), evidence.cost)
+    return replace(one, withheld=reason)
+
+
+def _nested(ranked: Sequence[Finding]) -> list[Finding]:
+    """Put findings below the cause that explains them, which need not be larger than its symptom, but not much less."""
+    parents: dict[str, str] = {}
+    for one in ranked:
+        above = [
+            cause
+            for cause in ranked
+            if one.kind in HYPOTHESES[cause.kind].explains
+            and cause.expected >= _EXPLAINS * one.expected
+            and parents.get(cause.kind) != one.kind
+        ]
+        if above:
+            parents[one.kind] = above[0].kind
+    below: dict[str, list[Finding]] = {}
+    for one in ranked:
+        if one.kind in parents:
+            below.setdefault(parents[one.kind], []).append(one)
+
+    def with_all(one: Finding) -> Finding:
+        return one.with_consequences([with_all(each) for each in below.get(one.kind, ())])
+
+    return [with_all(one) for one in ranked if one.kind not in parents]
+
+
+def _nothing_to_fix(evidence: Evidence, small: Sequence[Finding], others: Sequence[Finding]) -> Finding:
+    """The answer where no cause is supported: that nothing is to fix, or what has to be decided first."""
+    bound, reached = evidence.roof
+    open_ = sorted((one for one in others if one.verdict == UNDECIDED), key=lambda one: -one.gain.high)
+    top = next(iter(evidence.warps.regions.items()), ("", 0.0))
+    if evidence.at_roof:
+        return evidence.supported(
+            NOTHING_TO_FIX,
+            f"Nothing to fix in how it runs: the kernel is {bound} bound, at {percent(reached)} of its roof.",
+            f"Only {_REMEDIES[bound]} would make it faster.",
+            Gain.between(0.0, max((one.gain.high for one in small), default=0.0)),
+            HIGH,
+            region=top[0],
+            evidence={"of_roof": reached},
+            refuted_by="A version of the kernel that moves the same bytes, or does the same operations, in less time.",
+        )
+    if open_ and open_[0].gain.high > _UNDECIDED and evidence.kinds.get(open_[0].region) is not Purpose.WORK:
+        one = open_[0]
+        more = {"evidence": dict(one.evidence), "region": one.region, "refuted_by": "The measurement that decides it."}
+        return evidence.supported(UNDECIDED, f"Not decided: {one.what}", one.advice, one.gain, LOW, **more)
+    busy = f"; most warp time goes to `{top[0]}` ({percent(top[1])})" if top[0] else ""
+    return evidence.supported(
+        NOTHING_TO_FIX,
+        f"Nothing to fix was found: no cause is expected to gain more than {percent(MINOR)}{busy}.{_to_decide(open_)}",
+        "Give the work (--flops, --bytes) or an Nsight Compute report (--ncu) to see how far the roof is.",
+        Gain.between(0.0, max((one.gain.high for one in small), default=0.0)),
+        MEDIUM,
+        region=top[0],
+        refuted_by="A version of the kernel that does the same work in less time.",
+    )
+
+
+def _to_decide(undecided: Sequence[Finding]) -> str:
+    named = [one.kind for one in undecided if one.gain.high > _ROOM]
+    return f" Not decided: {', '.join(named)}." if named else ""
+
+
+def _host_time(evidence: Evidence) -> Finding:
+    return evidence.supported(
+        "host time",
+        f"{HOST_TIME}: they say nothing about a GPU.",
+        "Record on a GPU to get findings.",
+        Gain(0.0, 0.0),
+        HIGH,
+        refuted_by="A trace recorded on a GPU.",
+    )
+
+
+def _sized(one: Finding, evidence: Evidence, share: float) -> Finding:
+    """Add the gain per launch in ns, and the share of the trace's time that the variant has."""
+    ns = evidence.kernel_ns
+    below = tuple(_sized(each, evidence, share) for each in one.consequences)
+    gain_ns = Gain(one.gain.low * ns, one.gain.high * ns)
+    return replace(one, gain_ns=gain_ns, kernel_share=share, consequences=below)

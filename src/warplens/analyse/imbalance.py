@@ -7,15 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
-from warplens.analyse.finding import Finding
 from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask, reduce_by
 from warplens.analyse.per_kernel import PerKernel
-from warplens.analyse.region_purpose import Purpose, purposes
+from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roles import WarpRole, warp_roles
-from warplens.analyse.waves import WAVES
 from warplens.record.block_lives import BlockLives
 from warplens.trace.model import Trace
-from warplens.wording import duration, number_ranges, percent
+from warplens.wording import duration, percent
 
 _MAX_NAMED = 64
 _LATE = 1.2
@@ -59,17 +57,17 @@ class Imbalance:
 def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]:
     """Measure the imbalance of every kernel; `waits` is a regular expression for regions that only wait."""
     lives = Lifetimes.of(trace)
-    waiting = np.array([purpose is Purpose.WAIT for purpose in purposes(lives.regions, waits)], bool)
+    waiting = np.array([purpose is Purpose.WAIT for purpose in lives.purposes(waits)], bool)
     at_work = lives.own * ~waiting[lives.region] if waiting.any() else lives.own
     work = lives.sum_per_track(at_work)
     roles, role = warp_roles(lives)
-    return PerKernel({name: _of_kernel(lives, name, work, at_work, roles, role) for name in lives.kernels})
+    return PerKernel({name: _of_kernel(lives, name, work, at_work, roles, role) for name in lives.variants})
 
 
 def _of_kernel(
     lives: Lifetimes, kernel: str, work: Int, at_work: Float, roles: tuple[WarpRole, ...], role: Int
 ) -> Imbalance:
-    parts = [lives.all_blocks_of(int(at)) for at in lives.kernels[kernel]]
+    parts = [lives.all_blocks_of(int(at)) for at in lives.launches_of(kernel)]
     each = [part.end - part.begin for part in parts]
     late_parts = [_late(one) for one in each]
     medians = [float(np.median(one)) for one in each]
@@ -90,10 +88,10 @@ def _of_kernel(
         late_share=float(late.mean()),
         late_region=_late_region(lives, kernel, parts, late_parts),
         late_median_ns=float(np.median(lasted[late])) if late.any() else 0.0,
-        sm_loss=float(np.mean([_sm_loss(lives, at) for at in lives.kernels[kernel]])),
+        sm_loss=float(np.mean([_sm_loss(lives, at) for at in lives.launches_of(kernel)])),
         slow_sms=slow,
         sm_factor=sm_factor,
-        launches=len(lives.kernels[kernel]),
+        launches=len(lives.launches_of(kernel)),
     )
 
 
@@ -146,12 +144,12 @@ def _late(lasted: Int) -> Mask:
 def _late_region(lives: Lifetimes, kernel: str, parts: list[BlockLives], late_parts: list[Mask]) -> str:
     """The region in which late blocks spend most more than the others, as far as both were recorded."""
     late = np.zeros(len(lives.blocks), bool)
-    for at, part, chosen in zip(lives.kernels[kernel].tolist(), parts, late_parts, strict=True):
+    for at, part, chosen in zip(lives.launches_of(kernel).tolist(), parts, late_parts, strict=True):
         of = lives.blocks_of(at)
         late[of] = np.isin(lives.blocks.number[of], part.number[chosen])
     if not late.any():
         return ""
-    others = np.isin(lives.blocks.launch, lives.kernels[kernel]) & ~late
+    others = np.isin(lives.blocks.launch, lives.launches_of(kernel)) & ~late
     return _difference(lives, lives.exclusive, np.flatnonzero(late[lives.block]), np.flatnonzero(others[lives.block]))
 
 
@@ -176,74 +174,6 @@ def _sm_loss(lives: Lifetimes, at: int) -> float:
     return float((last.max() - last).mean() / lives.launches[at].duration_ns)
 
 
-def imbalance_findings(answer: PerKernel[Imbalance], *, quantised: dict[str, float] | None = None) -> list[Finding]:
-    """Uneven warps and blocks. `quantised` is the share per kernel that a partial last wave already explains."""
-    out = []
-    for kernel, one in answer.kernels.items():
-        for balance in one.roles:
-            if balance.loss > 0:
-                out.append(_uneven_warps(kernel, balance))
-        rest = one.sm_loss - (quantised or {}).get(kernel, 0.0)
-        if rest > 0 and (one.block_factor > 1.05 or one.slow_sms):
-            out.append(_uneven_blocks(kernel, one, rest))
-    return out
-
-
-def _uneven_warps(kernel: str, balance: RoleBalance) -> Finding:
-    who = f"warp {number_ranges(balance.busiest[:4])}" if balance.busiest else "a different warp in each block"
-    where = f", mostly in `{balance.region}`" if balance.region else ""
-    return Finding(
-        kind="imbalance",
-        what=f"Work is uneven between {balance.role.name}: the busiest has {percent(balance.factor - 1)} more work "
-        f"than the mean of its block ({who}{where}).",
-        advice="Give each warp of the role the same number of tiles or rows, or let them take work from a counter.",
-        gain=balance.loss,
-        kernel=kernel,
-        region=balance.region,
-        warps=balance.busiest or balance.role.warps,
-        evidence={"busiest_over_mean": balance.factor, "share_of_block_time": balance.loss},
-    )
-
-
-def _uneven_blocks(kernel: str, one: Imbalance, gain: float) -> Finding:
-    if one.slow_sms and not one.late_blocks:
-        what = (
-            f"Blocks on SM {number_ranges(one.slow_sms)} take longer than elsewhere (up to "
-            f"{percent(one.sm_factor - 1)} more), and the other SMs wait for them at the end."
-        )
-        advice = "Check what shares those SMs (another stream, a debugger, MPS), or let blocks take work dynamically."
-    elif one.late_blocks:
-        where = f"; the difference is in `{one.late_region}`" if one.late_region else ""
-        what = (
-            f"{percent(one.late_share)} of the blocks last {duration(one.late_median_ns)} where the median block lasts "
-            f"{duration(one.block_median_ns)} (blocks {number_ranges(one.late_blocks, 6)}{where}), and the other SMs "
-            f"idle until they end."
-        )
-        advice = "Start the long blocks first, split their work, or make the kernel persistent with a work queue."
-    else:
-        what = (
-            f"Blocks are uneven (the longest is {percent(one.block_factor - 1)} above the mean), and SMs idle at the "
-            f"end until the last one is done."
-        )
-        advice = "Use smaller blocks of work towards the end, or a persistent kernel with a work queue."
-    return Finding(
-        kind="imbalance",
-        what=what,
-        advice=advice,
-        gain=gain,
-        kernel=kernel,
-        region=one.late_region,
-        blocks=one.late_blocks,
-        sms=one.slow_sms,
-        evidence={
-            "longest_over_mean": one.block_factor,
-            "median_block_ns": one.block_median_ns,
-            "late_share": one.late_share,
-            "sm_time_idle_at_end": one.sm_loss,
-        },
-    )
-
-
 def imbalance_table(kernel: str, one: Imbalance) -> AnswerTable:
     """How evenly blocks, SMs and the warps of each role are loaded."""
     facts = [
@@ -262,8 +192,5 @@ def imbalance_table(kernel: str, one: Imbalance) -> AnswerTable:
 IMBALANCE = Analysis(
     "imbalance",
     run=lambda ask: imbalance(ask.trace, waits=ask.waits),
-    findings=lambda answer, ask: imbalance_findings(
-        answer, quantised={name: one.quantised for name, one in ask.of(WAVES).kernels.items()}
-    ),
     table=imbalance_table,
 )

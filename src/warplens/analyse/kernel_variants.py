@@ -59,13 +59,13 @@ def kernel_variants(launches: Iterable[LaunchInfo], *, merge: bool = False) -> l
 
 
 def variant_rows(trace: Trace) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """For each row of the trace, the place of its variant's label in the list; "" where a kernel has one variant."""
+    """For each row of the trace, the place of its variant's label in the list; "" where the trace has one variant."""
     labels = [""]
     places: dict[tuple[int, int], int] = {}
-    for variant in kernel_variants(trace.meta.launches):
-        if not variant.is_only_one:
-            places |= {(info.rank, info.launch): len(labels) for info in variant.launches}
-            labels.append(variant.label)
+    found = kernel_variants(trace.meta.launches)
+    for variant in found if len(found) > 1 else ():
+        places |= {(info.rank, info.launch): len(labels) for info in variant.launches}
+        labels.append(variant.label)
     if not places:
         return np.zeros(len(trace), np.int64), labels
     width = 1 + max(info.launch for info in trace.meta.launches)

@@ -10,6 +10,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from warplens.analyse.code_counts import merged_code
+from warplens.analyse.kernel_variants import kernel_variants
+from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.record.block_lives import BlockLives, unpack_lives
 from warplens.record.capture import BLOCK_LIVES, SAMPLED
 from warplens.trace.arrays import run_starts
@@ -27,11 +30,12 @@ _known: WeakKeyDictionary[Trace, Lifetimes] = WeakKeyDictionary()
 @dataclass(frozen=True)
 class LaunchLifetime:
     """One launch. `blocks` of `grid_blocks` left records, of `known_blocks` the lifetimes are known; `sms` counts the
-    SMs of the device."""
+    SMs of the device. `variant` is the label of the kernel's variant, the kernel's name where it has only one."""
 
     number: int
     rank: int
     kernel: str
+    variant: str
     begin_ns: int
     end_ns: int
     blocks: int
@@ -101,6 +105,10 @@ class Lifetimes:
     def spread(self, per_track: Array) -> Array:
         """Expand a per-track array to one value per row."""
         return np.repeat(per_track, self.counts)
+
+    def purposes(self, waits: str | None = None) -> list[Purpose]:
+        """The purpose of each region, from its name and, where the trace has it, its code."""
+        return purposes(self.regions, waits, merged_code(self.trace))
 
     @cached_property
     def of_row(self) -> npt.NDArray[np.int32]:
@@ -204,10 +212,31 @@ class Lifetimes:
         return {name: np.array(at) for name, at in out.items()}
 
     @cached_property
+    def variants(self) -> dict[str, Int]:
+        """The launches (indices) of each variant of a kernel, in order of first launch."""
+        out: dict[str, list[int]] = {}
+        for at, launch in enumerate(self.launches):
+            out.setdefault(launch.variant, []).append(at)
+        return {label: np.array(at) for label, at in out.items()}
+
+    @cached_property
+    def variant(self) -> Int:
+        """Each track's index in `variants`."""
+        of_launch = np.zeros(len(self.launches), np.int64)
+        for number, launches in enumerate(self.variants.values()):
+            of_launch[launches] = number
+        return of_launch[self.launch]
+
+    @cached_property
     def _launches(self) -> tuple[tuple[LaunchLifetime, ...], Int]:
         rank, number, device = self.per_track("rank"), self.per_track("launch"), self.per_track("device")
         keys, at, index = unique_rows(rank, device, number)
         infos = {(info.rank, info.launch): info for info in self.trace.meta.launches}
+        labels = {
+            (info.rank, info.launch): variant.label
+            for variant in kernel_variants(self.trace.meta.launches)
+            for info in variant.launches
+        }
         codes, names = self.per_track("kernel"), self.trace.codes("kernel")[1]
         begin = reduce_by(np.minimum, self.begin_ns, index, len(at))
         end = reduce_by(np.maximum, self.finish_ns, index, len(at))
@@ -224,6 +253,7 @@ class Lifetimes:
                     number=int(keys[2][i]),
                     rank=int(keys[0][i]),
                     kernel=names[codes[at[i]]],
+                    variant=labels.get((int(keys[0][i]), int(keys[2][i])), names[codes[at[i]]]),
                     begin_ns=min(first, int(begin[i])) if known else int(begin[i]),
                     end_ns=max(last, int(end[i])) if known else int(end[i]),
                     blocks=int(blocks[i]),
@@ -299,19 +329,30 @@ class Lifetimes:
         """The sum of a per-row array over each track."""
         return _reduce(np.add, values, self.first)
 
-    def kernel_ns(self, kernel: str) -> float:
-        """The mean duration of a kernel's launches."""
-        return float(np.mean([self.launches[at].duration_ns for at in self.kernels[kernel]]))
+    def launches_of(self, name: str) -> Int:
+        """The launches (indices) of a variant by its label, or of all variants of a kernel by its name."""
+        return self.variants[name] if name in self.variants else self.kernels.get(name, np.empty(0, np.int64))
 
-    def spans_of(self, kernel: str, measured: bool = False) -> Int | slice:
-        """The span rows of a kernel; a slice where that is all rows, which avoids copies."""
+    def kernel_ns(self, name: str) -> float:
+        """The mean duration of the launches of a variant or kernel."""
+        return float(np.mean([self.launches[at].duration_ns for at in self.launches_of(name)]))
+
+    def spans_of(self, name: str, measured: bool = False) -> Int | slice:
+        """The span rows of a variant or kernel; a slice where that is all rows, which avoids copies."""
         chosen = self.measured if measured else self.is_span
-        if len(self.kernels) > 1:
-            chosen = chosen & self.spread(self.tracks_of(kernel))
-        return slice(None) if chosen.all() else np.flatnonzero(chosen)
+        if len(self.launches_of(name)) == len(self.launches):
+            return slice(None) if chosen.all() else np.flatnonzero(chosen)
+        rows = self.rows_of(np.flatnonzero(self.tracks_of(name)))
+        return rows[chosen[rows]]
 
-    def tracks_of(self, kernel: str) -> Mask:
-        return np.asarray(np.isin(self.launch, self.kernels[kernel]))
+    def rows_of(self, tracks: Int) -> Int:
+        """All rows of some tracks, in order, without a pass over the rows of the others."""
+        counts = self.counts[tracks]
+        before = np.cumsum(counts) - counts
+        return np.asarray(np.arange(int(counts.sum())) + np.repeat(self.first[tracks] - before, counts))
+
+    def tracks_of(self, name: str) -> Mask:
+        return np.asarray(np.isin(self.launch, self.launches_of(name)))
 
 
 def _known_blocks(info: LaunchInfo | None, recorded: int) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.statistics import Statistics
 from warplens.trace.model import Trace
 
@@ -14,7 +15,7 @@ _LOCATION = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?::\d+)?$")
 
 @dataclass(frozen=True)
 class LineTime:
-    """One line of one file. `share` is a share of the warps' lifetime."""
+    """One line of one file. `share` is a share of the lifetime of the kernel's warps."""
 
     file: str
     line: int
@@ -26,12 +27,15 @@ class LineTime:
 def line_times(trace: Trace, stats: Statistics | None = None) -> list[LineTime]:
     """Every line on which a region of the trace begins, by file, then by line."""
     found: dict[tuple[str, int], tuple[list[str], int, float]] = {}
-    for row in stats or trace.stats(merge_variants=True):
-        place = parse(trace.meta.locations.get(row.region, ""))
+    kernels = {one.label: one.kernel for one in kernel_variants(trace.meta.launches)}
+    for row in stats or trace.stats():
+        kernel = kernels.get(row.variant) or next(iter(kernels.values()), "")
+        place = parse(trace.meta.locations_of(kernel).get(row.region, ""))
         if place is None:
             continue
         names, cycles, share = found.get(place, ([], 0, 0.0))
-        found[place] = ([*names, row.region], cycles + row.exclusive, share + row.exclusive_share)
+        named = names if row.region in names else [*names, row.region]
+        found[place] = (named, cycles + row.exclusive, share + row.exclusive_share)
     return [
         LineTime(file, line, tuple(names), cycles, share)
         for (file, line), (names, cycles, share) in sorted(found.items())

@@ -1,4 +1,4 @@
-"""Read the CSV pages of Nsight Compute, and state findings from them."""
+"""Read the CSV pages of Nsight Compute."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from warplens.analyse.finding import Finding
 from warplens.errors import WarplensError
 from warplens.ptx.symbols import base_name
-from warplens.wording import percent
 
 _IDENTITY = ("ID", "Kernel Name")
 _STALL = re.compile(r"(?:issue_stalled_|^stall )([a-z_ ]+?)(?:_per_issue_active.*|_not_issued.*|\..*)?$", re.IGNORECASE)
@@ -21,13 +19,6 @@ _GROUPS = {
     "memory throttle": ("lg_throttle", "mio_throttle", "tex_throttle", "drain"),
     "execution dependency": ("wait", "math_pipe_throttle", "gmma", "dispatch_stall"),
     "synchronization": ("barrier", "membar", "sleeping", "warpgroup_arrive"),
-}
-_ADVICE = {
-    "memory dependency": "Prefetch, keep more loads in flight, or hide their latency with more warps or other work.",
-    "memory throttle": "Make fewer, wider and coalesced accesses; the load and store queues are full.",
-    "execution dependency": "Give each warp more independent instructions (unroll, reorder, several accumulators).",
-    "synchronization": "Use fewer or narrower barriers, and balance the work between them.",
-    "other": "See Nsight Compute's source page for where they occur.",
 }
 _METRICS = {
     "compute": ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "Compute (SM) Throughput"),
@@ -60,7 +51,8 @@ class NcuKernel:
 
     Throughputs and occupancies are shares (0 to 1), or None where not collected. `stalls` are shares of all stall
     cycles per reason. `limiter` is what limits the theoretical occupancy. `sectors` is the number of 32-byte sectors
-    per global load request, and `load_efficiency` the used share of their bytes.
+    per global load request, and `load_efficiency` the used share of their bytes. `shared_conflicts` is the share of
+    shared memory's cycles that bank conflicts take.
     """
 
     kernel: str
@@ -76,6 +68,7 @@ class NcuKernel:
     stalls: Mapping[str, float] = field(default_factory=dict)
     sectors: float | None = None
     load_efficiency: float | None = None
+    shared_conflicts: float | None = None
 
     @property
     def groups(self) -> dict[str, float]:
@@ -170,6 +163,7 @@ def _kernel(name: str, launches: Sequence[Metrics]) -> NcuKernel:
         stalls=_stalls(launches),
         sectors=_sectors(mean),
         load_efficiency=_load_efficiency(mean),
+        shared_conflicts=_shared_conflicts(mean),
         **{key: None if value is None else value / 100 for key, value in shares.items()},
     )
 
@@ -188,6 +182,12 @@ def _load_efficiency(mean: Callable[[Iterable[str]], float | None]) -> float | N
     if share is None and used is not None:
         return used / _SECTOR
     return None if share is None else share / 100
+
+
+def _shared_conflicts(mean: Callable[[Iterable[str]], float | None]) -> float | None:
+    conflicts = mean(["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"])
+    waves = mean(["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"])
+    return min(conflicts / waves, 1.0) if conflicts is not None and waves else None
 
 
 def _scale(unit: str) -> float:
@@ -213,83 +213,7 @@ def _stalls(launches: Sequence[Metrics]) -> dict[str, float]:
     return {reason: value / total for reason, value in ordered if value > 0} if total else {}
 
 
-def ncu_findings(found: Iterable[NcuKernel], kernels: Iterable[str] = ()) -> list[Finding]:
-    """Findings per kernel. Names are matched to those of a trace, which lack arguments."""
-    known = list(kernels)
-    out = []
-    for one in found:
-        name = match_kernel(one.kernel, known)
-        if name is None:
-            continue
-        out += _throughput(one, name)
-        if one.achieved is not None and one.theoretical is not None:
-            out.append(_occupancy(one, name))
-        if one.stalls:
-            out.append(_stalled(one, name))
-    return out
-
-
 def match_kernel(kernel: str, known: Sequence[str]) -> str | None:
     """The name among `known` of a kernel that ncu lists with its arguments and template parameters."""
     bare = base_name(kernel)
     return next((name for name in known if name == kernel or bare == base_name(name)), None if known else kernel)
-
-
-def _throughput(one: NcuKernel, kernel: str) -> list[Finding]:
-    if one.compute is None or one.memory is None:
-        return []
-    advice = {
-        "memory": "Reduce traffic: tiling and reuse, wider coalesced accesses, smaller types, fusion.",
-        "compute": "Use matrix units or cheaper instructions, more instruction-level parallelism, fewer operations.",
-        "latency": "Neither unit is busy: keep more warps or independent instructions in flight, and shorten waits.",
-    }[one.bound]
-    limit = {
-        "memory": "memory bound",
-        "compute": "compute bound",
-        "latency": "latency bound: neither memory nor compute is busy",
-    }[one.bound]
-    return [
-        Finding(
-            kind="throughput",
-            what=f"Nsight Compute: the kernel is {limit} (memory {percent(one.memory)} and compute "
-            f"{percent(one.compute)} of their peaks).",
-            advice=advice,
-            gain=1 - max(one.memory, one.compute),
-            kernel=kernel,
-            evidence=_given(one, "memory", "compute", "dram"),
-        )
-    ]
-
-
-def _occupancy(one: NcuKernel, kernel: str) -> Finding:
-    achieved, theoretical = one.achieved or 0.0, one.theoretical or 0.0
-    limiter = f", limited by {one.limiter}" if one.limiter and theoretical < 0.995 else ""
-    uneven = achieved < 0.8 * theoretical
-    return Finding(
-        kind="occupancy",
-        what=f"Nsight Compute: {percent(achieved)} of the warp slots were in use, {percent(theoretical)} are "
-        f"possible{limiter}.",
-        advice="Blocks are uneven or too few to fill the device; balance them or launch more."
-        if uneven
-        else f"If latency is not hidden, raise the limit on {one.limiter or 'occupancy'}; otherwise ignore this.",
-        gain=0.0,
-        kernel=kernel,
-        evidence={**_given(one, "achieved", "theoretical"), "limiter": one.limiter or "none"},
-    )
-
-
-def _stalled(one: NcuKernel, kernel: str) -> Finding:
-    top, share = next(iter(one.groups.items()))
-    listed = ", ".join(f"{name} {percent(part)}" for name, part in list(one.stalls.items())[:3])
-    return Finding(
-        kind="stalls",
-        what=f"Nsight Compute: warps stall most on {top}, {percent(share)} of stalled cycles ({listed}).",
-        advice=_ADVICE[top],
-        gain=0.0,
-        kernel=kernel,
-        evidence={name: part for name, part in one.groups.items() if part},
-    )
-
-
-def _given(one: NcuKernel, *names: str) -> dict[str, float]:
-    return {name: value for name in names if (value := getattr(one, name)) is not None}

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
-from warplens.analyse.finding import Finding
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.per_kernel import PerKernel
-from warplens.analyse.sample_share import WITHHELD
 from warplens.driver.limits import SM_LIMITS
 from warplens.driver.theoretical_occupancy import MAX_REGISTERS, Occupancy, occupancy
 from warplens.trace.model import Trace
@@ -37,7 +35,7 @@ def achieved(trace: Trace) -> PerKernel[Achieved]:
     """Warps alive over time on the SMs that each kernel used."""
     lives = Lifetimes.of(trace)
     answers = {}
-    for kernel, launches in lives.kernels.items():
+    for kernel, launches in lives.variants.items():
         curves = [_curve(lives, int(at)) for at in launches]
         warps = float(np.mean([curve.mean() for curve in curves]))
         most, theoretical = _known(lives, int(launches[0]))
@@ -91,28 +89,6 @@ def _known(lives: Lifetimes, at: int) -> tuple[int, Occupancy | None]:
     return most, occupancy(threads, min(int(extra["registers"]), MAX_REGISTERS), shared, capability)
 
 
-def occupancy_findings(answer: PerKernel[Achieved]) -> list[Finding]:
-    """Occupancy is no goal by itself, so it claims no gain; it explains latency that is not hidden."""
-    out = []
-    for kernel, one in answer.kernels.items():
-        if one.theoretical is None or one.share is None:
-            continue
-        limiters = " and ".join(one.theoretical.limiters)
-        out.append(
-            Finding(
-                kind="occupancy",
-                what=f"{percent(one.share)} of the warp slots were in use ({one.warps:.1f} warps per SM), "
-                f"{percent(one.theoretical.share)} are possible, limited by {limiters}.",
-                advice=f"Where waits are not hidden: {one.theoretical.lift}.",
-                gain=0.0,
-                kernel=kernel,
-                evidence={"achieved": one.share, "theoretical": one.theoretical.share, "limiter": limiters},
-                withheld="" if one.complete else WITHHELD,
-            )
-        )
-    return out
-
-
 def occupancy_table(kernel: str, one: Achieved) -> AnswerTable:
     """Achieved and theoretical occupancy, and what limits it."""
     share = f" ({percent(one.share)} of the slots)" if one.share else ""
@@ -127,6 +103,5 @@ def occupancy_table(kernel: str, one: Achieved) -> AnswerTable:
 OCCUPANCY = Analysis(
     "occupancy",
     run=lambda ask: achieved(ask.trace),
-    findings=lambda answer, _: occupancy_findings(answer),
     table=occupancy_table,
 )

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable
-from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import MAX_SETS, TAG_BITS, concurrency, union
 from warplens.analyse.lifetimes import Float, Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.pipeline import Pipeline, pipeline_depth
-from warplens.analyse.region_purpose import Purpose, purposes
+from warplens.analyse.region_purpose import Purpose
 from warplens.trace.model import Trace
 from warplens.wording import percent
 
@@ -58,9 +57,9 @@ class Overlap:
 def overlap(trace: Trace, *, waits: str | None = None) -> PerKernel[Overlap]:
     """Measure the overlap of regions in every kernel, exact to the cycle: the warps of an SM share its clock."""
     lives = Lifetimes.of(trace)
-    kinds = purposes(lives.regions, waits)
+    kinds = lives.purposes(waits)
     axis = _Axis(lives)
-    return PerKernel({kernel: _of_kernel(lives, kernel, kinds, axis) for kernel in lives.kernels})
+    return PerKernel({kernel: _of_kernel(lives, kernel, kinds, axis) for kernel in lives.variants})
 
 
 class _Axis:
@@ -81,7 +80,7 @@ class _Axis:
 
 
 def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose], axis: _Axis) -> Overlap:
-    alone_in_trace = len(lives.kernels) == 1
+    alone_in_trace = len(lives.variants) == 1
     rows = lives.spans_of(kernel)
     inner = lives.inner if alone_in_trace else lives.inner[lives.tracks_of(kernel)[lives.of_row[lives.inner]]]
     busy = np.bincount(lives.region[rows], weights=lives.exclusive[rows], minlength=len(lives.regions))
@@ -121,7 +120,7 @@ def _parts(group: Int, groups: int, rows: Int | slice) -> list[Int]:
 def _sm_cycles(lives: Lifetimes, kernel: str) -> float:
     """SM time of a kernel in cycles: the durations of its launches times the SMs that ran its blocks."""
     places = np.bincount(lives.place_launch, minlength=len(lives.launches))
-    ns = sum(float(places[at]) * lives.launches[at].duration_ns for at in lives.kernels[kernel].tolist())
+    ns = sum(float(places[at]) * lives.launches[at].duration_ns for at in lives.launches_of(kernel).tolist())
     return float(ns * lives.cycles_per_ns)
 
 
@@ -169,38 +168,6 @@ def _any(
     return out
 
 
-def overlap_findings(answer: PerKernel[Overlap]) -> list[Finding]:
-    """Memory time that work could hide but does not."""
-    out = []
-    for kernel, one in answer.kernels.items():
-        moving = [region for region in one.regions if region.purpose == "memory"]
-        gain = min(one.memory_exposed, one.work_exposed)
-        if not moving or gain <= 0:
-            continue
-        worst = max(moving, key=lambda region: region.exposed)
-        depth = one.pipeline
-        deep = f" On average {depth.mean:.1f} loads were in flight when work began." if depth else ""
-        out.append(
-            Finding(
-                kind="overlap",
-                what=f"`{worst.region}` is not hidden: for {percent(one.memory_exposed)} of the SM time memory regions "
-                f"ran without work, and for {percent(one.work_exposed)} work ran without memory regions.{deep}",
-                advice="Start the next tile's loads before working on this one (double buffering, cp.async or TMA with "
-                "more stages), or let another block's work fill the gap (more blocks per SM).",
-                gain=gain,
-                kernel=kernel,
-                region=worst.region,
-                evidence={
-                    "memory_exposed": one.memory_exposed,
-                    "work_exposed": one.work_exposed,
-                    "memory_hidden_under_work": one.hidden,
-                    **({"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most} if depth else {}),
-                },
-            )
-        )
-    return out
-
-
 def overlap_table(kernel: str, one: Overlap) -> AnswerTable:
     """Each region's activity, and how much of it coincides with each of the first eight regions."""
     title = (
@@ -225,7 +192,5 @@ def overlap_table(kernel: str, one: Overlap) -> AnswerTable:
 OVERLAP = Analysis(
     "overlap",
     run=lambda ask: overlap(ask.trace, waits=ask.waits),
-    findings=lambda answer, _: overlap_findings(answer),
     table=overlap_table,
-    needs_all_blocks=True,
 )

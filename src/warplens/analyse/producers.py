@@ -1,7 +1,12 @@
-"""Match each wait to its producer: the span of the same block whose end ended the wait."""
+"""Match each wait to its producer: the record or span of the same block that ended the wait.
+
+Where barriers were recorded, the producer is the arrival that released the wait. Elsewhere it is guessed from times and
+values.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,33 +14,45 @@ import numpy as np
 from warplens.analyse.lifetimes import Int, Lifetimes, Mask
 from warplens.analyse.region_purpose import Purpose
 from warplens.trace.arrays import run_starts
+from warplens.trace.barrier_rows import NO_RECORD
 
 NO_PRODUCER = -1
 _TRIES = 4
+_OWN_WORK = re.compile(r"(?:mma|store|copy|load|atomic) wait\b")
+"""The names that automatic marks give to waits for products, stores, copies and loads of the warp itself."""
 _HASH = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
 class Matches:
-    """For each wait (a row): its producer's row or -1, and whether the two were matched by values in both."""
+    """For each wait (a row): its producer's row or -1, and how the two were matched.
+
+    `by_key` says that both hold the same values, `by_edge` that the barrier's records tell the producer, and `flies`
+    that the producer issued a copy, whose end released the wait.
+    """
 
     wait: Int
     producer: Int
     by_key: Mask
+    by_edge: Mask
+    flies: Mask
 
 
 def match_waits(lives: Lifetimes, kinds: list[Purpose]) -> Matches:
     """Match every wait to its producer.
 
-    Where a wait contains value marks, such as stage and phase, its producer is the last span of another warp of the
-    block that contains the same values and ended before the wait did. Otherwise it is the span of another warp of the
-    block that ended last within the wait. If no span ended within it, the wait was for something that is not marked,
-    and has no producer.
+    A wait on a recorded barrier has the arrival that released it, or none if it did not have to wait. Where another
+    wait contains value marks, such as stage and phase, its producer is the last span of another warp of the block that
+    contains the same values and ended before the wait did. Otherwise it is the span of another warp of the block that
+    ended last within the wait. If no span ended within it, the wait was for something that is not marked, and has no
+    producer.
     """
     is_wait = np.array([kind is Purpose.WAIT for kind in kinds], bool)[lives.region] & lives.is_span
+    edge_wait, edge_producer, edge_copies = _edges(lives)
+    is_wait[edge_wait] = True
     wait = np.flatnonzero(is_wait & (lives.duration > 0))
     producer = np.full(len(wait), NO_PRODUCER, np.int64)
-    by_key = np.zeros(len(wait), bool)
+    by_key, by_edge, flies = (np.zeros(len(wait), bool) for _ in range(3))
     if len(wait):
         leaf = _leaves(lives) & ~is_wait
         key = _keys(lives)
@@ -45,9 +62,32 @@ def match_waits(lives: Lifetimes, kinds: list[Purpose]) -> Matches:
             found = _latest(lives, wait[keyed], source, key)
             producer[keyed[found >= 0]] = found[found >= 0]
             by_key[keyed[found >= 0]] = True
-        left = np.flatnonzero(~by_key)
+        place = np.searchsorted(wait, edge_wait)
+        real = (place < len(wait)) & (wait[np.minimum(place, len(wait) - 1)] == edge_wait)
+        place = place[real]
+        by_edge[place], by_key[place] = True, False
+        producer[place], flies[place] = edge_producer[real], edge_copies[real]
+        left = np.flatnonzero(~by_key & ~by_edge & ~_own_waits(lives, wait, edge_wait))
         producer[left] = _latest(lives, wait[left], np.flatnonzero(leaf), None)
-    return Matches(wait, producer, by_key)
+    return Matches(wait, producer, by_key, by_edge, flies)
+
+
+def _own_waits(lives: Lifetimes, wait: Int, edge_wait: Int) -> Mask:
+    """Waits for the warp's own asynchronous work, in kernels whose barriers were recorded: no other warp ends them."""
+    own = np.array([_OWN_WORK.match(name) is not None for name in lives.regions], bool)
+    kernel = lives.trace.codes("kernel")[0]
+    return np.asarray(own[lives.region[wait]] & np.isin(kernel[wait], np.unique(kernel[edge_wait])))
+
+
+def _edges(lives: Lifetimes) -> tuple[Int, Int, Mask]:
+    """The spans that wait on recorded barriers, the record that released each (or none), and whether by a copy."""
+    table = lives.trace.edges
+    wait, arrival, waited = (table.column(name).to_numpy() for name in ("wait", "arrival_record", "waited_cycles"))
+    block = lives.block[lives.of_row]
+    inside = (arrival >= 0) & (waited > 0)
+    inside &= block[np.maximum(arrival, 0)] == block[wait] if len(wait) else False
+    copies = np.array([kind == "copy" for kind in table.column("kind").to_pylist()], bool)
+    return wait.astype(np.int64), np.where(inside, arrival, NO_PRODUCER).astype(np.int64), copies & inside
 
 
 def _leaves(lives: Lifetimes) -> Mask:
@@ -59,7 +99,8 @@ def _leaves(lives: Lifetimes) -> Mask:
 
 def _keys(lives: Lifetimes) -> Int | None:
     """A hash of the values recorded directly inside each span, 0 where there are none."""
-    rows = np.flatnonzero(lives.trace.of_kind("value") & (lives.parent >= 0))
+    plain = lives.trace.numpy("released_by") == NO_RECORD
+    rows = np.flatnonzero(lives.trace.of_kind("value") & (lives.parent >= 0) & plain)
     if not len(rows):
         return None
     bits = lives.trace.numpy("value")[rows].view(np.uint64)

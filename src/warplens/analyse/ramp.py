@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
-from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import length, union
 from warplens.analyse.lifetimes import Int, Lifetimes, reduce_by, unique_rows
 from warplens.analyse.per_kernel import PerKernel
-from warplens.analyse.region_purpose import Purpose, purposes
+from warplens.analyse.region_purpose import Purpose
 from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.wording import duration, percent
@@ -43,10 +42,10 @@ class Ramp:
 def ramp(trace: Trace, *, waits: str | None = None) -> PerKernel[Ramp]:
     """Measure the ramp of every kernel."""
     lives = Lifetimes.of(trace)
-    kinds = purposes(lives.regions, waits)
+    kinds = lives.purposes(waits)
     start, stop = trace.numpy("start_ns"), trace.numpy("start_ns") + trace.numpy("dur_ns")
     answers = {}
-    for kernel in lives.kernels:
+    for kernel in lives.variants:
         mine = lives.spans_of(kernel)
         useful = _useful(lives, kinds, mine)
         chosen = np.zeros(len(lives.regions), bool)
@@ -78,7 +77,7 @@ def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int], rows: Int, star
         np.maximum.at(last, block[heads], np.maximum.reduceat(stop[rows], heads))
     worked = first < _NEVER
     to_first, shares = [], []
-    for at in lives.kernels[kernel].tolist():
+    for at in lives.launches_of(kernel).tolist():
         of = lives.blocks_of(at)
         here = np.flatnonzero(worked[of]) + of.start
         if not len(here):
@@ -90,7 +89,7 @@ def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int], rows: Int, star
         resident = length(*union(axis + blocks.begin_ns[here], axis + blocks.end_ns[here]))
         main = length(*union(axis + first[here], axis + last[here]))
         shares.append((resident - main) / (launch.duration_ns * len(sms)))
-    mine = worked & np.isin(blocks.launch, lives.kernels[kernel])
+    mine = worked & np.isin(blocks.launch, lives.launches_of(kernel))
     lasted = max(float((blocks.end_ns - blocks.begin_ns)[mine].sum()), 1.0)
     before, after = (first - blocks.begin_ns)[mine], (blocks.end_ns - last)[mine]
     return Ramp(
@@ -108,38 +107,10 @@ def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int], rows: Int, star
 
 def _unmarked(lives: Lifetimes, kernel: str) -> float:
     """The share of the warps' lifetime before the first and after the last record; 0 where lifetimes are unknown."""
-    infos = [lives.launches[at].info for at in lives.kernels[kernel].tolist()]
+    infos = [lives.launches[at].info for at in lives.launches_of(kernel).tolist()]
     alive = sum(info.busy_ns for info in infos if info)
     seen = float((lives.finish_ns - lives.begin_ns)[lives.tracks_of(kernel)].sum())
     return max(1 - seen / alive, 0.0) if alive and all(infos) else 0.0
-
-
-def ramp_findings(answer: PerKernel[Ramp]) -> list[Finding]:
-    """Prologue and epilogue time that no other block hides."""
-    out = []
-    for kernel, one in answer.kernels.items():
-        if one.exposed <= 0:
-            continue
-        out.append(
-            Finding(
-                kind="ramp",
-                what=f"For {percent(one.exposed)} of the SM time blocks were only starting or finishing: a block "
-                f"spends {duration(one.prologue_ns)} before its first useful region and {duration(one.epilogue_ns)} "
-                f"after its last ({', '.join(one.useful[:3])}).",
-                advice="Let blocks overlap (two per SM, or a persistent kernel that prefetches the next tile during "
-                "the epilogue), do more work per block, and move set-up out of the kernel.",
-                gain=one.exposed,
-                kernel=kernel,
-                evidence={
-                    "exposed": one.exposed,
-                    "prologue_share": one.prologue,
-                    "epilogue_share": one.epilogue,
-                    "launch_to_first_useful_ns": one.to_first_ns,
-                    "outside_all_marks": one.unmarked,
-                },
-            )
-        )
-    return out
 
 
 def ramp_table(kernel: str, one: Ramp) -> AnswerTable:
@@ -160,7 +131,5 @@ def ramp_table(kernel: str, one: Ramp) -> AnswerTable:
 RAMP = Analysis(
     "ramp",
     run=lambda ask: ramp(ask.trace, waits=ask.waits),
-    findings=lambda answer, _: ramp_findings(answer),
     table=ramp_table,
-    needs_all_blocks=True,
 )

@@ -1,4 +1,4 @@
-"""The tree of nested regions of each kernel, with times."""
+"""The tree of nested regions of each kernel variant, with times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RegionNode:
 
 
 def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
-    """Build one tree per kernel, children with the most cycles first. Open spans are counted but have no time."""
+    """Build one tree per kernel variant, children with most cycles first. Open spans are counted but have no time."""
     lives = Lifetimes.of(trace)
     if not len(lives):
         return ()
@@ -58,9 +58,10 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
     count = np.bincount(path[rows], minlength=size)
     cycles = np.bincount(path[rows], weights=lives.duration[rows] * timed, minlength=size)
     exclusive = np.bincount(path[rows], weights=lives.exclusive[rows] * timed, minlength=size)
-    kernels = trace.codes("kernel")[1]
-    warps = np.bincount(lives.per_track("kernel"), minlength=len(kernels))
-    alive = np.bincount(lives.per_track("kernel"), weights=lives.finish - lives.begin, minlength=len(kernels))
+    kernels = list(lives.variants)
+    warps = np.bincount(lives.variant, minlength=len(kernels))
+    alive = np.bincount(lives.variant, weights=lives.finish - lives.begin, minlength=len(kernels))
+    alive = np.array([_lifetime(lives, name, float(seen)) for name, seen in zip(kernels, alive, strict=True)])
     kernel_of: list[int] = []
     for parent in parents:
         kernel_of.append(-1 - parent if parent < 0 else kernel_of[parent])
@@ -88,11 +89,17 @@ def region_tree(trace: Trace) -> tuple[RegionNode, ...]:
         top = _most_cycles_first(below.get(-1 - kernel, []))
         lifetime = int(alive[kernel])
         inside = sum(each.cycles for each in top)
-        launches = len(lives.kernels.get(name, ()))
+        launches = len(lives.variants[name])
         roots.append(
             RegionNode(name, launches, lifetime, max(lifetime - inside, 0), lifetime / warps[kernel], 1.0, top)
         )
     return tuple(sorted(roots, key=lambda each: -each.cycles))
+
+
+def _lifetime(lives: Lifetimes, name: str, seen: float) -> float:
+    """The lifetime of a variant's warps, which shares refer to as in statistics: from start to exit, where known."""
+    infos = [lives.launches[at].info for at in lives.variants[name].tolist()]
+    return float(sum(info.busy_cycles for info in infos if info)) or seen
 
 
 def _most_cycles_first(made_last_to_first: list[RegionNode]) -> tuple[RegionNode, ...]:
@@ -111,7 +118,7 @@ def _paths(lives: Lifetimes) -> tuple[Int, list[int], list[str]]:
     inner = inner[np.argsort(lives.parent[inner], kind="stable")]
     parent_of_inner = lives.parent[inner]
     level = np.flatnonzero(lives.is_span & (lives.parent < 0))
-    above = -1 - lives.per_track("kernel")[lives.of_row[level]]
+    above = -1 - lives.variant[lives.of_row[level]]
     while len(level):
         key = (above - above.min()) * many + lives.region[level]
         _, at, index = np.unique(key, return_index=True, return_inverse=True)

@@ -8,6 +8,7 @@ from warplens.analyse.analysis import Analysis
 from warplens.analyse.critical_path import CRITICAL_PATH
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.imbalance import IMBALANCE
+from warplens.analyse.measured_slopes import SENSITIVITY
 from warplens.analyse.occupancy import OCCUPANCY
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.ramp import RAMP
@@ -23,6 +24,7 @@ ANALYSES: dict[str, Analysis[Any]] = {
         OVERLAP,
         WAITS,
         CRITICAL_PATH,
+        SENSITIVITY,
         RAMP,
         MODES,
         SM_CLOCK,

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.lifetimes import Int, Lifetimes
+from warplens.analyse.lifetimes import Int, Lifetimes, Mask
 from warplens.wording import number_ranges
 
 
 @dataclass(frozen=True)
 class WarpRole:
-    """The warps of one role, by their number in the block, and the regions that they run."""
+    """The warps of one role, by their number in the block, and the regions that they run. `kernel` is a variant."""
 
     kernel: str
     warps: tuple[int, ...]
     regions: tuple[str, ...]
+    often: tuple[str, ...] = ()
+    """Those that its warps run at least a quarter as often as the most frequent one: what they do in their loop."""
 
     @property
     def name(self) -> str:
@@ -26,18 +28,18 @@ class WarpRole:
 def warp_roles(lives: Lifetimes) -> tuple[tuple[WarpRole, ...], Int]:
     """All roles, and the role of each track.
 
-    A warp number has one role per kernel, with the regions that it runs in any block. If a block that skips a region
-    had another role, its imbalance would go unnoticed.
+    A warp number has one role per variant of a kernel, with the regions that it runs in any block. If a block that
+    skips a region had another role, its imbalance would go unnoticed.
     """
     if not len(lives):
         return (), np.empty(0, np.int64)
-    names = lives.trace.codes("kernel")[1]
-    kernel = lives.per_track("kernel")
-    seat = kernel * (int(lives.warp.max()) + 1) + lives.warp
+    names = list(lives.variants)
+    seat = lives.variant * (int(lives.warp.max()) + 1) + lives.warp
     many = len(lives.regions)
     ran = lives.spread(seat) * many + lives.region
     ran = ran if lives.is_span.all() else ran[lives.is_span]
-    used = (np.bincount(ran, minlength=(int(seat.max()) + 1) * many) > 0).reshape(-1, many)
+    count = np.bincount(ran, minlength=(int(seat.max()) + 1) * many).reshape(-1, many)
+    used = count > 0
     role_at: dict[tuple[int, bytes], int] = {}
     of_seat = np.full(len(used), -1, np.int64)
     members: list[list[int]] = []
@@ -54,7 +56,12 @@ def warp_roles(lives: Lifetimes) -> tuple[tuple[WarpRole, ...], Int]:
             names[seats[0] // width],
             tuple(at % width for at in seats),
             tuple(lives.regions[code] for code in np.flatnonzero(used[seats[0]])),
+            tuple(lives.regions[code] for code in np.flatnonzero(_is_often(count[seats].sum(axis=0)))),
         )
         for seats in members
     )
     return roles, of_seat[seat]
+
+
+def _is_often(count: Int) -> Mask:
+    return np.asarray((count > 0) & (4 * count >= count.max(initial=0)))

@@ -17,7 +17,7 @@ from warplens.record.capture import SAMPLED
 from warplens.trace.model import Trace
 from warplens.wording import digits, percent
 
-_CLOSE = 0.6
+NEAR_ROOF = 0.6
 """Below this share of the roof, something other than the roof is the limit; Nsight Compute uses the same value."""
 
 
@@ -126,7 +126,7 @@ def place(what: str, time_ns: float, flops: float | None, moved: float | None, r
     memory = bandwidth / roof.bandwidth if bandwidth else 0.0
     over = "memory" if memory >= compute else "compute"
     reached = max(memory, compute)
-    bound = over if reached >= _CLOSE else "neither"
+    bound = over if reached >= NEAR_ROOF else "neither"
     return Roofline(
         what=what,
         time_ns=time_ns,
@@ -166,10 +166,14 @@ def _times(value: float | None, scale: float) -> float | None:
 
 
 def kernel_of(lives: Lifetimes, kernel: str | None) -> str:
-    """The kernel of that name, or the only one there is."""
-    names = list(lives.kernels)
-    if kernel is None and len(names) == 1:
-        return names[0]
+    """The variant of that label; of that kernel, or of the only one there is, the variant that took most time."""
+    names = list(lives.variants)
+    if kernel is None and len(lives.kernels) == 1:
+        kernel = next(iter(lives.kernels))
+    if kernel in lives.kernels and kernel not in names:
+        # The work of a launch differs between variants, so their mean would be that of none.
+        own = [name for name in names if lives.launches[int(lives.variants[name][0])].kernel == kernel]
+        return max(own, key=lambda name: lives.kernel_ns(name) * len(lives.variants[name]))
     if not names:
         raise WarplensError("the trace holds no spans")
     if kernel not in names:
@@ -188,7 +192,7 @@ def _region_time(lives: Lifetimes, kernel: str, region: str) -> tuple[float, flo
     """The ns per launch that a region was active, averaged over the device's SMs, and its instances per launch."""
     if region not in lives.regions:
         raise UsageError(f"no region named {region!r}{did_you_mean(region, lives.regions)}")
-    infos = [lives.launches[at].info for at in lives.kernels[kernel].tolist()]
+    infos = [lives.launches[at].info for at in lives.launches_of(kernel).tolist()]
     if any(info is not None and SAMPLED in info.extra for info in infos):
         raise UsageError(
             f"region {region!r} cannot be placed under a roofline: only some blocks of {kernel} were recorded; "
@@ -202,6 +206,6 @@ def _region_time(lives: Lifetimes, kernel: str, region: str) -> tuple[float, flo
     width = int((start + lives.trace.numpy("dur_ns")[rows]).max()) + 1
     axis = lives.place[lives.of_row[rows]] * width
     active = length(*union(axis + start, axis + start + lives.trace.numpy("dur_ns")[rows]))
-    launches = lives.kernels[kernel]
+    launches = lives.launches_of(kernel)
     sms = float(np.mean([lives.launches[at].sms for at in launches]))
     return active / len(launches) / sms, len(rows) / len(launches)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warplens.analyse.findings import profiling_cost
 from warplens.analyse.kernel_variants import kernel_variants
+from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.sample_share import sample_share
 from warplens.analyse.slowdown import Slowdown, slowdown_of
 from warplens.trace.model import Trace

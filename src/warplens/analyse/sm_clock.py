@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
-from warplens.analyse.finding import Finding
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.trace.model import Trace
@@ -37,12 +36,19 @@ class SmClock:
     blurred: tuple[str, ...]
     measured: bool
     mhz_error: float = 0.0
+    limit_mhz: float = 0.0
+    """The device's highest clock, 0 if unknown."""
+
+    @property
+    def plausible(self) -> bool:
+        """Whether no rate is above what the device can run at; if one is, the rates are too uncertain to compare."""
+        return not self.limit_mhz or self.mhz_max <= 1.005 * self.limit_mhz
 
     @property
     def dropped(self) -> bool:
         """Whether the clock became slower by more than the error of its rates."""
         fall = self.mhz_max - self.mhz_min
-        return self.measured and fall > max(_DROP * self.mhz_max, 2 * self.mhz_error)
+        return self.measured and self.plausible and fall > max(_DROP * self.mhz_max, 2 * self.mhz_error)
 
 
 def sm_clock(trace: Trace) -> PerKernel[SmClock]:
@@ -57,8 +63,8 @@ def sm_clock(trace: Trace) -> PerKernel[SmClock]:
     launch_ns = np.array([each.duration_ns for each in lives.launches], np.int64)[launch]
     middle = trace.numpy("start_ns")[top] + ns[top] // 2
     step = np.clip((middle - begin) * _STEPS // launch_ns, 0, _STEPS - 1)
-    names = {kernel: at for at, kernel in enumerate(lives.kernels)}
-    of_launch = np.array([names[each.kernel] for each in lives.launches], np.int64)
+    names = {kernel: at for at, kernel in enumerate(lives.variants)}
+    of_launch = np.array([names[each.variant] for each in lives.launches], np.int64)
     key = of_launch[launch] * _STEPS + step
     size = len(names) * _STEPS
     cycles = np.bincount(key, weights=lives.duration[top], minlength=size).reshape(-1, _STEPS)
@@ -82,8 +88,15 @@ def sm_clock(trace: Trace) -> PerKernel[SmClock]:
             kernel_ns=lives.kernel_ns(kernel),
             blurred=tuple(name for name, median in medians.get(kernel, {}).items() if median < error),
             measured=fit.method not in ("none", "nominal", "unknown"),
+            limit_mhz=_limit(lives, kernel),
         )
     return PerKernel(answers)
+
+
+def _limit(lives: Lifetimes, kernel: str) -> float:
+    info = lives.launches[int(lives.launches_of(kernel)[0])].info
+    device = lives.trace.meta.devices.get(str(info.device if info else 0), {})
+    return float(device.get("clock_mhz", 0.0) or 0.0)
 
 
 def placement_error(trace: Trace) -> float:
@@ -95,56 +108,14 @@ def _medians(lives: Lifetimes, trace: Trace) -> dict[str, dict[str, float]]:
     """The median duration in ns of each region of each kernel, from a sample."""
     rows = np.flatnonzero(lives.measured)
     rows = rows[:: max(len(rows) // 500_000, 1)]
-    ns, kernels = trace.numpy("dur_ns"), trace.codes("kernel")[1]
-    code = lives.per_track("kernel")[lives.of_row[rows]] * len(lives.regions) + lives.region[rows]
+    ns, kernels = trace.numpy("dur_ns"), list(lives.variants)
+    code = lives.variant[lives.of_row[rows]] * len(lives.regions) + lives.region[rows]
     order = np.argsort(code, kind="stable")
     keys, starts = np.unique(code[order], return_index=True)
     out: dict[str, dict[str, float]] = {}
     for key, part in zip(keys.tolist(), np.split(rows[order], starts[1:])[: len(keys)], strict=True):
         kernel, region = kernels[key // len(lives.regions)], lives.regions[key % len(lives.regions)]
         out.setdefault(kernel, {})[region] = float(np.median(ns[part]))
-    return out
-
-
-def clock_findings(answer: PerKernel[SmClock]) -> list[Finding]:
-    """A clock rate that dropped, and times that are too uncertain to compare."""
-    out = []
-    for kernel, one in answer.kernels.items():
-        if one.dropped:
-            out.append(
-                Finding(
-                    kind="clock",
-                    what=f"The SM clock dropped to {one.mhz_min:,.0f} MHz (mean {one.mhz_mean:,.0f}, highest "
-                    f"{one.mhz_max:,.0f}, error {one.mhz_error:,.0f}) while the kernel ran: a power or thermal limit.",
-                    advice="Compare in cycles rather than in ns; lock the clock (nvidia-smi -lgc) for measurements; "
-                    "fewer wasted operations and bytes leave more power for the clock.",
-                    gain=one.lost,
-                    kernel=kernel,
-                    evidence={
-                        "mhz_min": one.mhz_min,
-                        "mhz_mean": one.mhz_mean,
-                        "mhz_max": one.mhz_max,
-                        "mhz_error": one.mhz_error,
-                    },
-                )
-            )
-        if one.blurred:
-            listed = ", ".join(f"`{name}`" for name in one.blurred[:4])
-            out.append(
-                Finding(
-                    kind="clock",
-                    what=f"The clock alignment error is {duration(one.error_ns)}, longer than the median of {listed}: "
-                    f"their order across SMs is unknown (cycles within one SM are exact).",
-                    advice="Compare within one SM, or add anchors.",
-                    gain=0.0,
-                    kernel=kernel,
-                    region=one.blurred[0],
-                    evidence={
-                        "error_ns": one.error_ns,
-                        "error_share_of_kernel": one.error_ns / max(one.kernel_ns, 1.0),
-                    },
-                )
-            )
     return out
 
 
@@ -178,6 +149,5 @@ def clock_table(kernel: str, one: SmClock) -> AnswerTable:
 SM_CLOCK = Analysis(
     "clock",
     run=lambda ask: sm_clock(ask.trace),
-    findings=lambda answer, _: clock_findings(answer),
     table=clock_table,
 )

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from warplens.analyse.kernel_variants import kernel_variants, variant_rows
 from warplens.analyse.sample_share import sample_line
+from warplens.analyse.value_statistics import ValueStatistics, value_statistics
 from warplens.errors import UsageError, did_you_mean
 from warplens.text import printable
 from warplens.trace.arrays import run_starts
@@ -38,9 +40,10 @@ Float = npt.NDArray[np.float64]
 class RegionStatistics:
     """Durations of one region (within one group). Plain names are cycles; `_ns` ones nanoseconds.
 
-    `share` is a share of the warps' lifetime. Open spans, whose end was not recorded, are counted but not measured.
-    The spreads are (largest - smallest) / mean of the mean duration per warp and per SM. `variant` is the label of the
-    kernel's variant where the kernel has several; empty otherwise.
+    `share` is a share of the lifetime of the kernel variant's warps; of all warps where rows are not of one variant.
+    Open spans, whose end was not recorded, are counted but not measured. The spreads are (largest - smallest) / mean of
+    the mean duration per warp and per SM. `variant` is the label of the kernel's variant where the trace has several
+    kernels or variants; empty otherwise.
     """
 
     group: str
@@ -98,14 +101,21 @@ class Statistics:
     busy_cycles: int
     busy_ns: int
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By label, for kernels with several variants: the kernel, what describes the variant, and its launches."""
+    """By label, where there are several: the kernel, what describes the variant, and its launches."""
     sample: str = ""
     """Which share of the blocks was recorded, where it is not all of them."""
+    values: Sequence[ValueStatistics] = ()
+    """The values and instants that were recorded, in every grouping the same."""
 
     @property
     def heading(self) -> str:
         """What the rows are grouped by besides the region; empty where that is nothing."""
         return self.by if self.by != "region" else "variant" if any(row.variant for row in self.rows) else ""
+
+    @cached_property
+    def _first_of(self) -> Mapping[str, RegionStatistics]:
+        """By region, its first row."""
+        return {row.region: row for row in reversed(self.rows)}
 
     def __iter__(self) -> Iterator[RegionStatistics]:
         return iter(self.rows)
@@ -130,9 +140,9 @@ class Statistics:
 
     def __getitem__(self, region: str) -> RegionStatistics:
         """The row of a region (the first group's, when grouped)."""
-        for row in self.rows:
-            if row.region == region:
-                return row
+        row = self._first_of.get(region)
+        if row is not None:
+            return row
         raise UsageError(f"no region named {region!r}{did_you_mean(region, (row.region for row in self.rows))}")
 
     def sorted(self, metric: str, *, descending: bool | None = None) -> Statistics:
@@ -153,6 +163,7 @@ class Statistics:
             "variants": {label: dict(known) for label, known in self.variants.items()},
             "sample": self.sample,
             "rows": [asdict(row) for row in self.rows],
+            "values": [asdict(one) for one in self.values],
         }
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -164,7 +175,8 @@ class Statistics:
 def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False) -> Statistics:
     """Compute the statistics of every region in each group of `by`: kernel, sm, warp, block, launch or rank.
 
-    By region and by kernel, variants of a kernel have rows of their own unless `merge_variants` is set.
+    By region and by kernel, every variant of every kernel has rows of its own unless `merge_variants` is set: then by
+    kernel those of a kernel are one, and by region those of all kernels.
     """
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
@@ -187,6 +199,8 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
     busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", cycles)
     busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", ns)
 
+    lifetimes = _lifetimes(trace, labels) if len(labels) > 1 else {}
+
     def name(value: int) -> dict[str, Any]:
         return {
             "group": "" if by == "region" else str(groups[value // many]),
@@ -200,14 +214,15 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
         durations = cycles[rows_of]
         in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
         exclusive = int(own_cycles[rows_of].sum())
+        lived = lifetimes.get(value % many // len(regions) if split else -1, busy_cycles)
         return RegionStatistics(
             **name(value),
             count=len(part),
             open=int(unended[value]) if value < len(unended) else 0,
             **in_cycles,
-            share=in_cycles["total"] / busy_cycles if busy_cycles else 0.0,
+            share=in_cycles["total"] / lived if lived else 0.0,
             exclusive=exclusive,
-            exclusive_share=exclusive / busy_cycles if busy_cycles else 0.0,
+            exclusive_share=exclusive / lived if lived else 0.0,
             warp_spread=_spread(durations, warp[part]),
             sm_spread=_spread(durations, sm[part]),
             **{f"{metric}_ns": amount for metric, amount in in_ns.items()},
@@ -226,9 +241,20 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
         tuple(rows),
         int(busy_cycles),
         int(busy_ns),
-        {one.label: one.to_json() for one in known if not one.is_only_one},
+        {one.label: one.to_json() for one in known},
         sample_line(trace.meta.launches),
+        value_statistics(trace),
     )
+
+
+def _lifetimes(trace: Trace, labels: Sequence[str]) -> dict[int, int]:
+    """The lifetime of the warps of each variant, by the place of its label."""
+    places = {label: at for at, label in enumerate(labels)}
+    return {
+        places[one.label]: sum(info.busy_cycles for info in one.launches)
+        for one in kernel_variants(trace.meta.launches)
+        if one.label in places and any(info.busy_cycles for info in one.launches)
+    }
 
 
 def _groups(trace: Trace, by: str) -> tuple[Int, Sequence[Any]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
 
@@ -139,15 +141,17 @@ def _swept_segments(rows: Int, begin: Int, end: Int) -> Segments:
         return Segments(rows, rows, rows)
     moments = np.unique(np.concatenate((begin[rows], end[rows]))).tolist()
     out: list[tuple[int, int, int]] = []
-    active: list[int] = []
-    following = 0
+    begun: list[int] = []
+    following, begins, ends = 0, begin[rows].tolist(), end[rows].tolist()
     for now, then in pairwise(moments):
-        active = [row for row in active if end[row] > now]
-        while following < len(rows) and begin[rows[following]] <= now:
-            active.append(int(rows[following]))
+        while following < len(begins) and begins[following] <= now:
+            begun.append(following)
             following += 1
-        if active:
-            out.append((active[-1], now, then))
+        # A span that ended under others is dropped when they are gone.
+        while begun and ends[begun[-1]] <= now:
+            begun.pop()
+        if begun:
+            out.append((int(rows[begun[-1]]), now, then))
     made = np.array(out, np.int64).reshape(-1, 3)
     return Segments(made[:, 0], made[:, 1], made[:, 2])
 
@@ -227,15 +231,41 @@ def lanes(trace: Trace) -> npt.NDArray[np.int32]:
     same = (track[order[1:]] == track[order[:-1]]) & (lane[order[1:]] == lane[order[:-1]])
     crowded = np.unique(track[order[1:][same & (begin[order[1:]] < end[order[:-1]])]])
     for number in crowded.tolist():
-        busy: dict[int, int] = {}
+        lines = _Lines()
         for row in np.flatnonzero(track == number).tolist():
-            line = int(lane[parent[row]]) + 1 if parent[row] >= 0 else 0
-            while busy.get(line, 0) > begin[row]:
-                line += 1
-            lane[row] = line
-            if end[row] > begin[row]:
-                busy[line] = int(end[row])
+            least = int(lane[parent[row]]) + 1 if parent[row] >= 0 else 0
+            lane[row] = lines.place(least, int(begin[row]), int(end[row]))
     return lane
+
+
+class _Lines:
+    """The lines of one track: which are free, and until when the others are taken."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._free: list[int] = []
+        """Lines that were free when the newest span was placed, in ascending order."""
+        self._taken: list[tuple[int, int]] = []
+        """A heap of ends and lines."""
+
+    def place(self, least: int, begin: int, end: int) -> int:
+        """Put a span on the first line from `least` on that is free at its begin."""
+        while self._taken and self._taken[0][0] <= begin:
+            insort(self._free, heappop(self._taken)[1])
+        at = bisect_left(self._free, least)
+        while at < len(self._free) and self._ends[self._free[at]] > begin:  # begins that are not in order
+            at += 1
+        if at == len(self._free):
+            fresh = range(len(self._ends), max(least, len(self._ends)) + 1)
+            self._free.extend(fresh)
+            self._ends.extend(0 for _ in fresh)
+            at = len(self._free) - 1
+        line = self._free[at]
+        if end > begin:
+            del self._free[at]
+            self._ends[line] = end
+            heappush(self._taken, (end, line))
+        return line
 
 
 @dataclass(frozen=True)

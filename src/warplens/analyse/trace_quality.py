@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from warplens.record.capture import FULL
 from warplens.trace.model import Trace
 from warplens.wording import plural
 
+HOST_TIME = "times are those of the CPU (TRITON_INTERPRET, or a kernel that was emulated)"
 _SENTENCES = {
     "tracks_invalid": "{} had invalid headers and were skipped",
     "tracks_without_exit": "{} never exited (trap or hang); their open spans end at their last record",
@@ -39,9 +41,12 @@ def warnings_of(trace: Trace) -> list[str]:
     lines = []
     if losses.records_lost:
         full = plural(losses.tracks_full, "warp")
+        is_ring = any(info.extra.get(FULL) == "ring" for info in trace.meta.launches)
+        other = "" if is_ring else ", or full='ring' to keep the latest"
+        kept = "were overwritten by later ones" if is_ring else "did not fit"
         lines.append(
-            f"{losses.records_lost:,} of {plural(losses.records_written, 'record')} did not fit ({full} full); "
-            f"profile again with records_per_warp={losses.most_written} or more, or full='ring' to keep the latest"
+            f"{losses.records_lost:,} of {plural(losses.records_written, 'record')} {kept} ({full} full); "
+            f"profile again with records_per_warp={losses.most_written} or more{other}"
         )
     for name, sentence in _SENTENCES.items():
         count = getattr(losses, name)
@@ -51,6 +56,14 @@ def warnings_of(trace: Trace) -> list[str]:
     if trace.meta.clock.method in ("nominal", "unknown"):
         lines.append(f"times in ns are not measured: the clock rate is {trace.meta.clock.method}; cycles are exact")
     return lines
+
+
+def time_line(trace: Trace) -> str:
+    """Whose times these are, where it is not a GPU's; empty otherwise."""
+    clocks = {info.clock for info in trace.meta.launches}
+    if "cpu" in clocks:
+        return f"{HOST_TIME}, not those of a GPU"
+    return "times are those of a simulated clock, not those of a GPU" if "simulated" in clocks else ""
 
 
 def clock_line(trace: Trace) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
-from warplens.analyse.finding import Finding
-from warplens.analyse.lifetimes import Int, Lifetimes, Mask
-from warplens.analyse.overlap import OVERLAP, Overlap
+from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
-from warplens.analyse.region_purpose import Purpose, purposes
+from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roles import WarpRole, warp_roles
 from warplens.trace.model import Trace
 from warplens.wording import percent
@@ -23,12 +21,15 @@ UNMARKED = "(nothing marked)"
 
 @dataclass(frozen=True)
 class RoleWait:
-    """One role: the share of its warps' time spent waiting, and its side: `producer` (moves memory and does no marked
-    work), `consumer` (works and moves no memory) or `any`."""
+    """One role: the share of its warps' time spent waiting, in all and in each region, and its side: `producer` (moves
+    memory and does no marked work), `consumer` (works, and waits for producers) or `any`."""
 
     role: WarpRole
     side: str
     share: float
+    waits: Mapping[str, float] = field(default_factory=dict)
+    life: float = 1.0
+    """How long its warps live, as a share of their blocks' time."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,16 @@ class Waits:
 def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = None) -> PerKernel[Waits]:
     """Measure the waits of every kernel; `waits` is a regular expression for additional regions that only wait."""
     lives = Lifetimes.of(trace)
-    kinds = purposes(lives.regions, waits)
+    kinds = lives.purposes(waits)
     found = matches or match_waits(lives, kinds)
     roles, role = warp_roles(lives)
     waiting = np.array([kind is Purpose.WAIT for kind in kinds], bool)
     per_track = lives.sum_per_track(lives.own * waiting[lives.region])
+    by_role = _by_role(lives, role, len(roles), waiting)
     answers = {}
-    for kernel in lives.kernels:
+    for kernel in lives.variants:
         mine = lives.tracks_of(kernel)
-        answers[kernel] = _of_kernel(lives, kernel, mine, kinds, found, roles, role, per_track)
+        answers[kernel] = _of_kernel(lives, kernel, mine, kinds, found, roles, role, per_track, by_role)
     return PerKernel(answers)
 
 
@@ -79,16 +81,21 @@ def _of_kernel(
     roles: tuple[WarpRole, ...],
     role: Int,
     per_track: Int,
+    by_role: Float,
 ) -> Waits:
     life = lives.finish - lives.begin
     warp_cycles = max(float(life[mine].sum()), 1.0)
     purpose = dict(zip(lives.regions, kinds, strict=True))
     of_roles = []
+    mine_only = [one for one in roles if one.kernel == kernel]
     for number, one in enumerate(roles):
         if one.kernel == kernel:
-            member = role == number
-            share = float(per_track[member].sum() / max(float(life[member].sum()), 1.0))
-            of_roles.append(RoleWait(one, _side(one, purpose), share))
+            lived = max(float(life[role == number].sum()), 1.0)
+            waited = by_role[number]
+            shares = {lives.regions[code]: float(waited[code] / lived) for code in np.flatnonzero(waited)}
+            blocks = float((lives.blocks.end - lives.blocks.begin)[lives.block[role == number]].sum())
+            side = _side(one, mine_only, purpose)
+            of_roles.append(RoleWait(one, side, sum(shares.values()), shares, min(lived / max(blocks, 1.0), 1.0)))
     return Waits(
         share=float(per_track[mine].sum() / warp_cycles),
         producer=max((each.share for each in of_roles if each.side == "producer"), default=0.0),
@@ -98,11 +105,34 @@ def _of_kernel(
     )
 
 
-def _side(role: WarpRole, purpose: dict[str, Purpose]) -> str:
-    does = {purpose[region] for region in role.regions}
-    if Purpose.MEMORY in does and not does & {Purpose.WORK, Purpose.OTHER}:
-        return "producer"
-    return "consumer" if Purpose.WORK in does and Purpose.MEMORY not in does else "any"
+def _by_role(lives: Lifetimes, role: Int, roles: int, waiting: Mask) -> Float:
+    """Cycles that the warps of each role spend in each region that waits."""
+    many = len(lives.regions)
+    rows = np.flatnonzero(waiting[lives.region] & lives.is_span)
+    key = role[lives.of_row[rows]] * many + lives.region[rows]
+    found: Float = np.bincount(key, weights=lives.own[rows], minlength=roles * many).astype(np.float64)
+    return found.reshape(roles, many)
+
+
+def _side(role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Purpose]) -> str:
+    """The side of a role among those of its kernel, from what it does and what it waits in.
+
+    A role that moves memory and does no work produces, if others wait. A role that works consumes, if it waits and
+    another role produces: what it stores itself does not make it a producer.
+    """
+    if _feeds(role, purpose):
+        return "producer" if any(_waits(other, purpose) for other in roles if other is not role) else "any"
+    feeds = any(_feeds(other, purpose) for other in roles if other is not role)
+    return "consumer" if feeds and _waits(role, purpose) else "any"
+
+
+def _feeds(role: WarpRole, purpose: dict[str, Purpose]) -> bool:
+    does = {purpose[region] for region in role.often}
+    return Purpose.MEMORY in does and not does & {Purpose.WORK, Purpose.OTHER}
+
+
+def _waits(role: WarpRole, purpose: dict[str, Purpose]) -> bool:
+    return any(purpose[region] is Purpose.WAIT for region in role.often)
 
 
 def _regions(lives: Lifetimes, mine: Mask, found: Matches, warp_cycles: float) -> tuple[RegionWait, ...]:
@@ -132,55 +162,6 @@ def _regions(lives: Lifetimes, mine: Mask, found: Matches, warp_cycles: float) -
     return tuple(out)
 
 
-def wait_findings(answer: PerKernel[Waits], overlaps: PerKernel[Overlap]) -> list[Finding]:
-    """Waiting that nothing hides. The gain is the SM time in which every marked warp waits."""
-    out = []
-    for kernel, one in answer.kernels.items():
-        bubble = overlaps[kernel].waiting
-        if not one.regions or bubble <= 0:
-            continue
-        top = one.regions[0]
-        target, share = next(iter(top.waits_for.items()))
-        sides = ""
-        if one.producer or one.consumer:
-            sides = f" Producers wait {percent(one.producer)} of their time, consumers {percent(one.consumer)}."
-        worst = max(one.roles, key=lambda each: each.share)
-        awaited = f"`{target}`" if target != UNMARKED else "code that is not marked"
-        portion = "all of it" if share > 0.9995 else f"{percent(share)} of it"
-        out.append(
-            Finding(
-                kind="waits",
-                what=f"For {percent(bubble)} of the SM time every marked warp waits, mostly in `{top.region}`, "
-                f"{portion} for {awaited}.{sides}",
-                advice=_advice(target, one),
-                gain=bubble,
-                kernel=kernel,
-                region=top.region,
-                warps=worst.role.warps,
-                evidence={
-                    "all_wait": bubble,
-                    "wait_share_of_warp_time": one.share,
-                    "producer_wait": one.producer,
-                    "consumer_wait": one.consumer,
-                    "waits_for": target,
-                    "waits_for_share": share,
-                    "matched_by_values": top.by_key,
-                },
-            )
-        )
-    return out
-
-
-def _advice(target: str, one: Waits) -> str:
-    if target == UNMARKED:
-        return "Mark what the warps wait for (the load, the arrive, another kernel's part), or start it earlier."
-    if one.consumer > one.producer:
-        return f"The consumers starve: add pipeline stages or producer warps, or make `{target}` faster."
-    if one.producer > one.consumer:
-        return f"The producers are blocked: free stages earlier, or make `{target}` faster."
-    return f"Make `{target}` shorter or start it earlier, or put more independent work between it and the wait."
-
-
 def waits_table(kernel: str, one: Waits) -> AnswerTable:
     """Each waiting region's share of warp time, and what it waits for."""
     title = f"{kernel}: {percent(one.share)} of warp time waits"
@@ -198,6 +179,5 @@ def waits_table(kernel: str, one: Waits) -> AnswerTable:
 WAITS = Analysis(
     "waits",
     run=lambda ask: waits(ask.trace, waits=ask.waits, matches=ask.matches),
-    findings=lambda answer, ask: wait_findings(answer, ask.of(OVERLAP)),
     table=waits_table,
 )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
-from warplens.analyse.finding import Finding
 from warplens.analyse.intervals import length, most_concurrent, union
 from warplens.analyse.lifetimes import Float, Int, Lifetimes, reduce_by, unique_rows
 from warplens.analyse.per_kernel import PerKernel
@@ -47,7 +46,7 @@ def waves(trace: Trace) -> PerKernel[Waves]:
     """Measure the waves and idle SMs of every kernel."""
     lives = Lifetimes.of(trace)
     answers = {}
-    for kernel, launches in lives.kernels.items():
+    for kernel, launches in lives.variants.items():
         parts = [_of_launch(lives, int(at)) for at in launches]
         mean = {name: float(np.mean([getattr(part, name) for part in parts])) for name in _SHARES}
         answers[kernel] = Waves(
@@ -117,18 +116,8 @@ def _resident(begin: Int, end: Int, duration_ns: int, sms: int) -> tuple[float, 
     return tuple((np.diff(until(begin) - until(end)) / step / sms).tolist())
 
 
-def wave_findings(answer: PerKernel[Waves]) -> list[Finding]:
-    """Grids whose number of blocks leaves SMs idle, and gaps between blocks."""
-    out = []
-    for kernel, one in answer.kernels.items():
-        if one.quantised > 0:
-            out.append(_grid_too_small(kernel, one) if one.unused > 0 else _partial_wave(kernel, one))
-        if one.gaps > 0:
-            out.append(_gaps(kernel, one))
-    return out
-
-
-def _evidence(one: Waves) -> dict[str, float | int | str]:
+def grid_evidence(one: Waves) -> dict[str, float | int | str]:
+    """The numbers behind a statement about the grid."""
     return {
         "blocks": one.blocks,
         "sms": one.sms,
@@ -138,55 +127,6 @@ def _evidence(one: Waves) -> dict[str, float | int | str]:
         "tail": one.tail,
         "unused": one.unused,
     }
-
-
-def _withheld(one: Waves) -> str:
-    return (
-        ""
-        if one.complete
-        else "some blocks were not recorded, so an idle SM may have run blocks that are not in the trace"
-    )
-
-
-def _grid_too_small(kernel: str, one: Waves) -> Finding:
-    used = round(one.sms * (1 - one.unused))
-    return Finding(
-        kind="waves",
-        what=f"The grid is too small for the device: its {one.blocks:,} blocks ran on {used} of {one.sms} SMs, and "
-        f"{percent(one.quantised)} of all SM time was idle because there were too few blocks.",
-        advice="Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel).",
-        gain=one.quantised,
-        kernel=kernel,
-        evidence=_evidence(one),
-        withheld=_withheld(one),
-    )
-
-
-def _partial_wave(kernel: str, one: Waves) -> Finding:
-    return Finding(
-        kind="waves",
-        what=f"The last wave is partial: {one.blocks:,} blocks are {one.waves:.2f} waves of {one.slots} per SM on "
-        f"{one.sms} SMs, and {percent(one.tail)} of all SM time was idle at the end.",
-        advice=f"Choose a grid that is a multiple of {one.sms * one.slots} blocks, or make the kernel persistent so "
-        f"that SMs share the last tiles (stream-K, split-K).",
-        gain=one.quantised,
-        kernel=kernel,
-        evidence=_evidence(one),
-        withheld=_withheld(one),
-    )
-
-
-def _gaps(kernel: str, one: Waves) -> Finding:
-    return Finding(
-        kind="waves",
-        what=f"SMs were idle between two blocks for {percent(one.gaps)} of the time: one had ended and the next had "
-        f"not started recording.",
-        advice="Make the kernel persistent, or let two blocks fit on an SM so that one starts while the other ends.",
-        gain=one.gaps,
-        kernel=kernel,
-        evidence={"gaps": one.gaps, "blocks_per_sm": one.slots},
-        withheld=_withheld(one),
-    )
 
 
 def waves_table(kernel: str, one: Waves) -> AnswerTable:
@@ -209,6 +149,5 @@ def waves_table(kernel: str, one: Waves) -> AnswerTable:
 WAVES = Analysis(
     "waves",
     run=lambda ask: waves(ask.trace),
-    findings=lambda answer, _: wave_findings(answer),
     table=waves_table,
 )

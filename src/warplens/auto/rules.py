@@ -22,9 +22,10 @@ CLASSES = {
     "barriers": "block and cluster barriers",
     "loops": "one region per iteration, with the iteration number as value",
     "lines": "one region per source line that does work",
+    "edges": "which barrier and phase a wait waits for, and who arrives there",
 }
 ALL = "all"
-DEFAULT = ("loads", "stores", "copies", "waits", "mma", "reduce")
+DEFAULT = ("loads", "stores", "copies", "waits", "mma", "reduce", "edges")
 """The classes that `auto=True` and a bare `--auto` select."""
 MOST_MARKS = 256
 """Default for the maximum number of marked sites per kernel."""
@@ -124,8 +125,8 @@ class Auto:
 
     @property
     def covers_all_code(self) -> bool:
-        """Whether all classes are selected, so that the regions account for all of a kernel's time."""
-        return len(self.classes) == len(CLASSES)
+        """Whether all classes of regions are selected, so that they account for all of a kernel's time."""
+        return set(CLASSES) - {"edges"} <= set(self.classes)
 
     @staticmethod
     def of(
@@ -150,6 +151,8 @@ def _classes(auto: str | bool | Iterable[str] | None) -> tuple[str, ...]:
         if name not in known:
             raise UsageError(f"unknown rule {name!r}{did_you_mean(name, known)}; allowed rules are {', '.join(known)}")
     chosen = set(CLASSES) if ALL in names else set(names)
+    if "edges" in chosen:  # a wait's record is inside its region
+        chosen.add("waits")
     return tuple(name for name in CLASSES if name in chosen)
 
 

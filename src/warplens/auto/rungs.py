@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from warplens.auto.rules import Auto
 
-_DROPPED = ("lines", "loads", "loops", "stores", "reduce")
-"""The classes to leave out, one after the other: the densest first, then loads, whose regions hold all of a load's
-values at once, then the counters of loops, then the other classes that most kernels have."""
+_DROPPED = ("edges", "lines", "loads", "loops", "stores", "reduce")
+"""The classes to leave out, one after the other: the barriers of waits, without which all regions stay; the densest,
+then loads, whose regions hold all of a load's values at once, then the counters of loops, then the other classes that
+most kernels have."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,18 @@ class Rung:
         if self.auto.coarse:
             what = "its body and its outermost loops are" if self.auto.coarse == "loops" else "its body is"
             return f"only {what} marked: {problem}"
-        return f"its {' and '.join(self.left_out)} are not marked: {problem}" if self.left_out else ""
+        classes = ["barriers" if kind == "edges" else kind for kind in self.left_out]
+        return f"its {' and '.join(classes)} are not marked: {problem}" if classes else ""
 
 
-def rungs(auto: Auto, *, keep_marks: bool = False) -> Iterator[Rung]:
+def rungs(auto: Auto, *, keep_marks: bool = False, barriers: bool = False) -> Iterator[Rung]:
     """Yield the rungs from the top. With `keep_marks` the kernel has hand-written marks, which are never dropped: the
-    rungs that would drop them are left out."""
+    rungs that would drop them are left out. Without `barriers` the kernel has none whose records could be dropped."""
     rung = Rung(auto)
     yield rung
     for kind in _DROPPED:
+        if kind == "edges" and not barriers:
+            continue
         if rung.auto.wants(kind) and (len(rung.auto.classes) > 1 or rung.auto.ranges):
             classes = tuple(one for one in rung.auto.classes if one != kind)
             rung = Rung(replace(rung.auto, classes=classes), (*rung.left_out, kind))

@@ -77,7 +77,7 @@ def benchmark(
     baseline: Any = None,
     title: str = "",
     device: str = "cuda",
-    **method: Any,
+    **method: str | float,
 ) -> Callable[[Callable[..., Case]], Benchmark]:
     """Turn a function that returns a `wl.Case` into a sweep over its parameters.
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from warplens.analyse.devices import DTYPES
-from warplens.analyse.diagnose import Diagnosis, KnownFacts, diagnose
-from warplens.analyse.kernel_issues import ResultCheck
+from warplens.analyse.diagnose import Diagnosis, diagnose
+from warplens.analyse.known_facts import KnownFacts, ResultCheck
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.bench.benchmark_case import Case
 from warplens.bench.results import ResultRow
@@ -32,10 +32,12 @@ def profile_case(
     return trace
 
 
-def diagnose_row(trace: Trace, row: ResultRow, kernel: str | None = None, **more: Any) -> Diagnosis:
+def diagnose_row(
+    trace: Trace, row: ResultRow, kernel: str | None = None, waits: str | None = None, **more: Any
+) -> Diagnosis:
     """Diagnose a row with its declared work, its time without marks and the outcome of its check."""
     lives = Lifetimes.of(trace)
-    longest = max(lives.kernels, key=lambda name: lives.kernel_ns(name) * len(lives.kernels[name]), default=None)
+    longest = max(lives.variants, key=lambda name: lives.kernel_ns(name) * len(lives.variants[name]), default=None)
     compared = row.tolerance is not None or row.status == "wrong"
     # The declared work is that of a whole call; its time applies to the kernel only if the call is one launch.
     one_launch = len(trace.meta.launches) == 1
@@ -46,6 +48,7 @@ def diagnose_row(trace: Trace, row: ResultRow, kernel: str | None = None, **more
         dtype=row.dtype if rated else "fp32",
         time_ns=row.median_ns if one_launch else None,
         checked=ResultCheck(row.note if row.status == "wrong" else "", row.error, row.tolerance) if compared else None,
+        work_of=kernel or longest,
         **more,
     )
-    return diagnose(trace, kernel=kernel or longest, given=given)
+    return diagnose(trace, kernel=kernel or longest, given=given, waits_like=waits)

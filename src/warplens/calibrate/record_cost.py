@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +48,7 @@ def with_estimates(launches: Sequence[Launch], note: Callable[[str, str], None])
             if not told and spent.get(SLOWDOWN, 1.0) > WORTH_SAYING:
                 note(launch.kernel, describe(spent, headers))
             noted.add(launch.kernel)
-            launch = replace(launch, cost=spent)
+            launch = launch.noting(cost=spent)
         estimated.append(launch)
     return estimated
 

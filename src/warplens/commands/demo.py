@@ -53,9 +53,9 @@ def command(output: str, force: bool, as_json: bool) -> None:
     trace = decode(run.capture)
     folder.mkdir(parents=True, exist_ok=True)
     targets[3].write_bytes(samples.SOURCE.read_bytes())
-    trace.save(targets[0])
-    trace.export(targets[1])
-    trace.export(targets[2], sources=[folder])
+    trace.save(targets[0], force=True)
+    trace.export(targets[1], force=True)
+    trace.export(targets[2], force=True, sources=[folder])
     if as_json:
         files = [str(target) for target in targets]
         print_json({"ran_on": where, "files": files, "spans": len(trace), "stats": trace.stats().to_json()})

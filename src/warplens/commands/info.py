@@ -12,7 +12,7 @@ from rich.markup import escape
 from warplens.analyse.kernel_variants import KernelVariant, kernel_variants
 from warplens.analyse.sample_share import blocks_text, sample_line, sample_share
 from warplens.analyse.slowdown import slowdown_of
-from warplens.analyse.trace_quality import clock_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
 from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError
@@ -119,6 +119,7 @@ def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object
         "kernels": trace.kernels,
         "regions": trace.regions,
         "meta": meta,
+        "time": time_line(trace),
         "warnings": warnings_of(trace),
     }
 
@@ -142,6 +143,7 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
         ("spans", f"{len(trace):,} in {plural(trace.meta.losses.tracks, 'track')}"),
         ("launches", f"{len(trace.meta.launches):,} on {plural(max(len(ranks), 1), 'rank')}"),
         ("regions", ", ".join(shown) + more),
+        *([("time", time_line(trace))] if time_line(trace) else []),
         ("clock", clock_line(trace)),
         *([("cost", cost)] if cost else []),
         *([("copy-out", _copy_out_line(trace))] if _copy_out_times(trace) else []),

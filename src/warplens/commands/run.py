@@ -13,6 +13,7 @@ import click
 from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.commands.shared import kernel_listing
 from warplens.commands.shared.console import force_option, json_option, print_json, stderr
+from warplens.commands.shared.program_command import ProgramCommand, target_program
 from warplens.commands.shared.run_report import describe, document
 from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
@@ -22,9 +23,8 @@ from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
 from warplens.runner.compiled_program import ProfileRequest, become, is_compiled
 from warplens.runner.program import Outcome, TargetProgram, execute
-from warplens.runner.run_arguments import byte_count, numbers, split
+from warplens.runner.run_arguments import byte_count, numbers
 from warplens.runner.stdout_redirect import stdout_to_stderr
-from warplens.runner.target_check import check_module, check_script
 
 AUTO_LAUNCHES = 10
 """Default number of recorded launches per variant with automatic marks: a training run has thousands."""
@@ -55,21 +55,7 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-class _RunCommand(click.Command):
-    """A command whose options end at the program's name; everything after it belongs to the program."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        with_value = [
-            name
-            for option in self.params
-            if isinstance(option, click.Option) and not option.is_flag
-            for name in option.opts
-        ]
-        ours, program = split(args, with_value)
-        return super().parse_args(ctx, [*ours, "--", *program])
-
-
-@click.command("run", cls=_RunCommand, options_metavar="[OPTIONS]")
+@click.command("run", cls=ProgramCommand, options_metavar="[OPTIONS]")
 @click.option("-m", "module", default=None, metavar="MODULE", help="Run a module, as `python -m` does.")
 @click.option(
     "--auto",
@@ -141,7 +127,7 @@ class _RunCommand(click.Command):
 @click.option(
     "--strict",
     is_flag=True,
-    help="Fail if a kernel cannot be marked without harm, instead of running it without marks.",
+    help="Fail if nothing but the lifetimes of a kernel's warps could be recorded.",
 )
 @click.option(
     "--most-marks",
@@ -155,7 +141,7 @@ class _RunCommand(click.Command):
     default=1.0,
     show_default=True,
     metavar="SHARE",
-    help="Minimum fraction of blocks per SM that a marked kernel must keep.",
+    help="Minimum fraction of blocks per SM that a marked kernel must keep; else it gets fewer marks.",
 )
 @click.option(
     "--records-per-warp",
@@ -214,7 +200,8 @@ def command(
       warplens run --auto --within 'forward' --from-step 10 --to-step 12 train.py
       warplens run --region softmax=attn.py:120-134 -m package.train
     """
-    target = _program(module, program, marks_given=bool(given["auto"] or given["regions"]) and not list_kernels)
+    marks_given = bool(given["auto"] or given["regions"]) and not list_kernels
+    target = target_program("run", module, program, marks_given=marks_given)
     if list_kernels:
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
     path = Path(output or _default_output(target))
@@ -268,18 +255,6 @@ def _become(target: TargetProgram, path: Path, given: dict[str, Any], *, as_json
             given["launches"] is not None, given["merge_variants"],
         )
     )  # fmt: skip
-
-
-def _program(module: str | None, words: tuple[str, ...], *, marks_given: bool = False) -> TargetProgram:
-    if module is not None:
-        check_module(module)
-        return TargetProgram(module, words, module=True)
-    if not words:
-        raise UsageError(
-            "no program to run; usage: warplens run [OPTIONS] SCRIPT.py [ARGUMENTS], or -m MODULE [ARGUMENTS]"
-        )
-    check_script(words[0], marks_given=marks_given)
-    return TargetProgram(words[0], words[1:])
 
 
 def _default_output(program: TargetProgram) -> Path:

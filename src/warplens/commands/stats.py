@@ -8,17 +8,19 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.analysis import Answers
+from warplens.analyse.findings import findings_from
+from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.statistics import GROUPS
-from warplens.analyse.trace_quality import warnings_of
+from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared import analysis_tables
-from warplens.commands.shared.console import json_option, print_json, read_trace, stderr, stdout, working
+from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
+from warplens.commands.shared.finding_options import read_report
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, did_you_mean
-from warplens.trace.model import Trace
 
 
 @click.command("stats")
@@ -57,7 +59,7 @@ from warplens.trace.model import Trace
     metavar="PERCENT",
     help="With --tree: drop regions below this share of warp time.  [default: 0]",
 )
-@click.option("--findings", "show_findings", is_flag=True, help="Show findings, ranked by possible gain, with advice.")
+@click.option("--findings", "show_findings", is_flag=True, help="Show findings, as `warplens findings` does.")
 @click.option("--show", multiple=True, metavar="|".join(ANALYSES), help="Show this analysis as a table (repeatable).")
 @click.option(
     "--waits", default=None, metavar="REGEX", help="With --findings or --show: additional regions to treat as waits."
@@ -103,8 +105,8 @@ def command(
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
     console = stdout()
     sample = sample_line(part.meta.launches)
-    if sample and not as_json:
-        console.print(f"[yellow]{escape(sample)}[/]", soft_wrap=True)
+    for line in filter(None, [sample, time_line(part)]) if not as_json else ():
+        console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     answers = Answers(part, waits)
     document: dict[str, Any] = {}
     if as_tree:
@@ -115,11 +117,13 @@ def command(
         if not as_json:
             console.print(analysis_tables.tree_view(roots))
     if show_findings or ncu:
-        found = _findings(answers, ncu)
-        document["findings"] = [one.to_json() for one in found]
+        facts = KnownFacts(ncu=read_report(ncu, None, part))
+        with working("analysing"):
+            found = findings_from(answers, facts)
+        document |= found.to_json()
         if not as_json:
             analysis_tables.print_findings(console, found)
-            _print_unknown_overhead(part)
+            analysis_tables.print_unknown_overhead(part)
     for name in show:
         answer = answers.of(ANALYSES[name])
         document.setdefault("analyses", {})[name] = answer.to_json()
@@ -132,26 +136,13 @@ def command(
         document = result.to_json()
         if not as_json:
             console.print(analysis_tables.statistics_table(result))
+            if result.values:
+                console.print(analysis_tables.value_table(result.values))
     if as_json:
         meta = loaded.meta.to_json()
-        print_json(document | {"losses": meta["losses"], "clock": meta["clock"], "sample": sample})
+        print_json(
+            document | {"losses": meta["losses"], "clock": meta["clock"], "sample": sample, "time": time_line(part)}
+        )
         return
     for line in warnings_of(loaded):
         console.print(f"[yellow]{escape(line)}[/]")
-
-
-def _findings(answers: Answers, ncu: str | None) -> Any:
-    from warplens.analyse.findings import findings_from
-    from warplens.analyse.ncu import ncu_findings
-    from warplens.runner.nsight_compute import read_ncu
-
-    extra = ncu_findings(read_ncu(ncu), answers.trace.kernels) if ncu else ()
-    with working("analysing"):
-        return findings_from(answers, extra)
-
-
-def _print_unknown_overhead(trace: Trace) -> None:
-    from warplens.analyse.findings import profiling_cost
-
-    if any(profiling_cost(trace, kernel) is None for kernel in trace.kernels):
-        stderr().print("[dim]Profiling overhead was not measured; findings are not filtered for it.[/]")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.decode.barrier_edges import TrackPlaces, pair_events, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.coverage import region_coverage
@@ -22,8 +24,9 @@ from warplens.decode.track_windows import TrackWindows, read_windows
 from warplens.decode.warp_lives import add_lives, silent_tracks
 from warplens.errors import WarplensError
 from warplens.native import load
-from warplens.record.capture import Capture, Device, Launch
+from warplens.record.capture import CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
+from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.columns import LazyColumns
 from warplens.trace.model import Trace
 from warplens.trace.schema import COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
@@ -72,6 +75,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
 
     kernels = list(dict.fromkeys(launch.kernel for launch in launches))
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
+    places = TrackPlaces(tracks.launch, windows.block, windows.warp, plan.row_start)
+    pair_events(rows, places)
     source = _TrackAnchors(windows, plan, rows, tracks.launch)
     lines = fit_launches(source, tracks.devices, np.array([device.clock_mhz for device in ran_on]))
     at = lines.find_tracks(tracks.launch, windows.sm)
@@ -89,11 +94,13 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         clock=_clock_summary(lines),
         losses=collect_losses(windows, rows, describe(launches, windows, details)),
         cost=dict(capture.cost),
-        locations=_locations(capture),
+        locations=_locations(capture.launches),
+        kernel_locations=_kernel_locations(capture.launches),
         producer=capture.producer,
         origin_ns=lines.base_ns + zero,
     )
-    return Trace(_columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, names, kernels), meta)
+    released = released_by(rows, places, start_ns, dur_ns, launches)
+    return Trace(_columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, released, names, kernels), meta)
 
 
 def _region_tables(launches: Sequence[Launch]) -> tuple[list[str], list[RegionTable]]:
@@ -198,6 +205,7 @@ def _launch_infos(
     zero: int,
     covered: Sequence[dict[str, float]],
 ) -> tuple[LaunchInfo, ...]:
+    extras = _extras(capture.launches)
     return tuple(
         LaunchInfo(
             launch=number,
@@ -214,7 +222,7 @@ def _launch_infos(
             busy_ns=time.busy_ns,
             covered=share,
             cost=dict(launch.cost),
-            extra=dict(launch.extra),
+            extra=extras[number],
         )
         for number, (launch, device, time, share) in enumerate(
             zip(capture.launches, ran_on, times, covered, strict=True)
@@ -222,14 +230,38 @@ def _launch_infos(
     )
 
 
-def _locations(capture: Capture) -> dict[str, str]:
+def _extras(launches: Sequence[Launch]) -> list[dict[str, Any]]:
+    """What each launch says of itself. The code of its regions is kept once for launches of the same kernel."""
+    out = []
+    told: dict[str, Any] = {}
+    for launch in launches:
+        extra = {**launch.extra, **({FULL: launch.full} if launch.full != "stop" else {})}
+        if CODE in extra:
+            if told.get(launch.kernel) == extra[CODE]:
+                del extra[CODE]
+            else:
+                told[launch.kernel] = extra[CODE]
+        out.append(extra)
+    return out
+
+
+def _locations(launches: Iterable[Launch]) -> dict[str, str]:
     """Source locations by region name."""
     return {
         launch.regions[region]: text
-        for launch in capture.launches
+        for launch in launches
         for region, text in launch.locations.items()
         if region in launch.regions
     }
+
+
+def _kernel_locations(launches: Sequence[Launch]) -> dict[str, dict[str, str]]:
+    """The same for each kernel, where there are several: regions of different kernels may share a name."""
+    by_kernel: dict[str, dict[tuple[int, int], Launch]] = {}
+    for launch in launches:
+        # Launches of one kernel mostly share their tables, which are then read once.
+        by_kernel.setdefault(launch.kernel, {})[id(launch.regions), id(launch.locations)] = launch
+    return {kernel: _locations(some.values()) for kernel, some in by_kernel.items()} if len(by_kernel) > 1 else {}
 
 
 def _columns(
@@ -239,6 +271,7 @@ def _columns(
     rows: DecodedRows,
     start_ns: Int64,
     dur_ns: Int64,
+    released: tuple[Int64, npt.NDArray[np.int32]],
     names: list[str],
     kernels: list[str],
 ) -> LazyColumns:
@@ -268,6 +301,11 @@ def _columns(
             return pa.nulls(n, pa.float64())
         return to_arrow(rows.value, missing=rows.has_value == 0)
 
+    def released_column() -> pa.Array:
+        column = np.full(n, NO_RECORD, np.int32)
+        column[released[0]] = released[1]
+        return to_arrow(column)
+
     return LazyColumns(
         n,
         {
@@ -283,6 +321,7 @@ def _columns(
             "dur_cycles": lambda: to_arrow(rows.duration),
             "value": value,
             "open": lambda: to_arrow(rows.open.view(bool)),
+            "released_by": released_column,
         },
         takers,
     )

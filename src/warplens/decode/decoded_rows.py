@@ -16,6 +16,9 @@ SPAN, INSTANT, VALUE = range(3)
 DAMAGED = 3
 """The kind of rows that both decoders reserve and `without_damaged` removes."""
 
+BARRIER_VALUE = 2
+"""In `has_value`: the value is a barrier word (record/barrier_words.py); other values have 1 there."""
+
 SEARCH_LIMIT = 64
 """How many open spans an end searches for its begin. The bound keeps invalid data from taking quadratic time."""
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from warplens.decode.damaged_clocks import BACKWARD, DROPPED, IGNORED, WRAP, anchor_time, track_clocks
 from warplens.decode.decoded_rows import (
+    BARRIER_VALUE,
     DAMAGED,
     INSTANT,
     MAX_DETAILS,
@@ -324,7 +325,7 @@ def _plain_columns(records: TrackRecords, clock: Int64, plan: RowPlan, regions: 
         bits, tag = records.payload[values], records.tag[values]
         real = np.where(tag == ValueType.U64, bits.astype(np.float64), bits.view(np.int64).astype(np.float64))
         out.value[row] = np.where(paid, np.where(tag == ValueType.F64, bits.view(np.float64), real), 0.0)
-        out.has_value[row] = paid
+        out.has_value[row] = np.where(paid, np.where(tag == ValueType.BARRIER, BARRIER_VALUE, 1), 0)
         out.counters[Counter.TORN_PAYLOADS] += int((~paid).sum())
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -30,6 +32,7 @@ _SLOWEST_NS, _PAUSE_NS = np.uint64(1000), np.uint64(10**9)
 _LOW = 0xFFFFFFFF
 """The mask of the clock bits in a record."""
 _TRACKS_AT_ONCE = 1 << 14
+_MOST_THREADS = 16
 _FIELDS = (
     "magic", "block", "warp", "lane", "sm", "written", "state", "start_clock", "start_ns", "exit_clock", "exit_ns",
 )  # fmt: skip
@@ -83,8 +86,11 @@ _PER_TRACK = tuple(f.name for f in fields(TrackWindows) if f.name not in ("bound
 
 def read_windows(launches: Sequence[Launch], nominal_mhz: Sequence[float]) -> TrackWindows:
     """Read the track headers of all launches; unwritten tracks and those with invalid headers are only counted."""
-    groups = [_read(launches[span], nominal_mhz[span]) for span in _cache_sized(launches)]
-    arrays = {name: np.concatenate([getattr(group, name) for group in groups]) for name in _PER_TRACK}
+    spans = list(_cache_sized(launches))
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS, len(spans))) as pool:
+        groups = list(pool.map(lambda span: _read(launches[span], nominal_mhz[span]), spans))
+        joined = pool.map(lambda name: np.concatenate([getattr(group, name) for group in groups]), _PER_TRACK)
+        arrays = dict(zip(_PER_TRACK, joined, strict=True))
     tracks = np.concatenate([np.diff(group.bounds) for group in groups])
     return TrackWindows(
         **arrays,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from warplens import native
 from warplens.errors import WarplensError
 from warplens.record.capture import Device
 
@@ -76,6 +77,12 @@ def has_driver() -> bool:
     return True
 
 
+class _Entered(threading.local):
+    """Whether a thread is sure to have a current context."""
+
+    here = False
+
+
 class Driver:
     """One process's CUDA driver, with a current context."""
 
@@ -91,7 +98,10 @@ class Driver:
         # These are called for each recorded launch: they skip the look-up by name.
         self._get_context, self._get_capturing = self._lib.cuCtxGetCurrent, self._lib.cuStreamIsCapturing
         self._record_event = self._lib.cuEventRecord
-        self._entered = threading.local()
+        if hasattr(self._record_event, "argtypes"):
+            self._record_event.argtypes = (c_void_p, c_void_p)  # so that numbers need not be wrapped for each call
+        self._native: ctypes.CDLL | None = None
+        self._entered = _Entered()
         self._entered.here = True
         self._call("cuInit", c_uint(0))
         self._context = c_void_p()
@@ -111,7 +121,7 @@ class Driver:
             self._call("cuCtxSetCurrent", self._context)
 
     def _status(self, name: str, *arguments: object) -> int:
-        if not hasattr(self._entered, "here"):
+        if not self._entered.here:
             self._enter()
         return int((self._calls.get(name) or self._find(name))(*arguments))
 
@@ -133,7 +143,7 @@ class Driver:
 
     def context(self) -> int:
         """The current context, one per GPU as a rule. Modules and their functions belong to one."""
-        if not hasattr(self._entered, "here"):
+        if not self._entered.here:
             self._enter()
         current = c_void_p()
         status = self._get_context(byref(current))
@@ -257,11 +267,20 @@ class Driver:
         self._call("cuEventCreate", byref(handle), c_uint(_NO_TIME))
         return handle.value or 0
 
+    def new_events(self, count: int) -> list[int]:
+        """Several of them, at least one."""
+        if self._native is not None and self._entered.here:
+            made = (c_void_p * count)()
+            found = self._native.wl_new_events(made, c_int(count), c_uint(_NO_TIME))
+            if found:
+                return [event or 0 for event in made[:found]]
+        return [self.new_event() for _ in range(count)]
+
     def mark(self, event: int, stream: int) -> None:
         """Let `event` be reached when all that was given to `stream` before is done."""
-        if not hasattr(self._entered, "here"):
+        if not self._entered.here:
             self._enter()
-        status = self._record_event(c_void_p(event), c_void_p(stream))
+        status = self._record_event(event, stream)
         if status:
             self._fail("cuEventRecord", status)
 
@@ -383,9 +402,26 @@ class Driver:
             return None
         return StreamCapture(number.value, graph.value or 0, (nodes[0] or 0) if told and count.value else 0)
 
+    def speed_up(self) -> None:
+        """Let the compiled library make the calls of recorded launches, if there is one. It may have to be compiled, so
+        a thread that launches nothing should ask for this."""
+        library = native.load()
+        if library is None:
+            return
+        calls = (self._lib.cuCtxGetCurrent, self._lib.cuStreamIsCapturing, self._lib.cuEventCreate)
+        library.wl_driver(*(ctypes.cast(call, c_void_p) for call in calls))
+        library.wl_runs_now.argtypes = (c_void_p, c_void_p)
+        self._native = library
+
+    def runs_now(self, stream: int, context: int) -> bool:
+        """Whether `context` is current and what goes to `stream` is run, not recorded into a graph."""
+        if self._native is not None and self._entered.here:
+            return bool(self._native.wl_runs_now(stream, context))
+        return self.context() == context and not self.is_capturing(stream)
+
     def is_capturing(self, stream: int) -> bool:
         """Whether what goes to `stream` is recorded into a graph instead of being run."""
-        if not hasattr(self._entered, "here"):
+        if not self._entered.here:
             self._enter()
         capturing = c_int()
         return not self._get_capturing(c_void_p(stream), byref(capturing)) and capturing.value != 0

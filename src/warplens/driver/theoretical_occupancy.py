@@ -44,7 +44,7 @@ def occupancy(threads: int, registers: int = 0, shared: int = 0, capability: str
         share=blocks * warps / limits.warps,
         allowed=allowed,
         limiters=limiters,
-        lift=_lift(limits, blocks, warps, registers, limiters),
+        lift=_lift(limits, blocks, warps, registers, shared, limiters),
     )
 
 
@@ -80,19 +80,24 @@ def _warps_by_registers(limits: SmLimits, registers: int) -> int:
     return limits.registers // per_warp // limits.warp_unit * limits.warp_unit
 
 
-def _lift(limits: SmLimits, blocks: int, warps: int, registers: int, limiters: tuple[str, ...]) -> str:
-    """Say what it takes to fit one more block."""
+def _lift(limits: SmLimits, blocks: int, warps: int, registers: int, shared: int, limiters: tuple[str, ...]) -> str:
+    """Say what it takes to fit more blocks, and how many then fit: resources are allocated in steps."""
     if blocks * warps >= limits.warps:
-        return "nothing: every warp slot is taken"
+        return "nothing: blocks that fill every warp slot fit already"
     want = blocks + 1
     if want * warps > limits.warps:
         return f"smaller blocks: {want} of {warps} warps do not fit in {limits.warps} warp slots"
+    if "blocks" in limiters:
+        return f"larger blocks: an SM holds at most {limits.blocks}"
     steps = []
     if "registers" in limiters:
         fits = [r for r in range(registers - 1, 0, -1) if _warps_by_registers(limits, r) >= want * warps]
-        steps.append(f"at most {fits[0]} registers per thread (now {registers})" if fits else "fewer warps per block")
+        if not fits:
+            return "fewer warps per block"
+        steps.append(f"at most {fits[0]} registers per thread (now {registers})")
+        registers = fits[0]
     if "shared memory" in limiters:
-        steps.append(f"at most {shared_for_blocks(limits, want):,} bytes of shared memory per block")
-    if "blocks" in limiters:
-        steps.append(f"larger blocks: an SM holds at most {limits.blocks}")
-    return " and ".join(steps) + f" would fit {want} blocks"
+        shared = shared_for_blocks(limits, want)
+        steps.append(f"at most {shared:,} bytes of shared memory per block")
+    fit = min(blocks_by_resource(limits, warps, registers, shared).values())
+    return " and ".join(steps) + f" would fit {fit} blocks"

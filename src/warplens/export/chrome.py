@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from warplens.export.barrier_arrows import BARRIER_CATEGORY, RELEASED, barrier_arrows
 from warplens.export.descriptions import describe_launch, launch_facts
 from warplens.export.events import encoder
 from warplens.export.track_table import INSTANT, SPAN, VALUE, TrackTable, stack_in_lanes
@@ -63,6 +64,8 @@ class ChromeWriter:
         for begin, end in self._tracks.chunks():
             lane_of, lanes = events.lanes(self._tracks.row_start[begin : end + 1])
             self._warps(out, begin, end, lane_of, lanes)
+        for event in self._arrows():
+            out.write(_line(event) + b",\n")
         # The last name is repeated, so that every event before it can end in a comma.
         out.write((_line(names[-1]) if names else b"") + b"\n]}\n")
 
@@ -86,6 +89,16 @@ class ChromeWriter:
                     "ts": entry.begin / 1000, "dur": (entry.end - entry.begin) / 1000,
                     "args": times | launch_facts(entry, self._trace.meta),
                 }  # fmt: skip
+
+    def _arrows(self) -> Iterator[dict[str, Any]]:
+        """An arrow from each arrival to the end of the wait that it released, between two slices without length."""
+        for arrow in barrier_arrows(self._trace, self._tracks):
+            ends = (("s", arrow.source, arrow.name, arrow.leaves), ("f", arrow.target, RELEASED, arrow.arrives))
+            for phase, track, name, time in ends:
+                place = {"pid": int(self._tracks.pid[track]), "tid": int(self._tracks.tid[track]), "ts": time / 1000}
+                yield {"ph": "X", "cat": BARRIER_CATEGORY, "name": name, **place, "dur": 0, "args": {"ns": time}}
+                flow = {"ph": phase, "id": arrow.number, "cat": BARRIER_CATEGORY, "name": RELEASED, **place}
+                yield flow | ({"bp": "e"} if phase == "f" else {})
 
     def _new_tid(self) -> int:
         self._next_tid += 1

@@ -27,17 +27,18 @@ Array = npt.NDArray[Any]
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
     """Write a `.hatchet`."""
     # Proton's viewer expects the devices as second entry, even if there are none.
-    document: list[Any] = [_tree(trace), {"CUDA": _devices(trace)}]
+    document: list[Any] = [region_tree(trace), {"CUDA": device_table(trace)}]
     with atomic_write(path, force=force) as out:
         out.write(json.dumps(document, separators=(",", ":")).encode())
 
 
-def _tree(trace: Trace) -> dict[str, Any]:
+def region_tree(trace: Trace) -> dict[str, Any]:
+    """The root of a tree of kernels and their regions, with exclusive cycles."""
     span = trace.of_kind("span")
     parent = np.where(span, trace.numpy("parent"), -1)
     kernel, kernels = trace.codes("kernel")
     region, regions = trace.codes("region")
-    roots = [_node(name) for name in kernels]
+    roots = [new_node(name) for name in kernels]
     nodes: list[dict[str, Any]] = []
     node_of = np.full(len(trace), -1)
     outer, owner = roots, kernel.astype(np.int64)
@@ -46,7 +47,7 @@ def _tree(trace: Trace) -> dict[str, Any]:
         keys, first, member = np.unique(
             owner[level] * len(regions) + region[level], return_index=True, return_inverse=True
         )
-        made = [_node(regions[key % len(regions)]) for key in keys.tolist()]
+        made = [new_node(regions[key % len(regions)]) for key in keys.tolist()]
         for at in np.argsort(first).tolist():
             outer[int(keys[at]) // len(regions)]["children"].append(made[at])
         node_of[level] = len(nodes) + member.reshape(-1)
@@ -59,7 +60,7 @@ def _tree(trace: Trace) -> dict[str, Any]:
     for row in np.flatnonzero(span & (node_of < 0)).tolist():
         node_of[row] = node_of[parent[row]]
     _fill(trace, nodes, node_of[span], span)
-    return _node("ROOT", [root for root in roots if root["children"]])
+    return new_node("ROOT", [root for root in roots if root["children"]])
 
 
 def _fill(trace: Trace, nodes: list[dict[str, Any]], node: Array, span: Array) -> None:
@@ -84,12 +85,13 @@ def _warps(trace: Trace) -> Array:
     return np.bincount(group.reshape(-1)[heads], minlength=len(keys))[group.reshape(-1)]
 
 
-def _node(name: str, children: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def new_node(name: str, children: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """A frame of the tree."""
     metrics = {"cycles": 0, "normalized_cycles": 0.0}
     return {"frame": {"name": name, "type": "function"}, "metrics": metrics, "children": children or []}
 
 
-def _devices(trace: Trace) -> dict[str, dict[str, Any]]:
+def device_table(trace: Trace) -> dict[str, dict[str, Any]]:
     """Device information for Proton's viewer, as far as it is known."""
     return {
         str(device.get("index", at)): {

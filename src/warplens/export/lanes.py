@@ -46,7 +46,7 @@ def events_of(rows: TrackRows, row_start: Array, most: int = MAX_DEPTH) -> tuple
     """The events of consecutive tracks, the lane of each row and the number of lanes of each track."""
     base = int(row_start[0])
     track_of = np.repeat(np.arange(len(row_start) - 1), np.diff(row_start))
-    shown = np.flatnonzero(rows.kind[base : int(row_start[-1])] != VALUE)
+    shown = np.flatnonzero(rows.kind[base : int(row_start[-1])] < VALUE)
     plain = _plain_tracks(rows, base + shown, track_of[shown], len(row_start) - 1, most)
     lane_of = np.zeros(len(track_of), np.int32)
     lanes = np.ones(len(row_start) - 1, np.int32)
@@ -131,7 +131,7 @@ def walk(rows: TrackRows, first: int, last: int, most: int) -> Array:
         return True
 
     def next_shown(row: int) -> int:
-        return next((other for other in range(row + 1, len(kind)) if kind[other] != VALUE), len(kind))
+        return next((other for other in range(row + 1, len(kind)) if kind[other] < VALUE), len(kind))
 
     def is_asynchronous(row: int, parent: int) -> bool:
         if kind[row] != SPAN:
@@ -142,7 +142,7 @@ def walk(rows: TrackRows, first: int, last: int, most: int) -> Array:
         return following < len(kind) and depth[following] <= depth[row] and start[following] < end[row]
 
     for row in range(len(kind)):
-        if kind[row] == VALUE:
+        if kind[row] >= VALUE:
             continue
         parent = parents[row]
         if parent != _UNKNOWN_PARENT:

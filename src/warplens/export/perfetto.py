@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.export import wire as w
+from warplens.export.barrier_arrows import ARROWS, BARRIER_CATEGORY, RELEASED, barrier_arrows
 from warplens.export.counters import write_counters
 from warplens.export.descriptions import describe_launch, describe_track, launch_facts
 from warplens.export.events import CYCLES_NAME, OPEN_NAME, encoder
@@ -78,6 +79,7 @@ class PerfettoWriter:
         self._warps(out)
         if self._has_values:
             self._next = write_counters(self._tracks, self.ids, out, self._next)
+        out.write(b"".join(self._arrows()))
 
     def _processes(self) -> Iterator[bytes]:
         firsts = np.unique(self._tracks.pid, return_index=True)[1].tolist()
@@ -108,6 +110,22 @@ class PerfettoWriter:
         """Additional fields of a launch's slice; a merged file links it to its kernel."""
         return b""
 
+    def _arrows(self) -> Iterator[bytes]:
+        """An arrow from each arrival to the end of the wait that it released, between two slices without length.
+
+        They follow all other packets: of events at the same time, the tracks' own then come first.
+        """
+        arrows = barrier_arrows(self._trace, self._tracks)
+        for arrow in arrows:
+            ends = ((arrow.source, arrow.name, arrow.leaves, 47), (arrow.target, RELEASED, arrow.arrives, 48))
+            for track, name, time, flow in ends:
+                where = w.number(11, int(self.ids[track]))
+                begin = w.number(9, BEGIN) + where + w.data(22, BARRIER_CATEGORY) + w.data(23, name)
+                end = w.number(9, END) + where
+                identity = w.fixed(flow, ARROWS + arrow.number)
+                yield packet(w.number(10, HEAD_SEQUENCE), w.number(8, time), w.data(11, begin + identity))
+                yield packet(w.number(10, HEAD_SEQUENCE), w.number(8, time), w.data(11, end))
+
     def _warps(self, out: BinaryIO) -> None:
         tracks = self._tracks
         cycles = is_open = None
@@ -131,8 +149,9 @@ class PerfettoWriter:
         region, kind = self._tracks.rows.region[low:high], self._tracks.rows.kind[low:high]
         line = np.repeat(first[:-1], np.diff(row_start)) + lane_of
         used = np.zeros((int(first[-1]), len(self._tracks.regions)), bool)
-        if self._has_values:
-            line, region = line[kind != VALUE], region[kind != VALUE]
+        shown = kind < VALUE
+        if not shown.all():
+            line, region = line[shown], region[shown]
         used[line, region] = True
         return used
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from warplens.errors import WarplensError
 from warplens.trace.arrays import run_starts
+from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.model import Trace
 from warplens.trace.schema import KINDS, LaunchInfo
 
@@ -20,6 +21,8 @@ Array = npt.NDArray[Any]
 CHUNK_ROWS = 1 << 17
 SPAN, INSTANT, VALUE = range(3)
 """Codes of `TrackRows.kind`: indices of schema.KINDS, whatever the order in the file's dictionary."""
+BARRIER = 3
+"""The code of barrier records, whose numbers are no counter; arrows show them (barrier_arrows.py)."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,9 @@ class TrackTable:
         codes, names = self._trace.codes("kind")
         if tuple(names) != KINDS[: len(names)]:
             codes = np.array([KINDS.index(name) for name in names], np.int8)[codes]
+        barriers = self._trace.numpy("released_by") != NO_RECORD
+        if barriers.any():
+            codes = np.where(barriers, np.int8(BARRIER), codes)
         return _contiguous(self._in_order(codes), np.int8)
 
     def _parents(self) -> npt.NDArray[np.int32]:
@@ -100,6 +106,14 @@ class TrackTable:
             moved[-1] = -1
             parent = moved[parent[self._order]]
         return _contiguous(parent, np.int32)
+
+    def track_of(self, rows: Array) -> Array:
+        """The track of each row of the trace."""
+        if self._order is not None:
+            place = np.empty(len(self._order), np.int64)
+            place[self._order] = np.arange(len(self._order))
+            rows = place[rows]
+        return np.searchsorted(self.row_start, rows, side="right") - 1
 
     def of_track(self, name: str) -> Array:
         """One value per track of a column that is constant along a track."""

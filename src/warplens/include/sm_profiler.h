@@ -16,9 +16,14 @@ typedef unsigned int uint32_t;
 #include <cuda_runtime.h>
 #endif
 
+#ifndef WARPLENS_CPP14
+#define WARPLENS_CPP14  // kernels written for this library have no wl::Kernel, and its Makefile uses C++14
+#endif
 #include "warplens.cuh"
 
 #define SM_PROFILER_MAX_EVENTS 32
+#define SM_PROFILER_MAX_EVENT_TYPES SM_PROFILER_MAX_EVENTS
+#define SM_PROFILER_MAX_EVENT_NAME_LEN 128  // longer names are accepted and kept whole
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(WARPLENS_SHIM)
 
@@ -157,6 +162,13 @@ static inline int sm_profiler_register_event(sm_profiler_buffer_t b, uint32_t ev
 
 static inline uint64_t* sm_profiler_get_device_ptr(sm_profiler_buffer_t b) {
   return b ? reinterpret_cast<uint64_t*>(b->device) : nullptr;
+}
+
+static inline void sm_profiler_get_info(sm_profiler_buffer_t b, uint32_t* num_blocks, uint32_t* num_groups,
+                                        uint32_t* max_events) {
+  if (num_blocks) *num_blocks = b ? b->num_blocks : 0;
+  if (num_groups) *num_groups = b ? b->num_groups : 0;
+  if (max_events) *max_events = b ? b->capacity / 2 : 0;
 }
 
 static inline int sm_profiler_export_to_file(sm_profiler_buffer_t b, const char* filename) {

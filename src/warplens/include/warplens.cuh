@@ -10,6 +10,8 @@
 // Lane 0 of each warp records for its warp. A region that lane 0 does not enter is not recorded; choose another leader
 // with the second argument of wl::Kernel (wl::lane(n), wl::when(condition), wl::every_thread, ...).
 //
+// With C++14, define WARPLENS_CPP14 before the include and write wl::Kernel<> k(prof): C++14 cannot deduce the leader.
+//
 // -DWARPLENS=0 removes every mark. -DWARPLENS_RING=1 keeps a full track's latest records instead of its first.
 //
 // Marks work in the kernel and in every function inlined into it. A function that is not inlined (__noinline__,
@@ -17,8 +19,10 @@
 #ifndef WARPLENS_CUH
 #define WARPLENS_CUH
 
-#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201402L
 #error "warplens.cuh needs C++17: compile with -std=c++17"
+#elif (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L && !defined(WARPLENS_CPP14)
+#error "warplens.cuh needs C++17: compile with -std=c++17, or define WARPLENS_CPP14 and write wl::Kernel<> k(prof)"
 #endif
 
 #include "warplens_layout.h"
@@ -61,14 +65,36 @@ namespace detail {
 WL_BOTH_ constexpr unsigned word0(unsigned kind, unsigned region) { return kind | region << WL_REGION_SHIFT; }
 
 // The number that WL_VALUE records for `v`; __half, __nv_bfloat16 and similar types are converted to float.
+template <class T, bool Class, bool Enum>
+struct NumberOf {
+  using type = T;
+};
+template <class T>
+struct NumberOf<T, true, false> {
+  using type = float;
+};
+template <class T>
+struct NumberOf<T, false, true> {
+  using type = long long;
+};
 template <class T>
 WL_BOTH_ constexpr auto number(T v) {
-  if constexpr (__is_class(T)) return static_cast<float>(v);
-  else if constexpr (__is_enum(T)) return static_cast<long long>(v);
-  else return v;
+  return static_cast<typename NumberOf<T, __is_class(T), __is_enum(T)>::type>(v);
 }
 template <class T>
 WL_BOTH_ unsigned long long number(T* v) { return reinterpret_cast<unsigned long long>(v); }
+
+// What tells barriers apart: the address of an mbarrier in shared memory, or a number of the program's own.
+template <class T>
+WL_BOTH_ unsigned barrier_of(T* barrier) {
+  unsigned long long address = reinterpret_cast<unsigned long long>(barrier);
+#if defined(__CUDA_ARCH__)
+  asm("cvta.to.shared.u64 %0, %0;" : "+l"(address));
+#endif
+  return static_cast<unsigned>(address);
+}
+template <class T>
+WL_BOTH_ constexpr unsigned barrier_of(T number) { return static_cast<unsigned>(number); }
 }  // namespace detail
 
 // Which lanes record. Every warp writes its track header in any case, so its lifetime is known.
@@ -136,6 +162,12 @@ WL_BOTH_ constexpr bool unused(const T&) { return false; }
 #define WL_ITERATION(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ASYNC_BEGIN(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ASYNC_END(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_WAIT(name, barrier, parity) \
+  static_assert(sizeof("" name) > 1, "a region needs a name"); (void)(false && ::wl::detail::unused(barrier) && ::wl::detail::unused(parity))
+#define WL_ARRIVE(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_COPY(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_EVENT_START(name, ...) WL_UNUSED_(name, __VA_ARGS__)
+#define WL_EVENT_END(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ANCHOR() ((void)0)
 #define WL_SETTLE() ((void)0)
 #endif

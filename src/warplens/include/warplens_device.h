@@ -98,6 +98,13 @@ __device__ __forceinline__ void value(T v) {
   record_payload(Word | p.type << WL_TAG_SHIFT, p.bits);
 }
 
+template <unsigned Word, unsigned Operation>
+__device__ __forceinline__ void barrier(unsigned which, unsigned parity) {
+  const unsigned high = Operation | (parity & 1u) << (WL_BARRIER_PARITY_SHIFT - WL_BARRIER_OPERATION_SHIFT);
+  const unsigned long long bits = static_cast<unsigned long long>(high) << WL_BARRIER_OPERATION_SHIFT | which;
+  record_payload(Word | WL_VALUE_BARRIER << WL_TAG_SHIFT, bits);
+}
+
 template <unsigned Word>
 __device__ __forceinline__ void async(unsigned tag) { record_word(Word | tag << WL_TAG_SHIFT); }
 

@@ -58,6 +58,14 @@ struct Region {
   Region& operator=(const Region&) = delete;
 };
 
+// A region that waits for a phase of a barrier.
+template <unsigned Id>
+struct Wait : Region<Id> {
+  __device__ __forceinline__ Wait(unsigned which, unsigned parity) {
+    barrier<word0(WL_KIND_VALUE, Id), WL_BARRIER_WAIT>(which, parity);
+  }
+};
+
 }  // namespace detail
 }  // namespace wl
 
@@ -98,6 +106,26 @@ struct Region {
   WL_MARK_(WL_KIND_ASYNC_BEGIN, name, ::wl::detail::async<wl_word_>(static_cast<unsigned>(__VA_ARGS__)))
 #define WL_ASYNC_END(name, ...) \
   WL_MARK_(WL_KIND_ASYNC_END, name, ::wl::detail::async<wl_word_>(static_cast<unsigned>(__VA_ARGS__)))
+// From here to the end of the scope, the warp waits for the phase of `parity` of an mbarrier (its address in shared
+// memory), or of any other barrier (a number of your own). WL_ARRIVE and WL_COPY stand right before an arrival and before
+// the issue of a copy that completes on the barrier. Decoding ties each wait to what released it.
+#define WL_WAIT_(text, n, which, parity)   \
+  WL_NAME_(text, WL_CAT_(wl_name_, n));    \
+  const ::wl::detail::Wait<::wl::region_id(text)> WL_CAT_(wl_wait_, n)(::wl::detail::barrier_of(which), \
+                                                                       static_cast<unsigned>(parity))
+#ifdef __COUNTER__
+#define WL_WAIT(name, barrier, parity) WL_WAIT_(name, __COUNTER__, barrier, parity)
+#else
+#define WL_WAIT(name, barrier, parity) \
+  WL_WAIT_(name, WL_CAT_(give_each_WL_WAIT_a_line_of_its_own_, __LINE__), barrier, parity)
+#endif
+#define WL_BARRIER_(operation, name, which) \
+  WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::barrier<wl_word_, operation>(::wl::detail::barrier_of(which), 0))
+#define WL_ARRIVE(name, ...) WL_BARRIER_(WL_BARRIER_ARRIVE, name, (__VA_ARGS__))
+#define WL_COPY(name, ...) WL_BARRIER_(WL_BARRIER_COPY, name, (__VA_ARGS__))
+// A region that any warp of the block may end: begin and end are paired by name and `key`, a number of 32 bits.
+#define WL_EVENT_START(name, ...) WL_BARRIER_(WL_BARRIER_EVENT_START, name, (__VA_ARGS__))
+#define WL_EVENT_END(name, ...) WL_BARRIER_(WL_BARRIER_EVENT_END, name, (__VA_ARGS__))
 // Ties this warp's clock to the global timer here.
 #define WL_ANCHOR() ::wl::detail::anchor()
 

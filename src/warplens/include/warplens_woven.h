@@ -33,12 +33,31 @@ struct Callee {
 
 namespace detail {
 
+// One comment per kind of mark, chosen by type: without optimisation, an `if` would leave the comments of all kinds.
+template <unsigned Kind>
+struct Comment;
+#define WL_COMMENT_(kind, letter)                                                                    \
+  template <>                                                                                        \
+  struct Comment<kind> {                                                                             \
+    template <unsigned Id>                                                                           \
+    static __device__ __forceinline__ void leave() {                                                 \
+      asm volatile("// @warplens " letter " #%0" ::"n"(Id) : "memory");                              \
+    }                                                                                                \
+    template <unsigned Id>                                                                           \
+    static __device__ __forceinline__ void leave(unsigned tag) {                                     \
+      asm volatile("// @warplens " letter " #%0 %1" ::"n"(Id), "r"(tag) : "memory");                 \
+    }                                                                                                \
+  };
+WL_COMMENT_(WL_KIND_BEGIN, "B")
+WL_COMMENT_(WL_KIND_END, "E")
+WL_COMMENT_(WL_KIND_INSTANT, "I")
+WL_COMMENT_(WL_KIND_ASYNC_BEGIN, "A")
+WL_COMMENT_(WL_KIND_ASYNC_END, "Z")
+#undef WL_COMMENT_
+
 template <unsigned Word>
 __device__ __forceinline__ void record() {
-  constexpr unsigned kind = Word & (1u << WL_REGION_SHIFT) - 1, id = Word >> WL_REGION_SHIFT;
-  if constexpr (kind == WL_KIND_BEGIN) asm volatile("// @warplens B #%0" ::"n"(id) : "memory");
-  if constexpr (kind == WL_KIND_END) asm volatile("// @warplens E #%0" ::"n"(id) : "memory");
-  if constexpr (kind == WL_KIND_INSTANT) asm volatile("// @warplens I #%0" ::"n"(id) : "memory");
+  Comment<(Word & (1u << WL_REGION_SHIFT) - 1)>::template leave<(Word >> WL_REGION_SHIFT)>();
 }
 
 #define WL_VALUE_OF_(type, letter, name)                                                               \
@@ -61,11 +80,24 @@ __device__ __forceinline__ void value(T v) {
   number_value<Word>(number(v));
 }
 
+template <unsigned Word, unsigned Operation>
+__device__ __forceinline__ void barrier(unsigned which, unsigned parity) {
+  constexpr unsigned id = Word >> WL_REGION_SHIFT;
+  if constexpr (Operation == WL_BARRIER_WAIT)
+    asm volatile("// @warplens S #%0 wait u32:%1 %2 - -" ::"n"(id), "r"(which), "r"(parity) : "memory");
+  if constexpr (Operation == WL_BARRIER_ARRIVE)
+    asm volatile("// @warplens S #%0 arrive u32:%1 - - -" ::"n"(id), "r"(which) : "memory");
+  if constexpr (Operation == WL_BARRIER_COPY)
+    asm volatile("// @warplens S #%0 copy u32:%1 - - -" ::"n"(id), "r"(which) : "memory");
+  if constexpr (Operation == WL_BARRIER_EVENT_START)
+    asm volatile("// @warplens S #%0 event_start u32:%1 - - -" ::"n"(id), "r"(which) : "memory");
+  if constexpr (Operation == WL_BARRIER_EVENT_END)
+    asm volatile("// @warplens S #%0 event_end u32:%1 - - -" ::"n"(id), "r"(which) : "memory");
+}
+
 template <unsigned Word>
 __device__ __forceinline__ void async(unsigned tag) {
-  constexpr unsigned kind = Word & (1u << WL_REGION_SHIFT) - 1, id = Word >> WL_REGION_SHIFT;
-  if constexpr (kind == WL_KIND_ASYNC_BEGIN) asm volatile("// @warplens A #%0 %1" ::"n"(id), "r"(tag) : "memory");
-  if constexpr (kind == WL_KIND_ASYNC_END) asm volatile("// @warplens Z #%0 %1" ::"n"(id), "r"(tag) : "memory");
+  Comment<(Word & (1u << WL_REGION_SHIFT) - 1)>::template leave<(Word >> WL_REGION_SHIFT)>(tag);
 }
 
 __device__ __forceinline__ void anchor() { asm volatile("// @warplens T" ::: "memory"); }

@@ -12,6 +12,8 @@ from warplens.launch.free_ranges import FreeRanges
 
 SLAB_BYTES = 64 << 20
 """The least that is taken from the driver at once."""
+_LARGE_SLAB_BYTES = 256 << 20
+"""A program that goes on recording gets slabs of up to this size, so that the driver is asked less often."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,14 @@ class Arena:
     _events: list[int] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, size: int, alignment: int, stream: int) -> Range | None:
-        """Zeroed memory for a launch on `stream`; None where the budget or the device has no more."""
+    def take(self, size: int, alignment: int, stream: int | None) -> Range | None:
+        """Zeroed memory for a launch on `stream`; None where the budget or the device has no more. Without a stream,
+        memory whose zeroing is over, for any stream; the host does not wait for it."""
         with self._lock:
             self._reclaim(wait=False)
             found = self._find(size, alignment, stream) or self._grow(size, alignment, stream)
+            if stream is None:
+                return found
             while found is None and self._returning:
                 self._reclaim(wait=True)
                 found = self._find(size, alignment, stream)
@@ -95,23 +100,25 @@ class Arena:
     def _slab_of(self, address: int) -> _Slab:
         return next(slab for slab in self._slabs if address in slab.ranges)
 
-    def _find(self, size: int, alignment: int, stream: int) -> Range | None:
+    def _find(self, size: int, alignment: int, stream: int | None) -> Range | None:
         # The newest slab is the one with room while launches come faster than they are brought home.
         for slab in reversed(self._slabs):
+            if slab.cleared and self.lib.reached(slab.cleared):
+                self._events.append(slab.cleared)
+                slab.cleared = 0
+            if slab.cleared and stream is None:
+                continue
             address = slab.ranges.take(size, alignment)
             if address is not None:
-                if slab.cleared and self.lib.reached(slab.cleared):
-                    self._events.append(slab.cleared)
-                    slab.cleared = 0
-                if slab.cleared:
+                if slab.cleared and stream is not None:
                     self.lib.hold(stream, slab.cleared)
                 return Range(address, size)
         return None
 
-    def _grow(self, size: int, alignment: int, stream: int) -> Range | None:
+    def _grow(self, size: int, alignment: int, stream: int | None) -> Range | None:
         """One more slab, if the budget and the device allow it."""
         wanted = max(SLAB_BYTES, 1 << (size + alignment - 1).bit_length())
-        for slab_size in (wanted, size + alignment):
+        for slab_size in (max(wanted, min(self.held, _LARGE_SLAB_BYTES)), wanted, size + alignment):
             if self.held + slab_size <= self.budget:
                 break
         else:

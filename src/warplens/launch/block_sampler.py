@@ -7,13 +7,14 @@ end. The choice depends on nothing but the headers, so the same records give the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from warplens.record.block_lives import BYTES_PER_BLOCK, BlockLives, pack_lives
-from warplens.record.capture import BLOCK_LIVES, SAMPLED, Launch
+from warplens.record.capture import AUTOMATIC, BLOCK_LIVES, SAMPLED, Launch
 from warplens.record.layout import HEADER, TRACK_MAGIC
 
 BYTES_PER_SLOT = 8
@@ -22,6 +23,8 @@ _GOLDEN, _PLASTIC = 0.6180339887498949, 0.7548776662466927
 """Multiples of these two numbers (mod 1) fill a square evenly."""
 _UNFINISHED = 8
 """Blocks with a warp that never exited which are kept before others."""
+_LIFE_SLOTS = 2
+"""What the life of a warp without records counts as: one row, like a begin and an end."""
 _LIVES_SHARE = 0.25
 """Of a launch's bytes, what the lifetimes of its blocks may take; past it they are left out."""
 
@@ -46,9 +49,10 @@ def sample_launches(launches: Sequence[Launch], trace_bytes: int | None) -> list
     """Launches whose trace fits in about `trace_bytes`. Each keeps one block at least; None keeps everything."""
     if trace_bytes is None:
         return list(launches)
-    if sum(launch.tracks * launch.capacity for launch in launches) * BYTES_PER_SLOT <= trace_bytes:
+    most = sum(launch.tracks * max(launch.capacity, _LIFE_SLOTS) for launch in launches)
+    if most * BYTES_PER_SLOT <= trace_bytes:
         return list(launches)
-    needs = [_stored_slots(launch) * BYTES_PER_SLOT for launch in launches]
+    needs = [int(_taken(headers_of(launch), launch).sum()) * BYTES_PER_SLOT for launch in launches]
     if sum(needs) <= trace_bytes:
         return list(launches)
     level = _level(needs, trace_bytes)
@@ -58,7 +62,7 @@ def sample_launches(launches: Sequence[Launch], trace_bytes: int | None) -> list
 def sample_launch(launch: Launch, keep_blocks: Int) -> Launch:
     """The launch with the records of some blocks only, named by number; tracks that wrote nothing stay."""
     headers = headers_of(launch)
-    rows = (headers["magic"] != TRACK_MAGIC) | np.isin(headers["block"], keep_blocks)
+    rows = (headers["magic"] != TRACK_MAGIC) | _among(headers["block"], keep_blocks)
     kept = np.ascontiguousarray(launch.raw.reshape(-1, launch.stride)[rows]).reshape(-1)
     slots = _slots(headers, launch)
     share = {
@@ -68,7 +72,14 @@ def sample_launch(launch: Launch, keep_blocks: Int) -> Launch:
         "of_records": int(slots.sum()),
         "lost": _lost(headers, launch),
     }
-    return replace(launch, raw=kept, extra={**launch.extra, SAMPLED: share})
+    return launch.noting(raw=kept, extra={SAMPLED: share})
+
+
+def _among(values: npt.NDArray[Any], wanted: Int) -> npt.NDArray[np.bool_]:
+    """Which of the values are among others, which are in ascending order."""
+    at = np.searchsorted(wanted, values)
+    found: npt.NDArray[np.bool_] = np.append(wanted, -1)[at] == values
+    return found
 
 
 def choose_blocks(blocks: BlockHeaders, slots: float) -> Int:
@@ -87,20 +98,23 @@ def headers_of(launch: Launch) -> Headers:
 def block_headers(launch: Launch) -> BlockHeaders:
     """What the headers say of each block: where it ran, from its first warp's start to its last warp's exit."""
     headers = headers_of(launch)
-    begun = np.flatnonzero(headers["magic"] == TRACK_MAGIC)
-    mine = headers[begun]
-    number, first, place = np.unique(mine["block"].astype(np.int64), return_index=True, return_inverse=True)
-    start = mine["start_ns"].astype(np.int64)
+    begun = headers["magic"] == TRACK_MAGIC
+    mine = headers if begun.all() else headers[begun]
+    block = mine["block"].astype(np.int64)
+    if not len(block):
+        none = np.empty(0, np.int64)
+        return BlockHeaders(BlockLives(none, none, none, none), none, np.empty(0, bool))
+    if (block[1:] < block[:-1]).any():
+        order = np.argsort(block, kind="stable")
+        mine, block = mine[order], block[order]
+    first = np.append(0, np.flatnonzero(block[1:] != block[:-1]) + 1)
+    start, exited = mine["start_ns"].astype(np.int64), mine["state"] != 0
     # A warp that never exited lived at least until its start.
-    end = np.where(mine["state"] != 0, np.maximum(mine["exit_ns"].astype(np.int64), start), start)
-    begin_ns, end_ns = np.full(len(number), np.iinfo(np.int64).max), np.zeros(len(number), np.int64)
-    np.minimum.at(begin_ns, place, start)
-    np.maximum.at(end_ns, place, end)
-    zero = int(begin_ns.min(initial=np.iinfo(np.int64).max)) if len(number) else 0
-    running = np.bincount(place, weights=mine["state"] == 0, minlength=len(number)) > 0
-    slots = np.bincount(place, weights=_slots(mine, launch), minlength=len(number)).astype(np.int64)
-    lives = BlockLives(number, mine["sm"][first].astype(np.int64), begin_ns - zero, end_ns - zero)
-    return BlockHeaders(lives, slots, running)
+    end = np.where(exited, np.maximum(mine["exit_ns"].astype(np.int64), start), start)
+    begin_ns, end_ns = np.minimum.reduceat(start, first), np.maximum.reduceat(end, first)
+    zero = begin_ns.min()
+    lives = BlockLives(block[first], mine["sm"][first].astype(np.int64), begin_ns - zero, end_ns - zero)
+    return BlockHeaders(lives, np.add.reduceat(_taken(mine, launch), first), np.logical_or.reduceat(~exited, first))
 
 
 def _sampled(launch: Launch, level: float) -> Launch:
@@ -114,14 +128,14 @@ def _sampled(launch: Launch, level: float) -> Launch:
     if len(keep) == len(blocks):
         return launch
     sample = sample_launch(launch, keep)
-    kept = int((blocks.slots[np.isin(blocks.lives.number, keep)] > 0).sum())
+    kept = int((blocks.slots[_among(blocks.lives.number, keep)] > 0).sum())
     share = {
         **sample.extra[SAMPLED],
         "with_records": kept,
         "known": len(blocks),
         "sms": len(np.unique(blocks.lives.sm)),
     }
-    return replace(sample, extra={**sample.extra, **lives, SAMPLED: share})
+    return sample.noting(extra={**lives, SAMPLED: share})
 
 
 def _level(needs: Sequence[int], budget: int) -> float:
@@ -136,10 +150,6 @@ def _level(needs: Sequence[int], budget: int) -> float:
     return float(ordered[-1])
 
 
-def _stored_slots(launch: Launch) -> int:
-    return int(_slots(headers_of(launch), launch).sum())
-
-
 def _lost(headers: Headers, launch: Launch) -> int:
     """Slots that did not fit, over all tracks."""
     written = headers["written"][(headers["magic"] == TRACK_MAGIC) & (headers["state"] != 0)].astype(np.int64)
@@ -150,6 +160,16 @@ def _slots(headers: Headers, launch: Launch) -> Int:
     """The slots that each track has kept; a warp that never exited did not say how many, so all count."""
     written = np.where(headers["state"] != 0, headers["written"].astype(np.int64), launch.capacity)
     return np.asarray(np.where(headers["magic"] == TRACK_MAGIC, np.minimum(written, launch.capacity), 0))
+
+
+def _taken(headers: Headers, launch: Launch) -> Int:
+    """The slots that each track takes in a trace. A warp without records takes a row for its life, where it gets one
+    (decode/warp_lives.py)."""
+    slots = _slots(headers, launch)
+    if launch.regions and not launch.extra.get(AUTOMATIC):
+        return slots
+    silent = (headers["magic"] == TRACK_MAGIC) & (headers["state"] != 0) & (headers["written"] == 0)
+    return np.where(silent, _LIFE_SLOTS, slots)
 
 
 def _preferred(blocks: BlockHeaders) -> Int:
@@ -171,7 +191,7 @@ def _preferred(blocks: BlockHeaders) -> Int:
     rest = rest[np.argsort(lives.sm[rest], kind="stable")]
     sms, first, many = np.unique(lives.sm[rest], return_index=True, return_counts=True)
     # An SM that has a block in the frame goes last in each round.
-    late = np.isin(sms, lives.sm[list(frame)])
+    late = _among(sms, np.sort(lives.sm[list(frame)]))
     turn = np.empty(len(sms), np.int64)
     turn[np.argsort(np.arange(len(sms)) * _GOLDEN % 1.0 + late, kind="stable")] = np.arange(len(sms))
     group, place = np.repeat(np.arange(len(sms)), many), np.arange(len(rest)) - np.repeat(first, many)

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 from warplens.driver import libcuda
 from warplens.errors import WarplensError
+from warplens.launch.arena import Range
 from warplens.launch.collected_run import CollectedRun
 from warplens.launch.engine import Engine
-from warplens.launch.variant import Variant
+from warplens.launch.ready import MOST_READY, READY_BYTES, ReadyLaunches
+from warplens.launch.variant import Variant, Variants
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.options import Options
 from warplens.record.capture import Dim3
@@ -28,8 +30,11 @@ FIRST_SHARE = 1 / 16
 class Buffers:
     """Lend memory to the launches of one session."""
 
-    def __init__(self, run: CollectedRun, options: Options) -> None:
+    def __init__(self, run: CollectedRun, options: Options, variants: Variants | None = None) -> None:
         self._run, self._options = run, options
+        self._variants = variants or Variants(options, 0)
+        self._ready: list[Variant] = []
+        """Variants with launches that have memory and were not made yet."""
         self._engines: dict[int, Engine] = {}
         self._lock = threading.Lock()
 
@@ -42,11 +47,13 @@ class Buffers:
         *,
         place: Mapping[str, int] | None = None,
         refuse: bool = True,
+        ahead: int = 0,
     ) -> WovenLaunch | None:
         """A launch with memory for its records; None where none of its blocks is to be recorded, or there is no memory.
 
         `with launch as pointer:` launches the woven kernel. `place` is where the launch lies in a graph. Without
-        `refuse`, nobody is told that there is no memory.
+        `refuse`, nobody is told that there is no memory. So many launches as `ahead` says get their memory at once, if
+        they are small; `variant.ready` keeps them.
         """
         engine = self.engine()
         if variant.most_written is None and variant.recorded > 1 and self._options.records_per_warp is None:
@@ -58,26 +65,53 @@ class Buffers:
         _, tracks, shift = variant.room
         if not tracks:
             return None
-        range_ = engine.take(tracks << shift, 1 << shift, stream)
+        size = tracks << shift
+        count = 1 + (min(ahead, MOST_READY, READY_BYTES // size) if self._knows_room(variant) else 0)
+        range_ = engine.take_zeroed(size * count, 1 << shift) if count > 1 else None
+        if range_ is None:
+            count = 1
+            range_ = self._take_for_one(engine, size, 1 << shift, stream)
         if range_ is None and not refuse:
             return None
         if range_ is None:
             self._refuse(kernel, f"no device memory for {tracks} tracks of {1 << shift} bytes")
             return None
-        launch = WovenLaunch(
-            kernel,
-            grid,
-            engine,
-            range_,
-            shift,
-            stream,
-            device=engine.device if engine.device.index != self._run.device.index else None,
-            tracks=tracks,
-            variant=variant,
-            place=place or {},
-        )
-        self._run.add(launch)
-        return launch
+        device = engine.device if engine.device.index != self._run.device.index else None
+        launches = [
+            WovenLaunch(kernel, grid, engine, range_.address + at * size, shift, stream, tracks, variant, device, place)
+            for at in range(count)
+        ]
+        first = launches.pop(0)
+        self._run.add(first)
+        if launches:
+            launches.reverse()  # the next is taken from the end, so that memory is used in ascending order
+            left, variant.ready = variant.ready, ReadyLaunches(self._run, self._variants, engine, launches)
+            if left is None:
+                self._ready.append(variant)
+            else:
+                left.give_back()
+        return first
+
+    def _knows_room(self, variant: Variant) -> bool:
+        """Whether the size of the variant's tracks is settled."""
+        options = self._options
+        return variant.most_written is not None or bool(options.records_per_warp or options.bytes_per_block)
+
+    def _take_for_one(self, engine: Engine, size: int, alignment: int, stream: int) -> Range | None:
+        """Memory for one launch; where there is no more, that of launches which were not made yet is given back."""
+        found = engine.take(size, alignment, stream)
+        if found is None and self.give_back():
+            found = engine.take(size, alignment, stream)
+        return found
+
+    def give_back(self) -> bool:
+        """Give the memory of launches that were prepared and not made back; return whether there was any."""
+        variants, self._ready = self._ready, []
+        for variant in variants:
+            left, variant.ready = variant.ready, None
+            if left is not None:
+                left.give_back()
+        return bool(variants)
 
     def engine(self) -> Engine:
         """The engine of the current context."""
@@ -93,6 +127,7 @@ class Buffers:
 
     def release(self) -> None:
         """Give all memory back to the driver. Every launch must have been collected."""
+        self.give_back()
         while self._engines:
             self._engines.popitem()[1].release()
 

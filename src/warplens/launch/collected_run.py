@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from warplens.auto.rules import LineCoverage
@@ -39,6 +38,10 @@ class CollectedRun:
         """Keep a launch that is about to be made."""
         self._pending.append((pending, time.time_ns()))
 
+    def newest(self) -> PendingLaunch | None:
+        """The launch that was announced last."""
+        return self._pending[-1][0] if self._pending else None
+
     def saw(self, kernel: str) -> None:
         """Count a launch, recorded or not."""
         with self._lock:
@@ -67,7 +70,7 @@ class CollectedRun:
         for pending, announced in self._pending:
             try:
                 launch = pending.collect()
-                launches.append((pending, replace(launch, extra={**launch.extra, HOST_NS: announced})))
+                launches.append((pending, launch.noting(extra={HOST_NS: announced})))
             except WarplensError as problem:
                 problems.append(str(problem))
         self._pending.clear()

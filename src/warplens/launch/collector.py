@@ -31,30 +31,40 @@ class Landing(Protocol):
 
 
 class Collector:
-    """Launches in the order in which they were made. `crowded` says that device memory runs low. The thread runs inside
-    `relaxed`, where the program's captures into graphs do not forbid what it asks of the driver."""
+    """Launches in the order in which they were made. `crowded` says that device memory runs low. The thread calls
+    `begin` first, and runs inside `relaxed`, where the program's captures into graphs do not forbid what it asks of the
+    driver."""
 
     def __init__(
-        self, crowded: Callable[[], bool], relaxed: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        crowded: Callable[[], bool],
+        relaxed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
-        self._crowded, self._relaxed = crowded, relaxed
+        self._crowded, self._relaxed, self._begin = crowded, relaxed, begin
         self._waiting: deque[Landing] = deque()
         self._landing = threading.Lock()
         """Held while launches land, so that no two threads copy at once."""
         self._wake = threading.Event()
-        self._newest = 0.0
+        self._awake = False
+        """Whether the thread looks for launches by itself."""
+        self._added = 0
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def add(self, launch: Landing) -> None:
         """Follow a launch that was just made."""
         self._waiting.append(launch)
-        self._newest = time.monotonic()
+        self._added += 1
+        if not self._awake:
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        self._awake = True
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="warplens-collector", daemon=True)
             self._thread.start()
-        if not self._wake.is_set():
-            self._wake.set()
+        self._wake.set()
 
     def land_oldest(self) -> bool:
         """Wait for the oldest launches and bring them home; False where there is none."""
@@ -73,18 +83,23 @@ class Collector:
             self._thread.join()
 
     def _run(self) -> None:
+        self._begin()
         with self._relaxed():
             self._land_until_closed()
 
     def _land_until_closed(self) -> None:
+        seen = -1
         while not self._closed:
             self._wake.wait()
             if self._closed:
                 return
             if not self._waiting:
                 self._wake.clear()
-                continue
-            quiet = time.monotonic() - self._newest > PAUSE_S
+                self._awake = False
+                if not self._waiting:  # else a launch was added before it could see that nobody looks
+                    continue
+                self._awake = True
+            quiet, seen = self._added == seen, self._added
             if not (quiet or self._crowded()) or not self._land(wait=False):
                 time.sleep(PAUSE_S)
 

@@ -12,6 +12,8 @@ MEMORY_SHARE = 0.25
 CROWDED_SHARE = 0.5
 """Of the budget, what may be in use before records are brought home although the program goes on launching."""
 
+_EVENTS_AT_ONCE = 32
+
 
 class Engine:
     """Made in the context that it serves."""
@@ -23,7 +25,7 @@ class Engine:
         self._stream = lib.stream()
         self.arena = Arena(lib, self._stream, self.budget)
         self.copy = SideCopy(lib, self._stream)
-        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed)
+        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up)
         self.in_use = 0
         self._events: list[int] = []
 
@@ -36,6 +38,13 @@ class Engine:
             self.in_use += size
         return found
 
+    def take_zeroed(self, size: int, alignment: int) -> Range | None:
+        """Memory for launches on any stream; None where there is none at once."""
+        found = self.arena.take(size, alignment, None)
+        if found is not None:
+            self.in_use += size
+        return found
+
     def give(self, range_: Range, pitch: int, width: int) -> None:
         """Take memory back, of which the first `width` bytes of every `pitch` bytes may be dirty."""
         self.in_use -= range_.size
@@ -43,7 +52,10 @@ class Engine:
 
     def mark(self, stream: int) -> int:
         """An event that is reached when all that was given to `stream` is done."""
-        event = self._events.pop() if self._events else self.lib.new_event()
+        events = self._events
+        if not events:
+            events.extend(self.lib.new_events(_EVENTS_AT_ONCE))
+        event = events.pop()
         self.lib.mark(event, stream)
         return event
 

@@ -47,17 +47,29 @@ class CapturedLaunch:
         self._graph, self._kernel, self._variant, self._grid, self._how = graph, kernel, variant, grid, how
         self._stream, self._code = stream, code
 
-    def __enter__(self) -> int:
+    @property
+    def pointer(self) -> int:
+        """The address of a new cell, which holds the buffer's own address. Ask for it once."""
         self._number = captured_graphs(self._graph.lib).new_cell(self._graph)
         return self._graph.cell(self._number)
 
+    def __enter__(self) -> int:
+        return self.pointer
+
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
-            added = self._graph.lib.capture(self._stream)
-            handle = 0 if added is None else added.node
-            self._graph.nodes.append(
-                CapturedNode(self._kernel, self._variant, self._grid, self._number, self._how, handle, self._code)
-            )
+            self.launched()
+
+    def launched(self) -> None:
+        """The kernel is a node of the graph now."""
+        added = self._graph.lib.capture(self._stream)
+        handle = 0 if added is None else added.node
+        self._graph.nodes.append(
+            CapturedNode(self._kernel, self._variant, self._grid, self._number, self._how, handle, self._code)
+        )
+
+    def failed(self) -> None:
+        """The kernel could not be launched; its cell stays unused."""
 
 
 class Replays:

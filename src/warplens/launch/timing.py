@@ -7,7 +7,7 @@ launch look longer, never shorter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from warplens.driver import libcuda
 from warplens.driver.libcuda import Driver
@@ -108,7 +108,7 @@ class Timings:
 
 def with_slowdown(launch: Launch, slowdown: dict[str, float] | None) -> Launch:
     """A launch that carries the measured slowdown of its variant."""
-    return launch if slowdown is None else replace(launch, cost={**launch.cost, **slowdown})
+    return launch if slowdown is None else launch.noting(cost=slowdown)
 
 
 def _slowdown(times: _Times, nothing: float) -> dict[str, float] | None:

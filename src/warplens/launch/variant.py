@@ -6,12 +6,16 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warplens.options import COLD, Options
 
+if TYPE_CHECKING:
+    from warplens.launch.ready import ReadyLaunches
+
 GRIDS_APART = 64
 """Grids of one compiled kernel that are variants of their own; later ones share one variant."""
+_NO_LIMIT = 1 << 62
 
 
 class Choice(Enum):
@@ -40,6 +44,8 @@ class Variant:
     """Slots that the busiest track of a launch wrote, once one has come home."""
     room: tuple[object, int, int] | None = None
     """What the newest launch got: what that was worked out from, its tracks, and log2 of their bytes."""
+    ready: ReadyLaunches | None = None
+    """Launches whose memory is at hand."""
     identity: tuple[str, Hashable, Hashable] = ("", None, None)
     """What `Variants.of` found it by."""
 
@@ -56,6 +62,11 @@ class Variants:
     _known: dict[tuple[str, Hashable, Hashable], Variant] = field(default_factory=dict)
     _grids: dict[tuple[str, Hashable], int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        limit = self.options.launches
+        # The cold launch is recorded in case no other follows, and left out if one does.
+        self._limit = _NO_LIMIT if limit is None else limit + (self.options.skip == COLD)
 
     def of(self, kernel: str, code: Hashable, grid: Hashable, describe: Callable[[], Mapping[str, Any]]) -> Variant:
         """The variant of a launch: `code` stands for the compiled kernel and its launch options."""
@@ -89,6 +100,22 @@ class Variants:
                 variant.closed = True
                 return Choice.PLAIN
             return Choice.RECORD if self._take(variant, number) else Choice.PLAIN
+
+    def records_next(self, variant: Variant) -> bool:
+        """Count a launch as recorded if it is wanted, in a session that takes every launch of the variant until its
+        quota is used up. Where it is not, nothing is counted: `choose` says what to do with it."""
+        if not self.wanted():
+            return False
+        with self._lock:
+            if variant.closed or variant.recorded >= self._limit:
+                return False
+            variant.launches += 1
+            variant.recorded += 1
+            return True
+
+    def left(self, variant: Variant) -> int:
+        """How many launches may be recorded yet; a large number where there is no quota."""
+        return max(0, self._limit - variant.recorded)
 
     def wants_replay(self, variant: Variant) -> bool:
         """Count a launch by a graph's replay, and say whether to record it. Single kernels of a graph are not timed."""
@@ -128,6 +155,4 @@ class Variants:
         return numbers
 
     def _is_full(self, variant: Variant) -> bool:
-        limit = self.options.launches
-        # The cold launch is recorded in case no other follows, and left out if one does.
-        return limit is not None and variant.recorded >= limit + (self.options.skip == COLD)
+        return variant.recorded >= self._limit

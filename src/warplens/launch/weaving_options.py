@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warplens.options import Options
+from warplens.options import DelayOptions, Options
 from warplens.weave.weaving import Selection, Weaving, select_blocks
 
 
@@ -14,4 +14,5 @@ def weaving(options: Options) -> Weaving:
         sms=None if options.sms is None else tuple(options.sms),
         **select_blocks(options.blocks),  # type: ignore[arg-type]
     )
-    return Weaving(full=options.full, clock=options.clock, store=options.store, select=select)
+    delay = options.delay if isinstance(options, DelayOptions) else None
+    return Weaving(full=options.full, clock=options.clock, store=options.store, select=select, delay=delay)

@@ -1,24 +1,18 @@
-"""One launch of a woven kernel, from its memory on the device to the capture."""
+"""One launch of a woven kernel: its memory on the device, and what becomes of it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from warplens.errors import WarplensError
 from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
-from warplens.launch.side_copy import RowCopy, Rows
 from warplens.launch.variant import Variant
-from warplens.record.capture import AUTOMATIC, Device, Dim3, Launch
-from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
+from warplens.record.capture import Device, Dim3, Launch
 from warplens.weave.weaver import Woven
-from warplens.weave.weaving import Selection, capacity_of
+from warplens.weave.weaving import Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +33,8 @@ class WovenKernel:
     """Of shared memory, what records wait in."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """What ptxas says the kernel takes, and its shared memory."""
+    code: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What the code of each region is made of, by the region's name."""
     cost: Mapping[str, float] = field(default_factory=dict)
     """What a calibration measured of its marks."""
     auto: bool = False
@@ -56,7 +52,12 @@ class WovenKernel:
             "full": woven.full,
             "store": woven.stores[symbol],
         }
-        return WovenKernel(**{**known, **more})
+        regions = more.get("regions", woven.regions)
+        code = {
+            regions.get(int(number), "") if number else "": counts
+            for number, counts in woven.code.get(symbol, {}).items()
+        }
+        return WovenKernel(**{**known, "code": code, **more})
 
     def tracks(self, grid: Dim3) -> int:
         """Tracks of a launch with this grid."""
@@ -64,151 +65,91 @@ class WovenKernel:
 
 
 class WovenLaunch:
-    """A launch that is recorded: `with launch as pointer:` launches the woven kernel with that pointer."""
+    """A launch that is recorded: `with launch as pointer:` launches the woven kernel with that pointer.
+
+    `pointer` is what the kernel takes as its buffer: the address, with log2 of a track's size in its low bits.
+    """
+
+    __slots__ = (
+        "address", "device", "engine", "event", "grid", "kernel", "launch", "place", "pointer", "problem", "shift",
+        "stream", "tracks", "variant",
+    )  # fmt: skip
 
     def __init__(
         self,
         kernel: WovenKernel,
         grid: Dim3,
         engine: Engine,
-        range_: Range,
+        address: int,
         shift: int,
         stream: int,
-        *,
         tracks: int,
-        device: Device | None = None,
         variant: Variant,
+        device: Device | None = None,
         place: Mapping[str, int] | None = None,
     ) -> None:
-        self.kernel, self.grid, self.device = kernel, grid, device
-        self._engine, self._range, self._shift, self._stream = engine, range_, shift, stream
-        self.variant, self._place = variant, place or {}
-        self._tracks = tracks
-        self._event = self._written = 0
-        self._launch: Launch | None = None
-        self._problem: WarplensError | None = None
+        self.kernel, self.grid, self.engine, self.stream, self.variant = kernel, grid, engine, stream, variant
+        self.address, self.shift, self.tracks, self.pointer = address, shift, tracks, address | shift
+        self.device, self.place = device, place
+        self.event = 0
+        self.launch: Launch | None = None
+        self.problem: WarplensError | None = None
 
     @property
-    def pointer(self) -> int:
-        """What the kernel takes as its buffer: the address, with log2 of a track's size in its low bits."""
-        return self._range.address | self._shift
+    def size(self) -> int:
+        """Bytes of its memory."""
+        return self.tracks << self.shift
 
     def __enter__(self) -> int:
         return self.pointer
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
-            self._event = self._engine.mark(self._stream)
-            self._engine.collector.add(self)
+            self.launched()
         else:
-            self._problem = WarplensError(f"kernel {self.kernel.name}: a recorded launch failed")
-            self._engine.give(self._range, self._range.size, 0)
+            self.failed()
+
+    def launched(self) -> None:
+        """The kernel was given to its stream. What the driver says against it is the profile's problem, not the
+        program's."""
+        engine = self.engine
+        try:
+            self.event = engine.mark(self.stream)
+        except WarplensError as problem:
+            self.problem = problem
+        else:
+            engine.collector.add(self)
+
+    def failed(self) -> None:
+        """The kernel could not be launched."""
+        self.problem = WarplensError(f"kernel {self.kernel.name}: a recorded launch failed")
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Give the memory back, which nobody has written to."""
+        self.engine.give(Range(self.address, self.size), self.size, 0)
 
     @property
-    def _landed(self) -> bool:
-        return self._launch is not None or self._problem is not None
+    def landed(self) -> bool:
+        return self.launch is not None or self.problem is not None
 
     def over(self) -> bool:
-        return self._engine.lib.reached(self._event)
+        return self.engine.lib.reached(self.event)
 
     @staticmethod
     def land(launches: Sequence[WovenLaunch]) -> None:
         """Wait for launches of one engine, copy what they wrote to the host, and give their memory back."""
-        engine = launches[0]._engine
-        with engine.lib.inside(engine.context):
-            try:
-                start = time.perf_counter()
-                for launch in launches:
-                    engine.lib.wait(launch._event)
-                waited = time.perf_counter()
-                _bring_home(engine, launches, (waited - start) / len(launches), waited)
-            except WarplensError as problem:
-                _fail(launches, problem)
-            except Exception as error:  # in the collector's thread nobody would hear of it
-                _fail(launches, WarplensError(f"the records of {launches[0].kernel.name} cannot be read: {error!r}"))
+        from warplens.launch.landing import land
+
+        land(launches)
 
     def collect(self) -> Launch:
         """The launch as the capture keeps it; waits for it, and for those before it, if it is still on the device."""
-        while not self._landed and self._engine.collector.land_oldest():
+        while not self.landed and self.engine.collector.land_oldest():
             pass
-        if not self._landed:
+        if not self.landed:
             raise WarplensError(f"kernel {self.kernel.name}: a recorded launch was never made")
-        if self._problem is not None:
-            raise self._problem
-        assert self._launch is not None
-        return self._launch
-
-    @property
-    def headers(self) -> RowCopy:
-        """The headers of all tracks."""
-        return RowCopy(self._range.address, 1 << self._shift, HEADER_BYTES, self._tracks)
-
-    def records(self, headers: npt.NDArray[np.void]) -> RowCopy:
-        """The slots of all tracks, as far as the busiest one wrote."""
-        stride, capacity = 1 << self._shift, capacity_of(self._shift, self.kernel.full, self.kernel.slack)
-        exited = bool((headers["state"] != 0).all())
-        self._written = int(headers["written"].max(initial=0)) if exited else capacity
-        first = stride // 2 if self.kernel.full == "ring" else HEADER_BYTES
-        return RowCopy(self._range.address + first, stride, min(self._written, capacity) * SLOT_BYTES, self._tracks)
-
-    def finish(self, headers: Rows, records: Rows, waited: float, start: float) -> None:
-        """Keep what was copied as the capture needs it, and give the memory back."""
-        kernel, stride = self.kernel, 1 << self._shift
-        slots = records.shape[1] // SLOT_BYTES
-        raw = np.zeros((self._tracks, track_stride(slots)), np.uint8)
-        raw[:, :HEADER_BYTES] = headers
-        raw[:, HEADER_BYTES : HEADER_BYTES + records.shape[1]] = records
-        # Spare slots behind the last record may have been written too.
-        used = stride if kernel.full == "ring" else HEADER_BYTES + (slots + kernel.slack) * SLOT_BYTES
-        self._engine.give(self._range, stride, min(stride, used))
-        self._engine.give_event(self._event)
-        known = headers.reshape(-1).view(HEADER)
-        if self._place and not known["magic"].any():
-            # Somebody changed the graph behind our back: it was captured anew, or its nodes were replaced.
-            self._problem = WarplensError(f"kernel {kernel.name}: a replay of its graph left no records")
-            return
-        self.variant.most_written = max(self.variant.most_written or 0, self._written)
-        self._launch = Launch(
-            kernel.name,
-            self.grid,
-            kernel.block or (32 * kernel.warps, 1, 1),
-            kernel.regions,
-            slots,
-            raw.reshape(-1),
-            full=kernel.full,
-            locations=kernel.locations,
-            cost=self._cost(known, waited, start),
-            extra={
-                "store": kernel.store,
-                "track_bytes": stride,
-                "capacity": capacity_of(self._shift, kernel.full, kernel.slack),
-                "most_written": self._written,
-                "shared_bytes": kernel.shared_bytes,
-                **({AUTOMATIC: True} if kernel.auto else {}),
-                **kernel.resources,
-                "variant": dict(self.variant.describe()),
-                **self._place,
-            },
-            device=self.device,
-        )
-
-    def _cost(self, headers: npt.NDArray[np.void], waited: float, start: float) -> dict[str, float]:
-        """The calibrated cost of marks, the host's wait and copy, and the cycles spent emptying shared memory."""
-        spent = {**self.kernel.cost, "wait_ns": waited * 1e9, "finalize_ns": (time.perf_counter() - start) * 1e9}
-        if self.kernel.shared_slots and len(headers):
-            spent["flush_cycles"] = float(headers["flush"].mean())
-        return spent
-
-
-def _bring_home(engine: Engine, launches: Sequence[WovenLaunch], waited: float, start: float) -> None:
-    headers = engine.copy.all_rows([launch.headers for launch in launches])
-    fields = [one.reshape(-1).view(HEADER) for one in headers]
-    wanted = [launch.records(known) for launch, known in zip(launches, fields, strict=True)]
-    for launch, header, records in zip(launches, headers, engine.copy.all_rows(wanted), strict=True):
-        launch.finish(header, records, waited, start)
-
-
-def _fail(launches: Sequence[WovenLaunch], problem: WarplensError) -> None:
-    for launch in launches:
-        if not launch._landed:
-            launch._problem = problem
+        if self.problem is not None:
+            raise self.problem
+        assert self.launch is not None
+        return self.launch

@@ -291,7 +291,7 @@ static void decode_track(const tracks_t *tracks, int64_t t, const regions_t *reg
             if (kind == WL_KIND_VALUE) {
                 if (i && payload[i - 1]) {
                     out->value[row] = value_of(slot_at(&w, i - 1), tag);
-                    out->has_value[row] = 1;
+                    out->has_value[row] = tag == WL_VALUE_BARRIER ? 2 : 1;
                 } else
                     counters[TORN_PAYLOADS]++;
             }

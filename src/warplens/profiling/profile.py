@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, NoReturn
 
+from warplens.auto.rules import MOST_MARKS
 from warplens.calibrate.record_cost import with_estimates
 from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
@@ -21,6 +23,7 @@ from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
+from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import MAX_RANK, Capture, Launch
 from warplens.session import Session
@@ -45,8 +48,6 @@ class Profile(Session):
         counts_all: bool = False,
         **options: Any,
     ) -> None:
-        if callable(path):
-            raise WarplensError("write @wl.profile() with brackets: @wl.profile alone decorates nothing")
         self.path = None if path is None else _trace_path(path)
         super().__init__(Options.of(options), whole_program=whole_program, counts_all=counts_all)
         self.rank = _rank() if rank is None else _checked_rank(rank, "rank")
@@ -61,6 +62,11 @@ class Profile(Session):
         if self._trace is None:
             raise WarplensError("the trace is not there yet: it is made when the `with wl.profile(...)` block ends")
         return self._trace
+
+    @property
+    def has_trace(self) -> bool:
+        """Whether the block has ended and its trace was decoded."""
+        return self._trace is not None
 
     @property
     def torch(self) -> TorchResult:
@@ -139,9 +145,13 @@ class Profile(Session):
         # The estimates need the headers of all blocks.
         launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
-        self._trace.meta = replace(self._trace.meta, notes={kernel: tuple(said) for kernel, said in self.notes.items()})
+        self._trace.meta = replace(
+            self._trace.meta,
+            notes={kernel: tuple(said) for kernel, said in self.notes.items()},
+            source_hashes=hash_sources(self._trace.meta),
+        )
         if self.path is not None and len(self._trace):
-            self._trace.save(self.path)
+            self._trace.save(self.path, force=True)
         if problems and not launches:
             raise WarplensError("; ".join(problems))
         for text in [*problems, *explain_losses(launches, self._trace)]:
@@ -216,4 +226,92 @@ def _trace_path(path: str | os.PathLike[str]) -> Path:
     return target.absolute()  # a program may change its working directory before the trace is written
 
 
-profile = Profile
+def profile(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    rank: int | None = None,
+    kernels: str | None = None,
+    auto: str | bool | Iterable[str] | None = None,
+    regions: Mapping[str, str] | Iterable[str] | None = None,
+    launches: int | None = None,
+    skip: int | str = 0,
+    every: int = 1,
+    within: str | None = None,
+    from_step: int | None = None,
+    to_step: int | None = None,
+    warps: Collection[int] | None = None,
+    blocks: Collection[int] | int | slice | None = None,
+    sms: Collection[int] | None = None,
+    records_per_warp: int | None = None,
+    bytes_per_block: int | None = None,
+    full: Literal["stop", "ring"] = "stop",
+    clock: Literal["32", "64"] = "32",
+    buffer: Literal["global", "shared"] = "global",
+    granularity: Literal["warp", "warpgroup", "block"] = "warp",
+    store: Literal["auto", "now"] = "auto",
+    memory: int | None = None,
+    trace_bytes: int | None = None,
+    most_marks: int = MOST_MARKS,
+    least_occupancy: float = 1.0,
+    strict: bool = False,
+    dump_ir: str | os.PathLike[str] | None = None,
+    override: str | os.PathLike[str] | None = None,
+    torch: bool | Mapping[str, Any] = False,
+    **unknown: NoReturn,
+) -> Profile:
+    """Record the kernels that run inside a `with` block, or inside each call of a decorated function.
+
+        with wl.profile("out.warplens") as prof:
+            kernel[grid](...)
+        prof.trace.stats()
+
+    The trace is made when the block ends, also if the block fails. A file at `path` is replaced.
+
+    Where it goes
+    path              the `.warplens` file to write (None: the trace stays in memory)
+    rank              number of this process in a job (None: the environment variable RANK, else 0)
+
+    What is marked
+    kernels           regular expression: only kernels whose name matches are profiled (None: all)
+    auto              mark operations with the source as it is: True, or classes such as "loads,mma" (None: off)
+    regions           regions by source lines, such as {"softmax": "attn.py:120-134"} (None: none)
+    most_marks        number of sites that `auto` may mark in one kernel
+    least_occupancy   share of its blocks per SM that a kernel must keep with automatic marks; below it, it gets
+                      fewer marks (1.0: all blocks)
+    strict            raise an error if a kernel cannot take the automatic marks, instead of giving it fewer
+    dump_ir           folder to write each Triton kernel's TTGIR to, to put marks into by hand (None: off)
+    override          folder of such files: a kernel that has one is compiled from it (None: off)
+
+    Which launches; all of these count per variant of a kernel
+    launches          number of launches to record (None: all)
+    skip              number of launches to pass over first; "cold" leaves out the first one if more follow
+    every             record every n-th launch
+    within            regular expression: record only inside NVTX or torch.profiler ranges that match (None: always)
+    from_step         first step to record (None: the first of all); the program calls wl.step() after each step
+    to_step           last step to record (None: the last of all)
+
+    Which part of a launch
+    warps, sms        numbers of the warps and SMs to record (None: all)
+    blocks            blocks to record: a count, a slice or numbers (None: all)
+    granularity       one track per "warp", "warpgroup" or "block"
+
+    How records are kept
+    records_per_warp  number of records that a track can hold (None: chosen per kernel)
+    bytes_per_block   the same limit as bytes of all tracks of a block (None: no limit)
+    full              when a track is full: "stop" keeps the first records, "ring" the latest
+    clock             bits of the clock in each record; "64" for regions of more than two seconds
+    buffer            where records go while the kernel runs: "global" or "shared" memory
+    store             "now" stores each record at its mark, so that a kernel that traps or hangs leaves all of them;
+                      "auto" may keep records in registers for a while, which costs the kernel less
+    memory            bytes of device memory for records (None: a quarter of the device, at most half of what is free)
+    trace_bytes       size that the trace file should not exceed; beyond it, only some blocks of each launch are kept,
+                      spread over SMs and time (None: keep everything)
+
+    Besides
+    torch             also run torch.profiler: True, or its options; see `Profile.torch` (False: off)
+    """
+    given = dict(locals())
+    if callable(path):
+        raise WarplensError("write @wl.profile() with brackets: @wl.profile alone decorates nothing")
+    options = {field.name: given[field.name] for field in fields(Options)}
+    return Profile(path, rank=rank, **options, **unknown)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from warplens.record import launch_buffer, layout
+from warplens.record import barrier_words, launch_buffer, layout
 from warplens.record.name_table import MAX_NAME, NAME_BYTES, NAME_MAGIC, NAMES_BYTES
 
 INCLUDE = Path(__file__).resolve().parent.parent / "include"
@@ -46,6 +46,11 @@ def text() -> str:
     values |= {f"KIND_{kind.name}": kind.value for kind in layout.Kind}
     values |= {f"STATE_{state.name}": state.value for state in layout.TrackState}
     values |= {f"VALUE_{kind.name}": kind.value for kind in layout.ValueType}
+    values |= {f"BARRIER_{operation.name}": operation.value for operation in barrier_words.Operation}
+    values |= {
+        "BARRIER_OPERATION_SHIFT": barrier_words.OPERATION_SHIFT,
+        "BARRIER_PARITY_SHIFT": barrier_words.PARITY_SHIFT,
+    }
     values |= _offsets("TRACK", layout.HEADER) | _offsets("BUFFER", launch_buffer.BUFFER)
     lines = [f"#define WL_{name} {value}u" for name, value in values.items()]
     lines.append(f"#define WL_NAME_MAGIC {NAME_MAGIC:#x}ull")

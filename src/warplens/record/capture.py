@@ -44,6 +44,10 @@ AUTOMATIC = "automatic_marks"
 VARIANT, VARIANT_NUMBER, VARIANT_LAUNCHES = "variant", "variant_number", "variant_launches"
 """Keys in a launch's `extra`: what describes its variant, which one it is of several with the same description, and how
 many launches of it the program made."""
+FULL = "full"
+"""Key in a launch's `extra`: what the device did with a full track, where that is not `stop`."""
+CODE = "code"
+"""Key in a launch's `extra`: what the code of each region is made of, by its name; `""` is the code outside regions."""
 SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
 """Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
 OWN_WORK = "[warplens]"
@@ -122,6 +126,26 @@ class Launch:
         if self.regions and not 0 <= min(self.regions) <= max(self.regions) <= MAX_REGION:
             return "regions", f"ids must be within 0..{MAX_REGION}", remedy
         return None
+
+    def noting(
+        self,
+        *,
+        cost: Mapping[str, float] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        raw: Bytes | None = None,
+    ) -> Launch:
+        """The same launch with more in its `cost` and `extra`, or with the tracks `raw` of the same size; what was
+        checked once is not checked again."""
+        noted = object.__new__(Launch)
+        known = noted.__dict__
+        known.update(self.__dict__)
+        if raw is not None:
+            known["raw"] = raw
+        if cost:
+            known["cost"] = {**self.cost, **cost}
+        if extra:
+            known["extra"] = {**self.extra, **extra}
+        return noted
 
     @property
     def tracks(self) -> int:

@@ -98,6 +98,8 @@ class ValueType(IntEnum):
     I64 = 0
     U64 = 1
     F64 = 2
+    BARRIER = 3
+    """What a warp did with a barrier, packed as in record/barrier_words.py; older decoders read it as an I64."""
 
 
 def word0(kind: Kind, region: int = 0, tag: int = 0) -> int:

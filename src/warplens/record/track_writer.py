@@ -7,6 +7,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
+from warplens.record.barrier_words import BarrierWord
 from warplens.record.layout import (
     HEADER,
     HEADER_BYTES,
@@ -66,6 +67,10 @@ class TrackWriter:
         kind = ValueType.F64 if real else ValueType.I64
         self._clock(clock)
         self._put(bits, word0(Kind.VALUE, region, kind) | (clock & _MASK32) << 32)
+
+    def barrier(self, region: int, clock: int, word: BarrierWord) -> None:
+        self._clock(clock)
+        self._put(word.pack(), word0(Kind.VALUE, region, ValueType.BARRIER) | (clock & _MASK32) << 32)
 
     def anchor(self, clock: int, ns: int) -> None:
         self._put(ns, word0(Kind.ANCHOR) | (clock & _MASK32) << 32)

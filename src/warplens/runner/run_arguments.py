@@ -36,6 +36,28 @@ def split(arguments: Sequence[str], with_value: Collection[str]) -> tuple[list[s
     return ours, []
 
 
+def split_mixed(
+    arguments: Sequence[str], with_value: Collection[str], flags: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Like `split`, but long options of ours count after the program's name too, up to a `--`."""
+    ours, program = split(arguments, with_value)
+    rest, kept = program[1:], program[:1]
+    while rest:
+        word = rest.pop(0)
+        name = word.partition("=")[0]
+        if word == "--":
+            return ours, [*kept, *rest]
+        if word == "--auto":
+            ours.append(f"--auto={_rules(rest)}")
+        elif not word.startswith("--") or name not in (*with_value, *flags):
+            kept.append(word)
+        else:
+            ours.append(word)
+            if name == word and name in with_value and rest:
+                ours.append(rest.pop(0))
+    return ours, kept
+
+
 def _rules(rest: list[str]) -> str:
     """Return the classes after `--auto`: the next word, removed from `rest`, if it lists classes, else the default."""
     default = ",".join(DEFAULT)

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from warplens.driver import libcuda
@@ -14,10 +13,11 @@ from warplens.errors import UsageError, WarplensError
 from warplens.launch.buffers import Buffers
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.collected_run import CollectedRun, PendingLaunch
-from warplens.launch.replays import CapturedLaunch, Replays
+from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.replays import Replays
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
-from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.launch.woven import WovenKernel
 from warplens.options import COLD, Options
 from warplens.record.capture import VARIANT_LAUNCHES, VARIANT_NUMBER, Device, Dim3, Launch
 from warplens.session import stack
@@ -33,6 +33,9 @@ class Session:
     until it ends. `counts_all` counts the launches of all kernels, also of those that are not profiled.
     """
 
+    records = True
+    """Whether woven kernels of this session write records; False where they are delayed instead."""
+
     def __init__(self, options: Options, *, whole_program: bool = False, counts_all: bool = False) -> None:
         self.options, self.whole_program, self.counts_all = options, whole_program, counts_all
         self._stops: list[Callable[[], None]] = []
@@ -42,9 +45,9 @@ class Session:
     def reset(self) -> None:
         """Start with nothing collected: a decorated function enters the same profile many times."""
         self.run = CollectedRun()
-        self.buffers = Buffers(self.run, self.options)
         self.timings = Timings()
         self.variants = Variants(self.options, TIMED_LAUNCHES, Window.of(self.options).open)
+        self.buffers = Buffers(self.run, self.options, self.variants)
         self.replays = Replays(self.options, self.run, self.variants, self.buffers)
         self._gave_way = False
         self.user_mistake: WarplensError | None = None
@@ -132,14 +135,20 @@ class Session:
 
     def lend(
         self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
-    ) -> WovenLaunch | CapturedLaunch | None:
+    ) -> LentLaunch | None:
         """Memory for a launch, or a place for it in the graph that it is captured into; None where there is none.
 
         `with launch as pointer:` launches the woven kernel. `code` is given for a launch that is captured.
         """
         if code is not None:
             return self.replays.captured(kernel, variant, grid, stream, code)
-        return self.buffers.lend(kernel, variant, grid, stream)
+        return self.buffers.lend(kernel, variant, grid, stream, ahead=self._ahead(variant))
+
+    def _ahead(self, variant: Variant) -> int:
+        """How many launches of the variant after this one are sure to be recorded, and not to be timed."""
+        if self.options.every > 1 or (self.options.launches is not None and variant.recorded <= TIMED_LAUNCHES):
+            return 0
+        return self.variants.left(variant)
 
     def _prepare(self, variant: Variant, woven: Callable[[], Callable[[], T] | None]) -> Callable[[], T] | None:
         """The woven launch. In a program that does not know of warplens, no mistake of ours is the program's."""
@@ -257,5 +266,4 @@ def _described(launch: Launch, variant: Variant | None, numbers: Mapping[int, in
     if variant is None:
         return launch
     number = numbers.get(id(variant), 1)
-    known = {VARIANT_LAUNCHES: variant.launches, **({VARIANT_NUMBER: number} if number > 1 else {})}
-    return replace(launch, extra={**launch.extra, **known})
+    return launch.noting(extra={VARIANT_LAUNCHES: variant.launches, **({VARIANT_NUMBER: number} if number > 1 else {})})

@@ -22,6 +22,11 @@ def active() -> Session | None:
     return _running[-1] if _running and _running[-1].enabled else None
 
 
+def is_running(session: Session) -> bool:
+    """Return whether a session is the one that launches go to."""
+    return bool(_running) and _running[-1] is session
+
+
 def attach(start: StartFrontEnd) -> None:
     """Start a front end with every session from now on, the running one included."""
     running = active()

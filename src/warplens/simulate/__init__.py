@@ -5,9 +5,10 @@ and so does the demo on a machine without a GPU.
 
 Supported: integer, bit, f16/bf16/f32/f64 and packed arithmetic, conversions, comparisons, `mov` with vectors, loads
 and stores of every width and space (generic too), atomics and reductions, shuffles, votes, `match`, `redux`, `elect`,
-barriers (named ones, `arrive` and `red` too), `cp.async`, `ldmatrix`/`stmatrix`, `mma.sync` m16n8k*, branches,
-`brx.idx`, calls by name (inlined), carry chains, clocks and special registers. Not supported, with an error that names
-the line: wgmma, TMA, mbarrier, clusters, textures, recursion, calls through pointers, 128-bit registers, and unknown
+barriers (named ones, `arrive` and `red` too), mbarriers, `cp.async`, `cp.async.bulk`, `ldmatrix`/`stmatrix`,
+`mma.sync` m16n8k*, branches, `brx.idx`, calls by name (inlined), carry chains, clocks and special registers. Not
+supported, with an error that names the line: wgmma, tensor copies (TMA with a tensor map), clusters, textures,
+recursion, calls through pointers, 128-bit registers, and unknown
 instructions. Approximate instructions (`ex2.approx`...) give numpy's result, which is more accurate than the GPU's.
 
 For speed, threads of all resident blocks that are at the same instruction execute in one numpy operation. See

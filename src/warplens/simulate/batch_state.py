@@ -7,12 +7,16 @@ execute together. Registers are never changed in place, so two registers may sha
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warplens.simulate.cycle_clock import CycleClock
 from warplens.simulate.global_memory import GlobalMemory
 from warplens.simulate.numeric import UNSIGNED, Array
+
+if TYPE_CHECKING:
+    from warplens.simulate.async_barriers import Completion, Mbarrier
 
 WARP = 32
 
@@ -81,6 +85,10 @@ class State:
         self.ready: list[Array] = []
         self.copies_open = np.zeros(self.warps, np.int64)
         self.copy_groups: list[Array] = []
+        self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
+        """The mbarriers by block (its place in the batch) and shared address."""
+        self.completions: list[Completion] = []
+        """The phases of mbarriers that completed, in order."""
         self.shared_size = shared
         self.shared_stride = -(-max(shared, 16) // 16) * 16
         self._shared = np.zeros(len(blocks) * self.shared_stride, np.uint8)

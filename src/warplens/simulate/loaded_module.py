@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from warplens.errors import UsageError, did_you_mean
 from warplens.ptx import tree
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import SCALAR_BYTES, PtxError, split_operands
+from warplens.simulate.async_barriers import Completion
 from warplens.simulate.batch_state import State
 from warplens.simulate.cycle_clock import CycleClock
 from warplens.simulate.decode_site import VariableLocation
@@ -40,7 +41,10 @@ class VariableLayout:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a launch. `blocks` has one row per block: its SM, and its first and last cycle in the launch."""
+    """The outcome of a launch. `blocks` has one row per block: its SM, and its first and last cycle in the launch.
+
+    `completions` are the completed phases of mbarriers, with the number of each block.
+    """
 
     instructions: int
     cycles: int
@@ -48,6 +52,7 @@ class Result:
     end_ns: int
     blocks: Array
     seconds: float
+    completions: tuple[Completion, ...] = ()
 
 
 BLOCK_ROW = np.dtype([("sm", "<i4"), ("start", "<i8"), ("end", "<i8")])
@@ -94,6 +99,7 @@ class LoadedModule:
         free = np.zeros(clock.sms * clock.blocks_per_sm, np.int64)
         rows = np.zeros(total, BLOCK_ROW)
         steps = 0
+        completions: list[Completion] = []
         for first in range(0, total, slots):
             blocks = np.arange(first, min(first + slots, total))
             # Slot s is on SM s % sms, so blocks are distributed over all SMs before they share one.
@@ -104,13 +110,14 @@ class LoadedModule:
             scheduler = LaneScheduler(code, state, max_steps - steps)
             scheduler.run()
             steps += scheduler.instructions
+            completions += [replace(one, block=int(blocks[one.block])) for one in state.completions]
             rows["sm"][blocks] = chosen % clock.sms
             rows["start"][blocks] = free[chosen]
             free[chosen] = state.finished.reshape(len(blocks), -1).max(axis=1)
             rows["end"][blocks] = free[chosen]
         last = int(free.max())
         ends = clock.nanoseconds(np.array([0, last]))
-        return Result(steps, last, int(ends[0]), int(ends[1]), rows, time.perf_counter() - began)
+        return Result(steps, last, int(ends[0]), int(ends[1]), rows, time.perf_counter() - began, tuple(completions))
 
     def _entry(self, name: str) -> tree.Function:
         names = [function.name for function in self.module.entries]

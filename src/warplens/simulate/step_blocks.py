@@ -14,7 +14,7 @@ import numpy as np
 
 from warplens.ptx import tree
 from warplens.ptx.syntax import PtxError, split_operands
-from warplens.simulate import bits, convert, floating, integer, memory_access, warp
+from warplens.simulate import async_barriers, bits, convert, floating, integer, memory_access, warp
 from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.control import Terminator, fall, terminator
 from warplens.simulate.cycle_clock import issue_cycles
@@ -23,11 +23,11 @@ from warplens.simulate.decode_site import BUILDERS, DecodeSite, NameScope, Regis
 if TYPE_CHECKING:
     from warplens.simulate.loaded_module import VariableLayout
 
-FAMILIES = (bits, convert, floating, integer, memory_access, warp)
+FAMILIES = (async_barriers, bits, convert, floating, integer, memory_access, warp)
 """The modules that register instruction decoders; listing them here keeps their imports."""
 
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "bar", "barrier"})
-_NEEDS_CLOCK = frozenset({"cp", "nanosleep"})
+_NEEDS_CLOCK = frozenset({"cp", "nanosleep", "mbarrier"})
 _POLLS = frozenset({"volatile", "acquire", "relaxed", "mmio", "cas", "exch"})
 _STUBS = frozenset({"vprintf"})
 
@@ -153,6 +153,7 @@ class DecodedEntry:
         block = self.blocks[-1]
         block.length += 1
         block.polls |= node.opcode in ("ld", "atom") and not _POLLS.isdisjoint(node.modifiers)
+        block.polls |= node.opcode == "mbarrier" and node.modifiers[:1] in (("try_wait",), ("test_wait",))
         if node.opcode in _ENDS and "warp" not in site.has:
             end = terminator(site, self.labels, predicate, node.negated, leave)
             self._stall_for(site.reads | site.writes)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from warplens.errors import CaptureError
 from warplens.trace import checksums
 from warplens.trace.arrays import numpy_dtype, to_arrow
-from warplens.trace.schema import COLUMNS, Meta
+from warplens.trace.schema import ABSENT, COLUMNS, Meta
 from warplens.trace.validation import REMEDY, ColumnChecks
 
 Array = npt.NDArray[Any]
@@ -37,6 +37,8 @@ class TableColumns:
         self.rows = table.num_rows
 
     def column(self, name: str) -> pa.Array:
+        if name in ABSENT and name not in self._table.column_names:
+            return constant(name, ABSENT[name], self.rows)
         return combined(self._table.column(name))
 
 
@@ -121,7 +123,7 @@ class ParquetColumns:
         found = {name: self._cast(table, name) for name in stored or ["kind"]}
         for name in set(names) - set(stored):
             if len(table) == self.rows:
-                found[name] = to_arrow(np.full(self.rows, self._fixed[name], numpy_dtype(COLUMNS[name])))
+                found[name] = constant(name, self._fixed[name], self.rows)
         self._checks.add(found)
         return found
 
@@ -145,6 +147,11 @@ class ParquetColumns:
 
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:120]
+
+
+def constant(name: str, value: int, rows: int) -> pa.Array:
+    """A column with the same number in every row."""
+    return to_arrow(np.full(rows, value, numpy_dtype(COLUMNS[name])))
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:

@@ -9,14 +9,22 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from warplens.record.capture import HOST_NS, Device
+from warplens.record.capture import CODE, HOST_NS, Device
 from warplens.record.layout import MAX_BLOCK
 from warplens.text import encodable
 from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
 
 _LARGEST = 1 << 62
 """Numbers beyond this would overflow when two of them are added."""
-_EXTRA = {"registers": int, "shared_bytes": int, "shared_bytes_kernel": int, HOST_NS: int}
+_EXTRA = {
+    "registers": int,
+    "local_bytes": int,
+    "spills": int,
+    "shared_bytes": int,
+    "shared_bytes_kernel": int,
+    HOST_NS: int,
+    CODE: Mapping[str, Mapping[str, float]],
+}
 """What analyses read from a launch's `extra`."""
 
 
@@ -51,7 +59,11 @@ def parse_document(text: bytes) -> Meta:
 
 def document_of(meta: Meta) -> bytes:
     """The JSON document of a trace, without the numbers that are not finite: JSON has none, and readers refuse them."""
-    return json.dumps(_finite(meta.to_json()), separators=(",", ":")).encode()
+    document = meta.to_json()
+    try:
+        return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_finite(document), separators=(",", ":")).encode()
 
 
 def _finite(value: Any) -> Any:

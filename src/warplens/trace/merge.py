@@ -23,13 +23,14 @@ def merge(traces: Sequence[Trace]) -> Trace:
     tables = []
     rows = tracks = 0
     for trace in traces:
-        parent = trace.numpy("parent")
+        parent, arrival = trace.numpy("parent"), trace.numpy("released_by")
         own, track = np.unique(trace.numpy("track"), return_inverse=True)
         shift = trace.meta.origin_ns - origin
         tables.append(
             _with(
                 trace.spans,
                 parent=np.where(parent >= 0, parent + rows, -1).astype(np.int32),
+                released_by=np.where(arrival >= 0, arrival + rows, arrival).astype(np.int32),
                 track=(track + tracks).astype(np.int32),
                 start_ns=trace.numpy("start_ns") + shift,
             )
@@ -54,10 +55,21 @@ def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
         losses=_merge_losses([meta.losses for meta in metas]),
         cost={key: value for meta in metas for key, value in meta.cost.items()},
         locations={key: value for meta in metas for key, value in meta.locations.items()},
+        kernel_locations=_merge_locations(traces),
+        source_hashes={key: value for meta in metas for key, value in meta.source_hashes.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
         producer=metas[0].producer,
         origin_ns=origin,
     )
+
+
+def _merge_locations(traces: Sequence[Trace]) -> dict[str, dict[str, str]]:
+    """The locations of each kernel; traces of one kernel alone have only the common ones."""
+    out: dict[str, dict[str, str]] = {}
+    for trace in traces:
+        for kernel in trace.kernels:
+            out.setdefault(kernel, {}).update(trace.meta.locations_of(kernel))
+    return out if len(out) > 1 else {}
 
 
 def _merge_notes(notes: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str, ...]]:

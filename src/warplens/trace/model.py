@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,16 +15,20 @@ import pyarrow as pa
 from warplens.text import printable
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
-from warplens.trace.schema import COLUMNS, KINDS, Meta
+from warplens.trace.schema import COLUMNS, KINDS, LaunchInfo, Meta
 from warplens.wording import plural
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
+    from warplens.analyse.findings import Findings
+    from warplens.analyse.known_facts import KnownFacts
     from warplens.analyse.statistics import Statistics
 
 Array = npt.NDArray[Any]
+Condition = str | int | Iterable[str] | Iterable[int]
+_MARK_COLUMNS = ["rank", "device", "launch", "kernel", "sm", "block", "warp", "region", "start_ns", "start_cycle"]
 
 
 class Trace:
@@ -45,6 +50,13 @@ class Trace:
         """All spans with the columns of `warplens.trace.schema.COLUMNS`."""
         self.prefetch(*COLUMNS)
         return pa.table({name: self.column(name) for name in COLUMNS})
+
+    @cached_property
+    def edges(self) -> pa.Table:
+        """Who waited for whom: one row per wait on a barrier; columns as in `warplens.trace.edges.EDGE_COLUMNS`."""
+        from warplens.trace.edges import edges
+
+        return edges(self)
 
     def column(self, name: str) -> pa.Array:
         """One column, without building the full table."""
@@ -95,17 +107,55 @@ class Trace:
         """The names of all kernels."""
         return self.codes("kernel")[1]
 
-    def select(self, **conditions: Any) -> Trace:
-        """The spans that meet every condition; see `warplens.trace.select.select`."""
+    @property
+    def launches(self) -> Sequence[LaunchInfo]:
+        """One entry per recorded launch: kernel, grid, block, begin and end, cost."""
+        return self.meta.launches
+
+    def values(self, region: str | None = None) -> pa.Table:
+        """The rows that `value` marks left, of all regions or of one: where, when and what."""
+        return self._marks("value", region)
+
+    def instants(self, region: str | None = None) -> pa.Table:
+        """The rows that `instant` marks left, of all regions or of one: where and when."""
+        return self._marks("instant", region)
+
+    def _marks(self, kind: str, region: str | None) -> pa.Table:
         from warplens.trace.select import select
 
-        return select(self, **conditions)
+        chosen = select(self, kind=kind, region=region) if kind in self.codes("kind")[1] else Trace(empty_table())
+        return chosen.spans.select([*_MARK_COLUMNS, "value"] if kind == "value" else _MARK_COLUMNS)
 
-    def stats(self, by: str = "region", **options: Any) -> Statistics:
-        """Statistics per region, or per kernel, sm, warp or block; `merge_variants=True` merges a kernel's variants."""
+    def select(self, *, time: tuple[float | None, float | None] | None = None, **conditions: Condition | None) -> Trace:
+        """Return the spans that meet every condition.
+
+        time        (begin, end) in ns: spans that overlap this stretch; None leaves a side open
+        conditions  kernel, region or kind: a name or a list of names; rank, device, launch, sm, block, warp, track,
+                    lane or depth: a number, a list of numbers or a range
+        """
+        from warplens.trace.select import select
+
+        return select(self, time=time, **conditions)
+
+    def stats(self, by: str = "region", *, merge_variants: bool = False) -> Statistics:
+        """Return the statistics of every region.
+
+        by              `region`, or a further group: `kernel`, `sm`, `warp`, `block`, `launch` or `rank`
+        merge_variants  give all variants of a kernel one row per region
+        """
         from warplens.analyse.statistics import statistics
 
-        return statistics(self, by=by, **options)
+        return statistics(self, by=by, merge_variants=merge_variants)
+
+    def findings(self, *, waits: str | None = None, given: KnownFacts | None = None) -> Findings:
+        """What costs time and what to do about it, the largest expected gain first; see `warplens.analyse.findings`.
+
+        `waits` is a regular expression for regions that only wait, in addition to those whose name says so. `given` is
+        what is known beyond the trace, such as the kernel's FLOPs and bytes.
+        """
+        from warplens.analyse.findings import findings
+
+        return findings(self, waits_like=waits, given=given)
 
     def time_shift(self) -> Array:
         """Cycles of every row, corrected for the cost of marks; needs a calibration (see `warplens.cuda.calibrate`)."""
@@ -117,23 +167,63 @@ class Trace:
         """The spans as a pandas DataFrame."""
         return self.spans.to_pandas()
 
-    def save(self, path: str | os.PathLike[str], *, force: bool = True) -> Path:
-        """Write a `.warplens` file."""
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write a `.warplens` file; `force=True` replaces one that exists."""
         from warplens.trace.io import save
 
         return save(self, path, force=force)
 
-    def export(self, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Write another format, picked by the suffix of `path`."""
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        annotate: bool | None = None,
+        torch: str | os.PathLike[str] | None = None,
+        sources: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> Path:
+        """Write the trace in the format that the suffix of `path` names, such as `.pftrace` or `.json.gz`.
+
+        force     replace a file that exists
+        annotate  add the cycles to each slice of a `.pftrace`; None does so up to 200,000 spans
+        torch     a trace of the same run by torch.profiler: both go into one `.pftrace`, on one clock
+        sources   folders that a `.html` may read the kernels' source from; None: the working directory
+        """
         from warplens.export import export
 
-        return export(self, path, **options)
+        return export(self, path, force=force, annotate=annotate, torch=torch, sources=sources)
 
-    def plot(self, kind: str = "both", **options: Any) -> Figure:
-        """Draw the timeline, the regions' durations (`stats`) or both as a matplotlib figure."""
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        limit: int | None = None,
+        sources: Sequence[str | os.PathLike[str]] = (),
+        merge_variants: bool = False,
+    ) -> Path:
+        """Write the HTML report: timeline, statistics and findings in one file.
+
+        force           replace a file that exists
+        limit           spans that the timeline keeps at most; 0 keeps all, None 2,000,000
+        sources         folders to read the kernels' source from, besides the working directory
+        merge_variants  give all variants of a kernel one row per region
+        """
+        from warplens.view.html import write_report
+
+        return write_report(self, path, force=force, limit=limit, sources=sources, merge_variants=merge_variants)
+
+    def plot(self, kind: str = "both", *, by: str | None = None, rows: int = 64, width: float = 10.0) -> Figure:
+        """Draw the trace with matplotlib.
+
+        kind   `timeline`, `stats` (the regions' durations) or `both`
+        by     the timeline's rows: `sm`, `block` or `warp`; None: warps if they fit, else SMs
+        rows   rows at most
+        width  width of the figure in inches
+        """
         from warplens.view.figures import plot
 
-        return plot(self, kind, **options)
+        return plot(self, kind, by=by, rows=rows, width=width)
 
     def _repr_html_(self) -> str:
         from warplens.view.notebook import trace_html
@@ -143,7 +233,9 @@ class Trace:
     def __repr__(self) -> str:
         kernels = ", ".join(self.kernels[:3]) + (", …" if len(self.kernels) > 3 else "")
         spans, launches = plural(len(self), "span"), plural(len(self.meta.launches), "launch")
-        return printable(f"<warplens.Trace {spans}, {launches} of {kernels or 'nothing'}>")
+        lost = self.meta.losses.records_lost
+        losses = f", {plural(lost, 'record')} lost" if lost else ""
+        return printable(f"<warplens.Trace {spans}, {launches} of {kernels or 'nothing'}{losses}>")
 
 
 def empty_table() -> pa.Table:

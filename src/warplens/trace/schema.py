@@ -33,10 +33,14 @@ COLUMNS: dict[str, pa.DataType] = {
     "track": pa.int32(),
     "lane": pa.int16(),
     "open": pa.bool_(),
+    "released_by": pa.int32(),
 }
 """`parent` is the row of the enclosing span in this table, -1 for none; `track` numbers the tracks from 0; `open`
-flags a span whose end was never recorded. Rows are ordered by track, then by begin, so a parent precedes its
+flags a span whose end was never recorded; `released_by` is the row of the arrival that released a wait, or one of the
+negative numbers of trace/barrier_rows.py. Rows are ordered by track, then by begin, so a parent precedes its
 children."""
+ABSENT = {"released_by": -1}
+"""Columns that files may lack, as those of older versions do, and the value that stands in every row then."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,10 @@ class Losses:
 class Meta:
     """The trace's JSON document. `origin_ns` is the device's globaltimer at time zero of the trace.
 
-    `notes` holds the profile's remarks on each kernel, such as why it ran unmarked.
+    `notes` holds the profile's remarks on each kernel, such as why it ran unmarked. `sensitivity` is what an experiment
+    with delays found (analyse/region_sensitivity.py), empty where there was none. `locations` has the source location
+    of each region, and `kernel_locations` the same for each kernel, as regions of several kernels may share a name.
+    `source_hashes` are hashes of the source files at the time of recording.
     """
 
     launches: Sequence[LaunchInfo] = ()
@@ -133,13 +140,22 @@ class Meta:
     losses: Losses = Losses()
     cost: Mapping[str, float] = field(default_factory=dict)
     locations: Mapping[str, str] = field(default_factory=dict)
+    kernel_locations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    source_hashes: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    sensitivity: Mapping[str, Any] = field(default_factory=dict)
     producer: str = "warplens"
     origin_ns: int = 0
     schema: int = SCHEMA_VERSION
 
+    def locations_of(self, kernel: str) -> Mapping[str, str]:
+        """The source location of each region of a kernel."""
+        return self.kernel_locations.get(kernel, self.locations)
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """The document as plain values. Mappings are not copied: a trace may have thousands of launches."""
+        parts = {"launches": [dict(vars(info)) for info in self.launches]}
+        return {**vars(self), **parts, "clock": dict(vars(self.clock)), "losses": dict(vars(self.losses))}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Meta:

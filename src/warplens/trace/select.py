@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.arrays import to_arrow
+from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
 from warplens.trace.model import Trace
 
 Mask = npt.NDArray[np.bool_]
@@ -22,7 +23,7 @@ def select(trace: Trace, *, time: tuple[float | None, float | None] | None = Non
     """Select by name (kernel, region, kind), number (sm, block, warp, rank, launch, device, track, lane, depth), time.
 
     A condition is one value or a list of them; a number may also be a `range`. `time=(a, b)` keeps spans that overlap
-    [a, b) in ns; None leaves that side unbounded. Parents outside the selection become -1.
+    [a, b) in ns; None leaves that side unbounded. Parents and arrivals outside the selection become unknown.
     """
     keep = np.ones(len(trace), bool)
     for name, wanted in conditions.items():
@@ -64,6 +65,10 @@ def _take(trace: Trace, keep: Mask) -> Trace:
     parent = trace.numpy("parent")[keep]
     moved = np.where((parent >= 0) & keep[parent], row[parent], -1).astype(np.int32)
     table = table.set_column(table.schema.get_field_index("parent"), "parent", to_arrow(moved))
+    arrival = trace.numpy("released_by")[keep]
+    kept = np.where(keep[arrival], row[arrival], UNKNOWN_ARRIVAL)
+    moved = np.where(arrival >= 0, kept, arrival).astype(np.int32)
+    table = table.set_column(table.schema.get_field_index("released_by"), "released_by", to_arrow(moved))
     launches = _launches(table)
     selected = tuple(info for info in trace.meta.launches if (info.rank, info.launch) in launches)
     return Trace(table, replace(trace.meta, launches=selected))

@@ -17,6 +17,7 @@ import pyarrow as pa
 from warplens.errors import CaptureError
 from warplens.record.layout import MAX_BLOCK, MAX_SM, MAX_WARPS
 from warplens.trace.arrays import run_starts, to_numpy
+from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.schema import KINDS, Meta
 
 Array = npt.NDArray[Any]
@@ -26,6 +27,8 @@ _LONGEST = 1 << 53
 """The longest duration, in ns or cycles: 104 days, and what a double still counts exactly."""
 _LATEST = 1 << 62
 """The latest time: adding a duration to it does not overflow."""
+BARRIER_LIMIT = 1 << 53
+"""Barrier words take 53 bits."""
 _INT16, _INT32 = (1 << 15) - 1, (1 << 31) - 1
 
 RANGES: dict[str, tuple[int, int]] = {
@@ -43,6 +46,7 @@ RANGES: dict[str, tuple[int, int]] = {
     "dur_cycles": (0, _LONGEST),
     "track": (0, _INT32),
     "lane": (0, 31),
+    "released_by": (-3, _INT32),
 }
 """The least and the greatest value of each column of whole numbers."""
 
@@ -159,6 +163,35 @@ def _parents_less_deep(_: Meta, parent: Array, depth: Array) -> None:
         raise Invalid("depth", row, f"holds {depth[row]}, and its parent {depth[parent[row]]}")
 
 
+def _arrivals_in_file(_: Meta, released_by: Array) -> None:
+    wrong = released_by >= len(released_by)
+    if wrong.any():
+        row = _first(wrong)
+        raise Invalid("released_by", row, f"holds {released_by[row]}, and the file has {len(released_by):,} rows")
+
+
+def _barrier_rows(_: Meta, released_by: Array, value: Array) -> None:
+    records = np.flatnonzero(released_by != NO_RECORD)
+    numbers = value[records]
+    wrong = ~((numbers >= 0) & (numbers < BARRIER_LIMIT) & (numbers == np.floor(numbers)))
+    if wrong.any():
+        raise Invalid("released_by", int(records[_first(wrong)]), "its row holds no barrier word")
+    wait = np.flatnonzero(released_by >= 0)
+    wrong = released_by[released_by[wait]] == NO_RECORD
+    if wrong.any():
+        row = int(wait[_first(wrong)])
+        raise Invalid("released_by", row, f"holds {released_by[row]}, a row that is no barrier record")
+
+
+def _edges_in_launch(_: Meta, released_by: Array, rank: Array, launch: Array) -> None:
+    wait = np.flatnonzero(released_by >= 0)
+    arrival = released_by[wait]
+    wrong = (rank[arrival] != rank[wait]) | (launch[arrival] != launch[wait])
+    if wrong.any():
+        row = int(wait[_first(wrong)])
+        raise Invalid("released_by", row, f"holds {released_by[row]}, a row of another launch")
+
+
 def _begins_in_order(name: str) -> Callable[[Meta, Array, Array], None]:
     def check(meta: Meta, track: Array, start: Array) -> None:
         if meta.losses.clock_backward:
@@ -224,6 +257,9 @@ _RELATIONS: Sequence[tuple[tuple[str, ...], Callable[..., None]]] = (
     (("track",), _tracks_in_order),
     (("parent", "track"), _parents_in_track),
     (("parent", "depth"), _parents_less_deep),
+    (("released_by",), _arrivals_in_file),
+    (("released_by", "value"), _barrier_rows),
+    (("released_by", "rank", "launch"), _edges_in_launch),
     *((("track", name), _begins_in_order(name)) for name in ("start_ns", "start_cycle")),
     *((("track", name), _constant(name)) for name in ALONG_TRACKS),
     (("rank", "launch"), _launches_known),

@@ -21,7 +21,7 @@ from warplens.analyse.roofline import Roofline
 from warplens.analyse.statistics import Statistics
 from warplens.analyse.timeline import ThinnedTrace, thinned
 from warplens.errors import UsageError
-from warplens.files import atomic_write
+from warplens.files import atomic_write, check_writable
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.version import __version__
@@ -89,7 +89,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
     palette = colours(len(names))
     parts = [_part(trace, at, chosen) for at, trace in enumerate(traces)]
     spread = histograms(*traces)
-    answers = [Answers(trace) for trace in traces]
+    answers = [Answers(trace, folders=chosen.sources) for trace in traces]
     tables, outlines = sections.paths(answers, places, palette)
     infos = [_info(part, at, places, outlines[at]) for at, part in enumerate(parts)]
     locations = {name: text for trace in traces for name, text in trace.meta.locations.items()}
@@ -101,7 +101,11 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
         "histograms": _histograms(spread, parts, places),
         "traces": infos,
     }
-    listed = listing([line for part in parts for line in line_times(part.trace, part.stats)], chosen.sources)
+    listed = listing(
+        [line for part in parts for line in line_times(part.trace)],
+        chosen.sources,
+        {name: known for trace in traces for name, known in trace.meta.source_hashes.items()},
+    )
     context = {
         "title": " and ".join(dict.fromkeys(", ".join(trace.kernels[:3]) or "empty trace" for trace in traces)),
         "version": __version__,
@@ -118,7 +122,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
         "findings": sections.finding_groups(answers),
         "comparison": comparison(traces, [part.stats for part in parts], places, palette) if len(parts) > 1 else None,
         "statistics": {
-            "note": f"closed spans; shares of {duration(sum(part.stats.busy_ns for part in parts))} of warp time",
+            "note": f"closed spans; shares of {_whose_time(parts)} warp time",
             "tables": [
                 {
                     "letter": part.letter,
@@ -127,7 +131,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
                         places,
                         palette,
                         {name: made for name, each in spread.items() if (made := each[at]) is not None},
-                        part.trace.meta.locations,
+                        part.trace.meta,
                     ),
                 }
                 for at, part in enumerate(parts)
@@ -165,6 +169,24 @@ def write(
 ) -> None:
     """Write a `.html`; by default, source files are read from the working directory only."""
     save([trace], path, options or ReportOptions(sources=[Path.cwd()] if sources is None else sources), force=force)
+
+
+def write_report(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    limit: int | None = None,
+    sources: Sequence[str | os.PathLike[str]] = (),
+    merge_variants: bool = False,
+) -> Path:
+    """Write the report of one trace for `Trace.report`; the suffix must be that of a page."""
+    target = check_writable(path, force=force)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{target}: a report must be an .html file; Trace.export writes other formats")
+    folders = [*map(Path, sources), Path.cwd()]
+    kept = LIMIT if limit is None else limit
+    return save([trace], target, ReportOptions(limit=kept, sources=folders, merge_variants=merge_variants), force=force)
 
 
 def save(
@@ -205,6 +227,12 @@ def _part(trace: Trace, at: int, options: ReportOptions) -> _Part:
     merged = trace.stats(merge_variants=True)
     table = merged if options.merge_variants else trace.stats()
     return _Part(trace, shown, "AB"[at], label, merged, table)
+
+
+def _whose_time(parts: Sequence[_Part]) -> str:
+    if any(part.table.heading for part in parts):
+        return "each kernel's"
+    return f"{duration(sum(part.stats.busy_ns for part in parts))} of"
 
 
 def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.timeline import lanes
+from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.model import Trace
 from warplens.trace.schema import KINDS
 
@@ -78,7 +79,7 @@ def pack_spans(trace: Trace, packer: ColumnPacker, region_place: Array) -> None:
     packer.ints("region", region_place[trace.codes("region")[0]] if len(trace) else np.empty(0))
     packer.ints("kind", _kinds(trace))
     packer.ints("depth", depth)
-    packer.ints("lane", lanes(trace).astype(np.int64) - depth)
+    packer.ints("lane", _lanes(trace) - depth)
     packer.ints("parent", np.where(parent >= 0, np.arange(len(parent)) - parent, 0))
     packer.ints("cycle", step)
     packer.ints("cycles", cycles)
@@ -87,7 +88,28 @@ def pack_spans(trace: Trace, packer: ColumnPacker, region_place: Array) -> None:
     value = trace.numpy("value")
     packer.ints("value_rows", np.diff(np.flatnonzero(~np.isnan(value)), prepend=0))
     packer.floats("values", value[~np.isnan(value)])
+    _pack_edges(trace, packer)
     packer.ints("open_rows", np.diff(np.flatnonzero(trace.numpy("open")), prepend=0))
+
+
+def _lanes(trace: Trace) -> Array:
+    """The line of each row below its warp; a barrier record is on the line of the span around it."""
+    line = lanes(trace).astype(np.int64)
+    inside = np.flatnonzero((trace.numpy("released_by") != NO_RECORD) & (trace.numpy("parent") >= 0))
+    line[inside] = line[trace.numpy("parent")[inside]]
+    return line
+
+
+def _pack_edges(trace: Trace, packer: ColumnPacker) -> None:
+    """Who released whom: the waiting span and the arrival's record of each edge, as steps; and all barrier records."""
+    edges = trace.edges
+    record = edges.column("arrival_record").to_numpy()
+    known = record >= 0
+    wait, waited = edges.column("wait").to_numpy()[known], edges.column("waited_ns").to_numpy()[known]
+    packer.ints("edge.wait", np.diff(wait, prepend=0))
+    packer.ints("edge.arrival", record[known].astype(np.int64) - wait)
+    packer.octets("edge.waited", waited > 0)
+    packer.ints("barrier_rows", np.diff(np.flatnonzero(trace.numpy("released_by") != NO_RECORD), prepend=0))
 
 
 def _pack_tracks(trace: Trace, packer: ColumnPacker, first: Array, rate: Array) -> None:

@@ -12,21 +12,23 @@ from markupsafe import Markup, escape
 
 from warplens.analyse.analysis import Answers
 from warplens.analyse.critical_path import CRITICAL_PATH
-from warplens.analyse.finding import Finding
+from warplens.analyse.finding import SUPPORTED, Finding
+from warplens.analyse.finding_text import evidence_text, place_text
 from warplens.analyse.findings import findings_from
 from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
 from warplens.analyse.kernel_variants import kernel_variants
+from warplens.analyse.measured_slopes import slope_text, slopes_of
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.statistics import Statistics
-from warplens.analyse.trace_quality import clock_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
 from warplens.record.cost_keys import SLOWDOWN, SLOWDOWN_MEASURED, TIMED_PLAIN, TIMED_RECORDED
 from warplens.trace.model import Trace
-from warplens.trace.schema import LaunchInfo
+from warplens.trace.schema import LaunchInfo, Meta
 from warplens.view.palette import ink, rgb
-from warplens.wording import duration, number_ranges, percent, plural
+from warplens.wording import duration, percent, plural
 
 _DURATIONS = ("mean", "std", "p50", "p95", "p99", "min", "max", "total")
 _MATRIX_ROWS = 64
@@ -146,21 +148,21 @@ def _measured(name: str, value: float) -> str:
 
 
 def warnings(trace: Trace) -> list[str]:
-    sample = sample_line(trace.meta.launches)
-    return [*([sample] if sample else []), *warnings_of(trace)]
+    return [*filter(None, [sample_line(trace.meta.launches), time_line(trace)]), *warnings_of(trace)]
 
 
 def statistics_rows(
-    stats: Statistics, places: dict[str, int], colours: Sequence[str], made: dict[str, Histogram], locations: Any
+    stats: Statistics, places: dict[str, int], colours: Sequence[str], made: dict[str, Histogram], meta: Meta
 ) -> list[dict[str, Any]]:
     """The rows of the statistics table."""
+    kernels = {one.label: one.kernel for one in kernel_variants(meta.launches)}
     return [
         {
             "code": places[row.region],
             "region": row.region,
             "variant": row.variant,
             "colour": colours[places[row.region]],
-            "location": locations.get(row.region, ""),
+            "location": meta.locations_of(kernels.get(row.variant, "")).get(row.region, ""),
             "durations": [{"cycles": row[name], "ns": row[f"{name}_ns"]} for name in _DURATIONS],
             "histogram": spark(made[row.region]) if row.region in made and not row.variant else "",
             **{name: row[name] for name in ("count", "open", "share", "exclusive_share", "warp_spread", "sm_spread")},
@@ -183,34 +185,38 @@ def spark(made: Histogram, width: float = 120, height: float = 21) -> str:
 
 
 def finding_groups(answers: Sequence[Answers]) -> list[dict[str, Any]]:
-    """Each trace's findings: the most important, the others, and the withheld ones."""
+    """Each trace's findings: the most important, the others, the undecided and the withheld ones."""
     groups = []
     for letter, each in zip("AB", answers, strict=False):
         found = findings_from(each)
-        reliable = [_finding(one) for one in found if not one.withheld]
-        first = [one for one in reliable if one["gain"] > 0][:_FIRST_FINDINGS] or reliable[:_FIRST_FINDINGS]
-        rest = [one for one in reliable if one not in first]
-        withheld = [_finding(one) for one in found if one.withheld]
-        groups.append({"letter": letter, "shown": first, "rest": rest, "withheld": withheld})
+        several = len(each.lives.variants) > 1 if len(each.trace) else False
+        shown = [_finding(one, several) for one in found]
+        groups.append(
+            {
+                "letter": letter,
+                "shown": shown[:_FIRST_FINDINGS],
+                "rest": shown[_FIRST_FINDINGS:],
+                "undecided": [_finding(one, several) for one in found.undecided],
+                "withheld": [_finding(one, several) for one in found.withheld],
+            }
+        )
     return groups
 
 
-def _finding(one: Finding) -> dict[str, Any]:
-    parts = [
-        one.kernel,
-        *(
-            f"{word} {number_ranges(values)}"
-            for word, values in (("SM", one.sms), ("block", one.blocks), ("warp", one.warps))
-            if len(values)
-        ),
-    ]
+def _finding(one: Finding, several: bool) -> dict[str, Any]:
+    low, high = percent(one.gain.low, 0).removesuffix(" %"), percent(one.gain.high, 0)
     return {
+        "kind": one.kind,
         "what": one.what,
         "advice": one.advice,
-        "gain": one.gain,
-        "gain_ns": one.gain_ns,
+        "gain": f"{low}–{high}" if one.gain.high > 0 else "",
+        "gain_ns": f"{duration(one.gain_ns.low)} to {duration(one.gain_ns.high)}",
+        "confidence": one.confidence if one.verdict == SUPPORTED else "",
         "withheld": one.withheld,
-        "where": " · ".join(part for part in parts if part),
+        "refuted_by": one.refuted_by,
+        "evidence": evidence_text(one),
+        "below": [{"kind": each.kind, "what": each.what} for each in one.consequences],
+        "where": " · ".join(filter(None, [one.kernel if several else "", place_text(one)])),
     }
 
 
@@ -277,6 +283,7 @@ def paths(
     tables, outlines = [], []
     for letter, each in zip(_letters(answers), answers, strict=True):
         outline: list[Any] = []
+        measured = slopes_of(each.trace)
         for kernel, one in each.of(CRITICAL_PATH).kernels.items() if len(each.trace) else ():
             rows = [
                 {
@@ -286,6 +293,7 @@ def paths(
                     "ns": r.ns,
                     "slack": r.slack_ns,
                     "gain": r.at(0.25),
+                    "slope": slope_text(measured.get((kernel, r.region))),
                 }
                 for r in one.regions
                 if r.region in places

@@ -23,6 +23,7 @@ from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, 
 from warplens.weave.function_weaver import insert_opening
 from warplens.weave.mark_comments import WOVEN
 from warplens.weave.mark_sites import MarkSite, Outline, outline
+from warplens.weave.region_code import region_code
 from warplens.weave.track_ptx import AWAITED, FIELD, Track, text_of
 from warplens.weave.weaving import (
     MIN_SHIFT,
@@ -54,6 +55,7 @@ def weave_fixed(module: PtxModule, buffer: AnyBuffer, how: Weaving, lives: Colle
     locations: dict[int, str] = {}
     entries: dict[str, int] = {}
     threads: dict[str, int] = {}
+    code: dict[str, dict[str, dict[str, float]]] = {}
     for function in module.functions:
         if function.body is None:
             continue
@@ -70,13 +72,14 @@ def weave_fixed(module: PtxModule, buffer: AnyBuffer, how: Weaving, lives: Colle
         entries[function.name] = len(sketch.sites)
         if "reqntid" in function.performance:
             threads[function.name] = math.prod(function.performance["reqntid"])
+        code[function.name] = region_code(function, numbers)
         _KernelWeaver(function, sketch, buffer, how, numbers).weave()
     if isinstance(buffer, SymbolBuffer) and entries:
         first = next(i for i, item in enumerate(module.items) if isinstance(item, Function))
         module.items.insert(first, Raw.of(buffer.declaration))
     regions = {number: name for name, number in numbers.items()}
     stores = dict.fromkeys(entries, STORE)
-    woven = Woven("", regions, locations, entries, threads, SLACK, "stop", stores)
+    woven = Woven("", regions, locations, entries, threads, SLACK, "stop", stores, code)
     header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
     return Woven.restore(header + module.text(), woven.describe())
 

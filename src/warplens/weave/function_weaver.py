@@ -12,7 +12,7 @@ from warplens.record.layout import WIDE_KINDS, Kind, word0
 from warplens.weave.early_conditions import make_early
 from warplens.weave.early_constants import build_constants
 from warplens.weave.mark_comments import PAYLOAD
-from warplens.weave.mark_sites import MarkBlock, MarkSite, Outline, is_placeholder
+from warplens.weave.mark_sites import MarkBlock, MarkSite, Outline, is_loose, is_placeholder
 from warplens.weave.record_words import LONG, RecordWords
 from warplens.weave.stores.deferred import LAST, DeferredRecords
 from warplens.weave.stores.launch_tracks import LaunchRing, LaunchSpread, LaunchTrack
@@ -138,7 +138,9 @@ class FunctionWeaver:
 
     def _block(self, block: MarkBlock) -> None:
         """Insert the clock reads at the block's marks, and the stores where the policy places them."""
-        groups = block.groups(self.weaver.how.fuse)
+        # Records that are stored at their mark need their payload there.
+        loose = self._policy(block) != "now"
+        groups = block.groups(self.weaver.how.fuse, loose=loose)
         at_mark: list[list[str]] = []
         records: list[_Record] = []
         back = block.slots
@@ -158,7 +160,7 @@ class FunctionWeaver:
             elif last and id(block) in self.ends_at_exit:
                 at_mark[-1] = [self.track.exit_clock(), f"\tcvt.u32.u64 {clock}, %wl_ec;"]
             at_mark[-1] += self._started(group[0])
-            for site in group:
+            for place, site in enumerate(group):
                 word, text = self.words.operand(site.mark)
                 at_mark[-1] += text
                 payload = ""
@@ -169,7 +171,10 @@ class FunctionWeaver:
                     back -= 2
                 if site.mark.kind in PAYLOAD:
                     payload, text = self.words.payload(site.mark)
-                    at_mark[-1] += text
+                    if place and loose and is_loose(group[place - 1], site):
+                        site.position.after(Raw.of("\n".join(text)))
+                    else:
+                        at_mark[-1] += text
                 records.append(_Record(back, word, clock, number, payload))
                 back -= 2 if payload else 1
         before, tail = self._place(block, records, at_mark)

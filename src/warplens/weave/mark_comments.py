@@ -7,6 +7,8 @@
     A name tag        begin of an async span; tag is 0..31 or a .b32 register
     Z name tag        end of an async span
     T                 an anchor: ties the clock to the global timer here
+    S name operation barrier parity extra guard
+                      what the warp does with a barrier (see barrier_operands.py)
 
 Names are percent-encoded, so that any text survives inline asm, LLVM and the PTX comment.
 """
@@ -19,6 +21,7 @@ from urllib.parse import quote, unquote
 
 from warplens.ptx.syntax import PtxError
 from warplens.record.layout import MAX_TAG, WIDE_KINDS, Kind
+from warplens.weave.barrier_operands import BarrierOperands
 
 PREFIX = "@warplens "
 ANCHOR = PREFIX + "T"
@@ -32,9 +35,12 @@ KINDS = {
     "A": Kind.ASYNC_BEGIN,
     "Z": Kind.ASYNC_END,
     "T": Kind.ANCHOR,
+    "S": Kind.VALUE,
 }
 VALUE_TYPES = ("s32", "u32", "s64", "u64", "f32", "f64")
-_WORDS = {"B": 2, "E": 2, "I": 2, "V": 4, "A": 3, "Z": 3, "T": 1}
+_WORDS = {"B": 2, "E": 2, "I": 2, "V": 4, "A": 3, "Z": 3, "T": 1, "S": 7}
+BARRIER = "barrier"
+"""The value type of a mark that records what the warp does with a barrier."""
 PAYLOAD = (Kind.VALUE, Kind.ANCHOR)
 """Marks whose record is preceded by an 8-byte payload."""
 _REGISTER = re.compile(r"%[\w$]+|-?\d+|0[xfd][0-9A-Fa-f]+|-?[\d.]+(?:e[-+]?\d+)?")
@@ -50,6 +56,7 @@ class Mark:
     operand: str = ""
     type: str = ""
     wide: bool = False
+    barrier: BarrierOperands | None = None
 
     @property
     def slots(self) -> int:
@@ -60,7 +67,12 @@ class Mark:
     @property
     def shares_clock(self) -> bool:
         """Whether it can share the clock read of the mark right before it."""
-        return not self.operand and self.kind not in PAYLOAD
+        return self.barrier is not None or (not self.operand and self.kind not in PAYLOAD)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The registers and numbers that it reads."""
+        return self.barrier.registers if self.barrier is not None else (self.operand,) if self.operand else ()
 
 
 def encode_name(name: str) -> str:
@@ -80,7 +92,9 @@ def parse_mark(content: str, line: int) -> Mark | None:
     words = content[len(PREFIX) :].split()
     letter = words[0] if words else ""
     if letter not in KINDS or len(words) != _WORDS[letter]:
-        allowed = "B, E or I with a name, V with name, type and register, A or Z with name and tag, T alone"
+        allowed = (
+            "B, E or I with a name, V with name, type and register, A or Z with name and tag, T alone, S with six words"
+        )
         raise PtxError(line, content, "unknown mark", f"allowed marks are {allowed}")
     name, operand, kind = unquote(words[1]) if len(words) > 1 else "", "", ""
     if letter == "V":
@@ -91,6 +105,15 @@ def parse_mark(content: str, line: int) -> Mark | None:
         operand = words[2]
         if operand.isdigit() and int(operand) > MAX_TAG:
             raise PtxError(line, content, f"tag {operand} is too large", f"the allowed range is 0..{MAX_TAG}")
+    elif letter == "S":
+        return Mark(Kind.VALUE, name, line, type=BARRIER, barrier=_barrier(words[2:], content, line))
     if operand and not _REGISTER.fullmatch(operand):
         raise PtxError(line, content, f"{operand!r} is not a register or a number")
     return Mark(KINDS[letter], name, line, operand, kind)
+
+
+def _barrier(words: list[str], content: str, line: int) -> BarrierOperands:
+    try:
+        return BarrierOperands.parse(words)
+    except ValueError as error:
+        raise PtxError(line, content, str(error)) from None

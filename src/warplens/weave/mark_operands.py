@@ -33,8 +33,13 @@ _FAMILY = re.compile(r"(.*?)(\d+)")
 
 def check_operands(function: Function, marks: Iterable[Mark]) -> None:
     """Raise a `PtxError` at the first mark whose operand ptxas would not accept."""
-    given = [mark for mark in marks if mark.operand]
-    types = _register_types(function) if given else {}
+    all_marks = list(marks)
+    given = [mark for mark in all_marks if mark.operand]
+    types = _register_types(function) if any(mark.operands for mark in all_marks) else {}
+    for mark in all_marks:
+        for name in mark.barrier.registers if mark.barrier is not None else ():
+            if not _types_of(name, types):
+                raise _refused(function, mark, f"the function declares no register {name}")
     for mark in given:
         kind = mark.type or _TAG
         if not mark.operand.startswith("%"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from warplens.ptx.edits import Edits, NodePosition
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
+from warplens.record.layout import Kind
 from warplens.weave.mark_comments import PREFIX, Mark, parse_mark
 
 BRANCHES = frozenset({"bra", "brx", "ret", "exit", "call", "trap"})
@@ -26,6 +27,14 @@ class MarkSite:
     position: NodePosition
     location: str = ""
     fused: bool = False
+
+
+def is_loose(before: MarkSite, site: MarkSite) -> bool:
+    """Whether a barrier mark follows the begin of its own region, perhaps with code in between, such as that of its
+    address."""
+    mark = site.mark
+    own = before.mark.kind is Kind.BEGIN and before.mark.name == mark.name and not before.mark.wide
+    return mark.barrier is not None and own
 
 
 @dataclass
@@ -49,15 +58,27 @@ class MarkBlock:
     def slots(self) -> int:
         return sum(site.mark.slots for site in self.sites)
 
-    def groups(self, fuse: bool) -> list[list[MarkSite]]:
-        """The marks in groups that share a clock read; without `fuse`, every mark is its own group."""
+    def groups(self, fuse: bool, *, loose: bool = False) -> list[list[MarkSite]]:
+        """The marks in groups that share a clock read; without `fuse`, every mark is its own group.
+
+        With `loose`, a barrier mark also shares the clock of its region's begin if that is the mark before it.
+        """
         groups: list[list[MarkSite]] = []
+        before: MarkSite | None = None
+        stale = False
         for site in self.sites:
-            same_list = bool(groups) and groups[-1][0].position.holder is site.position.holder
-            if groups and site.fused and same_list and fuse and site.mark.shares_clock:
+            joins = False
+            if before is not None and fuse:
+                same_list = groups[-1][0].position.holder is site.position.holder
+                joins = site.fused and same_list and site.mark.shares_clock and not stale
+                if loose and is_loose(before, site):
+                    joins, stale = True, not joins
+            if joins:
                 groups[-1].append(site)
             else:
                 groups.append([site])
+                stale = False
+            before = site
         return groups
 
 

@@ -10,7 +10,7 @@ from warplens.weave.mark_comments import Mark
 _TO_64 = {"s32": "cvt.s64.s32", "u32": "cvt.u64.u32", "s64": "mov.b64", "u64": "mov.b64", "f64": "mov.b64"}
 _VALUE_TAG = {
     "s32": ValueType.I64, "s64": ValueType.I64, "u32": ValueType.U64, "u64": ValueType.U64,
-    "f32": ValueType.F64, "f64": ValueType.F64,
+    "f32": ValueType.F64, "f64": ValueType.F64, "barrier": ValueType.BARRIER,
 }  # fmt: skip
 LONG = "%wl_v6"
 """The prefix of the names of 64-bit registers."""
@@ -58,6 +58,8 @@ class RecordWords:
         register = self.new(LONG)
         if mark.kind is Kind.ANCHOR:
             return register, [f"\tmov.u64 {register}, %globaltimer;"]
+        if mark.barrier is not None:
+            return register, mark.barrier.payload(register)
         if mark.type == "f32":
             return register, [f"\t{{ .reg .f64 %wl_f; cvt.f64.f32 %wl_f, {mark.operand}; mov.b64 {register}, %wl_f; }}"]
         return register, [f"\t{_TO_64[mark.type]} {register}, {mark.operand};"]

@@ -37,12 +37,14 @@ from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.calls import Calls
+from warplens.weave.delay import weave_delay
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver
 from warplens.weave.mark_comments import PREFIX, WOVEN
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
+from warplens.weave.region_code import region_code
 from warplens.weave.stores.block_chains import chain_blocks
 from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address, end_of_names
 from warplens.weave.stores.shared_tracks import smallest
@@ -77,6 +79,8 @@ def weave(
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
     module = parse(source) if isinstance(source, str) else source.copy()
+    if how and how.delay is not None:
+        return weave_delay(module, buffer or ParamBuffer(), how)
     if lives or (how and how.fixed):
         return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
     return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
@@ -138,10 +142,12 @@ class Weaver:
     def weave(self) -> Woven:
         entries: dict[str, int] = {}
         threads: dict[str, int] = {}
+        code: dict[str, dict[str, dict[str, float]]] = {}
         for function in self.module.functions:
             if function.body is None or function.name not in self.calls.stateful:
                 continue
             if function.is_entry:
+                code[function.name] = region_code(function, self.ids)
                 entries[function.name] = self.calls.reachable_marks(function.name)
                 if "reqntid" in function.performance:
                     threads[function.name] = math.prod(function.performance["reqntid"])
@@ -153,7 +159,7 @@ class Weaver:
             self._declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
         regions = {number: name for name, number in self.ids.items()}
         stores = {name: self.stores[name] for name in entries}
-        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores)
+        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores, code)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
         return Woven.restore(header + self.module.text(), woven.describe())
 
@@ -244,7 +250,9 @@ class Weaver:
         divergence, blocks = self.divergence[name], self.outlines[name].blocks
         chains = chain_blocks(blocks, divergence.flow, LANES) if self.how.join else [[block] for block in blocks]
         varying = {
-            id(b) for b in blocks if b.slots > LANES or any(divergence.varies(site.mark.operand) for site in b.sites)
+            id(b)
+            for b in blocks
+            if b.slots > LANES or any(divergence.varies(name) for site in b.sites for name in site.mark.operands)
         }
         return [
             list(part)

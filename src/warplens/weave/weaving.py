@@ -138,6 +138,7 @@ class Weaving:
     lean:       use as few registers as possible, at the cost of more instructions
     fixed:      give each mark its own slot and hold no register between marks (see fixed_slots.py); only for kernels
                 without marks in loops, and regardless of `full`, since nothing can fill up
+    delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
 
     full: str = "stop"
@@ -155,6 +156,7 @@ class Weaving:
     fixed: bool = False
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
+    delay: str | None = None
 
     def __post_init__(self) -> None:
         if self.full not in ("stop", "ring"):

@@ -21,6 +21,8 @@ class Woven:
     full: str = "stop"
     stores: dict[str, str] = field(default_factory=dict)
     """The store policy of each woven kernel."""
+    code: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    """By kernel and number of the region: what the code of the region is made of (`weave/region_code.py`)."""
 
     def describe(self) -> dict[str, Any]:
         """Everything except the text, as JSON."""
@@ -32,6 +34,7 @@ class Woven:
             "slack": self.slack,
             "full": self.full,
             "stores": self.stores,
+            "code": self.code,
         }
 
     @staticmethod
@@ -45,4 +48,5 @@ class Woven:
             document["slack"],
             document["full"],
             document["stores"],
+            document.get("code", {}),
         )

@@ -91,6 +91,49 @@ def test_nvcc_compiles_for_every_gpu_from_volta_on(tmp_path: Path, nvcc: str) ->
     assert done.returncode == 0, done.stderr
 
 
+CPP14_MARKS = """
+#define WARPLENS_CPP14
+#include <warplens.cuh>
+enum Phase { first, second };
+__global__ void marked(float* x, wl::Buffer prof) {
+  wl::Kernel<> k(prof);
+  WL_REGION("body");
+  WL_BEGIN("step"); x[0] += 1.0f; WL_END("step");
+  WL_VALUE("phase", second); WL_VALUE("x", x[0]); WL_ASYNC_BEGIN("copy", 3); WL_ASYNC_END("copy", 3);
+}
+"""
+CPP14_RANGES = """
+#include <sm_profiler.h>
+__global__ void ranges(uint64_t* profile, float* x) {
+  const bool leads = sm_profiler_get_lane_id() == 0;
+  sm_profiler_event_start(profile, 0, leads);
+  x[threadIdx.x] *= 2.0f;
+  sm_profiler_event_end(profile, 0, leads);
+}
+int main() {
+  sm_profiler_buffer_t profile = sm_profiler_create_buffer(4, 4, 100, 1);
+  uint32_t blocks = SM_PROFILER_MAX_EVENT_TYPES, groups, events;
+  sm_profiler_get_info(profile, &blocks, &groups, &events);
+  sm_profiler_init_buffer(profile);
+  return sm_profiler_export_to_file(profile, "out.json");
+}
+"""
+
+
+@pytest.mark.parametrize("nvcc", nvcc_compilers())
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [(CPP14_MARKS, ()), (CPP14_MARKS, ("-DWARPLENS_WOVEN=1",)), (CPP14_MARKS + CPP14_RANGES, ("-G",))],
+    ids=["direct", "woven", "sm_profiler"],
+)
+def test_the_headers_compile_as_cpp14(tmp_path: Path, nvcc: str, source: str, options: tuple[str, ...]) -> None:
+    (tmp_path / "k.cu").write_text(source)
+    strict = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror"]
+    command = [nvcc, "-std=c++14", "-arch=sm_90", f"-I{PATH.parent}", *strict, *options]
+    done = subprocess.run([*command, "-c", tmp_path / "k.cu", "-o", tmp_path / "k.o"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 OTHER_DATA = """
 struct alignas(16) Quad { float x, y, z, w; };
 __device__ int one = 5;

@@ -249,3 +249,26 @@ def test_functions_called_past_python_are_listed_when_they_are_compiled() -> Non
     assert (dsl.compile_options, envar.disable_file_caching) == (options, False)
     assert profile.seen == {"attention_None": 1}
     assert "it is called by TVM-FFI, past Python" in profile.notes["attention_None"][0]
+
+
+@pytest.mark.parametrize("how", [by_call, by_compile])
+def test_automatic_regions_are_delayed(cuda: Runtime, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Data(cuda)
+    plain = plain_result(cuda, data)
+    monkeypatch.setattr(cuda.gpu, "event", lambda stream: next(cuda.gpu.handles))
+    monkeypatch.setattr(cuda.gpu, "elapsed_ns", lambda first, second: 1000.0)
+    launch = []
+
+    def run() -> bytes:
+        launch[:] = launch or [how(Shift(3.0), data)]
+        launch[0]()
+        return data.result()
+
+    found = wl.sensitivity(run, kernels="scale", auto="stores", rounds=3, records_per_warp=64)
+    (one,) = found.regions
+    assert (one.kernel, one.region.split()[0], one.slope) == ("scale", "store", 0.0), "the fake clock stands still"
+    assert one.launches == 18
+    assert found.results == "identical"
+    assert run() == plain
+    delayed = {text for text, symbol in cuda.gpu.kernels.values() if "$wl_spin" in text}
+    assert delayed

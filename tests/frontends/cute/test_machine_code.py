@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,9 @@ from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
 import warplens as wl
 import warplens.cute as wlc
 from tests.support.cuda_compilers import needs_sass, sass, usage
+from tests.support.cute_examples import example
 from tests.support.cute_kernels import fake, run_add, run_chain, run_everything
 from tests.support.fake_driver import fake_driver
-from tests.support.paths import EXAMPLES
 from warplens.driver.kernel_arguments import Shape
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.woven_module import Twin
@@ -50,17 +48,6 @@ def steps(instructions: list[str], words: dict[int, str], work: str) -> list[str
         elif match := re.search(work, line):
             found.append(match[0])
     return found
-
-
-def example(name: str) -> Any:
-    """An example's module. Triton's have the same names, so this one goes by its path."""
-    spec = importlib.util.spec_from_file_location(f"cute_{name}", EXAMPLES / "cute" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

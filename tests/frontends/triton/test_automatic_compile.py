@@ -273,7 +273,7 @@ def assert_nested_on_every_path(ptx: str, wanted: str = "(?!)") -> list[tuple[st
 
 
 _PTX = {"m": r"wgmma\.mma_async", "c": r"cp\.async\.c[ga]\.shared", "t": r"cp\.async\.bulk\.tensor",
-        "l": r"ld\.global", ".": r"@warplens [BEV] "}  # fmt: skip
+        "l": r"ld\.global", ".": r"@warplens [BEVS] "}  # fmt: skip
 _SASS = {
     "m": r"HGMMA",
     "c": r"LDGSTS",

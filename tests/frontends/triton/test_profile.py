@@ -25,6 +25,7 @@ from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from tests.support.paths import ROOT  # noqa: E402
 from tests.support.stepped_kernel import plain, run, stepped  # noqa: E402
 from warplens.errors import WarplensError  # noqa: E402
+from warplens.session import Session  # noqa: E402
 from warplens.simulate import cycle_clock as simulate_clock  # noqa: E402
 
 
@@ -318,8 +319,27 @@ def test_buffers_come_home_before_they_fill_the_device(gpu: FakeGpu) -> None:
         for _ in range(3):
             run(gpu, blocks=1)
         assert profile.buffers.engine().arena.held <= 3 << 20
-        assert [launch._landed for launch, _ in profile.run._pending][:2] == [True, True]
+        assert [launch.landed for launch, _ in profile.run._pending][:2] == [True, True]
     assert len({row["launch"] for row in rows(profile.trace)}) == 3
+
+
+def test_recorded_launches_in_the_steady_state_are_not_decided_again(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: list[str] = []
+    original = Session.launch
+    monkeypatch.setattr(Session, "launch", lambda self, *given: decided.append("") or original(self, *given))
+    with wl.profile(records_per_warp=64) as profile:
+        results = [run(gpu, blocks=1) for _ in range(12)]
+    assert len(decided) < 5
+    assert profile.seen == {"stepped": 12}
+    for source, target in results:
+        np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 3)
+    per_launch: dict[int, list[str]] = {}
+    for row in rows(profile.trace):
+        per_launch.setdefault(row["launch"], []).append(row["region"])
+    assert len(per_launch) == 12
+    assert all(regions == per_launch[0] for regions in per_launch.values())
 
 
 def test_of_an_autotuner_only_the_launch_that_was_asked_for_is_recorded(gpu: FakeGpu) -> None:

@@ -153,6 +153,7 @@ def main():
     compile_nvcc("nvcc_kernels_debug", "kernels.cu", "sm_90a", "-G", "-DSMALL")
     compile_nvcc("nvcc_kernels_lineinfo", "kernels.cu", "sm_75", "-lineinfo")
     compile_nvcc("nvcc_gemm_lineinfo", "gemm.cu", "sm_90a", "-lineinfo")
+    compile_nvcc("nvcc_pipeline_lineinfo", "../../../benchmarks/kernels/pipeline.cu", "sm_90", "-lineinfo")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from warplens.auto.ptx.found_region import FoundRegion
-from warplens.auto.ptx.instruction_classes import kind_of
+from warplens.auto.ptx.instruction_classes import HEAVY, kind_of, weight_of
 from warplens.auto.ptx.units import LEAVES, FunctionUnits
 from warplens.ptx.dominators import DominatorTree
+from warplens.ptx.tree import Instruction
 
 
 @dataclass(eq=False)
@@ -53,12 +54,19 @@ def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundR
         instructions = [(unit, unit.instruction) for unit in units if unit.instruction]
         kinds = {kind for _, instruction in instructions if (kind := kind_of(instruction))}
         tries = [unit for unit, instruction in instructions if unit.opcode == "mbarrier" and kind_of(instruction)]
-        if not tries or kinds != {("waits", "wait")}:
+        if not tries or kinds != {("waits", "wait")} or any(_works(instruction) for _, instruction in instructions):
             continue
         begins, ends = entry_gaps(code, loop), exit_gaps(code, loop, loop.body)
         if begins and ends:
             first = tries[0]
             yield loop, FoundRegion("waits", "wait", tuple(begins), tuple(ends), first.location, first.number)
+
+
+def _works(instruction: Instruction) -> bool:
+    """Whether an instruction does what a loop that only waits would not: work, or an arrival at a barrier."""
+    if kind_of(instruction) is not None:
+        return False
+    return instruction.opcode == "mbarrier" or weight_of(instruction) >= HEAVY
 
 
 def iterations(code: FunctionUnits, loops: list[Loop]) -> Iterator[FoundRegion]:

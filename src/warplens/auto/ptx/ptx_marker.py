@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from warplens.auto.ptx.barrier_marks import mark_barriers
 from warplens.auto.ptx.branch_regions import branch_regions
 from warplens.auto.ptx.coarse_regions import coarse_regions
 from warplens.auto.ptx.found_region import FoundRegion
@@ -69,7 +70,10 @@ def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel
             sites[function.name] = tuple(_Writer(code, kept).write())
         if len(kept) < len(regions):
             left_out[function.name] = len(regions) - len(kept)
-    return Marked(MARKED + module.text() if sites else text, sites, left_out, lines)
+    if sites:
+        text = MARKED + module.text()
+        text = mark_barriers(text) if auto.wants("edges") else text
+    return Marked(text, sites, left_out, lines)
 
 
 def mark_unmarked_code(text: str) -> str:

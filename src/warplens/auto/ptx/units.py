@@ -78,6 +78,8 @@ class FunctionUnits:
         self.units: list[Unit] = []
         self.cuts: set[int] = set()
         """Gaps with hand-written marks, which no region found by a rule may cross."""
+        self.marks: dict[int, list[str]] = {}
+        """By gap, the marks in it, as the contents of their comments."""
         self._opened: Counter[int] = Counter()
         """By gap, the number of regions that those marks begin minus the number that they end."""
         self._number = 0
@@ -102,6 +104,7 @@ class FunctionUnits:
                 self._location = locations.of(node.arguments)
             elif isinstance(node, Comment) and node.content.startswith(PREFIX):
                 self.cuts.add(len(self.units))
+                self.marks.setdefault(len(self.units), []).append(node.content)
                 self._opened[len(self.units)] += {"B": 1, "E": -1}.get(node.content[len(PREFIX)], 0)
             elif isinstance(node, Scope) and not _is_call(node):
                 self._collect(node.body, locations)

@@ -11,29 +11,50 @@ from rich.text import Text
 from rich.tree import Tree
 
 from warplens.analyse.analysis import AnswerTable
-from warplens.analyse.finding import Finding
+from warplens.analyse.finding_text import evidence_text, gain_text, place_text
+from warplens.analyse.findings import Findings
+from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.region_tree import RegionNode
 from warplens.analyse.statistics import Statistics
-from warplens.commands.shared.console import print_hanging, table
-from warplens.wording import duration, integer, percent, plural
+from warplens.analyse.value_statistics import ValueStatistics
+from warplens.commands.shared.console import print_hanging, stderr, table
+from warplens.trace.model import Trace
+from warplens.wording import digits, duration, integer, percent, plural
 
 
-def print_findings(console: Console, found: Iterable[Finding]) -> None:
-    """Print the findings in order, then those withheld and the reason."""
-    listed = list(found)
-    sure = [one for one in listed if not one.withheld]
-    if not sure:
+def print_findings(console: Console, found: Findings, refuted: bool = False) -> None:
+    """Print the findings in order, each with its consequences; then the undecided, withheld and, if asked, refuted."""
+    if not len(found):
         console.print("no findings: nothing exceeds the clock error and the profiling overhead")
-    several = len({one.kernel for one in listed}) > 1
-    for number, one in enumerate(sure, 1):
-        gain = f"up to {percent(one.gain)} ({duration(one.gain_ns)} per launch)" if one.gain else "no direct gain"
+    several = len({one.kernel for part in (found.supported, found.undecided) for one in part}) > 1
+    for number, one in enumerate(found, 1):
         kernel = f" [dim]in {escape(one.kernel)}[/]" if several else ""
-        console.print(f"[bold]{number}. {escape(one.kind)}[/]{kernel}: [green]{gain}[/]", soft_wrap=True)
+        gain = f"[green]{gain_text(one)}[/], confidence {one.confidence}"
+        print_hanging(console, f"[bold]{number}. {escape(one.kind)}[/]{kernel}: ", gain)
         print_hanging(console, "   ", escape(one.what))
+        if place_text(one):
+            print_hanging(console, "   [dim]where:[/] ", escape(place_text(one)))
+        print_hanging(console, "   [dim]evidence:[/] ", escape(evidence_text(one)))
         print_hanging(console, "   [cyan]try:[/] ", escape(one.advice))
-    for one in listed:
-        if one.withheld:
-            print_hanging(console, "", f"[dim]withheld ({escape(one.kind)}): {escape(one.withheld)}[/]")
+        if one.refuted_by:
+            print_hanging(console, "   [dim]refuted by:[/] ", escape(one.refuted_by))
+        for below in one.consequences:
+            print_hanging(console, f"   [dim]explains {escape(below.kind)}:[/] ", escape(below.what))
+    for one in found.undecided:
+        kernel = f" in {escape(one.kernel)}" if several else ""
+        print_hanging(
+            console, f"[yellow]undecided[/] ({escape(one.kind)}{kernel}): ", f"{escape(one.what)} {escape(one.advice)}"
+        )
+    for one in found.withheld:
+        print_hanging(console, "", f"[dim]withheld ({escape(one.kind)}): {escape(one.withheld)}[/]")
+    for one in found.refuted if refuted else ():
+        print_hanging(console, "", f"[dim]refuted ({escape(one.kind)}): {escape(one.what)}[/]")
+
+
+def print_unknown_overhead(trace: Trace) -> None:
+    """Say that findings are not filtered for the profiling overhead where it was not measured."""
+    if any(profiling_cost(trace, kernel) is None for kernel in trace.kernels):
+        stderr().print("[dim]Profiling overhead was not measured; findings are not filtered for it.[/]")
 
 
 def statistics_table(result: Statistics) -> object:
@@ -58,8 +79,27 @@ def statistics_table(result: Statistics) -> object:
         columns = columns[1:]
     if any(row.open for row in result):
         columns.append(("open", lambda row: f"{row.open:,}"))
-    title = f"durations in cycles; shares of {duration(result.busy_ns)} of warp time"
+    whose = "each kernel's" if result.heading == "variant" else duration(result.busy_ns) + " of"
+    title = f"durations in cycles; shares of {whose} warp time"
     return table(title, columns, result.rows, spare=("std", "min", "max", "p99", "exclusive", "total time", "mean"))
+
+
+def value_table(values: Sequence[ValueStatistics]) -> object:
+    """Build the table of recorded values and instants."""
+
+    def number(name: str) -> Callable[[ValueStatistics], str]:
+        return lambda one: "-" if (found := getattr(one, name)) is None else digits(found)
+
+    columns: list[tuple[str, Callable[[ValueStatistics], str]]] = [
+        ("kernel", lambda one: escape(one.kernel)),
+        ("region", lambda one: escape(one.name)),
+        ("kind", lambda one: one.kind),
+        ("count", lambda one: f"{one.count:,}"),
+        *((name, number(name)) for name in ("mean", "std", "p50", "min", "max")),
+    ]
+    if any(one.not_finite for one in values):
+        columns.append(("NaN or Inf", lambda one: f"{one.not_finite:,}"))
+    return table("values and instants", columns, values, spare=("std", "p50", "kernel"))
 
 
 def tree_view(roots: Iterable[RegionNode]) -> Tree:

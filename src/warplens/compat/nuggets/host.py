@@ -121,7 +121,7 @@ def events_to_perfetto(
     """Write events as Chrome trace JSON (`.json`, `.json.gz`), or in any other format of `Trace.export`."""
     suffix = chosen_format(path).suffix
     if suffix not in (".json", ".json.gz"):
-        return to_trace(events).export(path)
+        return to_trace(events).export(path, force=True)
     first = min((event.start_ns for event in events), default=0)
     offset = tid_prefix or 0
     rows: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "pid": pid, "args": {"name": f"GPU {pid}"}}]

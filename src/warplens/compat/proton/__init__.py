@@ -1,44 +1,49 @@
-"""Proton's intra-kernel profiler on warplens: `import warplens.compat.proton as proton`.
+"""Proton's profiler on warplens: `import warplens.compat.proton as proton`.
 
     proton.start("vector-add", backend="instrumentation", data="trace", mode=proton.mode.Default(...))
     kernel[grid](...)
     proton.finalize()
 
 `data="trace"` writes `<name>.chrome_trace`, `data="tree"` writes `<name>.hatchet` for proton-viewer. Times are real
-nanoseconds, not cycles at an assumed 1 GHz.
+nanoseconds, not cycles at an assumed 1 GHz. Sessions of other backends, which time whole kernels, are Proton's own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import warplens.triton  # noqa: F401  attaches profiles to Triton kernels
-from warplens.compat.proton import mode
+from warplens.compat.proton import hooks, mode, sessions
+from warplens.compat.proton.outputs import write
+from warplens.compat.proton.scopes import cpu_timed_scope, enter_scope, exit_scope, scope, state
 from warplens.errors import UsageError
-from warplens.export import chrome, hatchet
 from warplens.files import check_writable
-from warplens.profiling.profile import Profile
 from warplens.trace.model import Trace
 
-__all__ = ["DEFAULT_PROFILE_NAME", "activate", "deactivate", "finalize", "mode", "start"]
+__all__ = [
+    "DEFAULT_PROFILE_NAME",
+    "activate",
+    "cpu_timed_scope",
+    "deactivate",
+    "enter_scope",
+    "exit_scope",
+    "finalize",
+    "hooks",
+    "mode",
+    "profile",
+    "scope",
+    "start",
+    "state",
+]
 
 DEFAULT_PROFILE_NAME = "proton"
-BACKENDS = ("instrumentation",)
 FORMATS = {"trace": "chrome_trace", "tree": "hatchet"}
-_WRITERS = {"chrome_trace": chrome.write, "hatchet": hatchet.write}
-
-
-@dataclass
-class _ProtonSession:
-    profile: Profile
-    name: str
-    format: str
-    running: bool = True
-
-
-_sessions: dict[int, _ProtonSession] = {}
-_numbers = iter(range(1 << 62))
+CONTEXTS = ("shadow", "python", None)
+HOOKS = (None, "triton", "launch")
+_OTHER_BACKENDS = (None, "cupti", "roctracer")
 
 
 def start(
@@ -50,92 +55,91 @@ def start(
     mode: str | mode.BaseMode | None = None,
     hook: str | None = None,
 ) -> int:
-    """Profile marked kernels launched from now until `finalize`; return the session's id."""
+    """Profile what is launched from now until `finalize`; return the session's number."""
     from warplens.compat.proton.mode import parse
 
-    if backend not in BACKENDS:
-        shown = "proton's default (CUPTI)" if backend is None else repr(backend)
-        raise UsageError(
-            f"proton.start: backend {shown} times whole kernels, which warplens does not do; "
-            "use backend='instrumentation'"
-        )
+    chosen = name or DEFAULT_PROFILE_NAME
+    if backend in _OTHER_BACKENDS:
+        import triton.profiler as proton
+
+        given = {"context": context, "data": data, "backend": backend, "mode": mode, "hook": hook}
+        return sessions.add(sessions.ForeignSession(proton, proton.start(chosen, **given)))
     for what, value, allowed in (
+        ("backend", backend, ("instrumentation", *_OTHER_BACKENDS)),
         ("data", data, (*FORMATS,)),
-        ("context", context, ("shadow", None)),
-        ("hook", hook, (None,)),
+        ("context", context, CONTEXTS),
+        ("hook", hook, HOOKS),
     ):
         if value not in allowed:
             raise UsageError(
                 f"proton.start: {what}={value!r} is not supported (allowed: {', '.join(map(repr, allowed))})"
             )
-    chosen = name or DEFAULT_PROFILE_NAME
-    form = FORMATS[str(data)]
-    check_writable(_path(chosen, form), force=True)
-    profile = Profile(**parse(mode).options())
-    profile.__enter__()
-    number = next(_numbers)
-    _sessions[number] = _ProtonSession(profile, chosen, form)
-    return number
+    check_writable(_path(chosen, FORMATS[str(data)]), force=True)
+    return sessions.add(sessions.InstrumentationSession(chosen, str(data), parse(mode), hook, context))
 
 
 def deactivate(session: int | None = None) -> None:
     """Stop recording until `activate`."""
-    for entry in _chosen(session).values():
-        if entry.running:
-            entry.profile.pause()
-            entry.running = False
+    _switch(session, False)
 
 
 def activate(session: int | None = None) -> None:
     """Resume recording after `deactivate`."""
-    for entry in _chosen(session).values():
-        if not entry.running:
-            entry.profile.resume()
-            entry.running = True
+    _switch(session, True)
 
 
 def finalize(session: int | None = None, output_format: str | None = "") -> Trace | None:
     """Write the file of one session, or of all, and return the last trace (Proton's finalize returns nothing)."""
-    if output_format and output_format not in _WRITERS:
+    if output_format and output_format not in FORMATS.values():
         raise UsageError(
-            f"proton.finalize: output_format={output_format!r} is not supported (allowed: {', '.join(_WRITERS)})"
+            f"proton.finalize: output_format={output_format!r} is not supported "
+            f"(allowed: {', '.join(FORMATS.values())})"
         )
     trace: Trace | None = None
-    for number, entry in _chosen(session).items():
-        del _sessions[number]
-        entry.profile.__exit__(None, None, None)
-        trace = entry.profile.trace
-        form = output_format or entry.format
-        _WRITERS[form](trace, _path(entry.name, form))
+    for number in _chosen(session):
+        ended = sessions.remove(number)
+        if isinstance(ended, sessions.ForeignSession):
+            ended.proton.finalize(ended.number, output_format)
+            continue
+        form = output_format or FORMATS[ended.data]
+        write(ended, sessions.log, _path(ended.name, form), form)
+        trace = ended.traces[-1] if ended.traces else trace
     return trace
 
 
-def __getattr__(name: str) -> object:
-    if name in (
-        "scope",
-        "cpu_timed_scope",
-        "enter_scope",
-        "exit_scope",
-        "state",
-        "profile",
-        "context",
-        "specs",
-        "hooks",
-    ):
-        raise AttributeError(
-            f"warplens.compat.proton does not support {name!r}, only start, activate, deactivate, finalize, mode "
-            "and the marks of proton.language; use triton.profiler for host scopes"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def profile(func: Callable[..., Any] | None = None, *, name: str | None = None, **options: Any) -> Callable[..., Any]:
+    """Decorate a function: each call starts a session, and deactivates it when it returns."""
+    if func is None:
+        return functools.partial(profile, name=name, **options)
+
+    @functools.wraps(func)
+    def call(*arguments: Any, **named: Any) -> Any:
+        session = start(name, **options)
+        result = func(*arguments, **named)
+        deactivate(session)
+        return result
+
+    return call
+
+
+def _switch(session: int | None, active: bool) -> None:
+    for number in _chosen(session):
+        one = sessions.sessions[number]
+        if isinstance(one, sessions.ForeignSession):
+            (one.proton.activate if active else one.proton.deactivate)(one.number)
+        else:
+            one.active = active
+    sessions.follow()
 
 
 def _path(name: str, form: str) -> Path:
     return Path(f"{name}.{form}").expanduser()
 
 
-def _chosen(session: int | None) -> dict[int, _ProtonSession]:
+def _chosen(session: int | None) -> list[int]:
+    known = sessions.sessions
     if session is None:
-        return dict(_sessions)
-    if session not in _sessions:
-        raise UsageError(f"proton: no session {session!r} (running sessions: {sorted(_sessions) or 'none'})")
-    return {session: _sessions[session]}
+        return list(known)
+    if session not in known:
+        raise UsageError(f"proton: no session {session!r} (running sessions: {sorted(known) or 'none'})")
+    return [session]

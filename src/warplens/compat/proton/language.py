@@ -2,14 +2,83 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from triton.language import core
+
 from warplens.errors import UsageError
+from warplens.triton import async_begin, async_end
 from warplens.triton import begin as enter_scope
 from warplens.triton import end as exit_scope
 from warplens.triton import region as scope
 
-__all__ = ["disable_semantic", "enable_semantic", "enter_scope", "exit_scope", "scope"]
+__all__ = [
+    "allocate_event",
+    "disable_semantic",
+    "enable_semantic",
+    "end_event",
+    "enter_scope",
+    "exit_scope",
+    "scope",
+    "start_event",
+]
 
 SEMANTICS = ("triton", "gluon")
+
+
+class ProtonEvent(core.base_value):  # type: ignore[misc]
+    """A span that one place begins and another one ends. It is a name, and leaves no value in the kernel."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.type = ProtonEventType(name)
+
+    def _flatten_ir(self, handles: list[Any]) -> None:
+        """Add nothing: an event has no value at run time."""
+
+    def _set_name(self, builder: Any, name: str) -> None:
+        """Keep the event's own name, whatever the variable is called."""
+
+
+class ProtonEventType(core.base_type):  # type: ignore[misc]
+    """The type of an event; events of one name are alike."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProtonEventType) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def _unflatten_ir(self, handles: list[Any], cursor: int) -> tuple[ProtonEvent, int]:
+        return ProtonEvent(self.name), cursor
+
+    def _flatten_ir_types(self, builder: Any, out: list[Any]) -> None:
+        """Add nothing: an event has no value at run time."""
+
+    def mangle(self) -> str:
+        return "event_" + self.name.encode().hex()
+
+
+def allocate_event(name: Any, _semantic: Any = None) -> ProtonEvent:
+    """An event: a span that one place begins and another one ends."""
+    return ProtonEvent(core._unwrap_if_constexpr(name))
+
+
+def start_event(event: ProtonEvent, _semantic: Any = None) -> None:
+    """Begin of an event."""
+    async_begin(event.name, _semantic=_semantic)
+
+
+def end_event(event: ProtonEvent, _semantic: Any = None) -> None:
+    """End of an event."""
+    async_end(event.name, _semantic=_semantic)
+
+
+for _function in (allocate_event, start_event, end_event):
+    setattr(_function, core.TRITON_BUILTIN, True)
 
 
 def enable_semantic(semantic_name: str) -> None:

@@ -106,6 +106,16 @@ class Default(InstrumentationMode):
     name: str = field(default="default", init=False)
 
 
+@dataclass(frozen=True)
+class MMA(InstrumentationMode):
+    """Proton's mode for kernels with tensor cores; warplens records them like any other."""
+
+    name: str = field(default="mma", init=False)
+
+
+_NAMED = {"default": Default, "mma": MMA}
+
+
 def parse(mode: str | BaseMode | None) -> InstrumentationMode:
     """Parse the argument of `proton.start(mode=...)`: None, an object, or `default:key=value:...`."""
     if isinstance(mode, InstrumentationMode):
@@ -118,8 +128,8 @@ def parse(mode: str | BaseMode | None) -> InstrumentationMode:
             )
         return Default(**{f.name: getattr(mode, f.name) for f in fields(InstrumentationMode) if f.name != "name"})
     name, *pairs = (mode or "default").split(":")
-    if name != "default":
-        raise UsageError(f"proton mode {name!r} is not supported (allowed: 'default')")
+    if name not in _NAMED:
+        raise UsageError(f"proton mode {name!r} is not supported (allowed: {_listed(_NAMED)})")
     known = [f.name for f in fields(InstrumentationMode) if f.name != "name"]
     given: dict[str, Any] = {}
     for pair in pairs:
@@ -131,7 +141,7 @@ def parse(mode: str | BaseMode | None) -> InstrumentationMode:
         if not given["buffer_size"].isdigit():
             raise UsageError(f"proton mode: buffer_size={given['buffer_size']!r}: expected a number of bytes")
         given["buffer_size"] = int(given["buffer_size"])
-    return Default(**given)
+    return _NAMED[name](**given)
 
 
 def _listed(allowed: Any) -> str:

@@ -101,7 +101,7 @@ class SmProfiler:
     def export(self, filename: str | os.PathLike[str]) -> Path | None:
         """Write the trace in the format of the suffix, as `Trace.export` does; return None if nothing was recorded."""
         trace = self._recorded()
-        return trace.export(filename) if trace is not None else None
+        return trace.export(filename, force=True) if trace is not None else None
 
     def print_stats(self) -> None:
         """Print statistics per event."""

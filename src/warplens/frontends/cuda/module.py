@@ -18,8 +18,8 @@ from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_inclu
 from warplens.frontends.cuda.woven_build import LoadedKernel, WovenBuild
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.direct import DeviceBuffer
-from warplens.launch.replays import CapturedLaunch
-from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 from warplens.record.launch_buffer import SPARE, plan
@@ -139,10 +139,12 @@ class Module:
                 self._woven[key] = woven_build.load(lib, self.ptx, how, ParamBuffer(-1, indirect))
             except WarplensError as problem:
                 # A driver older than NVRTC cannot load its PTX, only its machine code.
-                if "PTX" not in str(problem):
+                if how.delay is not None or "PTX" not in str(problem):
                     raise
                 self.ptx, self.problem = None, f"its marks are compiled, not woven: {problem}"
             except Exception as problem:  # direct marks do not need the weaver
+                if how.delay is not None:
+                    raise
                 self.ptx, self.problem = None, f"its marks are compiled, not woven: the weaver failed: {problem!r}"
         return self._woven.get(key)
 
@@ -208,6 +210,8 @@ class Kernel:
             if found is None and captured:
                 running.note(self.name, f"runs unmarked: {CAPTURED}")
                 return None
+            if found is None and not running.records:
+                return None  # only woven marks can be delayed
             if found is None:
                 if self._module.problem and running.options.strict:
                     raise WarplensError(f"{self.name}: {self._module.problem}")
@@ -279,9 +283,7 @@ class Kernel:
         return self._functions[key]
 
 
-def _launch_into(
-    record: WovenLaunch | CapturedLaunch, launch: Callable[[int, list[int], int], None], kernel: LoadedKernel
-) -> None:
+def _launch_into(record: LentLaunch, launch: Callable[[int, list[int], int], None], kernel: LoadedKernel) -> None:
     with record as pointer:
         launch(kernel.function, kernel.sizes, pointer)
 

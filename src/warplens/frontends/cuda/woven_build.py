@@ -77,8 +77,12 @@ class DriverJit:
 
 def load(lib: Driver, text: str, how: Weaving, buffer: AnyBuffer | None = None) -> WovenBuild:
     """Weave the PTX and load it. The buffer is the kernels' last parameter unless it is named."""
-    made = fit_module(DriverJit(lib), parse(text), buffer or ParamBuffer(-1), how)
     names = names_in(text)
+    if how.delay is not None:
+        # In this text, regions go by their numbers.
+        number = next((key for key, name in names.regions.items() if name == how.delay), how.delay)
+        how = replace(how, delay=f"#{number}")
+    made = fit_module(DriverJit(lib), parse(text), buffer or ParamBuffer(-1), how)
     ids = {number: int(name.lstrip("#")) for number, name in made.woven.regions.items()}
     return WovenBuild(
         made.build,
@@ -123,6 +127,7 @@ def woven_kernel(build: WovenBuild, how: Weaving, kernel: LoadedKernel, shape: S
         cost=calibrations.get((device, store, how.full), {}) if how.clock == "32" else {},
         resources={
             "registers": kernel.resources["registers"],
+            "local_bytes": kernel.resources["local_bytes"],
             **({"registers_plain": build.plain[kernel.symbol]} if kernel.symbol in build.plain else {}),
             "shared_bytes_kernel": kernel.resources["shared_bytes"] + shape.shared,
         },

@@ -11,6 +11,7 @@ from warplens.errors import UsageError
 from warplens.frontends.cute import record_ptx
 from warplens.frontends.cute.asm import emit
 from warplens.frontends.cute.traced_kernel import current
+from warplens.record.barrier_words import MAX_BARRIER, OPERATION_SHIFT, PARITY_SHIFT, BarrierWord, Operation
 from warplens.record.layout import MAX_TAG, TAG_SHIFT, Kind, ValueType, word0
 
 
@@ -54,6 +55,36 @@ def value(name: str, v: Any) -> None:
     emit(record_ptx.value(word, kind, recording.full, narrow=constraint == "r"), [operand], constraint)
 
 
+def arrive(name: str, barrier: Any, *, copy: bool = False) -> None:
+    """The warp is about to arrive at `barrier` or, with `copy`, to issue a copy that completes on it.
+
+    `barrier` is the pointer of an mbarrier in shared memory, or a number that tells barriers apart.
+    """
+    _barrier(Operation.COPY if copy else Operation.ARRIVE, name, barrier)
+
+
+class wait(region):
+    """`with wait("full", barrier, parity):` marks a wait for the phase of `parity` of a barrier (see `arrive`)."""
+
+    def __init__(self, name: str, barrier: Any, parity: Any) -> None:
+        super().__init__(name)
+        self.barrier, self.parity = barrier, parity
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        _barrier(Operation.WAIT, self.name, self.barrier, self.parity)
+
+
+def start_event(name: str, key: Any = 0) -> None:
+    """Begin of a region that any warp of the block may end; `key` tells regions of one name apart."""
+    _barrier(Operation.EVENT_START, name, key)
+
+
+def end_event(name: str, key: Any = 0) -> None:
+    """End of the region that a warp of the block began with `start_event` and the same `key`."""
+    _barrier(Operation.EVENT_END, name, key)
+
+
 def anchor() -> None:
     """Tie this warp's clock to the global timer here: for kernels of many milliseconds."""
     recording = current("wlc.anchor()")
@@ -87,6 +118,32 @@ def async_end(which: Token | str, tag: Any = 0) -> None:
     """End of the span that gave this token, or of the span `which` with the same `tag`."""
     token = which if isinstance(which, Token) else Token(_name(which, "wlc.async_end"), _tag(which, tag))
     _fly(Kind.ASYNC_END, token, ends=True)
+
+
+def _barrier(operation: Operation, name: str, barrier: Any, parity: Any = 0) -> None:
+    what = f"wlc.{operation.name.lower()}"
+    text = _name(name, what)
+    recording = current(f"{what}({text!r})")
+    if not recording.enabled:
+        return
+    which, phase = _whole_number(text, barrier), _whole_number(text, parity)
+    if isinstance(which, int) and isinstance(phase, int):
+        if not 0 <= which <= MAX_BARRIER:
+            raise UsageError(f"barrier {which} of {text!r}: allowed are 0..{MAX_BARRIER}")
+        packed = Int64(BarrierWord(operation, which, phase & 1).pack())
+    else:
+        high = (Int64(phase) & Int64(1)) << Int64(PARITY_SHIFT) | Int64(int(operation) << OPERATION_SHIFT)
+        packed = high | Int64(which) & Int64(MAX_BARRIER)
+    word = word0(Kind.VALUE, recording.region(text), ValueType.BARRIER)
+    emit(record_ptx.value(word, ValueType.BARRIER, recording.full, narrow=False), [packed.ir_value()], "l")
+
+
+def _whole_number(name: str, v: Any) -> Any:
+    """An int, or an integer of the kernel; a pointer counts as its address."""
+    v = v.toint() if hasattr(v, "toint") else v
+    if isinstance(v, bool) or not isinstance(v, (int, Integer)):
+        raise UsageError(f"{name!r} got {_shown(v)}: give a pointer in shared memory or a whole number")
+    return v
 
 
 def _mark(kind: Kind, name: str, **edge: bool) -> None:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from warplens import session
+from warplens.auto.ptx import has_barriers
 from warplens.auto.rungs import Rung, rungs
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
@@ -20,9 +20,11 @@ from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.graph_cells import CELL_BYTES
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
-from warplens.launch.woven import WovenKernel
+from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.ptx.symbols import plain_name
+from warplens.record.capture import Dim3
 from warplens.session import Session
+from warplens.session.stack import is_running
 from warplens.weave.fit.candidates import Candidate, fixed_candidates, intercepted_candidates
 from warplens.weave.fit.harm import LIFE_SPILLS, Guard
 from warplens.weave.fit.register_limit import allowance
@@ -59,6 +61,36 @@ class _LaunchForm:
     keeps_parameters: bool
 
 
+def _key(kernel: PlainKernel, shape: Shape) -> Hashable:
+    """What tells the variants of kernels apart."""
+    return kernel.function, kernel.code, shape.grid, shape.block, shape.shared
+
+
+class KnownLaunch:
+    """A launch that a front end has seen before, with the same kernel and shape."""
+
+    __slots__ = ("_grid", "_interceptor", "_key", "twin", "variant", "woven")
+
+    def __init__(self, interceptor: Interceptor, variant: Variant, key: Hashable, grid: Dim3) -> None:
+        self._interceptor, self.variant, self._key, self._grid = interceptor, variant, key, grid
+        self.twin: Twin | None = None
+        self.woven: Any = None
+        """What the front end keeps to launch the twin."""
+
+    def ready(self, stream: int) -> WovenLaunch | None:
+        """A launch whose memory is at hand, if the next one on `stream` is to be recorded; else `launch` must decide.
+        `twin` is what it runs."""
+        ready = self.variant.ready
+        if ready is None or not is_running(self._interceptor.session):
+            return None
+        described = self._interceptor.described(self._key)
+        if described is None:
+            return None
+        if described[0] is not self.twin:
+            self.twin, self.woven = described[0], None
+        return ready.take(described[1], self._grid, stream)
+
+
 class Interceptor:
     """The woven launches of one session, for libraries that launch by the driver."""
 
@@ -70,10 +102,12 @@ class Interceptor:
         self._variants: dict[Hashable, Variant] = {}
         self._cells: dict[int, tuple[int, int]] = {}
         """By cell of a twin, the stream of its latest launch and an event that is reached when that is over."""
+        self._described: dict[Hashable, tuple[Twin, WovenKernel]] = {}
+        """By variant's key, what its recorded launches run, where they are not captured."""
 
     def launch(self, kernel: PlainKernel, shape: Shape, plain: Callable[[], T], woven: Callable[[Twin, int], T]) -> T:
         """Make one launch: `plain` launches the plain kernel, `woven` its twin with one more argument, the pointer."""
-        if session.active() is not self.session:
+        if not is_running(self.session):
             return plain()  # somebody kept our function in a place that the profile's end does not reach
         variant = self.variant(kernel, shape)
         if variant.closed:
@@ -83,13 +117,21 @@ class Interceptor:
             variant, shape.stream, plain, lambda captured: self._record(kernel, variant, shape, woven, captured)
         )
 
+    def known(self, kernel: PlainKernel, shape: Shape) -> KnownLaunch:
+        """What a front end may keep of a launch, to find its way quickly when it comes again."""
+        return KnownLaunch(self, self.variant(kernel, shape), _key(kernel, shape), shape.grid)
+
+    def described(self, key: Hashable) -> tuple[Twin, WovenKernel] | None:
+        """What recorded launches of a variant run, once there was one."""
+        return self._described.get(key)
+
     def variant(self, kernel: PlainKernel, shape: Shape) -> Variant:
         """The variant of a launch."""
-        key = (kernel.function, kernel.code, shape.grid, shape.block, shape.shared)
-        found = self._variants.get(key)
-        if found is None:
-            found = self._variants[key] = self._new_variant(kernel, shape)
-        return found
+        key = _key(kernel, shape)
+        variant = self._variants.get(key)
+        if variant is None:
+            variant = self._variants[key] = self._new_variant(kernel, shape)
+        return variant
 
     def _new_variant(self, kernel: PlainKernel, shape: Shape) -> Variant:
         name = plain_name(kernel.symbol)
@@ -116,8 +158,7 @@ class Interceptor:
                 variant.kernel, Unavailable(f"the variable {variable} of its module cannot be shared: {error}")
             )
             return None
-        self._tell(variant.kernel, twin)
-        described = self._woven(variant.kernel, twin, shape)
+        described = self._describe(kernel, variant.kernel, twin, shape, captured)
         functions = NodeFunction(twin.function, shape.shared), NodeFunction(kernel.function, shape.shared)
         code = CapturedCode(twin, *functions) if captured else None
         record = self.session.lend(described, variant, shape.grid, shape.stream, code)
@@ -150,6 +191,19 @@ class Interceptor:
         event = event or lib.new_event()
         lib.mark(event, stream)
         self._cells[cell] = stream, event
+
+    def _describe(self, kernel: PlainKernel, name: str, twin: Twin, shape: Shape, captured: bool) -> WovenKernel:
+        """What a launch must know of the twin, worked out once for all launches of a variant."""
+        key = _key(kernel, shape)
+        known = self._described.get(key)
+        if known is not None and known[0] is twin:
+            return known[1]
+        self._tell(name, twin)
+        described = self._woven(name, twin, shape)
+        # Variables of the module are copied and cells filled before each launch: such kernels take the long way.
+        if not captured and not twin.shared and not twin.cell:
+            self._described[key] = twin, described
+        return described
 
     def refuse(self, name: str, reason: Unavailable) -> None:
         """Count a launch of a kernel that is out of reach, and say why."""
@@ -185,7 +239,7 @@ class Interceptor:
     def _choose(self, kernel: PlainKernel, form: _LaunchForm) -> Twin:
         """Return the twin with as many marks as do no harm (auto/rungs.py)."""
         asked, text, problem = self.session.options.marks, self._text(kernel), ""
-        for rung in rungs(asked, keep_marks=PREFIX in text):
+        for rung in rungs(asked, keep_marks=PREFIX in text, barriers=has_barriers(text, asked)):
             if rung.fixed and not (problem and (asked.classes or rung.auto)):
                 continue
             if rung.lives_only and self.session.options.strict:
@@ -285,6 +339,7 @@ class Interceptor:
             select=self._how.select,
             resources={
                 "registers": resources["registers"],
+                "local_bytes": resources["local_bytes"],
                 "shared_bytes_kernel": resources["shared_bytes"] + shape.shared,
             },
             auto=True,

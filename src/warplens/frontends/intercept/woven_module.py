@@ -79,24 +79,34 @@ def marked_text(
     shares. An empty `auto` records the lives of its warps alone. `registers` is the most that a thread may take, 0 for
     no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell.
     With `keeps_parameters` the buffer pointer is in a variable of the module, in graphs as well."""
+    marked, plain, shared = _marked(text, symbol, auto, keeps_parameters)
+    if auto and symbol not in marked.sites:
+        raise Unmarkable("no rule finds anything to mark in it")
+    module = plain.copy()
+    function = next(entry for entry in module.entries if entry.name == symbol)
+    if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
+        limit(function, registers)
+    lives = () if auto else (symbol,)
+    buffer: AnyBuffer = SymbolBuffer(cell_name(symbol), "global") if keeps_parameters else ParamBuffer(-1, indirect)
+    woven = weave(module, buffer=buffer, how=how, lives=lives)
+    if how.delay is not None and symbol not in woven.entries:
+        raise Unmarkable(f"it has no region {how.delay!r}")
+    return woven, marked, shared
+
+
+@functools.lru_cache(maxsize=16)
+def _marked(text: str, symbol: str, auto: Auto, keeps_parameters: bool) -> tuple[Marked, PtxModule, tuple[str, ...]]:
+    """A kernel with marks and its parsed module, which the candidates for its weaving share, and its variables."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
     if function is None:
         raise Unavailable(f"its PTX has no kernel {symbol}")
     shared = variables_of(module, symbol)
-    buffer: AnyBuffer = ParamBuffer(-1, indirect)
-    if keeps_parameters:
-        buffer = SymbolBuffer(cell_name(symbol), "global")
-    else:
+    if not keeps_parameters:
         function.header = with_parameter(function, f".param .u64 {cell_name(symbol)}")
-    if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
-        limit(function, registers)
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
-    if auto and symbol not in marked.sites:
-        raise Unmarkable("no rule finds anything to mark in it")
-    lives = () if auto else (symbol,)
-    return weave(marked.text, buffer=buffer, how=how, lives=lives), marked, shared
+    return marked, parse(marked.text), shared
 
 
 @functools.lru_cache(maxsize=256)

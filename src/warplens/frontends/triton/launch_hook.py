@@ -16,13 +16,13 @@ from weakref import WeakSet
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
-from warplens.frontends.triton.tuning import is_tuning, is_unwatched, leave_tuning_alone
+from warplens.frontends.triton.tuning import is_unwatched, leave_tuning_alone, thread
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
-from warplens.launch.replays import CapturedLaunch
+from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.variant import Variant
-from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.launch.woven import WovenKernel
 from warplens.record.capture import Dim3
 from warplens.session import Session
 from warplens.weave.mark_comments import PREFIX
@@ -31,6 +31,8 @@ from warplens.weave.weaving import Selection
 
 _loaded: WeakSet[Any] = WeakSet()
 """Kernels that Triton has loaded in this process."""
+_CHOICE = "warplens_choice"
+"""The attribute by which a launcher of ours is known."""
 _hooks: list[LaunchHook] = []
 """The hook of the running session."""
 
@@ -63,8 +65,16 @@ def woven_kernel(metadata: Any) -> WovenKernel | None:
 class Pointer(int):
     """An address that Triton's launchers accept, as a number or by `data_ptr`."""
 
+    __slots__ = ()
+
     def data_ptr(self) -> int:
         return int(self)
+
+
+class _Launching(threading.local):
+    """What the woven kernel that this thread launches now gets as its buffer."""
+
+    pointer: int | None = None
 
 
 def pass_on(session: Session, kernel: str, remarks: Mapping[str, Any]) -> None:
@@ -74,35 +84,70 @@ def pass_on(session: Session, kernel: str, remarks: Mapping[str, Any]) -> None:
         session.note(kernel, text)
 
 
-class RecordingLauncher:
-    """Stands in for the launcher of one compiled kernel while a session runs."""
+class LaunchChoice:
+    """Decides about the launches of one compiled kernel while a session runs."""
 
-    __slots__ = ("_variants", "hook", "kernel", "plain")
+    __slots__ = ("hook", "kernel", "plain", "twin", "variants")
 
     def __init__(self, hook: LaunchHook, kernel: Any, plain: Callable[..., Any]) -> None:
         self.hook, self.kernel, self.plain = hook, kernel, plain
-        self._variants: dict[Dim3, Variant] = {}
+        self.variants: dict[Dim3, Variant] = {}
+        self.twin: tuple[Any, WovenKernel] | None = None
+        """What a recorded launch runs, once there was one."""
 
-    def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
-        variant = self._variants.get((x, y, z))
-        if variant is not None and variant.closed:
-            # The way of most launches: nothing but a look and a count.
-            variant.launches += not is_tuning()
-            return self.plain(x, y, z, stream, function, *rest)
-        if is_tuning() or not self.hook.running:
-            return self.plain(x, y, z, stream, function, *rest)
+    def launch(self, grid: Dim3, stream: int, function: Any, rest: tuple[Any, ...]) -> Any:
+        """Make a launch of which nothing is known, or for which no memory is at hand."""
+        if thread.tuning or not self.hook.running:
+            return self.plain(*grid, stream, function, *rest)
+        variant = self.variants.get(grid)
         if variant is None:
-            variant = self._variants[x, y, z] = self.hook.variant(self.kernel, (x, y, z))
+            variant = self.variants[grid] = self.hook.variant(self.kernel, grid)
         return self.hook.session.launch(
             variant,
             stream,
-            lambda: self.plain(x, y, z, stream, function, *rest),
-            lambda captured: self.hook.record(self.kernel, variant, (x, y, z), stream, rest, captured),
+            lambda: self.plain(*grid, stream, function, *rest),
+            lambda captured: self._record(variant, grid, stream, rest, captured),
         )
 
-    def __getattr__(self, name: str) -> Any:
-        # What else a launcher has, such as the sizes that Inductor reads.
-        return getattr(self.plain, name)
+    def _record(
+        self, variant: Variant, grid: Dim3, stream: int, rest: tuple[Any, ...], captured: bool
+    ) -> Callable[[], Any] | None:
+        """A function that launches the woven twin; None where the plain kernel must run."""
+        if not captured:
+            self.twin = self.hook.twin(self.kernel, captured)
+        return self.hook.record(self.kernel, variant, grid, stream, rest, captured)
+
+
+def recording_launcher(hook: LaunchHook, kernel: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands in for the launcher of a compiled kernel while a session runs.
+
+    It is a function, because calling an object of a class would copy the arguments once more.
+    """
+    choice = LaunchChoice(hook, kernel, plain)
+    find = choice.variants.get
+
+    def launch(x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
+        grid = (x, y, z)
+        variant = find(grid)
+        if variant is not None:
+            if variant.closed:
+                # The way of most launches: nothing but a look and a count.
+                if not thread.tuning:
+                    variant.launches += 1
+                return plain(x, y, z, stream, function, *rest)
+            # The way of recorded launches in the steady state: memory is at hand, and nothing is decided again.
+            ready = variant.ready
+            if ready is not None and choice.twin is not None and not thread.tuning and hook.running:
+                twin, woven = choice.twin
+                recorded = ready.take(woven, grid if woven.ctas == 1 else (x * woven.ctas, y, z), stream)
+                if recorded is not None:
+                    return hook.launch(twin, recorded, grid, stream, rest)
+        return choice.launch(grid, stream, function, rest)
+
+    # What else a launcher has, such as the sizes that Inductor reads.
+    vars(launch).update(getattr(plain, "__dict__", {}))
+    setattr(launch, _CHOICE, choice)
+    return launch
 
 
 class LaunchHook:
@@ -115,7 +160,7 @@ class LaunchHook:
         self._twins: dict[tuple[int, bool], tuple[Any, WovenKernel] | None] = {}
         self._watched: list[tuple[Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
-        self._local = threading.local()
+        self._local = _Launching()
         self.running = False
 
     def install(self) -> None:
@@ -139,21 +184,21 @@ class LaunchHook:
         while self._undo:
             self._undo.pop()()
         for kernel, launcher in self._watched:
-            if isinstance(kernel._run, RecordingLauncher):
+            if hasattr(kernel._run, _CHOICE):
                 kernel._run = launcher
         self._watched.clear()
 
     def watch(self, kernel: Any) -> None:
         """Decide about the launches of a kernel that Triton has loaded, if any of them may be recorded."""
         name = kernel.metadata.name
-        watched = isinstance(kernel._run, RecordingLauncher) or not kernel._run or is_unwatched()
+        watched = hasattr(kernel._run, _CHOICE) or not kernel._run or is_unwatched()
         if watched or getattr(kernel.metadata, METADATA, None):
             return
         if not (self.session.counts_all or self.session.options.wants_kernel(name)):
             self.session.run.passed_by(name)
             return
         self._watched.append((kernel, kernel._run))
-        kernel._run = RecordingLauncher(self, kernel, kernel._run)
+        kernel._run = recording_launcher(self, kernel, kernel._run)
 
     def variant(self, kernel: Any, grid: Dim3) -> Variant:
         """The variant of a launch; one that cannot be recorded is closed."""
@@ -171,24 +216,32 @@ class LaunchHook:
             variant.closed = True
             return None
         twin, woven = found
-        plain = NodeFunction(kernel.function, kernel.metadata.shared)
-        code = CapturedCode(twin, NodeFunction(twin.function, twin.metadata.shared), plain) if captured else None
+        code = None
+        if captured:
+            plain = NodeFunction(kernel.function, kernel.metadata.shared)
+            code = CapturedCode(twin, NodeFunction(twin.function, twin.metadata.shared), plain)
         launch = self.lend(woven, variant, grid, stream, code)
         if launch is None:
             return None
+        return lambda: self.launch(twin, launch, grid, stream, rest)
 
-        def go() -> Any:
-            with launch as self._local.pointer:
-                try:
-                    return twin.run(*grid, stream, twin.function, twin.packed_metadata, *rest[1:])
-                finally:
-                    self._local.pointer = None
-
-        return go
+    def launch(self, twin: Any, launch: LentLaunch, grid: Dim3, stream: int, rest: tuple[Any, ...]) -> Any:
+        """Launch a woven twin with the memory of `launch`."""
+        local, run = self._local, twin.run
+        local.pointer = launch.pointer
+        try:
+            result = run(*grid, stream, twin.function, twin.packed_metadata, *rest[1:])
+        except BaseException:
+            launch.failed()
+            raise
+        finally:
+            local.pointer = None
+        launch.launched()
+        return result
 
     def lend(
         self, woven: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode | None
-    ) -> WovenLaunch | CapturedLaunch | None:
+    ) -> LentLaunch | None:
         """Memory for a launch; None where it cannot be recorded."""
         x, y, z = grid
         return self.session.lend(woven, variant, (x * woven.ctas, y, z), stream, code)
@@ -226,7 +279,7 @@ class LaunchHook:
 
     def _allocate(self, size: int, alignment: int, stream: int | None) -> Pointer | None:
         """Triton's profile allocator: called in the launching thread just before a woven kernel is launched."""
-        pointer = getattr(self._local, "pointer", None)
+        pointer = self._local.pointer
         if pointer is None:
             raise WarplensError(
                 "a kernel asks for profile scratch that warplens did not weave: it was compiled by another profiler, "

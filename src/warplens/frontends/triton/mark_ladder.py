@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from warplens.auto.ptx import mark_ptx
+from warplens.auto.ptx import mark_barriers, mark_ptx
 from warplens.auto.rules import Auto, RegionSite
 from warplens.auto.rungs import Rung, rungs
 from warplens.auto.ttgir import MarkedIR, mark_ttgir
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from warplens.frontends.triton.weaving_compiler import Recipe
 
 Metadata = dict[str, Any]
+_BARRIERS = re.compile(r"\bttng\.(?:wait_barrier|arrive_barrier|cluster_\w+)\b|\bgpu\.barrier\b")
+"""Operations of TTGIR whose barriers are recorded."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,8 @@ class MarkLadder:
         self.stages, self.recipe, self.text, self.context = stages, recipe, text, context
         self.metadata, self.remarks, self.problem = metadata, remarks, ""
         # A kernel of which only lives are recorded counts as unmarked, which `strict` does not allow.
-        self._rungs = [
-            rung for rung in rungs(recipe.auto, keep_marks=PREFIX in text) if not (rung.lives_only and recipe.strict)
-        ]
+        every = rungs(recipe.auto, keep_marks=PREFIX in text, barriers=_BARRIERS.search(text) is not None)
+        self._rungs = [rung for rung in every if not (rung.lives_only and recipe.strict)]
         self._known: Resources | None = None
         self._looked_up = self._from_cache = False
 
@@ -159,6 +161,8 @@ class MarkLadder:
             return None
         trial = dict(self.metadata)
         llir, ptx = self.stages.lower(marked_ir.text, self.context, trial)
+        if rung.auto.wants("edges"):
+            ptx = mark_barriers(ptx)
         dropped = _too_many_places(marked_ir, rung.auto) if marked_ir.dropped else ""
         return _MarkedKernel(llir, ptx, trial, marked_ir.sites, dropped)
 
@@ -215,7 +219,8 @@ class MarkLadder:
                 register_limit,
                 lambda: latest[-1],
                 fits_fixed=lambda: fits_fixed(marked.ptx),
-                marked_less=bool(self.problem),
+                # Without barrier records, the same regions as without that class are tried in every way.
+                marked_less=bool(self.problem) and rung.left_out != ("edges",),
             )
         return search(candidates, attempt, guard, parallel=parallel)
 

@@ -12,6 +12,7 @@ from triton.language import core
 
 from warplens.errors import UsageError
 from warplens.frontends.triton import interpret
+from warplens.record.barrier_words import MAX_BARRIER
 from warplens.record.layout import MAX_TAG
 from warplens.weave.mark_comments import ANCHOR, mark_text
 
@@ -53,6 +54,24 @@ def async_end(name: Any, tag: Any = 0, _semantic: Any = None) -> None:
     _tagged("Z", name, tag, _semantic)
 
 
+def arrive(name: Any, barrier: Any = None, copy: Any = False, _semantic: Any = None) -> None:
+    """The warp is about to arrive at a barrier or, with `copy`, to issue a copy that completes on it.
+
+    `barrier` is a number that tells barriers apart. Without it, it is the mbarrier of the next arrival in the kernel.
+    """
+    _barrier("copy" if core._unwrap_if_constexpr(copy) else "arrive", name, barrier, None, _semantic)
+
+
+def start_event(name: Any, key: Any = 0, _semantic: Any = None) -> None:
+    """Begin of a region that any warp of the block may end; `key` tells regions of one name apart."""
+    _barrier("event_start", name, key, None, _semantic)
+
+
+def end_event(name: Any, key: Any = 0, _semantic: Any = None) -> None:
+    """End of the region that a warp of the block began with `start_event` and the same `key`."""
+    _barrier("event_end", name, key, None, _semantic)
+
+
 def anchor(_semantic: Any = None) -> None:
     """Tie the clock to the global timer here. Worth it in kernels whose warps all live for many milliseconds: nothing
     else says how fast the clock ran in between."""
@@ -73,7 +92,24 @@ class region:
         end(self.name, _semantic=self.semantic)
 
 
-for _function in (begin, end, instant, value, async_begin, async_end, anchor, region):
+class wait(region):
+    """`with wait("full", barrier, parity):` marks a wait for the phase of `parity` of a barrier.
+
+    Without `barrier`, it is the mbarrier that the body waits for.
+    """
+
+    def __init__(self, name: Any, barrier: Any = None, parity: Any = None, _semantic: Any = None) -> None:
+        super().__init__(name, _semantic=_semantic)
+        self.barrier, self.parity = barrier, parity
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        _barrier("wait", self.name, self.barrier, self.parity, self.semantic)
+
+
+for _function in (
+    begin, end, instant, value, async_begin, async_end, arrive, start_event, end_event, anchor, region, wait
+):  # fmt: skip
     setattr(_function, core.TRITON_BUILTIN, True)
 
 
@@ -97,6 +133,30 @@ def _tagged(letter: str, name: Any, tag: Any, semantic: Any) -> None:
     else:
         operand, _ = _scalar(text, tag, semantic)
         _emit(mark_text(letter, text, "$1"), [operand.to(tl.int32, _semantic=semantic)], ",r", semantic)
+
+
+def _barrier(operation: str, name: Any, barrier: Any, parity: Any, semantic: Any) -> None:
+    text, barrier, parity = _name(name), core._unwrap_if_constexpr(barrier), core._unwrap_if_constexpr(parity)
+    if semantic is None:
+        if operation != "wait":
+            interpret.mark("I", text)
+        return
+    if barrier is None and operation.startswith("event"):
+        raise UsageError(f"the key of {text!r} must be a number")
+    if isinstance(barrier, int) and not 0 <= barrier <= MAX_BARRIER:
+        raise UsageError(f"barrier {barrier} of {text!r}: allowed are 0..{MAX_BARRIER}")
+    arguments: list[Any] = []
+    words = [operation, "next:" if barrier is None else f"number:{barrier}"]
+    if barrier is not None and not isinstance(barrier, int):
+        arguments.append(_scalar(text, barrier, semantic)[0].to(tl.int32, _semantic=semantic))
+        words[1] = "u32:$1"
+    words.append("-")
+    if isinstance(parity, int):
+        words[2] = str(parity & 1)
+    elif parity is not None:
+        arguments.append(_scalar(text, parity, semantic)[0].to(tl.int32, _semantic=semantic))
+        words[2] = f"${len(arguments)}"
+    _emit(mark_text("S", text, *words, "-", "-"), arguments, ",r" * len(arguments), semantic)
 
 
 def _emit(text: str, arguments: list[Any], constraints: str, semantic: Any) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from warplens.auto.ptx import mark_unmarked_code
+from warplens.auto.ptx import mark_barriers, mark_unmarked_code
 from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.auto.ttgir.mark_emitter import begin_at_once, declare_counters
 from warplens.errors import WarplensError
@@ -163,15 +163,17 @@ class Compilation:
         name = str(metadata.get("name", ""))
         if not self.recipe.wants(name):
             return text
-        how = replace(how, shared=self.shared_buffer(text, metadata, how))
+        how, plain = replace(how, shared=self.shared_buffer(text, metadata, how)), text
         if self.recipe.auto:
             text = await_loads(declare_counters(begin_at_once(text)))
             if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
                 text = mark_unmarked_code(text)
+        text = mark_barriers(text, automatic=False)
         buffer = ParamBuffer(-1, indirect=self.recipe.indirect)
         woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else ())
         if not woven.entries:
-            return text
+            # What marks wait with needs registers that only weaving declares.
+            return plain
         if metadata.get("profile_scratch_size"):
             raise WarplensError(
                 f"kernel {name}: another tool already uses Triton's profile scratch; end it before wl.profile"

@@ -14,37 +14,47 @@ UNTIMED_CALLS = (0, 6)
 """Calls of its function that `triton.testing.do_bench` does not time: the first, and the first of its warm-up, which
 follows five calls that estimate the time."""
 
-_thread = threading.local()
+
+class _Thread(threading.local):
+    """What holds for the launches of one thread."""
+
+    tuning = False
+    """Whether somebody times them."""
+    unwatched = False
+    """Whether kernels that it loads keep their launchers."""
+
+
+thread = _Thread()
 
 
 def is_tuning() -> bool:
     """Return whether a launch that this thread makes now is timed by somebody."""
-    return getattr(_thread, "tuning", False)
+    return thread.tuning
 
 
 @contextmanager
 def tuning(on: bool = True) -> Iterator[None]:
     """Leave the launches of this thread alone inside the block."""
-    before, _thread.tuning = is_tuning(), on
+    before, thread.tuning = thread.tuning, on
     try:
         yield
     finally:
-        _thread.tuning = before
+        thread.tuning = before
 
 
 def is_unwatched() -> bool:
     """Return whether kernels that this thread loads now keep their launchers."""
-    return getattr(_thread, "unwatched", False)
+    return thread.unwatched
 
 
 @contextmanager
 def unwatched() -> Iterator[None]:
     """Let kernels that this thread loads inside the block keep their launchers: somebody keeps a copy of those."""
-    before, _thread.unwatched = is_unwatched(), True
+    before, thread.unwatched = thread.unwatched, True
     try:
         yield
     finally:
-        _thread.unwatched = before
+        thread.unwatched = before
 
 
 def leave_tuning_alone() -> list[Callable[[], None]]:

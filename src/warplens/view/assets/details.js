@@ -1,7 +1,10 @@
 // The details of the selected span. Names come from a trace and are only ever set as text.
 
+import { arrowsOf } from "./arrows.js";
 import { duration, integer } from "./format.js";
 import { KIND_NAMES } from "./trace.js";
+
+const LINKS = 4; // arrows of a span that are listed
 
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -26,7 +29,8 @@ export function describe(timeline, row) {
   if (trace.kind[row] === 0) add("duration", `${integer(trace.cycles[row])} cycles`);
   if (trace.kind[row] === 0) add("", `${integer(trace.dur[row])} ns`);
   if (trace.open.has(row)) add("open", "its end was never recorded");
-  if (trace.value.has(row)) add("value", String(trace.value.get(row)));
+  if (trace.barriers.has(row)) add("barrier", `0x${(trace.value.get(row) % 2 ** 32).toString(16)}`);
+  else if (trace.value.has(row)) add("value", String(trace.value.get(row)));
   add("start", `${integer(trace.start[row])} ns`);
   add("start cycle", integer(trace.cycle[row]));
   if (info.clock.anchors) add("clock error", `± ${info.clock.residual_p99_ns.toFixed(0)} ns (p99)`);
@@ -70,6 +74,12 @@ export function showDetails(panel, timeline, choose) {
   if (parent >= 0) {
     const inside = `inside ${regions[trace.region[parent]].name} (${duration(trace.dur[parent])})`;
     links.append(element("button", { type: "button", text: `↑ ${inside}`, onclick: () => choose(parent) }));
+  }
+  for (const [record, wait] of arrowsOf(trace, selected).slice(0, LINKS)) {
+    const released = wait === selected;
+    const row = released ? (trace.parent[record] >= 0 ? trace.parent[record] : record) : wait;
+    const text = `${released ? "← released by" : "→ released"} ${regions[trace.region[row]].name}, warp ${trace.tracks.warp[trace.track[row]]}`;
+    links.append(element("button", { type: "button", text, onclick: () => choose(row) }));
   }
   panel.replaceChildren(title, list, links);
 }

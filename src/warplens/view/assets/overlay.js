@@ -1,5 +1,6 @@
 // Drawn over the painted rows: ruler, row names, names inside spans, marks, selection, measurement.
 
+import { drawArrows } from "./arrows.js";
 import { duration, integer, preciseTime, tickLabel, tickStep } from "./format.js";
 import { GUTTER, RULER } from "./geometry.js";
 import { SPAN } from "./trace.js";
@@ -18,6 +19,7 @@ export function drawOverlay(timeline, context) {
   if (timeline.critical) drawCritical(timeline, context);
   drawBox(timeline, context, timeline.hovered, theme.text, 1);
   drawBox(timeline, context, timeline.selected, theme.text, 2.5);
+  drawArrows(timeline, context);
   if (timeline.measure) drawMeasure(timeline, context);
   context.restore();
   drawGutter(timeline, context);
@@ -95,6 +97,7 @@ function drawPoints(timeline, context, track, top) {
   let last = -10;
   for (let i = trace.tracks.first[track]; i < trace.tracks.first[track + 1]; i++) {
     if (trace.start[i] > timeline.end) break;
+    if (trace.barriers.has(i) && !trace.releases.has(i)) continue; // the span around it shows the wait
     if ((trace.kind[i] === SPAN && trace.dur[i] > 0) || trace.start[i] < timeline.begin || !timeline.shown[trace.region[i]]) continue;
     const x = timeline.xOf(trace.start[i]);
     if (x - last < 3) continue;

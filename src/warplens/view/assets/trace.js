@@ -26,6 +26,9 @@ export function unpackTrace(columns) {
     cycles: columns.ints("cycles"),
     value: new Map(),
     open: new Set(),
+    barriers: new Set(), // rows that record what a warp did with a barrier
+    releasedBy: new Map(), // a waiting span to the record of the arrival that released it
+    releases: new Map(), // such a record, or the span around it, to the spans that it released
   };
   for (let i = 0; i < count; i++) {
     trace.parent[i] = trace.parent[i] ? i - trace.parent[i] : -1;
@@ -36,7 +39,25 @@ export function unpackTrace(columns) {
   const values = columns.floats("values");
   rowsFromSteps(columns.ints("value_rows")).forEach((row, at) => trace.value.set(row, values[at]));
   for (const row of rowsFromSteps(columns.ints("open_rows"))) trace.open.add(row);
+  for (const row of rowsFromSteps(columns.ints("barrier_rows"))) trace.barriers.add(row);
+  unpackEdges(trace, columns);
   return trace;
+}
+
+// Only waits that had to wait have an arrow.
+function unpackEdges(trace, columns) {
+  const arrivals = columns.ints("edge.arrival");
+  const waited = columns.raw("edge.waited");
+  rowsFromSteps(columns.ints("edge.wait")).forEach((wait, at) => {
+    if (!waited[at]) return;
+    const record = wait + arrivals[at];
+    trace.releasedBy.set(wait, record);
+    for (const row of [record, trace.parent[record]]) {
+      if (row < 0) continue;
+      if (!trace.releases.has(row)) trace.releases.set(row, []);
+      trace.releases.get(row).push(wait);
+    }
+  });
 }
 
 // Cycles are the sum of steps; ns are the prediction of the track's rate plus a difference.

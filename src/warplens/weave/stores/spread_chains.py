@@ -32,7 +32,7 @@ class SpreadChains:
         self._word_registers: dict[int, str] = {}
         """The register that holds each lane's record word, for chains in loops, by the order of their first block."""
         for chain in loops:
-            plain = all(site.mark.slots == 1 and not site.mark.operand for block in chain for site in block.sites)
+            plain = all(site.mark.slots == 1 and not site.mark.operands for block in chain for site in block.sites)
             if plain and len(self._word_registers) < how.keep:
                 self._word_registers[chain[0].order] = words.new("%wl_k")
 

@@ -1,6 +1,4 @@
-"""How right the numbers are on this GPU: regions of known length, empty and nested ones, and placement across SMs.
-
-    PYTHONPATH=src python -m benchmarks.accuracy [--marks woven] [--lengths] [--json FILE] [--raw FOLDER]
+"""Chains of known length in one warp: durations against the length of the same work without marks.
 
 Both forms of marks: woven, as `warplens.cuda.compile` does it, and direct, as the compiler sees it in other programs.
 Expected is the work's length from the issue of its first instruction to the issue of one that needs its last result.
@@ -14,14 +12,12 @@ the work once said: `added`, raw less bare, is what the marks add (not known of 
 Corrected durations are `Trace.time_shift()` with the constants that `warplens.cuda.calibrate()` measured just before.
 `short` are regions of a few fmas, down to less than what direct records wait for each other: what the correction takes
 for nothing is wrong there, and no other region here would show it. They are judged apart from the rest.
-`gaps` are what lies between one record and the next. With --raw the trace of every run stays, and that of the
-calibration's own kernel, so that other constants can be tried on the same records.
+`gaps` are what lies between one record and the next. Where `Run.folder` is set, the trace of every run stays, and that
+of the calibration's own kernel, so that other constants can be tried on the same records.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +25,13 @@ import numpy as np
 
 import warplens as wl
 import warplens.cuda as wlcu
-from benchmarks.lib.gpu_programs import KERNELS, Memory, context, driver
-from benchmarks.placement import BAR_NS, measure
+from benchmarks.lib.gpu_programs import KERNELS, Memory, driver
 from warplens.calibrate.cuda_marks import SOURCE
 from warplens.calibrate.known_lengths import LONG, ROUNDS, SHORT, SLOTS
 
 REPEATS, WARM_UP = 200, 20
 WORK = {"fma": 0, "shared": 1, "l2": 2, "sleep": 3, "nested": 4}
 FORMS = ("woven", "direct")
-PLACED = ("lines", "timer")
-"""Of the ways to release a barrier in placement.py: the quickest of those whose release travels, and one that lets all
-SMs go at one moment."""
 SHORT_AMOUNTS = (1, 2, 3, 4, 5, 6, 8, 12)
 AMOUNTS = {"fma": (16, 64, 256, 1024, 4096), "shared": (16, 64, 256, 1024), "l2": (16, 64, 256), "sleep": (1000, 10000)}
 
@@ -168,21 +160,6 @@ def nesting(chase: Chase, woven: bool, each: int, fma: float) -> dict[str, Any]:
     return result
 
 
-def placed(result: dict[str, Any]) -> list[tuple[str, bool]]:
-    """The bars of one way to release the barrier."""
-    return [
-        ("within 150 ns, median round", result["spread_ns"]["median"] <= BAR_NS),
-        ("within 150 ns, every round", result["spread_ns"]["max"] <= BAR_NS),
-        *(
-            (f"within the stated error, {key}, of two SMs, every round", result[of] == result["launches"])
-            for key, of in (
-                ("p99", "launches within twice the stated p99"),
-                ("max", "launches within twice the stated max"),
-            )
-        ),
-    ]
-
-
 def regions(chase: Chase, form: str) -> dict[str, Any]:
     """How long regions seem with one form of marks, and what is left after the correction."""
     woven = form == "woven"
@@ -220,33 +197,3 @@ def met(form: str, result: dict[str, Any]) -> dict[str, bool]:
         "of regions of 1 to 12 fmas": result["short"]["median error"] <= 2,
     }
     return {f"{form}: {bar}": holds for bar, holds in bars.items()}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", help="write the result here too")
-    parser.add_argument("--marks", nargs="+", choices=FORMS, default=FORMS, help="woven, direct or both")
-    parser.add_argument("--raw", type=Path, metavar="FOLDER", help="save the trace of every run there")
-    parser.add_argument("--lengths", action="store_true", help="leave placement out")
-    options = parser.parse_args()
-    if options.raw:
-        options.raw.mkdir(parents=True, exist_ok=True)
-        Run.folder = options.raw
-    wlcu.calibrate()
-    chase = Chase()
-    result: dict[str, Any] = {"context": context("python -m benchmarks.accuracy"), "bars": {}}
-    for form in options.marks:
-        result[form] = regions(chase, form)
-        result["bars"] |= met(form, result[form])
-    for release in () if options.lengths else PLACED:
-        result.setdefault("placement", {})[release] = one = measure(release, 25, 3)
-        result["bars"] |= {f"placement {what}, {release}": holds for what, holds in placed(one)}
-    text = json.dumps(result, indent=1)
-    if options.json:
-        with open(options.json, "w") as out:
-            out.write(text + "\n")
-    print(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,71 @@
+"""What the code of a region is made of, as the weaver counted it in the PTX and recorded it with the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from warplens.record.capture import CODE
+from warplens.trace.model import Trace
+from warplens.trace.schema import LaunchInfo
+
+_MEMORY_SHARE = 0.1
+_LANES = 32
+_SECTOR, _WORD = 32, 4
+
+
+@dataclass(frozen=True)
+class CodeCounts:
+    """Instructions of one region, each counted once however often it runs.
+
+    `load_waste` is the bytes of the sectors that the worst load touches over the bytes that its lanes use: 1 where
+    neighbours access neighbours. `ways` is how many lanes of the worst access share a bank of shared memory. Both are 0
+    where nothing is known. `scattered` counts accesses whose addresses depend on loaded values.
+    """
+
+    instructions: float = 0
+    loads: float = 0
+    stores: float = 0
+    load_bytes: float = 0
+    load_waste: float = 0
+    store_waste: float = 0
+    scattered: float = 0
+    shared: float = 0
+    ways: float = 0
+    copies: float = 0
+    atomics: float = 0
+    shared_atomics: float = 0
+    barriers: float = 0
+    matrix: float = 0
+
+    @classmethod
+    def of(cls, counts: Mapping[str, float]) -> CodeCounts:
+        return cls(**{name: counts[name] for name in cls.__dataclass_fields__ if name in counts})
+
+    @property
+    def moves_memory(self) -> bool:
+        """Whether much of it loads or stores, and nothing multiplies matrices."""
+        moved = self.loads + self.stores + self.copies + self.atomics
+        return not self.matrix and moved >= _MEMORY_SHARE * max(self.instructions, 1)
+
+    @property
+    def fetched_bytes(self) -> float:
+        """Bytes that a warp has in flight if it issues all loads of the region before it uses the first: whole sectors
+        where lanes are apart."""
+        return _LANES * (self.load_bytes * max(self.load_waste, 1.0) + (_SECTOR - _WORD) * self.scattered)
+
+
+def code_of(launches: list[LaunchInfo]) -> dict[str, CodeCounts]:
+    """The code of the regions of one kernel variant; `""` stands for what is outside all regions."""
+    counts: Mapping[str, Mapping[str, float]] = next((info.extra[CODE] for info in launches if CODE in info.extra), {})
+    return {region: CodeCounts.of(one) for region, one in counts.items()}
+
+
+def merged_code(trace: Trace) -> dict[str, CodeCounts]:
+    """The code of the regions of all kernels; of regions that share a name, the first one's."""
+    out: dict[str, CodeCounts] = {}
+    for info in trace.meta.launches:
+        for region, counts in info.extra.get(CODE, {}).items():
+            if region not in out:
+                out[region] = CodeCounts.of(counts)
+    return out

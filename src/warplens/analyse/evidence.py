@@ -1,0 +1,260 @@
+"""The evidence about one variant of a kernel that hypotheses are judged by, each part computed when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from warplens.analyse.analysis import Analysis, Answers
+from warplens.analyse.code_counts import CodeCounts, code_of
+from warplens.analyse.devices import find_peak
+from warplens.analyse.finding import (
+    MEDIUM,
+    NO_GAIN,
+    REFUTED,
+    SUPPORTED,
+    UNDECIDED,
+    Finding,
+    Gain,
+    Number,
+    Spread,
+    spread,
+)
+from warplens.analyse.known_facts import KnownFacts
+from warplens.analyse.lifetimes import Float, Lifetimes
+from warplens.analyse.line_times import parse
+from warplens.analyse.ncu import NcuKernel, match_kernel
+from warplens.analyse.parallelism import Parallelism, parallelism
+from warplens.analyse.profiling_cost import profiling_cost
+from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
+from warplens.analyse.source_files import SourceText
+from warplens.analyse.wait_classes import WaitClass, wait_class
+from warplens.analyse.waits import WAITS
+from warplens.record.capture import SAMPLED
+from warplens.trace.schema import LIFE, LaunchInfo
+
+T = TypeVar("T")
+_MOST_UNMARKED = 0.55
+
+
+class Evidence:
+    """One variant of a kernel: `label` in `answers.trace`, with what is `given` beyond the trace."""
+
+    def __init__(self, answers: Answers, label: str, given: KnownFacts) -> None:
+        self.answers, self.label, self.given = answers, label, given
+        self.trace = answers.trace
+        self.lives = Lifetimes.of(self.trace)
+        self.launches = [int(at) for at in self.lives.launches_of(label)]
+        self.kernel = self.lives.launches[self.launches[0]].kernel
+
+    def of(self, analysis: Analysis[T]) -> T:
+        """The answer of an analysis for this variant."""
+        return self.answers.of(analysis)[self.label]
+
+    # --- what it is
+
+    @property
+    def infos(self) -> list[LaunchInfo]:
+        return [info for at in self.launches if (info := self.lives.launches[at].info)]
+
+    @property
+    def clock(self) -> str:
+        """gpu, simulated or cpu."""
+        return next((info.clock for info in self.infos), "gpu")
+
+    @property
+    def sampled(self) -> bool:
+        """Whether only some blocks of its launches have records."""
+        return any(SAMPLED in info.extra for info in self.infos)
+
+    @cached_property
+    def resources(self) -> Mapping[str, Any]:
+        """What the launches say of registers, shared and local memory."""
+        return self.infos[0].extra if self.infos else {}
+
+    @cached_property
+    def kinds(self) -> dict[str, Purpose]:
+        """The purpose of every region."""
+        return dict(zip(self.lives.regions, self.lives.purposes(self.answers.waits), strict=True))
+
+    # --- times
+
+    @cached_property
+    def durations_ns(self) -> Float:
+        """The duration of each launch."""
+        return np.array([self.lives.launches[at].duration_ns for at in self.launches], np.float64)
+
+    @cached_property
+    def kernel_ns(self) -> float:
+        return self.given.time_ns or float(self.durations_ns.mean())
+
+    @cached_property
+    def block_ns(self) -> Float:
+        """The duration of each block of each launch."""
+        parts = [self.lives.all_blocks_of(at) for at in self.launches]
+        return np.concatenate([part.end - part.begin for part in parts]).astype(np.float64)
+
+    @cached_property
+    def common(self) -> dict[str, Number]:
+        """Evidence that goes with every finding: the kernel's time over launches and its blocks' over blocks."""
+        return {"kernel_ns": spread(self.durations_ns, "launches"), "block_ns": spread(self.block_ns, "blocks")}
+
+    @cached_property
+    def cost(self) -> float | None:
+        """The share of the kernel's time that profiling took, where it is known."""
+        return profiling_cost(self.trace, self.label)
+
+    @cached_property
+    def warps(self) -> Parallelism:
+        return parallelism(self.lives, self.label, list(self.kinds.values()))
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """The share of warp time of each region, and of the code outside all regions (`""`)."""
+        return {**self.warps.regions, "": self.warps.unmarked}
+
+    @cached_property
+    def waiting(self) -> dict[str, float]:
+        """The share of warp time of each region that waits, largest first."""
+        return {region: part for region, part in self.warps.regions.items() if self.kinds[region] is Purpose.WAIT}
+
+    @cached_property
+    def fetching(self) -> dict[str, float]:
+        """The share of warp time of each region that moves memory or waits for data, largest first."""
+        return {
+            region: part
+            for region, part in self.warps.regions.items()
+            if self.kinds[region] is Purpose.MEMORY
+            or (self.kinds[region] is Purpose.WAIT and self.wait_class(region) is WaitClass.DATA)
+        }
+
+    @property
+    def mostly_unmarked(self) -> bool:
+        """Whether so much is not marked that what runs beside a region is not known."""
+        return self.warps.unmarked > _MOST_UNMARKED
+
+    def over_blocks(self, values: Any) -> Spread:
+        return spread(values, "blocks")
+
+    # --- other tools
+
+    @cached_property
+    def ncu(self) -> NcuKernel | None:
+        return next((one for one in self.given.ncu if match_kernel(one.kernel, [self.kernel])), None)
+
+    @cached_property
+    def point(self) -> Roofline | None:
+        """The kernel's place under the roofline, where its work and its device's peaks are known."""
+        given, device = self.given, device_of(self.trace)
+        mine = len(self.lives.kernels) == 1 if given.work_of is None else given.work_of in (self.kernel, self.label)
+        moved, flops = given.bytes, given.flops
+        if moved is None and self.ncu is not None and not flops:
+            moved = self.ncu.dram_bytes
+            mine = mine or moved is not None
+        if not mine or not (flops or moved) or not (given.measured or find_peak(device)):
+            return None
+        return roofline(
+            self.trace,
+            flops=flops,
+            bytes=moved,
+            kernel=self.label,
+            dtype=given.dtype,
+            time_ns=self.kernel_ns,
+            measured=given.measured,
+        )
+
+    @cached_property
+    def roof(self) -> tuple[str, float]:
+        """What bounds the kernel (memory, compute, neither, unknown), and the share of that roof that it reaches.
+
+        Nsight Compute counts what was really moved; declared work is what had to be moved.
+        """
+        one = self.ncu
+        if one is not None and one.compute is not None and one.memory is not None:
+            return ("neither" if one.bound == "latency" else one.bound), max(one.compute, one.memory)
+        if self.point is None:
+            return "unknown", 0.0
+        return self.point.bound, self.point.of_roof
+
+    @property
+    def at_roof(self) -> bool:
+        return self.roof[1] >= NEAR_ROOF
+
+    # --- source
+
+    @cached_property
+    def locations(self) -> Mapping[str, str]:
+        """The source location of each region of this kernel."""
+        return self.trace.meta.locations_of(self.kernel)
+
+    def named(self, region: str) -> str:
+        """A region in a sentence; the code outside all regions has no name."""
+        return f"`{region}`" if region else "the code outside all regions"
+
+    def line(self, region: str) -> str:
+        """The source location of a region, with a remark if the file has changed since."""
+        where = self.locations.get(region, "")
+        place = parse(where)
+        text = self.source(place[0]) if place else None
+        return f"{where} (the file has changed since)" if text and text.changed else where
+
+    def source(self, file: str) -> SourceText | None:
+        return self.answers.source(file)
+
+    @cached_property
+    def code(self) -> dict[str, CodeCounts]:
+        """What the code of each region is made of, where the trace has it; `""` is the code outside all regions."""
+        return code_of(self.infos)
+
+    def wait_class(self, region: str) -> WaitClass:
+        """What a waiting region waits for. What only some roles of a block run is no barrier of the block."""
+        roles = self.of(WAITS).roles
+        everyone = all(region in one.role.regions for one in roles)
+        return wait_class(region, self.code.get(region) if everyone else None)
+
+    # --- verdicts
+
+    def supported(
+        self, kind: str, what: str, advice: str, gain: Gain, confidence: str = MEDIUM, **more: Any
+    ) -> Finding:
+        """A finding that the evidence supports."""
+        return self._finding(SUPPORTED, kind, what, advice, gain, confidence, **more)
+
+    def undecided(self, kind: str, what: str, record: str, gain: Gain = NO_GAIN, **more: Any) -> Finding:
+        """A hypothesis that the trace cannot decide; `record` says what would."""
+        return self._finding(UNDECIDED, kind, what, record, gain, MEDIUM, **more)
+
+    def refuted(self, kind: str, why: str) -> Finding:
+        """A hypothesis that the evidence speaks against."""
+        return self._finding(REFUTED, kind, why, "", NO_GAIN, MEDIUM)
+
+    def _finding(
+        self,
+        verdict: str,
+        kind: str,
+        what: str,
+        advice: str,
+        gain: Gain,
+        confidence: str,
+        evidence: Mapping[str, Number] | None = None,
+        region: str = "",
+        **more: Any,
+    ) -> Finding:
+        shown = "" if region == LIFE else region
+        return Finding(
+            kind=kind,
+            what=what,
+            advice=advice,
+            kernel=self.label,
+            gain=gain,
+            verdict=verdict,
+            confidence=confidence,
+            region=shown,
+            line=self.line(shown) if shown else "",
+            evidence={**(evidence or {}), **self.common},
+            **more,
+        )

@@ -1,0 +1,58 @@
+"""Do atomic operations on few addresses queue up?"""
+
+from __future__ import annotations
+
+from warplens.analyse.duration_shapes import MODES
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.region_purpose import Purpose, words_of
+from warplens.wording import integer, percent
+
+CAUSE = "atomics contention"
+_WORDS = {"atomic", "atomics", "atom", "atomicadd", "red"}
+_LEAST = 0.1
+_LATENCY_CYCLES = 300
+_LONG_QUEUE = 0.9
+
+
+def _judge(e: Evidence) -> Finding:
+    found = {name: share for name, share in e.shares.items() if share >= _LEAST and _has_atomics(e, name)}
+    if not found:
+        return e.refuted(CAUSE, "no region with atomic operations on global memory takes much time")
+    name = max(found, key=lambda region: found[region])
+    share = found[name]
+    shape = next((one for one in e.of(MODES).regions if one.region == name), None)
+    cycles = shape.p50 if shape else 0.0
+    # Atomics that queue hold up all other accesses, too; without a queue each would take its latency.
+    alone = max(e.code[name].atomics if name in e.code else 1.0, 1.0) * _LATENCY_CYCLES
+    waiting = max(1 - alone / max(cycles, 1.0), 0.0) if e.code else 1.0
+    return e.supported(
+        CAUSE,
+        f"Atomic operations take {percent(share)} of warp time ({e.named(name)}, median {integer(cycles)} cycles): "
+        "warps queue for the same addresses.",
+        "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
+        "atomic per block; or give each block a copy.",
+        Gain.between(0.4 * share * waiting, max(share, (1 + waiting) / 2 if waiting > _LONG_QUEUE else 0.0)),
+        HIGH if e.code else MEDIUM,
+        region=name,
+        evidence={"share_of_warp_time": share, "median_cycles": cycles, "queued_share": waiting},
+        refuted_by="The same atomics on addresses of their own take as long.",
+    )
+
+
+def _has_atomics(e: Evidence, name: str) -> bool:
+    """A wait with atomics is a lock, which is another cause."""
+    if name and e.kinds[name] is Purpose.WAIT:
+        return False
+    return e.code[name].atomics > 0 if name in e.code else bool(words_of(name) & _WORDS)
+
+
+ATOMICS_CONTENTION = Hypothesis(
+    CAUSE,
+    _judge,
+    explains=frozenset(
+        {"too little in flight", "cache misses", "warp imbalance", "block imbalance", "uncoalesced access", "last wave"}
+    ),
+    needs_headroom=False,
+)

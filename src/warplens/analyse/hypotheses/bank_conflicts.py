@@ -1,0 +1,102 @@
+"""Do lanes of a warp access the same bank of shared memory, so that one access takes many?"""
+
+from __future__ import annotations
+
+from warplens.analyse.duration_shapes import MODES
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import HIGH, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.region_purpose import words_of
+from warplens.wording import percent
+
+CAUSE = "bank conflicts"
+_ADVICE = "Pad the rows by one element, swizzle the columns, or let consecutive lanes access consecutive words."
+_REFUTED_BY = "Padded rows that take as long; Nsight Compute shows no shared memory bank conflicts."
+_LEAST = 0.1
+_LEAST_WAYS = 4
+_LEAST_COUNTED = 0.25
+_SHARED_WORDS = {"smem", "shared", "lds", "sts", "ldsm", "ldmatrix", "stmatrix", "transpose"}
+
+
+def _judge(e: Evidence) -> Finding:
+    if e.ncu is not None and e.ncu.shared_conflicts is not None:
+        return _from_counters(e, e.ncu.shared_conflicts)
+    if e.code:
+        return _from_code(e)
+    named = {name: share for name, share in e.warps.regions.items() if words_of(name) & _SHARED_WORDS}
+    region = next((name for name, share in named.items() if share >= _LEAST), "")
+    if not region:
+        return e.refuted(CAUSE, "no region that is named for shared memory takes much time")
+    return e.undecided(
+        CAUSE,
+        f"`{region}` takes {percent(named[region])} of warp time; the trace does not show which banks its lanes "
+        "access.",
+        "Record `warplens run --ncu` and pass the report, or record the kernel through warplens' own compilers.",
+        Gain.between(0.0, 0.9 * named[region]),
+        region=region,
+    )
+
+
+def _from_code(e: Evidence) -> Finding:
+    """The PTX says which banks the lanes of each access touch."""
+    found = {
+        name: one.ways for name, one in e.code.items() if one.ways >= _LEAST_WAYS and e.shares.get(name, 0.0) >= _LEAST
+    }
+    if not found:
+        return e.refuted(
+            CAUSE, "the PTX shows no access to shared memory with many lanes on a bank where it takes time"
+        )
+    name = max(found, key=lambda region: e.shares[region] * (1 - 1 / found[region]))
+    ways, share = int(found[name]), e.shares[name]
+    # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
+    portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), 1.0)
+    slower = 1 - 1 / ways
+    busy = _pipe_busy(e, name, ways)
+    return e.supported(
+        CAUSE,
+        f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
+        f"{percent(share)} of warp time: each such access takes {ways} times as long.",
+        _ADVICE,
+        Gain.between(
+            0.4 * slower * max(share * portion, busy),
+            slower * max(min(1.2 * share, 1.0) * max(portion, 0.3), min(busy + 0.15, 1.0)),
+        ),
+        HIGH,
+        region=name,
+        evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
+        refuted_by=_REFUTED_BY,
+    )
+
+
+def _pipe_busy(e: Evidence, name: str, ways: int) -> float:
+    """The share of the kernel's time that conflicts keep an SM's shared memory busy, if accesses run once per instance:
+    then every region that needs it is slower, not only this one."""
+    shape = next((one for one in e.of(MODES).regions if one.region == name), None)
+    if shape is None:
+        return 0.0
+    instances = shape.count / len(e.launches) / max(e.warps.sms, 1.0)
+    return min(instances * e.code[name].shared * ways / (e.kernel_ns * e.lives.cycles_per_ns), 1.0)
+
+
+def _from_counters(e: Evidence, conflicts: float) -> Finding:
+    if conflicts < _LEAST_COUNTED:
+        return e.refuted(CAUSE, f"Nsight Compute: {percent(conflicts)} of the cycles of shared memory are conflicts")
+    region = max(e.code, key=lambda name: e.code[name].ways * e.shares.get(name, 0.0), default="")
+    region = region or next(iter(e.warps.regions), "")
+    share = e.shares.get(region, 1.0)
+    return e.supported(
+        CAUSE,
+        f"{percent(conflicts)} of the cycles of shared memory are bank conflicts (Nsight Compute); {e.named(region)} "
+        f"takes {percent(share)} of warp time.",
+        _ADVICE,
+        Gain.between(0.3 * share * conflicts, min(1.2 * share, 1.0) * conflicts),
+        HIGH,
+        region=region,
+        evidence={"conflicts": conflicts, "share_of_warp_time": share},
+        refuted_by=_REFUTED_BY,
+    )
+
+
+BANK_CONFLICTS = Hypothesis(
+    CAUSE, _judge, explains=frozenset({"warp imbalance", "low occupancy", "too little in flight"})
+)

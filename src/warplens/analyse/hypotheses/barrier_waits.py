@@ -1,0 +1,75 @@
+"""Do barriers cost time that no single warp needs: in each round another warp is late, and all wait for it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.lifetimes import Float, reduce_by
+from warplens.analyse.wait_classes import WaitClass
+from warplens.wording import percent
+
+CAUSE = "unneeded barrier"
+_LEAST_WAIT = 0.05
+_LEAST_GAIN = 0.03
+
+
+@dataclass(frozen=True)
+class BarrierCost:
+    """Of each block, the share of its time that its busiest warp does not work: what barriers add to it."""
+
+    lost: Float
+    rounds: float
+    """Barriers per warp."""
+
+
+def barrier_cost(e: Evidence, regions: list[str]) -> BarrierCost:
+    """A block without barriers takes as long as its busiest warp works; the rest of its time is the barriers' doing."""
+    lives = e.lives
+    chosen = np.isin(np.arange(len(lives.regions)), [lives.regions.index(region) for region in regions])
+    tracks = np.flatnonzero(lives.tracks_of(e.label))
+    rows = lives.rows_of(tracks)
+    at_barrier = chosen[lives.region[rows]] & lives.is_span[rows]
+    waited = np.bincount(lives.of_row[rows[at_barrier]], weights=lives.own[rows[at_barrier]], minlength=len(lives))
+    blocks, group = np.unique(lives.block[tracks], return_inverse=True)
+    alone = (lives.finish - lives.begin)[tracks] - waited[tracks]
+    busiest = reduce_by(np.maximum, alone, group.reshape(-1), len(blocks))
+    lasted = (lives.blocks.end - lives.blocks.begin)[blocks]
+    return BarrierCost(1 - np.minimum(busiest / np.maximum(lasted, 1), 1.0), float(at_barrier.sum() / len(tracks)))
+
+
+def _judge(e: Evidence) -> Finding:
+    regions = [region for region in e.waiting if e.wait_class(region) is WaitClass.BARRIER]
+    share = sum(e.waiting[region] for region in regions)
+    if share < _LEAST_WAIT:
+        marked = f"{percent(share)} of warp time" if regions else "no barrier is marked"
+        return e.refuted(CAUSE, marked if not regions else f"warps wait {marked} at barriers")
+    cost = barrier_cost(e, regions)
+    lost = float(cost.lost.mean())
+    if lost < _LEAST_GAIN:
+        return e.refuted(
+            CAUSE,
+            f"warps wait {percent(share)} of their time at barriers, but blocks take as long as their busiest warp",
+        )
+    return e.supported(
+        CAUSE,
+        f"Warps wait {percent(share)} of their time at `{regions[0]}`, {cost.rounds:,.0f} times each. Even the busiest "
+        f"warp of a block spends {percent(lost)} of the block's time there: in each round another warp is the last.",
+        "Remove the barrier where no data passes between warps; else make it narrower (a warp or a named barrier), put "
+        "more work between two of them, or arrive early and wait late.",
+        Gain.between(0.5 * lost, max(share, lost)),
+        region=regions[0],
+        evidence={
+            "wait_share": share,
+            "lost_share_of_block": e.over_blocks(cost.lost),
+            "barriers_per_warp": cost.rounds,
+        },
+        refuted_by="The kernel without the barrier takes as long, or gives another result.",
+    )
+
+
+BARRIER_WAITS = Hypothesis(CAUSE, _judge)

@@ -1,0 +1,68 @@
+"""Do SMs idle at the end because some blocks take longer than others?"""
+
+from __future__ import annotations
+
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.imbalance import IMBALANCE, Imbalance
+from warplens.analyse.waves import WAVES
+from warplens.wording import duration, number_ranges, percent
+
+CAUSE = "block imbalance"
+_LEAST = 0.05
+_LARGE = 0.15
+
+
+def _judge(e: Evidence) -> Finding:
+    one, grid = e.of(IMBALANCE), e.of(WAVES)
+    lost = one.sm_loss - grid.quantised
+    if lost < _LEAST or (one.block_factor < 1.1 and not one.slow_sms):
+        return e.refuted(
+            CAUSE,
+            f"the longest block takes {one.block_factor:.2f} times the mean, and uneven blocks leave "
+            f"{percent(max(lost, 0.0))} of SM time idle at the end",
+        )
+    what, advice = _sentences(one)
+    return e.supported(
+        CAUSE,
+        what,
+        advice,
+        Gain.between((0.6 if one.late_blocks else 0.3) * lost, lost + 0.1 * (1 - lost)),
+        HIGH if one.late_blocks else MEDIUM if lost > _LARGE else LOW,
+        region=one.late_region,
+        blocks=one.late_blocks,
+        sms=one.slow_sms,
+        evidence={
+            "longest_over_mean": one.block_factor,
+            "median_block_ns": one.block_median_ns,
+            "late_share": one.late_share,
+            "sm_time_idle_at_end": one.sm_loss,
+        },
+        refuted_by="The same blocks in another order, long ones first, take as long.",
+    )
+
+
+def _sentences(one: Imbalance) -> tuple[str, str]:
+    if one.slow_sms and not one.late_blocks:
+        return (
+            f"Blocks on SM {number_ranges(one.slow_sms)} take longer than elsewhere (up to "
+            f"{percent(one.sm_factor - 1)} more), and the other SMs wait for them at the end.",
+            "Check what shares those SMs (another stream, a debugger, MPS), or let blocks take work dynamically.",
+        )
+    if one.late_blocks:
+        where = f"; the difference is in `{one.late_region}`" if one.late_region else ""
+        return (
+            f"{percent(one.late_share)} of the blocks last {duration(one.late_median_ns)} where the median block lasts "
+            f"{duration(one.block_median_ns)} (blocks {number_ranges(one.late_blocks, 6)}{where}), and the other SMs "
+            f"idle until they end.",
+            "Start the long blocks first, split their work, or make the kernel persistent with a work queue.",
+        )
+    return (
+        f"Blocks are uneven (the longest is {percent(one.block_factor - 1)} above the mean), and SMs idle at the "
+        f"end until the last one is done.",
+        "Use smaller blocks of work towards the end, or a persistent kernel with a work queue.",
+    )
+
+
+BLOCK_BALANCE = Hypothesis(CAUSE, _judge, explains=frozenset({"last wave", "cache misses"}), about_grid=True)

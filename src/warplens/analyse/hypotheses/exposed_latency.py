@@ -1,0 +1,148 @@
+"""Is too little in flight: do all warps of an SM wait for memory, with too few bytes requested to keep it busy?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from warplens.analyse.devices import find_peak
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.hypotheses.pipeline_sides import sides_of
+from warplens.analyse.overlap import OVERLAP
+from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.roofline import device_of
+from warplens.analyse.sample_share import WITHHELD
+from warplens.wording import byte_size, percent
+
+CAUSE = "too little in flight"
+_LEAST = 0.1
+_BOTH = 0.15
+_MANY_WARPS = 12
+"""Warps of an SM that fetch at a time; from here on, throughput is more likely the limit if nothing else is known."""
+_LATENCY_NS = 450
+"""Of a load from the device's memory that is not busy."""
+_NEARLY = 0.5
+_BYTES_PER_SM = 14_000
+"""In flight on an SM to keep the memory of a recent GPU busy, where the device is not known."""
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """Shares of SM time: `fetching` with no work beside it, `working` with no fetch beside it; and how many warps of an
+    SM fetch at a time. `region` is where most of it is. `in_flight` are the bytes that an SM has requested meanwhile,
+    None where the code is not known, and `needed` those that keep the memory busy."""
+
+    fetching: float
+    working: float
+    warps: float
+    region: str
+    in_flight: float | None
+    needed: float
+
+    @property
+    def saturates(self) -> bool:
+        """Whether enough is requested at a time that throughput, not latency, is the limit."""
+        if self.in_flight is None:
+            return self.warps >= _MANY_WARPS
+        return self.in_flight >= _NEARLY * self.needed
+
+
+def exposure(e: Evidence) -> Exposure:
+    """How much of the SM time only fetches data: memory regions, and waits for data while nothing else runs."""
+    one = e.of(OVERLAP)
+    waits = sum(share for region, share in e.fetching.items() if e.kinds[region] is Purpose.WAIT)
+    portion = waits / max(e.warps.waiting, 1e-9) if e.waiting else 0.0
+    exposed = {region.region: region.exposed for region in one.regions}
+    top = max(e.fetching, key=lambda region: (exposed.get(region, 0.0), e.fetching[region]), default="")
+    return Exposure(
+        fetching=min(one.memory_exposed + min(portion, 1.0) * one.waiting, 1.0),
+        working=one.work_exposed,
+        warps=sum(e.fetching.values()) * e.warps.per_sm,
+        region=top,
+        in_flight=_in_flight(e),
+        needed=_needed(e),
+    )
+
+
+def _in_flight(e: Evidence) -> float | None:
+    """By Little's law: the bytes that a warp requests at a time, times the warps that fetch."""
+    code = {region: e.code[region] for region in e.fetching if region in e.code}
+    if not any(one.loads or one.copies for one in code.values()):
+        return None
+    if any(one.copies for one in code.values()):
+        return None  # asynchronous copies outlive the region that starts them
+    # A warp often waits for the loads of one region in the next, which uses them.
+    return max(one.fetched_bytes for one in code.values()) * sum(e.fetching.values()) * e.warps.per_sm
+
+
+def _needed(e: Evidence) -> float:
+    peak = find_peak(device_of(e.trace))
+    return peak.bandwidth * _LATENCY_NS / peak.sms if peak else _BYTES_PER_SM
+
+
+def _judge(e: Evidence) -> Finding:
+    if not e.fetching:
+        return e.refuted(CAUSE, "no region that moves memory or waits for data is marked")
+    sides = sides_of(e)
+    if sides is not None and sides.consumer_wait <= max(sides.producer_wait, _LEAST):
+        return e.refuted(CAUSE, f"consumers wait {percent(sides.consumer_wait)} of their time for producers")
+    seen = exposure(e)
+    if seen.fetching < _LEAST:
+        return e.refuted(CAUSE, f"for {percent(seen.fetching)} of the SM time memory is fetched without work beside it")
+    if e.mostly_unmarked:
+        return e.undecided(
+            CAUSE,
+            f"For {percent(seen.fetching)} of the SM time data is fetched (`{seen.region}`) without marked work beside "
+            f"it, but {percent(e.warps.unmarked)} of warp time is not marked.",
+            "Mark more of the kernel, or record it with `warplens run --auto`.",
+            Gain.between(0.0, seen.fetching),
+            region=seen.region,
+        )
+    both = min(seen.fetching, seen.working)
+    latency = bool(e.ncu and e.ncu.groups.get("memory dependency", 0.0) > 0.5)
+    if seen.saturates and both < _BOTH and not latency:
+        held = "" if seen.in_flight is None else f" with {byte_size(seen.in_flight)} in flight on an SM"
+        return e.refuted(CAUSE, f"{seen.warps:.0f} warps of an SM fetch at a time{held}: throughput is the limit")
+    if e.sampled and seen.in_flight is None:
+        return replace(_finding(e, seen, both, MEDIUM), withheld=WITHHELD)
+    return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < 0.5 * seen.needed else MEDIUM)
+
+
+def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Finding:
+    depth = e.of(OVERLAP).pipeline
+    evidence: dict[str, float | int | str] = {
+        "fetch_without_work": seen.fetching,
+        "work_without_fetch": seen.working,
+        "fetching_warps_per_sm": seen.warps,
+        "resident_warps_per_sm": e.warps.per_sm,
+    }
+    more = ""
+    if depth:
+        more = f" On average {depth.mean:.1f} loads were in flight when work began."
+        evidence |= {"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most}
+    # More stages also overlap what is left of the fetches with work.
+    overlapped = both * min(2 * seen.fetching, 1.0)
+    high = 0.95
+    if seen.in_flight is not None:
+        more += (
+            f" An SM has {byte_size(seen.in_flight)} in flight; about {byte_size(seen.needed)} keep the memory busy."
+        )
+        evidence |= {"bytes_in_flight": seen.in_flight, "bytes_needed": seen.needed}
+        high = max(1 - seen.in_flight / seen.needed, both / max(seen.fetching, 1e-9), 0.5)
+    return e.supported(
+        CAUSE,
+        f"Memory latency is not hidden: for {percent(seen.fetching)} of the SM time data is fetched (`{seen.region}`) "
+        f"and nothing else runs, with {seen.warps:.1f} warps of an SM fetching at a time.{more}",
+        "Keep more loads in flight: start the next tile's loads before working on this one (double buffering, cp.async "
+        "or TMA with more stages), several independent loads per warp, or more warps per SM.",
+        Gain.between(max(0.25 * both, 0.15 * seen.fetching), high * min(seen.fetching + overlapped, 1.0)),
+        confidence,
+        region=seen.region,
+        evidence=evidence,
+        refuted_by="Twice the loads in flight (or warps per SM) take as long; Nsight Compute shows few stalls on "
+        "memory dependency (long scoreboard).",
+    )
+
+
+EXPOSED_LATENCY = Hypothesis(CAUSE, _judge, explains=frozenset({"cache misses"}))

@@ -1,0 +1,61 @@
+"""Is the kernel so short that launching it takes as long as its work?"""
+
+from __future__ import annotations
+
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.ramp import RAMP
+from warplens.wording import duration, percent
+
+CAUSE = "launch ramp"
+_LAUNCH_NS = 2_500
+"""What a launch costs a GPU beyond the work of its warps: an empty kernel takes 2 to 3 µs."""
+_SHORT_NS = 10_000
+
+
+def _judge(e: Evidence) -> Finding:
+    plain = e.kernel_ns * (1 - (e.cost or 0.0))
+    if plain > _SHORT_NS:
+        return e.refuted(CAUSE, f"the kernel takes {duration(plain)}, far longer than a launch")
+    ramp = e.of(RAMP)
+    launch = _LAUNCH_NS / (_LAUNCH_NS + plain)
+    starting = min(ramp.to_first, 1.0)
+    return e.supported(
+        CAUSE,
+        f"The kernel takes {duration(plain)}, about as long as a launch itself (2 to 3 µs); {percent(starting)} of it "
+        f"passes before the first useful region of an SM.",
+        "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
+        "the launches from a CUDA graph.",
+        Gain.between(0.5 * launch, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
+        HIGH if plain < _SHORT_NS / 2 else MEDIUM,
+        evidence={
+            "launch_to_first_useful_ns": ramp.to_first_ns,
+            "launch_share": launch,
+            "prologue_share": ramp.prologue,
+        },
+        refuted_by="One launch with ten times the work that takes ten times as long.",
+    )
+
+
+LAUNCH_RAMP = Hypothesis(
+    CAUSE,
+    _judge,
+    explains=frozenset(
+        {
+            "too few blocks",
+            "last wave",
+            "block turnover",
+            "too little in flight",
+            "low occupancy",
+            "warp imbalance",
+            "block imbalance",
+            "cache misses",
+            "unneeded barrier",
+            "clock drop",
+            "slow producer",
+            "slow consumer",
+        }
+    ),
+    needs_headroom=False,
+)

@@ -1,0 +1,121 @@
+"""In a kernel whose warps have roles: do consumers wait for the producer, or the producer for consumers?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warplens.analyse.duration_shapes import MODES
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import LOW, MEDIUM, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.wait_classes import WaitClass
+from warplens.analyse.waits import WAITS, RoleWait
+from warplens.analyse.waves import WAVES
+from warplens.wording import percent
+
+PRODUCER, CONSUMER = "slow producer", "slow consumer"
+_LEAST = 0.1
+_SCHEDULERS = 4
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two sides, and the share of each one's time that it waits for the other, without the first fill."""
+
+    producer: RoleWait
+    consumer: RoleWait
+    producer_wait: float
+    consumer_wait: float
+    producer_at: str
+    consumer_at: str
+
+
+def sides_of(e: Evidence) -> Sides | None:
+    """Producer and consumer, where the warps of a block have these roles and wait for one another."""
+    roles = e.of(WAITS).roles
+    producers = [one for one in roles if one.side == "producer"]
+    consumers = [one for one in roles if one.side == "consumer"]
+    if not producers or not consumers:
+        return None
+    first = max(producers, key=lambda one: one.share)
+    second = max(consumers, key=lambda one: one.share)
+    blocked, blocked_at = _steady(e, first, {WaitClass.SPACE, WaitClass.DATA})
+    starved, starved_at = _steady(e, second, {WaitClass.DATA})
+    return Sides(first, second, blocked, starved, blocked_at, starved_at)
+
+
+def _steady(e: Evidence, role: RoleWait, wanted: set[WaitClass]) -> tuple[float, str]:
+    """The share of the blocks' time that a role is in its waits. What the first instances take longer is left out: it
+    fills the pipeline."""
+    waits = {region: share for region, share in role.waits.items() if e.wait_class(region) in wanted}
+    shapes = {one.region: one for one in e.of(MODES).regions}
+    steady = sum(
+        share * (1 - shapes[region].first_share if region in shapes else 1.0) for region, share in waits.items()
+    )
+    return steady * role.life, max(waits, key=lambda region: waits[region], default="")
+
+
+def _judge_producer(e: Evidence) -> Finding:
+    sides = sides_of(e)
+    if sides is None:
+        return e.refuted(PRODUCER, "no warps of a block produce what others consume")
+    evidence = _evidence(sides)
+    if sides.consumer_wait < _LEAST or sides.consumer_wait < sides.producer_wait:
+        return e.refuted(PRODUCER, f"consumers wait {percent(sides.consumer_wait)} of their time for data")
+    name = sides.producer.role.name
+    return e.supported(
+        PRODUCER,
+        f"The producer is too slow: consumers ({sides.consumer.role.name}) wait {percent(sides.consumer_wait)} of "
+        f"their time in `{sides.consumer_at}`, while the producer ({name}) waits {percent(sides.producer_wait)}.",
+        "Keep more copies in flight (more stages), let more warps produce, or make each copy wider (TMA, 16 bytes per "
+        "lane).",
+        Gain.between(0.4 * sides.consumer_wait, sides.consumer_wait),
+        MEDIUM,
+        region=sides.consumer_at,
+        warps=sides.producer.role.warps,
+        evidence=evidence,
+        refuted_by="Twice the producer warps or stages leave the consumers' wait as it is.",
+    )
+
+
+def _judge_consumer(e: Evidence) -> Finding:
+    sides = sides_of(e)
+    if sides is None:
+        return e.refuted(CONSUMER, "no warps of a block consume what others produce")
+    evidence = _evidence(sides)
+    if sides.producer_wait < _LEAST or sides.producer_wait < sides.consumer_wait:
+        return e.refuted(CONSUMER, f"the producer waits {percent(sides.producer_wait)} of its time for free stages")
+    what = (
+        f"The consumers are the limit: the producer ({sides.producer.role.name}) waits {percent(sides.producer_wait)} "
+        f"of its time in `{sides.producer_at}`, the consumers ({sides.consumer.role.name}) "
+        f"{percent(sides.consumer_wait)}."
+    )
+    others = [one for one in e.of(WAITS).roles if one.side != "producer" and one.role.often]
+    busy = sum(len(one.role.warps) for one in others) * e.of(WAVES).slots
+    gain = Gain.between(0.15 * sides.producer_wait, sides.producer_wait)
+    more: dict[str, object] = {
+        "region": sides.producer_at,
+        "warps": sides.consumer.role.warps,
+        "evidence": evidence | {"consumer_warps_per_sm": busy},
+        "refuted_by": "Twice the consumer warps, each with half the work, take as long.",
+    }
+    advice = "Let more warps consume, give each less work per stage, or use the matrix units."
+    bound = e.roof[0]
+    if busy >= _SCHEDULERS and bound == "unknown":
+        return e.undecided(
+            CONSUMER,
+            f"{what} That is how a compute-bound pipeline looks, too.",
+            "Give the FLOPs (--flops) or an Nsight Compute report (--ncu) to tell whether the consumers are at their "
+            "roof.",
+            gain,
+            **more,
+        )
+    return e.supported(CONSUMER, what, advice, gain, MEDIUM if busy < _SCHEDULERS else LOW, **more)
+
+
+def _evidence(sides: Sides) -> dict[str, float | int | str]:
+    return {"producer_wait": sides.producer_wait, "consumer_wait": sides.consumer_wait}
+
+
+SLOW_PRODUCER = Hypothesis(PRODUCER, _judge_producer, explains=frozenset({"too little in flight", "cache misses"}))
+SLOW_CONSUMER = Hypothesis(CONSUMER, _judge_consumer, explains=frozenset({"warp imbalance", "low occupancy"}))

@@ -1,0 +1,173 @@
+"""Is work serialised: by a lock, a turn or a chain of flags that lets one warp work while the others wait?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.intervals import length, union
+from warplens.analyse.lifetimes import Int
+from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.wait_classes import WaitClass
+from warplens.analyse.waves import WAVES
+from warplens.trace.schema import LIFE
+from warplens.wording import percent
+
+CAUSE = "serialised section"
+_ADVICE = (
+    "Remove the ordering: a lock, a ticket, or a chain of flags. Where order matters, work first and serialise only "
+    "the writes, combine results per warp or block before the shared step, or use atomics."
+)
+_REFUTED_BY = "Instances of the section that run at the same time in the timeline, or no gain from removing the lock."
+_MOST_WORKING = 0.1
+_LEAST_SHARE, _MOST_SHARE = 0.3, 1.1
+_LEAST_LOCKED = 0.15
+_LEAST_WARPS = 4
+_LEAST_BLOCKS = 8
+
+
+@dataclass(frozen=True)
+class Section:
+    """A region that many warps run and never two at a time: on the whole device, or in each block."""
+
+    region: str
+    place: str
+    share: float
+    """Of the kernel's time on the device, or of the blocks' time in a block."""
+
+
+def exclusive_section(e: Evidence) -> Section | None:
+    """The region whose instances exclude one another and take up the time. Names play no role."""
+    lives = e.lives
+    rows = lives.spans_of(e.label)
+    region, many = lives.region[rows], len(lives.regions)
+    # Instances that exclude one another take no longer together than the kernel or the blocks do.
+    of_kernel = np.bincount(region, e.trace.numpy("dur_ns")[rows], many) / e.durations_ns.sum()
+    blocks = np.flatnonzero(np.isin(lives.blocks.launch, e.launches))
+    of_blocks = np.bincount(region, lives.duration[rows], many) / max(
+        float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0
+    )
+    found = []
+    for name in e.warps.regions:
+        code = lives.regions.index(name)
+        fits = [_LEAST_SHARE <= shares[code] <= _MOST_SHARE for shares in (of_kernel, of_blocks)]
+        if e.kinds[name] is Purpose.WAIT or name == LIFE or not any(fits):
+            continue
+        chosen = np.flatnonzero(region == code)
+        mine = chosen if isinstance(rows, slice) else rows[chosen]
+        if fits[0] and _excludes_on_device(e, mine):
+            found.append(Section(name, "device", min(float(of_kernel[code]), 1.0)))
+        elif fits[1] and _excludes_in_blocks(e, mine):
+            found.append(Section(name, "block", min(float(of_blocks[code]), 1.0)))
+    return max(found, key=lambda one: one.share, default=None)
+
+
+def _excludes_on_device(e: Evidence, rows: Int) -> bool:
+    tracks = e.lives.of_row[rows]
+    many = len(np.unique(e.lives.block[tracks])) >= _LEAST_BLOCKS * len(e.launches)
+    return many and _exclude(e.trace.numpy("start_ns")[rows], e.trace.numpy("dur_ns")[rows], e.lives.launch[tracks])
+
+
+def _excludes_in_blocks(e: Evidence, rows: Int) -> bool:
+    tracks = e.lives.of_row[rows]
+    warps = np.bincount(e.lives.block[np.unique(tracks)])
+    many = float(np.median(warps[warps > 0])) >= _LEAST_WARPS
+    return many and _exclude(e.lives.start[rows], e.lives.duration[rows], e.lives.block[tracks])
+
+
+def _exclude(start: Int, lasted: Int, place: Int) -> bool:
+    """Whether intervals at the same place do not overlap, apart from the error of the clock."""
+    first = int(start.min())
+    axis = place * (int((start + lasted).max()) - first + 1) - first + start
+    return length(*union(axis, axis + lasted)) >= 0.95 * float(lasted.sum())
+
+
+def _without_waits(e: Evidence) -> float:
+    """The share of the kernel's time that is left if blocks take only the time that their warps do not wait."""
+    lives = e.lives
+    tracks = np.flatnonzero(lives.tracks_of(e.label))
+    alone = (1 - e.warps.waiting) * float((lives.finish_ns - lives.begin_ns)[tracks].mean())
+    return 1 - 0.8 * alone * math.ceil(e.of(WAVES).waves) / e.kernel_ns
+
+
+def _judge(e: Evidence) -> Finding:
+    work = e.warps
+    wait = next(iter(e.waiting), "")
+    evidence: dict[str, float | int | str] = {
+        "resident_warps": work.resident,
+        "working_warps": work.working,
+        "waiting": work.waiting,
+    }
+    if work.waiting > 0.5 and work.working < min(_MOST_WORKING * work.resident, 0.5 * work.sms):
+        left = 1 - work.waiting
+        return e.supported(
+            CAUSE,
+            f"The work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at a time, "
+            f"the others wait at `{wait}` ({percent(work.waiting)} of warp time).",
+            _ADVICE,
+            Gain.between(max(work.waiting / 2, 1 - 3 * left), 1 - left / 2),
+            HIGH,
+            region=wait,
+            evidence=evidence,
+            refuted_by=_REFUTED_BY,
+        )
+    locked = {region: share for region, share in e.waiting.items() if e.wait_class(region) is WaitClass.LOCK}
+    share = sum(locked.values())
+    if share > _LEAST_LOCKED:
+        wait = next(iter(locked))
+        return e.supported(
+            CAUSE,
+            f"Warps wait {percent(share)} of their time for their turn at `{wait}`: of {work.resident:,.0f} resident "
+            f"warps {work.working:,.0f} work at a time.",
+            _ADVICE,
+            Gain.between(0.6 * share, max(share, _without_waits(e))),
+            HIGH,
+            region=wait,
+            evidence=evidence | {"waiting_for_turn": share},
+            refuted_by=_REFUTED_BY,
+        )
+    section = exclusive_section(e)
+    if section is not None:
+        where = "on the whole device" if section.place == "device" else "in a block"
+        held = f"; the others wait at `{wait}` ({percent(work.waiting)} of warp time)" if wait else ""
+        return e.supported(
+            CAUSE,
+            f"`{section.region}` is serialised: never two warps at a time run it {where}, and together its instances "
+            f"take {percent(section.share)} of the {'kernel' if section.place == 'device' else 'block'}'s time{held}.",
+            _ADVICE,
+            Gain.between(0.5 * section.share, section.share),
+            HIGH if wait else MEDIUM,
+            region=section.region,
+            evidence=evidence | {"section_share": section.share, "place": section.place},
+            refuted_by=_REFUTED_BY,
+        )
+    return e.refuted(CAUSE, f"{work.working:,.0f} of {work.resident:,.0f} resident warps work at a time")
+
+
+SERIALISED_SECTION = Hypothesis(
+    CAUSE,
+    _judge,
+    explains=frozenset(
+        {
+            "unneeded barrier",
+            "slow producer",
+            "slow consumer",
+            "too little in flight",
+            "low occupancy",
+            "warp imbalance",
+            "block imbalance",
+            "last wave",
+            "too few blocks",
+            "block turnover",
+            "cache misses",
+            "atomics contention",
+            "unmarked time",
+        }
+    ),
+    needs_headroom=False,
+)

@@ -1,0 +1,157 @@
+"""Do lanes of a warp access addresses that are apart, so that most of the bytes that are moved are not used?"""
+
+from __future__ import annotations
+
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.wording import digits, percent
+
+CAUSE = "uncoalesced access"
+_ADVICE = (
+    "Let consecutive lanes read consecutive addresses, 16 bytes each; transpose through shared memory where the layout "
+    "is fixed."
+)
+_NEXT = (
+    "Record `warplens run --ncu` and pass the report: sectors per load request (4 when lanes load adjacent 4-byte "
+    "words, 32 when each lane touches a sector of its own); or give the bytes that must be moved (--bytes)."
+)
+_REFUTED_BY = "Nsight Compute: nearly all bytes of the loaded sectors are used (4 sectors per request of 4-byte words)."
+_LEAST_WASTE = 2.0
+_SEVERE = 4.0
+_MIN_USED = 0.5
+_LEAST = 0.1
+_LOW_BANDWIDTH = 0.4
+
+
+def _judge(e: Evidence) -> Finding:
+    if e.ncu is not None and e.ncu.load_efficiency is not None:
+        return _from_counters(e, e.ncu.load_efficiency)
+    if e.code:
+        return _from_code(e)
+    region, share = _longest(e)
+    if not region or share < _LEAST:
+        return e.refuted(CAUSE, "regions that move memory take little of the time")
+    point = e.point
+    if point is not None and point.bandwidth is not None and point.roof == "memory":
+        reached = point.bandwidth / point.ceilings.bandwidth
+        if reached >= _LOW_BANDWIDTH:
+            return e.refuted(CAUSE, f"memory moves {percent(reached)} of its peak")
+        if e.warps.per_sm * (1 - e.warps.waiting) >= _ENOUGH_WARPS:
+            return _from_bandwidth(e, region, share, reached)
+    inside = e.warps.per_sm * share
+    if inside < _ENOUGH_WARPS:
+        return e.refuted(
+            CAUSE, f"{inside:.1f} warps of an SM are in `{region}` at a time: too few for throughput to be the limit"
+        )
+    return e.undecided(
+        CAUSE,
+        f"`{region}` takes {percent(share)} of warp time with {inside:.0f} warps of an SM in it. If it "
+        f"moves memory, then either its lanes access addresses that are apart, or the memory is at its roof.",
+        _NEXT,
+        Gain.between(0.0, 0.9 * share),
+        region=region,
+    )
+
+
+_ENOUGH_WARPS = 12
+"""Warps of an SM that keep the memory busy if their accesses are coalesced."""
+
+
+def _longest(e: Evidence) -> tuple[str, float]:
+    """The region that moves the most by its name; the longest of all where no load is marked by itself."""
+    loads = {name: share for name, share in e.fetching.items() if share >= 0.05}
+    found = loads or e.warps.regions
+    name = max(found, key=lambda region: found[region], default="")
+    return name, found.get(name, 0.0)
+
+
+def _from_code(e: Evidence) -> Finding:
+    """The PTX says how many sectors the lanes of each load touch."""
+    wasted = {
+        name: max(one.load_waste, one.store_waste / 2)
+        for name, one in e.code.items()
+        if e.shares.get(name, 0.0) >= _LEAST
+    }
+    name = max(wasted, key=lambda region: wasted[region] * e.shares[region], default=None)
+    if name is not None and wasted[name] >= _LEAST_WASTE:
+        waste, share = wasted[name], e.shares[name]
+        lost = 1 - 1 / waste
+        # Neighbouring loads may use what is left of a few sectors; they hardly ever use what is left of all of them.
+        severe = waste > _SEVERE
+        return e.supported(
+            CAUSE,
+            f"Lanes of a warp access addresses that are apart in {e.named(name)}, which takes {percent(share)} of warp "
+            f"time: of the bytes that it moves, 1 in {waste:.0f} is used.",
+            _ADVICE,
+            Gain.between(0.4 * share * lost, min(lost + 0.1, 0.97)) if severe else Gain.between(0.0, share * lost),
+            HIGH if severe else LOW,
+            region=name,
+            evidence={"moved_over_used": waste, "share_of_warp_time": share, "from": "PTX"},
+            refuted_by=_REFUTED_BY,
+        )
+    scattered = max(
+        (region for region, one in e.code.items() if one.scattered and e.warps.regions.get(region, 0.0) >= 0.3),
+        key=lambda region: e.warps.regions[region],
+        default="",
+    )
+    if scattered:
+        return e.undecided(
+            CAUSE,
+            f"`{scattered}` takes {percent(e.warps.regions[scattered])} of warp time, and its addresses depend on "
+            "loaded values: the trace does not show how far apart they are.",
+            _NEXT,
+            Gain.between(0.0, 0.8 * e.warps.regions[scattered]),
+            region=scattered,
+        )
+    return e.refuted(CAUSE, "the PTX shows that lanes access neighbouring addresses wherever it takes time")
+
+
+def _from_bandwidth(e: Evidence, region: str, share: float, reached: float) -> Finding:
+    point = e.point
+    assert point is not None
+    assert point.bandwidth is not None
+    return e.supported(
+        CAUSE,
+        f"Memory moves only {digits(point.bandwidth)} of {digits(point.ceilings.bandwidth)} GB/s ({percent(reached)}), "
+        f"although memory is the roof and {e.warps.per_sm:.0f} warps per SM keep it busy; most of the time goes to "
+        f"`{region}` ({percent(share)}).",
+        f"{_ADVICE} {_NEXT}",
+        Gain.between(0.4 * share * (1 - reached), 1 - reached),
+        MEDIUM,
+        region=region,
+        evidence={"GB/s": point.bandwidth, "of_peak": reached, "share_of_warp_time": share},
+        refuted_by=_REFUTED_BY,
+    )
+
+
+def _from_counters(e: Evidence, used: float) -> Finding:
+    assert e.ncu is not None
+    if used >= _MIN_USED:
+        return e.refuted(CAUSE, f"Nsight Compute: {percent(used)} of the loaded bytes are used")
+    wasted = {
+        name: one.load_waste * e.warps.regions.get(name, 0.0) for name, one in e.code.items() if one.load_waste > 1
+    }
+    region = max(wasted, key=lambda name: wasted[name], default="") or _longest(e)[0]
+    share = e.warps.regions.get(region, 0.0)
+    sectors = "" if e.ncu.sectors is None else f"{e.ncu.sectors:.1f} sectors of 32 bytes per load request, "
+    known = {} if e.ncu.sectors is None else {"sectors_per_request": e.ncu.sectors}
+    return e.supported(
+        CAUSE,
+        f"Loads are uncoalesced: {sectors}{percent(used)} of the loaded bytes used (Nsight Compute); most of the time "
+        f"goes to `{region}` ({percent(share)}).",
+        _ADVICE,
+        Gain.between(0.5 * share * (1 - used), 1 - used),
+        HIGH,
+        region=region,
+        evidence={"load_efficiency": used, **known, "share_of_warp_time": share},
+        refuted_by="Wider or transposed loads that leave the sectors per request as they are.",
+    )
+
+
+UNCOALESCED_ACCESS = Hypothesis(
+    CAUSE,
+    _judge,
+    explains=frozenset({"too little in flight", "cache misses", "low occupancy", "warp imbalance", "last wave"}),
+    needs_headroom=False,
+)

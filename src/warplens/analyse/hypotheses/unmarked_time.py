@@ -1,0 +1,96 @@
+"""How much time passes outside all regions, and which lines to mark next?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import HIGH, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.line_times import parse
+from warplens.wording import percent
+
+CAUSE = "unmarked time"
+_LEAST = 0.25
+_MOST_PLACES = 3
+
+
+@dataclass(frozen=True)
+class UnmarkedPlace:
+    """Time between the end of one region and the begin of the next, as a share of warp time. An empty name is the
+    warp's start or exit."""
+
+    after: str
+    before: str
+    share: float
+
+
+def unmarked_places(e: Evidence) -> list[UnmarkedPlace]:
+    """Where warps are outside all regions, the longest first."""
+    lives = e.lives
+    tracks = np.flatnonzero(lives.tracks_of(e.label))
+    rows = lives.rows_of(tracks)
+    rows = rows[lives.is_span[rows] & (lives.parent[rows] < 0) & ~lives.detached[rows]]
+    if len(rows) < 2:
+        return []
+    many = len(lives.regions)
+    track = lives.of_row[rows]
+    same = track[1:] == track[:-1]
+    gap = np.maximum(lives.start[rows[1:]] - lives.end[rows[:-1]], 0)[same]
+    key = (lives.region[rows[:-1]].astype(np.int64) * many + lives.region[rows[1:]])[same]
+    total = np.bincount(key, weights=gap, minlength=1)
+    infos = e.infos
+    lived = float((lives.finish - lives.begin)[tracks].sum())
+    busy = max(float(sum(info.busy_cycles for info in infos)), lived, 1.0)
+    found = [
+        UnmarkedPlace(lives.regions[at // many], lives.regions[at % many], float(total[at] / busy))
+        for at in np.argsort(-total, kind="stable")[: _MOST_PLACES + 1].tolist()
+        if total[at]
+    ]
+    found.append(UnmarkedPlace("", "", 1 - lived / busy))
+    return sorted(found, key=lambda place: -place.share)
+
+
+def _judge(e: Evidence) -> Finding:
+    share = e.warps.unmarked
+    if share < _LEAST:
+        return e.refuted(CAUSE, f"{percent(1 - share)} of warp time is inside regions")
+    places = [place for place in unmarked_places(e) if place.share >= 0.02][:_MOST_PLACES]
+    listed = "; ".join(f"{_place(e, place)} ({percent(place.share)})" for place in places)
+    where = f", mostly {listed}" if listed else ""
+    lines = [line for place in places if (line := _lines(e, place))]
+    first = f"Mark {', '.join(dict.fromkeys(lines))}" if lines else "Mark the rest of the kernel"
+    return e.supported(
+        CAUSE,
+        f"{percent(share)} of warp time lies outside all regions{where}: what happens there is not known.",
+        f"{first}, or let warplens mark it (`warplens run --auto`).",
+        Gain.between(0.0, 0.5 * share),
+        HIGH,
+        region=places[0].after if places else "",
+        evidence={"unmarked_share": share},
+        refuted_by="Marks that cover these lines.",
+    )
+
+
+def _place(e: Evidence, place: UnmarkedPlace) -> str:
+    if not place.after:
+        return "before the first and after the last region of a warp"
+    if place.after == place.before:
+        return f"between two instances of `{place.after}`"
+    return f"between `{place.after}` and `{place.before}`"
+
+
+def _lines(e: Evidence, place: UnmarkedPlace) -> str:
+    """The lines between two marks, where both are in one file."""
+    first, last = (parse(e.locations.get(name, "")) for name in (place.after, place.before))
+    if first is None or last is None or first[0] != last[0]:
+        return ""
+    if first[1] == last[1]:
+        return f"the lines around {first[0]}:{first[1]}"
+    low, high = sorted((first[1], last[1]))
+    return f"{first[0]}:{low + 1}-{high - 1}" if high - low > 1 else f"the lines around {first[0]}:{low}"
+
+
+UNMARKED_TIME = Hypothesis(CAUSE, _judge, needs_headroom=False)

@@ -1,0 +1,42 @@
+"""Do the warps of a block have unequal work, so that the others wait for the busiest?"""
+
+from __future__ import annotations
+
+from warplens.analyse.evidence import Evidence
+from warplens.analyse.finding import HIGH, LOW, Finding, Gain
+from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.imbalance import IMBALANCE
+from warplens.analyse.waves import WAVES
+from warplens.wording import number_ranges, percent
+
+CAUSE = "warp imbalance"
+_LEAST = 0.05
+_FACTOR = 1.2
+
+
+def _judge(e: Evidence) -> Finding:
+    roles = e.of(IMBALANCE).roles
+    worst = max(roles, key=lambda one: one.loss, default=None)
+    if worst is None:
+        return e.refuted(CAUSE, "no two warps of a block do the same work")
+    if worst.loss < _LEAST or worst.factor < _FACTOR:
+        return e.refuted(CAUSE, f"the busiest warp of a block has {percent(worst.factor - 1)} more work than the mean")
+    slots = e.of(WAVES).slots
+    who = f"warp {number_ranges(worst.busiest[:4])}" if worst.busiest else "a different warp in each block"
+    where = f", mostly in `{worst.region}`" if worst.region else ""
+    return e.supported(
+        CAUSE,
+        f"Work is uneven between {worst.role.name}: the busiest has {percent(worst.factor - 1)} more work than the "
+        f"mean of its block ({who}{where}).",
+        "Give each warp of the role the same number of tiles or rows, or let them take work from a counter.",
+        # With several blocks on an SM, others fill the time in which a warp has nothing to do.
+        Gain.between((0.5 if slots == 1 else 0.1) * worst.loss, worst.loss),
+        HIGH if worst.busiest else LOW,
+        region=worst.region,
+        warps=worst.busiest or worst.role.warps,
+        evidence={"busiest_over_mean": worst.factor, "share_of_block_time": worst.loss},
+        refuted_by="The busiest warp's work given to all warps in equal parts takes as long.",
+    )
+
+
+WARP_BALANCE = Hypothesis(CAUSE, _judge, explains=frozenset({"unneeded barrier"}))

@@ -1,0 +1,70 @@
+"""Statistics of what marks record besides time: values, and how often instants were passed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warplens.analyse.lifetimes import Lifetimes
+
+if TYPE_CHECKING:
+    from warplens.trace.model import Trace
+
+
+@dataclass(frozen=True)
+class ValueStatistics:
+    """The values of one name in one kernel variant, or an instant's passes, which have no value (`kind`).
+
+    `not_finite` counts NaN and Inf, which the other numbers leave out.
+    """
+
+    kernel: str
+    name: str
+    kind: str
+    count: int
+    not_finite: int = 0
+    mean: float | None = None
+    std: float | None = None
+    p50: float | None = None
+    min: float | None = None
+    max: float | None = None
+
+
+def value_statistics(trace: Trace) -> Sequence[ValueStatistics]:
+    """Every value and instant of every kernel variant, in the order of the variants, the most frequent first."""
+    rows = {kind: np.flatnonzero(trace.of_kind(kind)) for kind in ("value", "instant")}
+    if not any(len(found) for found in rows.values()):
+        return ()
+    lives = Lifetimes.of(trace)
+    labels, many = list(lives.variants), len(lives.regions)
+    out = []
+    for kind, found in rows.items():
+        key = lives.variant[lives.of_row[found]] * many + lives.region[found]
+        order = np.argsort(key, kind="stable")
+        keys, starts = np.unique(key[order], return_index=True)
+        values = trace.numpy("value")[found[order]]
+        for code, part in zip(keys.tolist(), np.split(values, starts[1:]) if len(keys) else (), strict=True):
+            kernel, name = labels[code // many], lives.regions[code % many]
+            known = part[np.isfinite(part)]
+            if kind == "instant" or not len(known):
+                lost = 0 if kind == "instant" else len(part)
+                out.append(ValueStatistics(kernel, name, kind, len(part), lost))
+                continue
+            out.append(
+                ValueStatistics(
+                    kernel,
+                    name,
+                    kind,
+                    count=len(part),
+                    not_finite=len(part) - len(known),
+                    mean=float(known.mean()),
+                    std=float(known.std()),
+                    p50=float(np.median(known)),
+                    min=float(known.min()),
+                    max=float(known.max()),
+                )
+            )
+    return tuple(sorted(out, key=lambda one: (labels.index(one.kernel), -one.count)))

@@ -1,0 +1,58 @@
+"""`warplens findings`: what costs time in the kernels of a trace, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from warplens.analyse.analysis import Answers
+from warplens.analyse.findings import findings_from
+from warplens.analyse.sample_share import sample_line
+from warplens.analyse.trace_quality import time_line, warnings_of
+from warplens.commands.shared.analysis_tables import print_findings, print_unknown_overhead
+from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
+from warplens.commands.shared.finding_options import fact_options, known_facts
+from warplens.errors import ThresholdCrossed
+from warplens.wording import percent
+
+
+@click.command("findings")
+@click.argument("trace")
+@click.option("--kernel", default=None, metavar="NAME", help="Show findings about this kernel only.")
+@fact_options
+@click.option("--all", "show_all", is_flag=True, help="Also list the hypotheses that the evidence refutes, and why.")
+@click.option("--fail", is_flag=True, help="Exit with code 3 if there is something to fix.")
+@json_option
+def command(trace: str, kernel: str | None, show_all: bool, fail: bool, as_json: bool, **given: Any) -> None:
+    """Judge every known cause of lost time on every kernel variant of TRACE.
+
+    Each finding says what costs time and where, its evidence, how much of the kernel's time is saved if the cause is
+    removed, the next step, and what would refute it. Causes that the trace cannot decide are listed with what to
+    record. `diagnose`, `stats --findings` and the report show the same.
+
+    \b
+    Examples:
+      warplens findings t.warplens
+      warplens findings t.warplens --bytes 2*4096*4096 --ncu t.ncu-rep
+    """
+    loaded = read_trace(trace)
+    facts = known_facts(given, loaded, kernel)
+    part = loaded.select(kernel=[kernel]) if kernel and kernel in loaded.kernels else loaded
+    with working("analysing"):
+        found = findings_from(Answers(part, given["waits"]), facts)
+        found = found.of(kernel) if kernel and kernel not in loaded.kernels else found
+    if as_json:
+        print_json({"file": trace, **found.to_json()})
+    else:
+        console = stdout()
+        for line in filter(None, [sample_line(part.meta.launches), time_line(part), *warnings_of(loaded)]):
+            console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+        print_findings(console, found, refuted=show_all)
+        print_unknown_overhead(part)
+    if fail and found.problems:
+        first = found.problems[0]
+        raise ThresholdCrossed(
+            f"{first.kernel}: {first.kind} ({percent(first.gain.low)} to {percent(first.gain.high)})"
+        )

@@ -1,0 +1,53 @@
+"""Launches whose memory is at hand: in the steady state, a recorded launch takes the next of them."""
+
+from __future__ import annotations
+
+from warplens.errors import WarplensError
+from warplens.launch.collected_run import CollectedRun
+from warplens.launch.engine import Engine
+from warplens.launch.variant import Variants
+from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.record.capture import Dim3
+
+MOST_READY = 32
+"""Launches that get their memory together."""
+READY_BYTES = 16 << 20
+"""The most memory that waits for launches of one variant."""
+
+
+class ReadyLaunches:
+    """Launches of one kernel, grid and context that have memory, which is zeroed, but were not made yet."""
+
+    __slots__ = ("_context", "_grid", "_kernel", "_launches", "_lib", "_run", "_variant", "_variants")
+
+    def __init__(self, run: CollectedRun, variants: Variants, engine: Engine, launches: list[WovenLaunch]) -> None:
+        first = launches[0]
+        self._run, self._variants, self._variant = run, variants, first.variant
+        self._kernel, self._grid = first.kernel, first.grid
+        self._lib, self._context = engine.lib, engine.context
+        self._launches = launches
+
+    def take(self, kernel: WovenKernel, grid: Dim3, stream: int) -> WovenLaunch | None:
+        """A launch to make on `stream` now, counted as recorded. None where somebody else must decide: the launch is
+        captured into a graph, goes to another context, or is not wanted; or nothing is left here."""
+        if kernel is not self._kernel or grid != self._grid:
+            return None
+        try:
+            launch = self._launches.pop()
+        except IndexError:
+            return None
+        try:
+            current = self._lib.runs_now(stream, self._context)
+        except WarplensError:
+            current = False
+        if current and self._variants.records_next(self._variant):
+            launch.stream = stream
+            self._run.add(launch)
+            return launch
+        self._launches.append(launch)
+        return None
+
+    def give_back(self) -> None:
+        """Give the memory of what was never launched back."""
+        while self._launches:
+            self._launches.pop().cancel()

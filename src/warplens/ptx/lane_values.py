@@ -1,0 +1,275 @@
+"""What the registers of a function hold in each lane of a warp, as far as the text tells.
+
+Registers are followed through a function in the representative first warp of a block. Values that are the same in all
+lanes but not known (parameters, block numbers, loaded values) stay unknown; what is tracked is how lanes differ. Where
+a bitwise operation meets an unknown value, that value counts as a multiple of a large power of two, as the begin of a
+tile is. Lanes that are multiplied by an unknown value, such as a row's length, count as far apart where they differ. So
+addresses of lanes are known up to a common offset, which decides how many sectors or banks they touch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.ptx.operands import written_by
+from warplens.ptx.tree import Function, Instruction
+
+LANES = 32
+Lanes = npt.NDArray[np.int64]
+_ZERO: Lanes = np.zeros(LANES, np.int64)
+_MANY = 10_007
+_ROUNDS = 6
+_NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?")
+_UNIFORM = re.compile(r"%(?:ctaid|nctaid|ntid|nwarpid|warpid|clusterid|cluster_|gridid|smid|nsmid|dynamic_smem)")
+
+
+@dataclass(frozen=True, eq=False)
+class LaneValue:
+    """`lanes` is what each lane has: exactly, or on top of an unknown value that all lanes share (not `exact`).
+
+    Lanes with other numbers in `rows` are far apart in addition: what they differ by is known only at run time. `lanes`
+    is None where lanes differ in a way that is not known at all.
+    """
+
+    lanes: Lanes | None
+    exact: bool = False
+    rows: Lanes = field(default_factory=lambda: _ZERO)
+
+    @property
+    def uniform(self) -> bool:
+        if self.lanes is None or self.rows.any():
+            return False
+        return bool((self.lanes == self.lanes[0]).all())
+
+    @property
+    def plain(self) -> bool:
+        """Whether lanes differ by known numbers only."""
+        return self.lanes is not None and not self.rows.any()
+
+    @property
+    def constant(self) -> bool:
+        return self.exact and self.uniform
+
+    def same(self, other: LaneValue) -> bool:
+        if (self.lanes is None) != (other.lanes is None) or self.exact != other.exact:
+            return False
+        if self.lanes is None or other.lanes is None:
+            return True
+        return bool((self.lanes == other.lanes).all() and (self.rows == other.rows).all())
+
+
+SHARED = LaneValue(_ZERO)
+"""The same in all lanes, and not known."""
+VARYING = LaneValue(None)
+
+
+def _signed(number: int) -> int:
+    """The number that 64 bits of a register stand for."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def exact(values: Lanes | int) -> LaneValue:
+    return LaneValue(np.broadcast_to(np.asarray(values, np.int64), LANES).copy(), exact=True)
+
+
+def offset(values: Lanes, rows: Lanes | None = None) -> LaneValue:
+    """An unknown value that all lanes share, plus these; only their differences count."""
+    return LaneValue(values - values[0], rows=_ZERO if rows is None else rows - rows[0])
+
+
+def join(first: LaneValue, second: LaneValue) -> LaneValue:
+    """What a register holds that may hold either of two values."""
+    if first.same(second):
+        return first
+    if first.lanes is None or second.lanes is None:
+        return VARYING
+    apart, other = offset(first.lanes, first.rows), offset(second.lanes, second.rows)
+    return apart if apart.same(other) else VARYING
+
+
+class LaneValues:
+    """The values of all registers of a function; one that is written often has what its values have in common."""
+
+    def __init__(self, function: Function) -> None:
+        self._known: dict[str, LaneValue] = {}
+        instructions = list(function.instructions())
+        for _ in range(_ROUNDS):
+            changed = False
+            for instruction in instructions:
+                changed |= self._follow(instruction)
+            if not changed:
+                break
+
+    def of(self, operand: str) -> LaneValue:
+        """The value of a register, a number or a special register."""
+        text = operand.strip()
+        if _NUMBER.fullmatch(text):
+            return exact(_signed(int(text.rstrip("uU"), 0) if not text.lstrip("-").startswith("00") else 0))
+        if text in self._known:
+            return self._known[text]
+        if text in ("%tid.x", "%laneid"):
+            return exact(np.arange(LANES))
+        if text in ("%tid.y", "%tid.z"):
+            return exact(0)
+        return SHARED if _UNIFORM.match(text) or not text.startswith("%") else VARYING
+
+    def address(self, operand: str) -> LaneValue:
+        """The address of a memory operand such as `[%rd1+16]`."""
+        base = operand.strip().strip("[]").partition("+")[0]
+        return self.of(base)
+
+    def _follow(self, instruction: Instruction) -> bool:
+        targets = written_by(instruction)
+        if not targets:
+            return False
+        value = self._result(instruction)
+        changed = False
+        for target in targets:
+            known = self._known.get(target)
+            new = value if known is None else join(known, value)
+            if known is None or not known.same(new):
+                self._known[target] = new
+                changed = True
+        return changed
+
+    def _result(self, instruction: Instruction) -> LaneValue:
+        operands = instruction.operands
+        if len(operands) < _FEWEST.get(instruction.opcode, 1):
+            return VARYING
+        if instruction.opcode == "ld":
+            if "param" in instruction.modifiers:
+                return SHARED
+            return SHARED if self.address(operands[-1]).uniform else VARYING
+        if instruction.opcode == "shfl":
+            return SHARED if "idx" in instruction.modifiers and self.of(operands[2]).constant else VARYING
+        # A register that is not followed yet comes from a later round of a loop.
+        sources = [self._source(text) for text in operands[1:]]
+        known = [value for value in sources if value is not None]
+        if len(known) < len(sources):
+            if instruction.opcode not in ("add", "sub", "mov", "selp", "mad"):
+                return VARYING if any(not value.uniform for value in known) else SHARED
+            known = [SHARED if value is None else value for value in sources]
+        operation = _OPERATIONS.get(instruction.opcode)
+        if operation is not None:
+            return operation(known)
+        return SHARED if known and all(value.uniform for value in known) else VARYING
+
+    def _source(self, text: str) -> LaneValue | None:
+        name = text.strip()
+        is_register = name.startswith("%") and "." not in name and name not in ("%laneid", "%warpid", "%smid", "%nsmid")
+        if is_register and name not in self._known and not _UNIFORM.match(name):
+            return None
+        return self.of(name)
+
+
+def _add(values: list[LaneValue], sign: int = 1) -> LaneValue:
+    first, second = values[0], values[1]
+    if first.lanes is None or second.lanes is None:
+        return VARYING
+    total = first.lanes + sign * second.lanes
+    if first.exact and second.exact:
+        return exact(total)
+    # Two unknown distances are mostly not the same, so that rows differ where either does.
+    both = first.rows.any() and second.rows.any()
+    return offset(total, first.rows + (_MANY if both else 1) * second.rows)
+
+
+def _multiply(values: list[LaneValue]) -> LaneValue:
+    first, second = values[0], values[1]
+    if first.uniform and second.uniform and not (first.exact and second.exact):
+        return SHARED
+    for one, factor in ((first, second), (second, first)):
+        if factor.constant and factor.lanes is not None:
+            if one.lanes is None:
+                return one
+            product = one.lanes * factor.lanes
+            return exact(product) if one.exact else offset(product, one.rows if factor.lanes[0] else _ZERO)
+    if first.uniform or second.uniform:
+        moving = second if first.uniform else first
+        return VARYING if moving.lanes is None else offset(_ZERO, _MANY * moving.rows + moving.lanes)
+    return VARYING
+
+
+def _multiply_add(values: list[LaneValue]) -> LaneValue:
+    return _add([_multiply(values[:2]), values[2]])
+
+
+def _shift_left(values: list[LaneValue]) -> LaneValue:
+    by = values[1]
+    if by.constant and by.lanes is not None:
+        return _multiply([values[0], exact(np.int64(1) << (by.lanes & 63))])
+    return SHARED if values[0].uniform and by.uniform else VARYING
+
+
+def _bitwise(apply: Callable[..., Lanes], known: int = 0) -> Callable[[list[LaneValue]], LaneValue]:
+    """An operation on bits; an unknown value that lanes share counts as zero in the bits that lanes differ in.
+
+    At least `known` of the values must be known exactly.
+    """
+
+    def operation(values: list[LaneValue]) -> LaneValue:
+        if values and all(value.uniform for value in values) and not all(value.exact for value in values):
+            return SHARED
+        if not all(value.plain for value in values) or sum(value.exact for value in values) < min(known, len(values)):
+            return VARYING
+        lanes = [value.lanes for value in values]
+        result = np.asarray(apply(*lanes), np.int64)
+        return exact(result) if all(value.exact for value in values) else offset(result)
+
+    return operation
+
+
+def _extract(value: Lanes, start: Lanes, length: Lanes) -> Lanes:
+    return np.asarray((value >> (start & 63)) & ((np.int64(1) << np.minimum(length, 62)) - 1))
+
+
+def _insert(low: Lanes, high: Lanes, start: Lanes, length: Lanes) -> Lanes:
+    mask = ((np.int64(1) << np.minimum(length, 62)) - 1) << (start & 63)
+    return np.asarray((high & ~mask) | ((low << (start & 63)) & mask))
+
+
+def _divide(value: Lanes, by: Lanes) -> Lanes:
+    return np.where(by == 0, 0, value // np.where(by == 0, 1, by))
+
+
+def _remainder(value: Lanes, by: Lanes) -> Lanes:
+    return np.where(by == 0, value, value % np.where(by == 0, 1, by))
+
+
+def _select(values: list[LaneValue]) -> LaneValue:
+    return join(values[0], values[1])
+
+
+_FEWEST = {
+    **{"ld": 2, "shfl": 3, "mov": 2, "cvt": 2, "cvta": 2, "not": 2, "neg": 2, "mad": 4, "bfe": 4, "bfi": 5, "selp": 3},
+    **dict.fromkeys(("add", "sub", "mul", "shl", "shr", "and", "or", "xor", "min", "max", "div", "rem"), 3),
+}
+"""Operands that an instruction has at least, its destination included; one with fewer is damaged."""
+_OPERATIONS: dict[str, Callable[[list[LaneValue]], LaneValue]] = {
+    "mov": lambda values: values[0],
+    "cvt": lambda values: values[0],
+    "cvta": lambda values: values[0],
+    "add": _add,
+    "sub": lambda values: _add(values, -1),
+    "mul": _multiply,
+    "mad": _multiply_add,
+    "shl": _shift_left,
+    "shr": _bitwise(lambda value, by: value >> (by & 63), 1),
+    "and": _bitwise(np.bitwise_and, 1),
+    "or": _bitwise(np.bitwise_or),
+    "xor": _bitwise(np.bitwise_xor),
+    "not": _bitwise(np.invert),
+    "neg": _bitwise(np.negative),
+    "min": _bitwise(np.minimum, 2),
+    "max": _bitwise(np.maximum, 2),
+    "bfe": _bitwise(_extract, 2),
+    "bfi": _bitwise(_insert, 2),
+    "div": _bitwise(_divide, 1),
+    "rem": _bitwise(_remainder, 1),
+    "selp": _select,
+}

@@ -1,0 +1,279 @@
+"""Each hypothesis on kernels made for it: supported where its cause is there, and refuted where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.builders import Span, make_trace
+from warplens.analyse.finding import Finding
+from warplens.analyse.findings import Findings, findings
+from warplens.analyse.hypotheses import HYPOTHESES
+from warplens.analyse.known_facts import KnownFacts
+from warplens.analyse.ncu import NcuKernel
+from warplens.record.capture import CODE
+from warplens.trace.model import Trace
+
+SMS = 132
+_DEVICE = {"name": "NVIDIA H200", "capability": "9.0", "sm_count": SMS, "clock_mhz": 1980.0}
+
+
+def kernel(spans: list[Span], code: dict[str, dict[str, float]] | None = None, **extra: Any) -> Trace:
+    """A trace of an H200; `code` is what the weaver counted in each region."""
+    made = make_trace(spans)
+    more = {**extra, **({CODE: code} if code else {})}
+    launches = tuple(replace(info, extra=more) for info in made.meta.launches)
+    return Trace(made.spans, replace(made.meta, launches=launches, devices={"0": _DEVICE}))
+
+
+def loop(parts: dict[str, int], rounds: int = 8, blocks: int = SMS, warps: int = 4) -> list[Span]:
+    """Every warp runs the regions one after the other, in rounds; all warps in step."""
+    spans = []
+    for block in range(blocks):
+        for warp in range(warps):
+            at = 0
+            for _ in range(rounds):
+                for region, lasts in parts.items():
+                    spans.append(Span(region, at, lasts, block, warp, sm=block % SMS))
+                    at += lasts
+    return spans
+
+
+def verdict(found: Findings, kind: str) -> Finding:
+    """What is said of one cause, also where it is a consequence."""
+    named = [below for one in found for below in (one, *one.consequences)]
+    return next(one for one in (*named, *found.undecided, *found.withheld, *found.refuted) if one.kind == kind)
+
+
+def test_every_hypothesis_gives_a_verdict_on_every_kernel() -> None:
+    found = findings(kernel(loop({"load": 1000, "work": 1000})))
+    said = {one.kind for part in (found, found.undecided, found.withheld, found.refuted) for one in part}
+    said |= {below.kind for one in found for below in one.consequences}
+    assert set(HYPOTHESES) <= said
+    explained = {cause for one in HYPOTHESES.values() for cause in one.explains}
+    assert explained <= set(HYPOTHESES), "only known causes are explained"
+
+
+def test_uncoalesced_loads_are_known_from_the_code() -> None:
+    spans = loop({"load": 4000, "work": 1000}, warps=8)
+    scattered = kernel(spans, {"load": {"instructions": 20, "loads": 8, "load_bytes": 32, "load_waste": 8.0}})
+    first = findings(scattered)[0]
+    assert (first.kind, first.region, first.confidence) == ("uncoalesced access", "load", "high")
+    assert "1 in 8 is used" in first.what
+    together = kernel(spans, {"load": {"instructions": 20, "loads": 8, "load_bytes": 32, "load_waste": 1.0}})
+    assert verdict(findings(together), "uncoalesced access").verdict == "refuted"
+    depends = kernel(spans, {"load": {"instructions": 20, "loads": 8, "load_bytes": 32, "scattered": 8}})
+    assert verdict(findings(depends), "uncoalesced access").verdict == "undecided"
+
+
+def test_uncoalesced_loads_are_known_from_counters_which_come_before_the_code() -> None:
+    made = kernel(loop({"load": 4000, "work": 1000}), {"load": {"loads": 8, "load_waste": 1.0, "instructions": 20}})
+    bad, good = (NcuKernel("kernel", sectors=s, load_efficiency=e) for s, e in ((31.9, 0.06), (16.0, 1.0)))
+    first = findings(made, given=KnownFacts(ncu=(bad,)))[0]
+    assert first.kind == "uncoalesced access"
+    assert "31.9 sectors" in first.what
+    assert "6.0 % of the loaded bytes used" in first.what
+    assert verdict(findings(made, given=KnownFacts(ncu=(good,))), "uncoalesced access").verdict == "refuted"
+
+
+def test_without_code_or_counters_throughput_is_one_finding_with_its_alternatives() -> None:
+    first = findings(kernel(loop({"load": 4000}, warps=32)))[0]
+    assert (first.kind, first.gain.low) == ("undecided", 0.0)
+    assert "either its lanes access addresses that are apart, or the memory is at its roof" in first.what
+    assert "--ncu" in first.advice
+
+
+def test_bank_conflicts_are_known_from_the_code() -> None:
+    spans = loop({"load": 1000, "scan": 3000}, warps=8)
+    counts = {"instructions": 100, "shared": 64}
+    first = findings(kernel(spans, {"scan": {**counts, "ways": 32}, "load": {"instructions": 9}}))[0]
+    assert (first.kind, first.region) == ("bank conflicts", "scan")
+    assert "32 lanes" in first.what
+    padded = findings(kernel(spans, {"scan": {**counts, "ways": 1}, "load": {"instructions": 9}}))
+    assert verdict(padded, "bank conflicts").verdict == "refuted"
+
+
+def test_atomics_that_take_long_are_contended() -> None:
+    spans = loop({"load": 1000, "count": 30_000}, warps=8)
+    code = {"count": {"instructions": 40, "atomics": 4}, "load": {"instructions": 9, "loads": 4, "load_bytes": 16}}
+    first = findings(kernel(spans, code))[0]
+    assert (first.kind, first.region) == ("atomics contention", "count")
+    shared = {**code, "count": {"instructions": 40, "shared_atomics": 4}}
+    assert verdict(findings(kernel(spans, shared)), "atomics contention").verdict == "refuted"
+
+
+def test_too_little_in_flight_is_a_matter_of_bytes_not_of_warps() -> None:
+    """An H200 keeps about 16 KB in flight per SM: 16 warps with one word per lane have 2 KB, with 16 words 32 KB."""
+    spans = loop({"load": 3000}, warps=16)
+    for words, kind in ((1, "too little in flight"), (16, "nothing to fix")):
+        code = {"load": {"instructions": 9, "loads": words, "load_bytes": 4 * words, "load_waste": 1.0}}
+        assert findings(kernel(spans, code))[0].kind == kind, words
+
+
+def test_loads_that_alternate_with_work_are_not_hidden_however_many_bytes_they_fetch() -> None:
+    code = {"load": {"instructions": 9, "loads": 64, "load_bytes": 1024, "load_waste": 1.0}}
+    first = findings(kernel(loop({"load": 1000, "dot": 1000}), code))[0]
+    assert (first.kind, first.region) == ("too little in flight", "load")
+
+
+def test_registers_or_shared_memory_that_keep_blocks_away_matter_only_if_there_are_more_blocks() -> None:
+    parts = {"load": 1000, "work": 1000}
+    waves = [replace(span, start=span.start + 16_000 * wave, block=span.block + SMS * wave, sm=span.block)
+             for wave in range(4) for span in loop(parts, warps=1)]  # fmt: skip
+    resources = {"registers": 40, "shared_bytes": 200 << 10}
+    first = findings(kernel(waves, **resources))[0]
+    assert (first.kind, first.evidence["limiter"]) == ("low occupancy", "shared memory")
+    assert [one.kind for one in first.consequences] == ["too little in flight"]
+    one_wave = findings(kernel(loop(parts, warps=1), **resources))
+    assert "not enough blocks" in verdict(one_wave, "low occupancy").what
+
+
+def test_spilled_registers_are_named_with_their_bytes() -> None:
+    spans = loop({"work": 4000}, warps=8)
+    first = findings(kernel(spans, registers=40, local_bytes=400))[0]
+    assert first.kind == "register spills"
+    assert "400 bytes" in first.what
+    assert findings(kernel(spans, registers=40, spills=400))[0].kind == "register spills", "as Triton says it"
+    assert verdict(findings(kernel(spans, registers=40, local_bytes=0)), "register spills").verdict == "refuted"
+
+
+def test_blocks_that_take_turns_are_serialised_also_where_no_name_says_so() -> None:
+    step = 1000
+    spans = [
+        span
+        for block in range(100)
+        for span in (
+            Span("wait turn", 0, block * step + 1, block),
+            Span("section", block * step + 1, step - 1, block),
+        )
+    ]
+    first = findings(kernel(spans))[0]
+    assert (first.kind, first.region) == ("serialised section", "wait turn")
+    assert first.gain.low > 0.5
+    unnamed = [span for span in spans if span.region == "section"]
+    found = findings(kernel(unnamed))[0]
+    assert (found.kind, found.region, found.evidence["place"]) == ("serialised section", "section", "device")
+
+
+def test_warps_of_a_block_that_take_turns_are_serialised() -> None:
+    spans = []
+    for block in range(SMS):
+        for warp in range(8):
+            spans.append(Span("add", warp * 20_000, 20_000, block, warp))
+    found = findings(kernel(spans))[0]
+    assert (found.kind, found.region, found.evidence["place"]) == ("serialised section", "add", "block")
+    at_once = findings(kernel([replace(span, start=0) for span in spans]))
+    assert verdict(at_once, "serialised section").verdict == "refuted"
+
+
+def rounds_with_barrier(work: Any, region: str = "sync") -> list[Span]:
+    """Warps that work for `work(round, warp)` and then wait for the slowest of their block."""
+    spans = []
+    for block in range(SMS):
+        at = 0
+        for turn in range(10):
+            lasts = [int(work(turn, warp)) for warp in range(8)]
+            for warp, one in enumerate(lasts):
+                spans.append(Span("walk", at, one, block, warp))
+                spans.append(Span(region, at + one, max(lasts) - one + 10, block, warp))
+            at += max(lasts) + 10
+    return spans
+
+
+def test_a_barrier_costs_what_no_single_warp_needs() -> None:
+    """A different warp is late in each round: without the barrier, all would be done in the mean time."""
+    draw = np.random.default_rng(1).integers(1000, 9000, (10, 8))
+    first = findings(kernel(rounds_with_barrier(lambda turn, warp: draw[turn, warp])))[0]
+    assert (first.kind, first.region) == ("unneeded barrier", "sync")
+    always = findings(kernel(rounds_with_barrier(lambda turn, warp: 9000 if warp == 3 else 3000)))
+    assert always[0].kind == "warp imbalance", "the same warp is late each time: that is no matter of the barrier"
+    assert always[0].warps == (3,)
+
+
+def test_a_wait_with_a_block_barrier_in_its_code_is_a_barrier_whatever_its_name() -> None:
+    draw = np.random.default_rng(1).integers(1000, 9000, (10, 8))
+    spans = rounds_with_barrier(lambda turn, warp: draw[turn, warp], "wait for part")
+    code = {
+        "walk": {"instructions": 90, "loads": 1, "load_bytes": 4},
+        "wait for part": {"instructions": 2, "barriers": 1},
+    }
+    assert findings(kernel(spans, code))[0].kind == "unneeded barrier"
+
+
+def pipeline(load: int, work: int, consumers: int = 4, rounds: int = 16) -> list[Span]:
+    """Warp 0 loads two stages ahead; the others work on each stage once it is full."""
+    spans = []
+    full, freed = [0] * rounds, [0] * rounds
+    at = done = 0
+    for turn in range(rounds):
+        room = freed[turn - 2] if turn >= 2 else 0
+        ready = max(at, room) + load
+        full[turn], begin = ready, max(done, ready)
+        freed[turn] = begin + work
+        for block in range(SMS):
+            spans.append(Span("wait empty", at, max(room - at, 1), block, 0))
+            spans.append(Span("load", max(at + 1, room), load - 1, block, 0))
+            for warp in range(1, 1 + consumers):
+                spans.append(Span("wait full", done, max(ready - done, 1), block, warp))
+                spans.append(Span("mma", max(begin, done + 1), work - 1, block, warp))
+        at, done = ready, freed[turn]
+    return spans
+
+
+def test_the_side_that_does_not_wait_is_too_slow() -> None:
+    slow_producer = findings(kernel(pipeline(load=3000, work=1000)))[0]
+    assert (slow_producer.kind, slow_producer.region) == ("slow producer", "wait full")
+    assert slow_producer.warps == (0,)
+    slow_consumer = findings(kernel(pipeline(load=1000, work=3000, consumers=1)))[0]
+    assert (slow_consumer.kind, slow_consumer.region) == ("slow consumer", "wait empty")
+    many = findings(kernel(pipeline(load=1000, work=3000, consumers=8)))
+    assert verdict(many, "slow consumer").verdict == "undecided", "that is how a compute-bound pipeline looks"
+
+
+def test_a_tiny_kernel_is_all_launch() -> None:
+    spans = [Span("load", 1000, 1000, block, warp) for block in range(SMS) for warp in range(4)]
+    first = findings(kernel(spans))[0]
+    assert first.kind == "launch ramp"
+    long = [replace(span, dur=100_000) for span in spans]
+    assert verdict(findings(kernel(long)), "launch ramp").verdict == "refuted"
+
+
+def test_time_outside_all_regions_is_a_finding_with_the_lines_to_mark() -> None:
+    spans = []
+    for block in range(SMS):
+        for warp in range(8):
+            spans.append(Span("load q", 0, 5_000, block, warp))
+            spans.append(Span("store", 95_000, 5_000, block, warp))
+    made = kernel(spans)
+    places = {"load q": "k.cu:33", "store": "k.cu:63"}
+    first = findings(Trace(made.spans, replace(made.meta, locations=places)))[0]
+    assert first.kind == "unmarked time"
+    assert "90.0 % of warp time lies outside all regions, mostly between `load q` and `store` (90.0 %)" in first.what
+    assert "Mark k.cu:34-62" in first.advice
+    covered = [Span("work", 0, 100_000, block, warp) for block in range(SMS) for warp in range(8)]
+    assert verdict(findings(kernel(covered)), "unmarked time").verdict == "refuted"
+
+
+def test_two_speeds_are_no_claim() -> None:
+    """Cache hits and misses look like more and less work."""
+    draw = np.random.default_rng(1).choice([400, 1600], 40)
+    spans = []
+    for block in range(SMS):
+        at = 0
+        for lasts in draw.tolist():
+            spans.append(Span("load", at, lasts, block))
+            at += lasts
+    found = verdict(findings(kernel(spans)), "cache misses")
+    assert found.verdict == "undecided"
+    assert "or with more and less work" in found.what
+    stores = findings(kernel([replace(span, region="store") for span in spans]))
+    assert verdict(stores, "cache misses").verdict == "refuted", "stores do not wait for a cache"
+
+
+@pytest.mark.parametrize("warps", [4, 16])
+def test_work_all_the_time_is_nothing_to_fix(warps: int) -> None:
+    found = findings(kernel(loop({"mma": 4000}, warps=warps), registers=64, shared_bytes=0))
+    assert [one.kind for one in found] == ["nothing to fix"]

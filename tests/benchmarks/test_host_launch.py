@@ -1,0 +1,39 @@
+"""The benchmark of host launches, and the driver whose calls it counts: with and without the compiled library."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import host_launch
+from benchmarks.lib.idle_libcuda import idle_driver
+from warplens import native
+
+needs_compiler = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+
+
+@needs_compiler
+def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_launch, "LAUNCHES", 80)
+    monkeypatch.setattr(host_launch, "REPEATS", 1)
+    found = host_launch.measure()
+    assert 0 < found["plain_us"] < found["closed_us"] < found["recorded_us"]
+    assert all(found[f"end_{kind}_{blocks}_blocks"]["cpu_s"] > 0 for kind in ("trace", "file") for blocks in (8, 132))
+
+
+@needs_compiler
+def test_the_compiled_calls_answer_as_those_from_python() -> None:
+    with idle_driver() as lib:
+        context = lib.context()
+        answers = []
+        for _ in range(2):
+            library = lib._lib
+            for stream, captured in ((5, False), (6, True)):
+                library.idle_capture(stream if captured else 0)
+                answers.append((lib.runs_now(stream, context), lib.runs_now(stream, context + 1)))
+            library.idle_capture(0)
+            events = lib.new_events(40)
+            assert len(set(events)) == 40
+            assert all(events)
+            lib.speed_up()
+        assert lib._native is not None
+        assert answers == [(True, False), (False, False)] * 2

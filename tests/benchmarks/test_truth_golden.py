@@ -1,0 +1,43 @@
+"""The findings on the truth set as recorded on an H200 (tests/golden/make_truth.py): each cause is named first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.truth import score
+from benchmarks.truth.pair import BROKEN
+from benchmarks.truth.pairs import PAIRS
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "truth"
+MOST_BYTES = 15_000_000
+MISSES = {
+    ("waiting_producer", "broken"),
+    ("one_block_per_sm", "repaired"),
+    ("shared_counters", "repaired"),
+}
+"""First findings that are known to be wrong; docs/results/answers.md lists them."""
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[score.Row]:
+    return score.score(GOLDEN)[0]
+
+
+def test_every_version_of_every_pair_was_recorded(rows: list[score.Row]) -> None:
+    assert {(row.pair.name, row.version) for row in rows} == {(pair.name, v) for pair in PAIRS for v in pair.versions}
+    assert all(row.measured is not None and row.measured > 0.1 for row in rows if row.version == BROKEN)
+    assert sum(path.stat().st_size for path in GOLDEN.iterdir()) <= MOST_BYTES
+
+
+def test_the_first_finding_is_right(rows: list[score.Row]) -> None:
+    wrong = {(row.pair.name, row.version): f"{row.kind}: {row.what}" for row in rows if not row.right}
+    assert set(wrong) <= MISSES, {name: wrong[name] for name in set(wrong) - MISSES}
+
+
+def test_the_bars_hold(rows: list[score.Row]) -> None:
+    reached = score.shares(rows)
+    for name in ("broken", "gain"):
+        right, count = reached[name]
+        assert right >= score.BARS[name] * count, f"{name}: {right} of {count}"

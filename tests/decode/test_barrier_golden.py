@@ -1,0 +1,59 @@
+"""Two blocks of a warp-specialised Gluon matmul, captured on an H200 by benchmarks/barrier_edges.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.paths import GOLDEN
+from warplens.analyse.barrier_roles import barrier_roles, warp_duties
+from warplens.analyse.critical_path import critical_path
+from warplens.decode.trace_loader import load
+from warplens.trace.model import Trace
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return load(GOLDEN / "captures" / "gluon_matmul.wlcap")
+
+
+def test_every_wait_has_its_arrival_and_none_points_back_in_time(trace: Trace) -> None:
+    edges = trace.edges
+    kinds = edges["kind"].to_pylist()
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {"copy": 256, "arrive": 26}
+    wait, arrival = edges["wait"].to_numpy(), edges["arrival_record"].to_numpy()
+    start = trace.numpy("start_cycle")
+    end = start[wait] + trace.numpy("dur_cycles")[wait]
+    assert (start[arrival] < end).all()
+    woken = (end - start[arrival])[np.array(kinds) == "arrive"]
+    assert 40 <= woken.min() <= woken.max() <= 80, "cycles from the arrival to the end of the wait that it released"
+
+
+def test_each_use_of_a_stage_has_its_own_copy(trace: Trace) -> None:
+    """16 tiles through 3 stages: the waits of all 8 warps for a tile have one copy, and each tile has another."""
+    edges, warp = trace.edges.to_pylist(), trace.numpy("warp")
+    copies: dict[int, set[int]] = {}
+    for edge in edges:
+        if edge["kind"] == "copy":
+            copies.setdefault(edge["arrival_record"], set()).add(int(warp[edge["wait"]]))
+    assert len(copies) == 2 * 16
+    assert all(waiters == set(range(8)) for waiters in copies.values())
+
+
+def test_the_loading_warp_is_the_producer(trace: Trace) -> None:
+    roles = {duty.warp: duty.role for duty in warp_duties(trace)}
+    assert roles == {10: "producer"} | dict.fromkeys(range(8), "consumer")
+    full = [role for role in barrier_roles(trace) if role.kind == "copy"]
+    empty = [role for role in barrier_roles(trace) if role.kind == "arrive"]
+    assert len(full) == len(empty) == 3
+    assert {role.producers for role in full} == {(10,)}
+    assert {(role.producers, role.consumers) for role in empty} == {((0,), (10,))}
+
+
+def test_the_critical_path_goes_through_the_copies(trace: Trace) -> None:
+    path = critical_path(trace)["gluon_gemm"]
+    assert sum(region.share for region in path.regions) <= 1.0 + 1e-9
+    wait, product = path["mbarrier wait plain_kernels.py:273"], path["mma wait plain_kernels.py:275"]
+    assert wait.ns > 1000, "the first tile was under way for more than a microsecond"
+    assert product.share > 0.2
+    assert path["(warp)"].share == 0, "warps without work only wait for the others"

@@ -1,0 +1,56 @@
+"""What the code of a region is made of travels with the woven kernel, by region."""
+
+from __future__ import annotations
+
+from tests.support.ptx_kernels import HEAD
+from warplens.weave.weaver import weave
+from warplens.weave.weaving import SymbolBuffer
+from warplens.weave.woven_ptx import Woven
+
+_TEXT = (
+    HEAD
+    + """
+.visible .entry k(.param .u64 a)
+{
+  .reg .pred %p<4>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<4>;
+  ld.param.u64 %rd1, [a];
+  mov.u32 %r2, %tid.x;
+  mul.wide.u32 %rd2, %r2, 256;
+  add.s64 %rd3, %rd1, %rd2;
+  // @warplens B load
+  ld.global.f32 %f1, [%rd3];
+  ld.global.f32 %f2, [%rd3+4];
+  // @warplens E load
+  // @warplens B sync
+  bar.sync 0;
+  // @warplens E sync
+  // @warplens B add
+  atom.global.add.f32 %f3, [%rd1], %f1;
+  // @warplens E add
+  st.global.f32 [%rd3], %f2;
+  ret;
+}
+"""
+)
+
+
+def test_the_code_of_each_region_is_counted() -> None:
+    woven = weave(_TEXT, buffer=SymbolBuffer())
+    code = {woven.regions.get(int(number or 0), ""): counts for number, counts in woven.code["k"].items()}
+    assert code == {
+        "load": {"instructions": 2, "loads": 2, "load_bytes": 8, "load_waste": 8.0},
+        "sync": {"instructions": 1, "barriers": 1},
+        "add": {"instructions": 1, "atomics": 1},
+        "": {"instructions": 6, "store_waste": 8.0, "stores": 1},
+    }
+    assert Woven.restore(woven.text, woven.describe()).code == woven.code
+    assert weave(woven.text).code == woven.code, "a woven text says it again"
+
+
+def test_loads_that_fill_the_gaps_of_one_another_waste_nothing() -> None:
+    """Four loads of 4 bytes with lanes 16 bytes apart are one load of 16 bytes in four parts."""
+    parts = "".join(f"  ld.global.f32 %f1, [%rd3+{4 * at}];\n" for at in range(4))
+    for loads, waste in ((parts, 1.0), ("  ld.global.f32 %f1, [%rd3];\n", 4.0)):
+        text = _TEXT.replace("  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n", loads)
+        woven = weave(text.replace("%r2, 256", "%r2, 16"), buffer=SymbolBuffer())
+        assert woven.code["k"]["1"]["load_waste"] == waste
