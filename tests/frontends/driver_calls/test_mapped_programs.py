@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cpp_launches import run_scenario
+from warplens.frontends.driver_calls.loaded_code import is_known_without_ptx
 from warplens.frontends.driver_calls.mapped_programs import kernels_in_file
 
 pytestmark = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
@@ -45,6 +46,15 @@ def test_other_files_have_no_kernels(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert kernels_in_file(str(path), "9.0") == {}
     assert kernels_in_file(str(tmp_path / "missing"), "9.0") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("libcublasLt.so.13", True), ("libtorch_cuda.so", True), ("libcudnn_ops_infer.so.9", True), ("libnccl.so.2", True),
+     ("libcustom_ops.so", False), ("libtorchvision_ops", False), ("program", False), ("", False)],
+)  # fmt: skip
+def test_only_libraries_of_vendors_are_passed_over_in_silence(name: str, known: bool) -> None:
+    assert is_known_without_ptx(name) == known
 
 
 def test_a_library_that_was_used_before_the_profile_is_recorded(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@ because what stands in front of a driver stays there."""
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ _HERE = Path(__file__).parent
 def libraries() -> Path:
     """A folder with libcuda.so.1 and launcher.so."""
     folder = Path(tempfile.mkdtemp(prefix="warplens-test-cpp-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     compiled = (
         ("gcc", "fake_libcuda.c", "libcuda.so.1"), ("g++", "launcher.cpp", "launcher.so"),
         ("gcc", "fake_cute_runtime.c", "cute_runtime.so"), ("g++", "program.cpp", "program"),

@@ -10,7 +10,7 @@ from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKi
 from warplens.driver.libcuda import driver, has_driver
 from warplens.errors import WarplensError
 from warplens.frontends.cuda_bindings import Arguments
-from warplens.frontends.driver_calls.loaded_code import MachineCode, home_of, ptx_of
+from warplens.frontends.driver_calls.loaded_code import MachineCode, home_of, is_known_without_ptx, ptx_of
 from warplens.frontends.graphs.executables import executables
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
@@ -20,8 +20,6 @@ from warplens.ptx.symbols import plain_name
 from warplens.session import Session
 from warplens.wording import plural
 
-_VENDORS = ("libcu", "libnv", "libnccl", "libtorch", "libc10")
-"""Libraries that are known to have no PTX: `warplens run --list-kernels` names their kernels."""
 SUBJECT = "C++ launches"
 """The subject of notes about all of them."""
 
@@ -162,8 +160,7 @@ class DriverCalls:
         for (home, reason), kernels in self._machine_code.items():
             for name, number in kernels.items() if self.session.counts_all else ():
                 self.session.run.seen[name] = self.session.run.seen.get(name, 0) + self.hooks.count(number)
-            is_vendors = home.startswith(_VENDORS)
-            if not is_vendors and any(self.session.options.wants_kernel(name) for name in kernels):
+            if not is_known_without_ptx(home) and any(self.session.options.wants_kernel(name) for name in kernels):
                 launches = sum(self.hooks.count(number) + 1 for number in kernels.values())
                 names = ", ".join(name[:60] for name in list(kernels)[:3]) + (", ..." if len(kernels) > 3 else "")
                 self.session.note(

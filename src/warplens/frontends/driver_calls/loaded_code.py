@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from warplens.frontends.intercept.woven_module import Unavailable
 
 LARGEST_PTX = 8 << 20
 """Bytes of PTX text beyond which marking a module would take minutes."""
+
+_WITHOUT_PTX = re.compile(
+    r"lib(cublas|cudnn|cufft|curand|cusolver|cusparse|cutensor|nccl|npp|nvjpeg|nvjitlink|nvrtc|torch|c10)"
+    r"[\w-]*\.so"
+)
 
 _compiled: dict[str, Callable[[], str]] = {}
 """By digest of machine code, how to get the PTX that it was assembled from."""
@@ -103,6 +109,11 @@ def home_of(origin: HandleOrigin | None) -> str:
     info = _Found()
     found = ctypes.CDLL(None).dladdr(ctypes.c_void_p(origin.image), ctypes.byref(info))
     return Path(info.file.decode(errors="replace")).name if found and info.file else ""
+
+
+def is_known_without_ptx(home: str) -> bool:
+    """Whether nobody expects PTX in a library: `warplens run --list-kernels` names its kernels."""
+    return _WITHOUT_PTX.match(home) is not None
 
 
 class _Found(ctypes.Structure):
