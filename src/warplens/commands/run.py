@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -22,6 +22,7 @@ from warplens.options import COLD, LEAST_TRACE_BYTES
 from warplens.profiling.explain import no_gpu
 from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
+from warplens.runner.compiled_program import ProfileRequest, become, is_compiled
 from warplens.runner.program import Outcome, TargetProgram, execute
 from warplens.runner.run_arguments import byte_count, numbers
 from warplens.runner.stdout_redirect import stdout_to_stderr
@@ -218,7 +219,8 @@ def command(
       warplens run --auto --within 'forward' --from-step 10 --to-step 12 train.py
       warplens run --region softmax=attn.py:120-134 -m package.train
     """
-    target = target_program("run", module, program)
+    marks_given = bool(given["auto"] or given["regions"]) and not list_kernels
+    target = target_program("run", module, program, marks_given=marks_given)
     if list_kernels:
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
     path = Path(output or _default_output(target))
@@ -226,7 +228,9 @@ def command(
     check_writable(path, force=force)
     if not profile.enabled:
         stderr().print("profiling is off (WARPLENS=0): running the program without it")
-        return execute(target).code
+        return _run_without(target)
+    if not target.module and is_compiled(target.target):
+        _become(target, path, given, as_json=as_json)
     companions = [open_companion(name, target, profile, path, force=force) for name in COMPANIONS if given[name]]
     with stdout_to_stderr(as_json):
         outcome, problem = _run(target, profile, companions)
@@ -246,6 +250,30 @@ def command(
         if one is not None:
             stderr().print(f"warplens: {one}", markup=False, soft_wrap=True)
     return outcome.code or next((one.exit_code for one in (problem, *failures) if one is not None), 0)
+
+
+def _run_without(target: TargetProgram) -> int:
+    """Run the program as if there were no warplens."""
+    if not target.module and is_compiled(target.target):
+        os.execv(target.target, [target.target, *target.arguments])
+    return execute(target).code
+
+
+def _become(target: TargetProgram, path: Path, given: dict[str, Any], *, as_json: bool) -> NoReturn:
+    """Turn this process into a compiled program, which records and reports by itself."""
+    if asked := [f"--{name}" for name in COMPANIONS if given[name]]:
+        raise UsageError(f"{' and '.join(asked)}: only for Python programs; run the tool on {target.target} itself")
+    output = None
+    if as_json:
+        output = os.dup(1)
+        os.set_inheritable(output, True)
+        os.dup2(2, 1)
+    become(
+        ProfileRequest(
+            path.absolute(), _options(given), (target.target, *target.arguments), output,
+            given["launches"] is not None, given["merge_variants"],
+        )
+    )  # fmt: skip
 
 
 def _default_output(program: TargetProgram) -> Path:

@@ -169,7 +169,7 @@ class Weaver:
                 append_plain_body(function, plain)
         self.calls.rewrite_headers()
         if isinstance(self.buffer, SymbolBuffer) and entries:
-            self._declare(f".visible .const .align 8 .b64 {self.buffer.name};")
+            self._declare(self.buffer.declaration)
         if self.how.shared and entries and f" {self.how.shared.symbol}[]" not in self.module.text():
             self._declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
         regions = {number: name for name, number in self.ids.items()}

@@ -34,9 +34,19 @@ class ParamBuffer:
 
 @dataclass(frozen=True)
 class SymbolBuffer:
-    """The buffer pointer is a constant of the module, which the host sets before a launch."""
+    """The buffer pointer is a variable of the module, which the host sets before a launch.
+
+    The kernel's parameters stay as they are, so whoever launches it need not know. With the space `global`, a copy
+    inside a CUDA graph can set the pointer too.
+    """
 
     name: str = "warplens_buffer"
+    space: str = "const"
+
+    @property
+    def declaration(self) -> str:
+        """The variable, as the module declares it."""
+        return f".visible .{self.space} .align 8 .b64 {self.name};"
 
 
 @dataclass(frozen=True)

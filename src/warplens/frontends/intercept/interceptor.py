@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, twin_of
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
+from warplens.launch.graph_cells import CELL_BYTES
 from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.thinning import Thinning
 from warplens.launch.variant import Variant
@@ -45,17 +47,21 @@ class PlainKernel:
     text: Callable[[], str]
     code: Hashable = None
     """What it was loaded from, where its module may go before the profile ends: handles are given out again then."""
+    keeps_parameters: bool = False
+    """Whether its launcher cannot give it one more argument: its twin finds the buffer by a variable of its module."""
 
 
 @dataclass(frozen=True)
 class _LaunchForm:
     """What of a launch decides which twin it runs: what limits the blocks on an SM, whether blocks consist of whole
-    warps along x, whether it is captured into a CUDA graph, and what the overhead budget leaves out."""
+    warps along x, whether it is captured into a CUDA graph, whether its arguments are fixed, and what the overhead
+    budget leaves out."""
 
     threads: int
     aligned: bool
     shared: int
     captured: bool
+    keeps_parameters: bool
     thinning: Thinning
 
 
@@ -98,6 +104,8 @@ class Interceptor:
         self._chosen: dict[Hashable, Twin | Unavailable] = {}
         self._how = weaving(running.options)
         self._variants: dict[Hashable, Variant] = {}
+        self._cells: dict[int, tuple[int, int]] = {}
+        """By cell of a twin, the stream of its latest launch and an event that is reached when that is over."""
         self._described: dict[Hashable, tuple[Twin, WovenKernel]] = {}
         """By variant's key, what its recorded launches run, where they are not captured."""
 
@@ -165,9 +173,30 @@ class Interceptor:
 
         def go() -> T:
             with record as pointer:
-                return woven(twin, pointer)
+                if not twin.cell:
+                    return woven(twin, pointer)
+                with self._filled(twin.cell, pointer, shape.stream, captured):
+                    return woven(twin, pointer)
 
         return go
+
+    @contextmanager
+    def _filled(self, cell: int, pointer: int, stream: int, captured: bool) -> Iterator[None]:
+        """Let the launch in the block find `pointer` in its cell. In a graph, `pointer` is the address of the cell that
+        each replay fills."""
+        lib = driver()
+        if captured:
+            lib.copy_on_device(cell, pointer, CELL_BYTES, stream)
+            yield
+            return
+        before, event = self._cells.get(cell, (stream, 0))
+        if event and before != stream:
+            lib.hold(stream, event)  # a launch on another stream may still read the cell
+        lib.upload(cell, pointer.to_bytes(CELL_BYTES, "little"), stream)
+        yield
+        event = event or lib.new_event()
+        lib.mark(event, stream)
+        self._cells[cell] = stream, event
 
     def _describe(self, kernel: PlainKernel, variant: Variant, twin: Twin, shape: Shape, captured: bool) -> WovenKernel:
         """What a launch must know of the twin, worked out once for all launches of a variant."""
@@ -177,8 +206,8 @@ class Interceptor:
             return known[1]
         self._tell(variant.kernel, twin)
         described = self._woven(variant.kernel, twin, shape, variant.thinning)
-        # Variables of the module are copied before each launch, so such kernels take the long way each time.
-        if not captured and not twin.shared:
+        # Variables of the module are copied and cells filled before each launch: such kernels take the long way.
+        if not captured and not twin.shared and not twin.cell:
             self._described[key] = twin, described
         return described
 
@@ -195,7 +224,8 @@ class Interceptor:
 
     def _find(self, kernel: PlainKernel, shape: Shape, captured: bool, thinning: Thinning) -> Twin:
         lib = driver()
-        form = _LaunchForm(math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared, captured, thinning)
+        aligned = shape.block[0] % 32 == 0
+        form = _LaunchForm(math.prod(shape.block), aligned, shape.shared, captured, kernel.keeps_parameters, thinning)
         key = (kernel.function, kernel.code, form)
         if key not in self._chosen:
             try:
@@ -242,7 +272,10 @@ class Interceptor:
         def attempt(candidate: Candidate) -> tuple[Twin, Resources]:
             how, registers = candidate.how, candidate.registers
             text, device = self._text(kernel), lib.device_index()
-            twin = twin_of(text, kernel.symbol, rung.auto, how, device, registers, indirect=form.captured)
+            twin = twin_of(
+                text, kernel.symbol, rung.auto, how, device, registers,
+                indirect=form.captured, keeps_parameters=form.keeps_parameters,
+            )  # fmt: skip
             lib.copy_settings(kernel.function, twin.function)
             return twin, resources(twin.function)
 
