@@ -26,6 +26,7 @@ LAYERS = (
     "driver",
     "ptx",
     "weave",
+    "sass",
     "auto",
     "simulate",
     "options",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -27,6 +27,7 @@ from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.measured_slopes import slope_text, slopes_of
+from warplens.analyse.region_purity import RegionPurity, region_purity
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
@@ -108,6 +109,8 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
         evidence = Evidence(answers, label, given or KnownFacts())
         share = sum(lives.launches[at].duration_ns for at in launches.tolist()) / total
         judged += [_sized(one, evidence, share) for one in _judge(evidence)]
+    pure = region_purity(answers.trace)
+    judged = [_with_caution(one, pure) for one in judged]
     supported = [one for one in judged if one.verdict == SUPPORTED]
     return Findings(
         tuple(sorted((one for one in supported if not one.withheld), key=lambda one: (not one.urgent, -one.rank))),
@@ -117,15 +120,26 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
     )
 
 
+def _with_caution(one: Finding, pure: Mapping[tuple[str, str], RegionPurity]) -> Finding:
+    """A finding about a region, with what the machine code holds between its marks; so are its consequences."""
+    below = tuple(_with_caution(each, pure) for each in one.consequences)
+    found = next((each for (kernel, region), each in pure.items() if one.is_about(kernel, region)), None)
+    if found is None:
+        return replace(one, consequences=below) if below else one
+    evidence = {**one.evidence, "purity": found.purity, "complete": found.complete}
+    return replace(one, evidence=evidence, caution=found.caution, consequences=below)
+
+
 def _judge(evidence: Evidence) -> list[Finding]:
     """All verdicts on one kernel variant, with consequences below their causes."""
     if evidence.clock == "cpu":
         return [_host_time(evidence), NUMERICAL_PROBLEM.judge(evidence)]
-    judged = [_checked(evidence, cause) for cause in HYPOTHESES]
+    aggregated = evidence.trace.aggregated
+    judged = [_checked(evidence, cause) for cause, one in HYPOTHESES.items() if not (aggregated and one.needs_timeline)]
     sure = [one for one in judged if one.verdict == SUPPORTED and not one.withheld]
     others = [one for one in judged if one not in sure]
     causes = _nested(sorted(sure, key=lambda one: -one.expected))
-    if not any(one.expected >= MINOR or one.urgent for one in causes):
+    if not aggregated and not any(one.expected >= MINOR or one.urgent for one in causes):
         causes.append(_nothing_to_fix(evidence, causes, others))
     return [*causes, *others]
 
