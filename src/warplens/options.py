@@ -97,6 +97,7 @@ class Options:
     most_marks: int = MOST_MARKS
     least_occupancy: float = 1.0
     strict: bool = False
+    verify: bool = True
     torch: bool | Mapping[str, Any] = False
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.analyse.kernel_variants import kernel_variants, variant_rows
+from warplens.analyse.mark_cost import corrected_means
+from warplens.analyse.region_purity import purity_by_region, region_purity
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.value_statistics import ValueStatistics, value_statistics
 from warplens.errors import UsageError, did_you_mean
@@ -44,6 +47,10 @@ class RegionStatistics:
     Open spans, whose end was not recorded, are counted but not measured. The spreads are (largest - smallest) / mean of
     the mean duration per warp and per SM. `variant` is the label of the kernel's variant where the trace has several
     kernels or variants; empty otherwise.
+
+    `purity` is the share of the instructions between the region's marks that belong to it, NaN where the machine code
+    was not verified; `moved_out` says what was moved elsewhere if that is most of its work. `corrected` is the mean
+    without the region's own marks, between `corrected_low` and `corrected_high`; NaN without a calibration.
     """
 
     group: str
@@ -73,6 +80,15 @@ class RegionStatistics:
     max_ns: int
     exclusive_ns: int
     variant: str = ""
+    purity: float = math.nan
+    moved_out: str = ""
+    corrected: float = math.nan
+    corrected_low: float = math.nan
+    corrected_high: float = math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """All metrics; those that are not known are None."""
+        return {name: None if value != value else value for name, value in asdict(self).items()}
 
     def __getitem__(self, metric: str) -> Any:
         """A metric by name; `p50_cycles` is another way to write `p50`."""
@@ -83,8 +99,10 @@ class RegionStatistics:
 
 
 METRICS = tuple(field.name for field in fields(RegionStatistics))
-NAMES = ("group", "region", "variant")
+NAMES = ("group", "region", "variant", "moved_out")
 """The metrics that are names, not numbers."""
+UNKNOWN = ("purity", "corrected", "corrected_low", "corrected_high")
+"""The metrics that need a verification or a calibration, NaN without."""
 
 
 def _by_group(row: RegionStatistics) -> tuple[int, str, str, int]:
@@ -162,7 +180,7 @@ class Statistics:
             "busy_ns": self.busy_ns,
             "variants": {label: dict(known) for label, known in self.variants.items()},
             "sample": self.sample,
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [row.to_json() for row in self.rows],
             "values": [asdict(one) for one in self.values],
         }
 
@@ -172,11 +190,14 @@ class Statistics:
         return pandas.DataFrame([asdict(row) for row in self.rows], columns=list(METRICS))
 
 
-def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False) -> Statistics:
+def statistics(
+    trace: Trace, by: str = "region", *, merge_variants: bool = False, corrected: bool = False
+) -> Statistics:
     """Compute the statistics of every region in each group of `by`: kernel, sm, warp, block, launch or rank.
 
     By region and by kernel, every variant of every kernel has rows of its own unless `merge_variants` is set: then by
-    kernel those of a kernel are one, and by region those of all kernels.
+    kernel those of a kernel are one, and by region those of all kernels. `corrected` also works out, by region, the
+    means without the cost of marks, which takes longer than all the rest.
     """
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
@@ -235,6 +256,7 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
     never = set(np.flatnonzero(unended).tolist()) - set(keys.tolist())
     rows += [_never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
     rows.sort(key=_by_group)
+    rows = _with_trust(trace, rows, by, corrected=corrected and by == "region" and len(labels) == 1)
     known = kernel_variants(trace.meta.launches) if len(labels) > 1 else ()
     return Statistics(
         by,
@@ -245,6 +267,21 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
         sample_line(trace.meta.launches),
         value_statistics(trace),
     )
+
+
+def _with_trust(trace: Trace, rows: list[RegionStatistics], by: str, *, corrected: bool) -> list[RegionStatistics]:
+    """The rows with what the machine code and the calibration say about them."""
+    anywhere, means = purity_by_region(trace), corrected_means(trace) if corrected else {}
+    within = region_purity(trace) if by == "kernel" and anywhere else {}
+    made = []
+    for row in rows:
+        pure = within.get((row.group, row.region)) if within else anywhere.get(row.region)
+        known: dict[str, Any] = {} if pure is None else {"purity": pure.purity, "moved_out": pure.flag}
+        if row.region in means:
+            mean = means[row.region]
+            known |= {"corrected": mean.corrected, "corrected_low": mean.low, "corrected_high": mean.high}
+        made.append(replace(row, **known) if known else row)
+    return made
 
 
 def _lifetimes(trace: Trace, labels: Sequence[str]) -> dict[int, int]:
@@ -316,5 +353,5 @@ def _spread(durations: Int, member: Int) -> float:
 
 
 def _never_ended(group: str, region: str, variant: str, unended: int) -> RegionStatistics:
-    zeros = {name: 0 for name in METRICS if name not in (*NAMES, "open")}
+    zeros: dict[str, Any] = {name: 0 for name in METRICS if name not in (*NAMES, *UNKNOWN, "open")}
     return RegionStatistics(group=group, region=region, variant=variant, open=unended, **zeros)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import shutil
 from dataclasses import asdict, dataclass
 
 import click
@@ -18,6 +17,7 @@ from warplens.errors import WarplensError
 from warplens.frontends.registry import FRONT_ENDS
 from warplens.native.driver_hooks import SWITCH, load_hooks
 from warplens.native.program_host import python_library
+from warplens.sass.cuda_tools import known_tool
 from warplens.version import __version__
 from warplens.view.adaptive_table import AdaptiveTable
 
@@ -32,7 +32,8 @@ _TOOLKIT = "comes with the CUDA toolkit"
 _TOOLS = {
     "nvcc": ("compiling CUDA C++ ahead of time: warplens nvcc", _TOOLKIT),
     "ptxas": ("assembling woven PTX without Triton", _TOOLKIT),
-    "nvdisasm": ("checking regions in SASS", _TOOLKIT),
+    "nvdisasm": ("verifying regions in machine code: warplens verify", f"{_TOOLKIT} and with Triton"),
+    "cuobjdump": ("verifying regions of nvcc programs: warplens verify", f"{_TOOLKIT} and with Triton"),
     "ncu": ("hardware counters: run --ncu", "comes with Nsight Compute"),
     "nsys": ("system-wide timeline: run --nsys", "comes with Nsight Systems"),
 }
@@ -137,7 +138,7 @@ def _extras() -> list[DoctorCheck]:
 def _tools() -> list[DoctorCheck]:
     checks = []
     for name, (purpose, remedy) in _TOOLS.items():
-        found = shutil.which(name)
+        found = known_tool(name)
         state = "ok" if found else "missing"
         checks.append(DoctorCheck(name, state, found or "not on PATH", purpose, "" if found else remedy))
     return checks

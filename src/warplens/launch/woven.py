@@ -11,6 +11,7 @@ from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.variant import Variant
 from warplens.record.capture import Device, Dim3, Launch
+from warplens.sass.machine_code import MachineCode
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection
 
@@ -40,6 +41,8 @@ class WovenKernel:
     auto: bool = False
     block: Dim3 | None = None
     """The shape of a block where it is not one row of warps."""
+    machine_code: MachineCode | None = None
+    """Its machine code, for the verification of its regions."""
 
     @staticmethod
     def of(woven: Woven, symbol: str, *, threads: int, **more: Any) -> WovenKernel:
@@ -57,6 +60,9 @@ class WovenKernel:
             regions.get(int(number), "") if number else "": counts
             for number, counts in woven.code.get(symbol, {}).items()
         }
+        if woven.text and "machine_code" not in more:
+            names = {raw: regions[number] for number, raw in woven.regions.items() if number in regions}
+            known["machine_code"] = MachineCode(symbol, woven.text, names=names, automatic=bool(more.get("auto")))
         return WovenKernel(**{**known, "code": code, **more})
 
     def tracks(self, grid: Dim3) -> int:
@@ -130,18 +136,20 @@ class WovenLaunch:
         self.engine.give(Range(self.address, self.size), self.size, 0)
 
     @property
+    def machine_code(self) -> MachineCode | None:
+        """The machine code of its kernel."""
+        return self.kernel.machine_code
+
+    @property
     def landed(self) -> bool:
         return self.launch is not None or self.problem is not None
 
     def over(self) -> bool:
         return self.engine.lib.reached(self.event)
 
-    @staticmethod
-    def land(launches: Sequence[WovenLaunch]) -> None:
+    def land(self, launches: Sequence[WovenLaunch]) -> None:
         """Wait for launches of one engine, copy what they wrote to the host, and give their memory back."""
-        from warplens.launch.landing import land
-
-        land(launches)
+        self.engine.land(launches)
 
     def collect(self) -> Launch:
         """The launch as the capture keeps it; waits for it, and for those before it, if it is still on the device."""

@@ -23,6 +23,7 @@ from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
+from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import MAX_RANK, Capture, Launch
@@ -150,6 +151,9 @@ class Profile(Session):
             notes={kernel: tuple(said) for kernel, said in self.notes.items()},
             source_hashes=hash_sources(self._trace.meta),
         )
+        verify = verifier(self.run.codes, launches)
+        if is_wanted(self.options.verify):
+            self._trace.verifier = verify
         if self.path is not None and len(self._trace):
             self._trace.save(self.path, force=True)
         if problems and not launches:
@@ -254,6 +258,7 @@ def profile(
     most_marks: int = MOST_MARKS,
     least_occupancy: float = 1.0,
     strict: bool = False,
+    verify: bool = True,
     dump_ir: str | os.PathLike[str] | None = None,
     override: str | os.PathLike[str] | None = None,
     torch: bool | Mapping[str, Any] = False,
@@ -308,6 +313,7 @@ def profile(
                       spread over SMs and time (None: keep everything)
 
     Besides
+    verify            look up in the machine code what each region timed, when the trace is saved
     torch             also run torch.profiler: True, or its options; see `Profile.torch` (False: off)
     """
     given = dict(locals())

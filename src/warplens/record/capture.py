@@ -50,6 +50,8 @@ CODE = "code"
 """Key in a launch's `extra`: what the code of each region is made of, by its name; `""` is the code outside regions."""
 SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
 """Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
+MACHINE_CODE = "machine_code"
+"""Key in a launch's `extra`: the short name of its machine code, by which the trace's `verification` has it."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
 MAX_RANK = (1 << 31) - 1

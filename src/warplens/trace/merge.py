@@ -58,6 +58,7 @@ def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
         kernel_locations=_merge_locations(traces),
         source_hashes={key: value for meta in metas for key, value in meta.source_hashes.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
+        verification={key: value for meta in metas for key, value in meta.verification.items()},
         producer=metas[0].producer,
         origin_ns=origin,
     )
@@ -104,4 +105,6 @@ def _merge_clock(clocks: Sequence[ClockFit]) -> ClockFit:
         mhz_error=max(clock.mhz_error for clock in seen),
         anchors=anchors,
         segments=sum(clock.segments for clock in clocks),
+        gap_ns=max(clock.gap_ns for clock in clocks),
+        gap_error_ns=max(clock.gap_error_ns for clock in clocks),
     )

@@ -88,6 +88,10 @@ class ClockFit:
     method: str = "none"
     mhz_error: float = 0.0
     """The error of `mhz_min` and `mhz_max`, as about 95 % of measurements are closer; 0 if unknown."""
+    gap_ns: float = 0.0
+    """The longest time of a launch without an anchor."""
+    gap_error_ns: float = 0.0
+    """How far moments in that time may be misplaced if the clock changed in it; 0 if it is short."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,8 @@ class Meta:
     `notes` holds the profile's remarks on each kernel, such as why it ran unmarked. `sensitivity` is what an experiment
     with delays found (analyse/region_sensitivity.py), empty where there was none. `locations` has the source location
     of each region, and `kernel_locations` the same for each kernel, as regions of several kernels may share a name.
-    `source_hashes` are hashes of the source files at the time of recording.
+    `source_hashes` are hashes of the source files at the time of recording. `verification` says where the regions are
+    in the machine code, by the name that a launch's `extra` gives its machine code.
     """
 
     launches: Sequence[LaunchInfo] = ()
@@ -143,6 +148,7 @@ class Meta:
     kernel_locations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     source_hashes: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    verification: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sensitivity: Mapping[str, Any] = field(default_factory=dict)
     producer: str = "warplens"
     origin_ns: int = 0

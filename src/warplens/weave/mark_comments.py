@@ -15,6 +15,7 @@ Names are percent-encoded, so that any text survives inline asm, LLVM and the PT
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
@@ -38,6 +39,8 @@ KINDS = {
     "S": Kind.VALUE,
 }
 VALUE_TYPES = ("s32", "u32", "s64", "u64", "f32", "f64")
+_DECLARED = re.compile(r"%wl_mark_\d+_([A-Z])(\d+)")
+_NUMBERED = re.compile(r"(// @warplens ([BEIVAZ]) #(\d+).*)")
 _WORDS = {"B": 2, "E": 2, "I": 2, "V": 4, "A": 3, "Z": 3, "T": 1, "S": 7}
 BARRIER = "barrier"
 """The value type of a mark that records what the warp does with a barrier."""
@@ -117,3 +120,16 @@ def _barrier(words: list[str], content: str, line: int) -> BarrierOperands:
         return BarrierOperands.parse(words)
     except ValueError as error:
         raise PtxError(line, content, str(error)) from None
+
+
+def declare_marks(text: str) -> str:
+    """Repeat each numbered mark as the declaration of a register that nothing uses: nvcc strips comments from the PTX
+    that a program carries. A declaration adds no instruction."""
+    numbers = itertools.count()
+    return _NUMBERED.sub(lambda found: f"{found[1]}\n\t.reg .pred %wl_mark_{next(numbers)}_{found[2]}{found[3]};", text)
+
+
+def declared_mark(register: str) -> tuple[Kind, str] | None:
+    """The kind and region of a mark from the register that stands for it; None for other registers."""
+    found = _DECLARED.fullmatch(register)
+    return (KINDS[found[1]], f"#{found[2]}") if found and found[1] in KINDS else None

@@ -32,6 +32,7 @@ from dataclasses import replace
 
 from warplens.errors import UsageError
 from warplens.ptx.divergence import Divergence, observes_other_threads
+from warplens.ptx.garbage_pause import garbage_pause
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function, PtxModule, Raw, parse
@@ -41,7 +42,7 @@ from warplens.weave.delay import weave_delay
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver
-from warplens.weave.mark_comments import PREFIX, WOVEN
+from warplens.weave.mark_comments import PREFIX, WOVEN, declare_marks
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
 from warplens.weave.region_code import region_code
@@ -78,12 +79,13 @@ def weave(
             raise PtxError(text.count("\n", 0, start) + 1, line, "this is no description of a woven module") from None
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
-    module = parse(source) if isinstance(source, str) else source.copy()
-    if how and how.delay is not None:
-        return weave_delay(module, buffer or ParamBuffer(), how)
-    if lives or (how and how.fixed):
-        return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
-    return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
+    with garbage_pause():
+        module = parse(source) if isinstance(source, str) else source.copy()
+        if how and how.delay is not None:
+            return weave_delay(module, buffer or ParamBuffer(), how)
+        if lives or (how and how.fixed):
+            return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
+        return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
 
 
 def marked_kernels(module: PtxModule) -> list[str]:
@@ -161,7 +163,10 @@ class Weaver:
         stores = {name: self.stores[name] for name in entries}
         woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores, code)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
-        return Woven.restore(header + self.module.text(), woven.describe())
+        text = self.module.text()
+        if isinstance(self.buffer, LaunchBuffer):
+            text = declare_marks(text)
+        return Woven.restore(header + text, woven.describe())
 
     def _declare(self, text: str) -> None:
         first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))

@@ -150,7 +150,7 @@ class InductorRecorder:
                 result = kernel._precompile_config(launcher.config)
             binary = result.kernel
             pass_on(self.session, kernel.fn.__name__, getattr(binary.metadata, REMARKS, None) or {"notes": ()})
-            woven = woven_kernel(binary.metadata)
+            woven = woven_kernel(binary.metadata, binary)
             if woven is None:
                 return None
             # Triton compiles a launcher in C for each signature, whatever is woven.

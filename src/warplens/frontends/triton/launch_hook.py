@@ -24,6 +24,7 @@ from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.record.capture import Dim3
+from warplens.sass.machine_code import MachineCode
 from warplens.session import Session
 from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import Woven
@@ -42,8 +43,8 @@ def running() -> LaunchHook | None:
     return _hooks[-1] if _hooks else None
 
 
-def woven_kernel(metadata: Any) -> WovenKernel | None:
-    """What a compiled kernel's metadata says about its weaving; None where it has none."""
+def woven_kernel(metadata: Any, kernel: Any = None) -> WovenKernel | None:
+    """What a compiled kernel's metadata says about its weaving; None where it has none. `kernel` has its code."""
     document = getattr(metadata, METADATA, None)
     if not document:
         return None
@@ -59,7 +60,17 @@ def woven_kernel(metadata: Any) -> WovenKernel | None:
         shared_bytes=document.get("shared_bytes", 0),
         resources={**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
         auto="auto" in document,
+        machine_code=_code_of(metadata.name, kernel, automatic="auto" in document),
     )
+
+
+def _code_of(name: str, kernel: Any, *, automatic: bool) -> MachineCode | None:
+    """The PTX and the cubin of a compiled kernel, which Triton keeps."""
+    stages = getattr(kernel, "asm", None) or {}
+    cubin, ptx = stages.get("cubin"), stages.get("ptx")
+    if not isinstance(ptx, str) or not isinstance(cubin, bytes):
+        return None
+    return MachineCode(name, ptx, cubin, automatic=automatic)
 
 
 class Pointer(int):
@@ -271,7 +282,7 @@ class LaunchHook:
         remarks = getattr(made.metadata, REMARKS, None)
         if remarks:
             pass_on(self.session, made.metadata.name, remarks)
-        woven = woven_kernel(made.metadata)
+        woven = woven_kernel(made.metadata, made)
         if woven is None:
             return None
         made._init_handles()
