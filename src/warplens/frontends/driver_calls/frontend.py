@@ -10,7 +10,7 @@ from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKi
 from warplens.driver.libcuda import driver, has_driver
 from warplens.errors import WarplensError
 from warplens.frontends.cuda_bindings import Arguments
-from warplens.frontends.driver_calls.loaded_code import MachineCode, home_of, is_known_without_ptx, ptx_of
+from warplens.frontends.driver_calls.loaded_code import WithoutPtx, home_of, is_known_without_ptx, ptx_of
 from warplens.frontends.graphs.executables import executables
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
@@ -93,7 +93,7 @@ class DriverCalls:
         origin = self.hooks.find(call.function)
         try:
             kernel = self._kernel(call, origin)
-        except MachineCode as reason:
+        except WithoutPtx as reason:
             self._leave(call, origin, reason)
             return
         variant = self.launches.variant(kernel, call.shape)
@@ -120,7 +120,7 @@ class DriverCalls:
                 self._closed[number] = variant
 
     def _kernel(self, call: DriverCall, origin: HandleOrigin | None) -> PlainKernel:
-        """The kernel of a launch. Raises MachineCode where its PTX cannot be had."""
+        """The kernel of a launch. Raises WithoutPtx where its PTX cannot be had."""
         fixed = bool(call.extra) and not call.params
         key = (call.function, origin, fixed)
         found = self._kernels.get(key)
@@ -141,7 +141,7 @@ class DriverCalls:
             self._parameters[key] = len(driver().parameter_sizes(kernel.function))
         return self._parameters[key]
 
-    def _leave(self, call: DriverCall, origin: HandleOrigin | None, reason: MachineCode) -> None:
+    def _leave(self, call: DriverCall, origin: HandleOrigin | None, reason: WithoutPtx) -> None:
         """Show no more launches of a kernel without PTX; say so once for all kernels of its library."""
         symbol = ""
         with suppress(WarplensError):

@@ -30,7 +30,7 @@ _by_symbol: dict[str, Callable[[], str]] = {}
 """How to get the PTX of kernels that were loaded before warplens could see it, if their symbols are unique."""
 
 
-class MachineCode(Unavailable):
+class WithoutPtx(Unavailable):
     """There is only machine code. One line for all kernels of a library is enough."""
 
 
@@ -66,7 +66,7 @@ def _unseen(symbol: str, capability: str) -> str:
     if len(texts) == 1:
         return texts[0]
     reason = "several libraries have a kernel of this name" if texts else "no library of this process has its PTX"
-    raise MachineCode(
+    raise WithoutPtx(
         f"it was loaded before warplens could see it, and {reason}; start the profile before CUDA is first used"
     )
 
@@ -96,10 +96,10 @@ def _from_fat_binary(image: bytes, capability: str, symbol: str) -> str:
         return text
     if others := sorted({entry.arch for entry in ptx_entries(image)}):
         names = ", ".join(f"compute_{arch}" for arch in others)
-        raise MachineCode(f"its PTX is for {names} and this GPU has compute capability {capability}")
+        raise WithoutPtx(f"its PTX is for {names} and this GPU has compute capability {capability}")
     if symbol.startswith("kernel_cutlass_"):
-        raise MachineCode("it was compiled before the profile began; compile it inside the profile")
-    raise MachineCode("there is only machine code; build it with PTX, as nvcc -arch=sm_90 does (not -arch=native)")
+        raise WithoutPtx("it was compiled before the profile began; compile it inside the profile")
+    raise WithoutPtx("there is only machine code; build it with PTX, as nvcc -arch=sm_90 does (not -arch=native)")
 
 
 def home_of(origin: HandleOrigin | None) -> str:
