@@ -189,6 +189,7 @@ def report(found: dict[str, Any]) -> str:
     """The page of results."""
     versions = found["versions"]
     rows = verdicts(found)
+    errors = [abs(one["slope"] - expected) for _, _, expected, one, _ in rows if one and one["slope"] is not None]
     lines = [
         "# How much of a delay reaches the end of a kernel",
         "",
@@ -204,7 +205,9 @@ def report(found: dict[str, Any]) -> str:
         "## Known answers",
         "",
         f"The bar is {NEAR} (a tenth where the answer is above 1). "
-        f"{sum(near for *_, near in rows)} of {len(rows)} are within it.",
+        f"{sum(near for *_, near in rows)} of {len(rows)} are within it, the farthest off by "
+        f"{max(errors, default=0.0):.3f}; "
+        f"{sum(_holds(one, expected) for _, _, expected, one, _ in rows)} of the intervals hold the answer.",
         "",
         "| kernel | region | expected | slope | 95 % interval | spread | probe | verdict |",
         "|---|---|---|---|---|---|---|---|",
@@ -236,6 +239,10 @@ def report(found: dict[str, Any]) -> str:
         "bound).",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _holds(one: dict[str, Any] | None, expected: float) -> bool:
+    return one is not None and one["slope"] is not None and bool(one["low"] <= expected <= one["high"])
 
 
 def _cells(one: dict[str, Any] | None) -> str:

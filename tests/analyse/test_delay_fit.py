@@ -180,6 +180,14 @@ def answered(slope: float = 0.5) -> RegionSensitivity:
     return judge(RegionSensitivity("attn", "attn grid 4", "qk", executions=COUNT, launches=9), fit, cycles_per_ns=2.0)
 
 
+def test_a_trace_of_an_effect_is_no_end_of_hiding() -> None:
+    fit = fit_delays(measured(0.01, hinge=200.0))
+    assert fit is not None
+    assert fit.hidden_up_to == 200
+    one = judge(RegionSensitivity("k", "k", "x", executions=COUNT), fit, cycles_per_ns=2.0)
+    assert (one.verdict, one.hidden_up_to) == (HIDDEN, 0)
+
+
 def test_an_answer_survives_a_trace_file() -> None:
     answer = Sensitivity((answered(), RegionSensitivity("attn", "attn", "pv", reason="locked")), "identical", "H200")
     again = Sensitivity.from_json(answer.to_json())

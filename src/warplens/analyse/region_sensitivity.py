@@ -106,7 +106,8 @@ def judge(one: RegionSensitivity, fit: DelayFit, cycles_per_ns: float) -> Region
         ),
         base_ns=fit.base_cycles / cycles_per_ns,
         base_spread=fit.base_spread,
-        hidden_up_to=fit.hidden_up_to,
+        # A region that is hidden altogether has no point from which on it is not.
+        hidden_up_to=0.0 if verdict_of(slope) == HIDDEN else fit.hidden_up_to,
         rounds=fit.rounds,
     )
 

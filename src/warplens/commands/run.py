@@ -19,6 +19,7 @@ from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import COLD, LEAST_TRACE_BYTES
+from warplens.profiling.explain import no_gpu
 from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
 from warplens.runner.program import Outcome, TargetProgram, execute
@@ -305,7 +306,9 @@ def _run(
             return outcome, None
         if outcome.cut_short and not profile.seen:
             ended = type(outcome.error).__name__
-            return outcome, WarplensError(f"nothing was recorded: {ended} ended the program before its first kernel")
+            why = no_gpu()
+            problem = f"nothing was recorded: {ended} ended the program before its first kernel{why and f'; {why}'}"
+            return outcome, WarplensError(problem)
         return outcome, error
     return outcome, None
 

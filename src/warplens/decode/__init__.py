@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from warplens.decode.barrier_edges import TrackPlaces, pair_events, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
+from warplens.decode.clock.anchor_gaps import SHORT_NS, gap_error, longest_gap
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.coverage import region_coverage
 from warplens.decode.decoded_rows import Counter, DecodedRows, RegionTable, RowPlan
@@ -91,7 +92,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     meta = Meta(
         launches=_launch_infos(capture, ran_on, times, zero, covered),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
-        clock=_clock_summary(lines),
+        clock=_clock_summary(lines, _gaps(source, times)),
         losses=collect_losses(windows, rows, describe(launches, windows, details)),
         cost=dict(capture.cost),
         locations=_locations(capture.launches),
@@ -175,7 +176,13 @@ def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, a
     return int(np.floor(lines.at_line(at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
-def _clock_summary(lines: ClockLines) -> ClockFit:
+def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes]) -> float:
+    """The longest time without an anchor, of launches that last long enough for it to matter."""
+    long = [number for number, one in enumerate(times) if one.end_ns - one.begin_ns >= SHORT_NS]
+    return max((longest_gap(source.anchors(np.flatnonzero(source.launch == number)).ns) for number in long), default=0)
+
+
+def _clock_summary(lines: ClockLines, gap_ns: float) -> ClockFit:
     if not len(lines.unit):
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
@@ -195,6 +202,8 @@ def _clock_summary(lines: ClockLines) -> ClockFit:
         step_ns=lines.step_ns,
         method=lines.method,
         mhz_error=lines.mhz_error(),
+        gap_ns=gap_ns,
+        gap_error_ns=gap_error(gap_ns, mean, lines.fastest_mhz),
     )
 
 

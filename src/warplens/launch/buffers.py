@@ -10,6 +10,7 @@ from warplens.errors import WarplensError
 from warplens.launch.arena import Range
 from warplens.launch.collected_run import CollectedRun
 from warplens.launch.engine import Engine
+from warplens.launch.landing import land
 from warplens.launch.ready import MOST_READY, READY_BYTES, ReadyLaunches
 from warplens.launch.variant import Variant, Variants
 from warplens.launch.woven import WovenKernel, WovenLaunch
@@ -120,7 +121,7 @@ class Buffers:
         found = self._engines.get(context)
         if found is None:
             with self._lock:
-                found = self._engines.get(context) or Engine(lib, self._options.memory)
+                found = self._engines.get(context) or Engine(lib, land, self._options.memory)
                 self._engines[context] = found
                 self._run.other_device(found.device.index, lambda: found.device)
         return found

@@ -75,7 +75,8 @@ class _Neighbours:
     def headers(self) -> npt.NDArray[np.void]:
         """The header of each track, a row for each launch."""
         rows = np.ndarray(len(self.rows), HEADER, self.rows, strides=(self.rows.shape[1],))
-        return rows.reshape(len(self.launches), self.tracks)
+        shaped: npt.NDArray[np.void] = rows.reshape(len(self.launches), self.tracks)
+        return shaped
 
     def read(self, rows: Rows) -> None:
         """Learn from the headers what each launch wrote."""
@@ -103,8 +104,10 @@ class _Neighbours:
         engine.give(Range(self.address, self.size), self.stride, used)
         headers = self.headers()
         spent = {**kernel.cost, "wait_ns": waited * 1e9}
-        flush = headers["flush"].mean(axis=1).tolist() if kernel.shared_slots and self.tracks else None
-        begun = headers["magic"].any(axis=1).tolist()
+        flush: list[float] | None = None
+        if kernel.shared_slots and self.tracks:
+            flush = np.asarray(headers["flush"].mean(axis=1)).tolist()
+        begun: list[int] = np.asarray(np.count_nonzero(headers["magic"], axis=1)).tolist()
         spent["finalize_ns"] = (time.perf_counter() - start) * 1e9
         alike: dict[tuple[int, int], Launch] = {}
         for at, launch in enumerate(self.launches):

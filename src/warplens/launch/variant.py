@@ -6,12 +6,11 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from warplens.launch.lent_launch import LentLaunch
 from warplens.options import COLD, Options
-
-if TYPE_CHECKING:
-    from warplens.launch.ready import ReadyLaunches
+from warplens.record.capture import Dim3
 
 GRIDS_APART = 64
 """Grids of one compiled kernel that are variants of their own; later ones share one variant."""
@@ -25,6 +24,14 @@ class Choice(Enum):
     TIME = "time"
     """Launch the plain kernel, and measure how long it takes."""
     PLAIN = "plain"
+
+
+class PreparedLaunches(Protocol):
+    """Launches whose memory is at hand (launch/ready.py)."""
+
+    def take(self, kernel: Any, grid: Dim3, stream: int) -> LentLaunch | None: ...
+
+    def give_back(self) -> None: ...
 
 
 @dataclass
@@ -44,7 +51,7 @@ class Variant:
     """Slots that the busiest track of a launch wrote, once one has come home."""
     room: tuple[object, int, int] | None = None
     """What the newest launch got: what that was worked out from, its tracks, and log2 of their bytes."""
-    ready: ReadyLaunches | None = None
+    ready: PreparedLaunches | None = None
     """Launches whose memory is at hand."""
     identity: tuple[str, Hashable, Hashable] = ("", None, None)
     """What `Variants.of` found it by."""

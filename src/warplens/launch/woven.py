@@ -147,12 +147,9 @@ class WovenLaunch:
     def over(self) -> bool:
         return self.engine.lib.reached(self.event)
 
-    @staticmethod
-    def land(launches: Sequence[WovenLaunch]) -> None:
+    def land(self, launches: Sequence[WovenLaunch]) -> None:
         """Wait for launches of one engine, copy what they wrote to the host, and give their memory back."""
-        from warplens.launch.landing import land
-
-        land(launches)
+        self.engine.land(launches)
 
     def collect(self) -> Launch:
         """The launch as the capture keeps it; waits for it, and for those before it, if it is still on the device."""

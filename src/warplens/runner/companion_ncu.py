@@ -49,7 +49,7 @@ class NcuCompanion(Companion):
             ncu_kernels=kernels,
             counters=counters,
             lines=[problem] if problem else [],
-            next=[f"stats {{trace}} --findings --ncu {self.report}", f"stats {{trace}} --ncu {self.marked_report}"],
+            next=[f"findings {{trace}} --ncu {self.report}", f"stats {{trace}} --ncu {self.marked_report}"],
             document={
                 "report": str(self.report),
                 "kernels": [asdict(one) | {"bound": one.bound} for one in kernels],

@@ -105,4 +105,6 @@ def _merge_clock(clocks: Sequence[ClockFit]) -> ClockFit:
         mhz_error=max(clock.mhz_error for clock in seen),
         anchors=anchors,
         segments=sum(clock.segments for clock in clocks),
+        gap_ns=max(clock.gap_ns for clock in clocks),
+        gap_error_ns=max(clock.gap_error_ns for clock in clocks),
     )

@@ -88,6 +88,10 @@ class ClockFit:
     method: str = "none"
     mhz_error: float = 0.0
     """The error of `mhz_min` and `mhz_max`, as about 95 % of measurements are closer; 0 if unknown."""
+    gap_ns: float = 0.0
+    """The longest time of a launch without an anchor."""
+    gap_error_ns: float = 0.0
+    """How far moments in that time may be misplaced if the clock changed in it; 0 if it is short."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from dataclasses import replace
 
 from warplens.errors import UsageError
 from warplens.ptx.divergence import Divergence, observes_other_threads
+from warplens.ptx.garbage_pause import garbage_pause
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function, PtxModule, Raw, parse
@@ -78,12 +79,13 @@ def weave(
             raise PtxError(text.count("\n", 0, start) + 1, line, "this is no description of a woven module") from None
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
-    module = parse(source) if isinstance(source, str) else source.copy()
-    if how and how.delay is not None:
-        return weave_delay(module, buffer or ParamBuffer(), how)
-    if lives or (how and how.fixed):
-        return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
-    return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
+    with garbage_pause():
+        module = parse(source) if isinstance(source, str) else source.copy()
+        if how and how.delay is not None:
+            return weave_delay(module, buffer or ParamBuffer(), how)
+        if lives or (how and how.fixed):
+            return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
+        return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
 
 
 def marked_kernels(module: PtxModule) -> list[str]:

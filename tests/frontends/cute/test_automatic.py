@@ -251,8 +251,7 @@ def test_functions_called_past_python_are_listed_when_they_are_compiled() -> Non
     assert "it is called by TVM-FFI, past Python" in profile.notes["attention_None"][0]
 
 
-@pytest.mark.parametrize("how", [by_call, by_compile])
-def test_automatic_regions_are_delayed(cuda: Runtime, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_automatic_regions_are_delayed(cuda: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     data = Data(cuda)
     plain = plain_result(cuda, data)
     monkeypatch.setattr(cuda.gpu, "event", lambda stream: next(cuda.gpu.handles))
@@ -260,7 +259,7 @@ def test_automatic_regions_are_delayed(cuda: Runtime, how: Any, monkeypatch: pyt
     launch = []
 
     def run() -> bytes:
-        launch[:] = launch or [how(Shift(3.0), data)]
+        launch[:] = launch or [by_compile(Shift(3.0), data)]
         launch[0]()
         return data.result()
 

@@ -179,7 +179,7 @@ def _next(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> l
     if not len(trace) or profile.path is None:
         return []
     file = shlex.quote(str(shown_path(profile.path)))
-    verbs = ["stats {trace} --findings", "report {trace}", "view {trace} --terminal"]
+    verbs = ["findings {trace}", "report {trace}", "view {trace} --terminal"]
     verbs += [line for one in found for line in one.next]
     return [f"{warplens_command()} {verb.format(trace=file)}" for verb in verbs]
 

@@ -16,9 +16,10 @@ from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, twin_of
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
+from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
-from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 from warplens.session import Session
@@ -72,7 +73,7 @@ class KnownLaunch:
         self.woven: Any = None
         """What the front end keeps to launch the twin."""
 
-    def ready(self, stream: int) -> WovenLaunch | None:
+    def ready(self, stream: int) -> LentLaunch | None:
         """A launch whose memory is at hand, if the next one on `stream` is to be recorded; else `launch` must decide.
         `twin` is what it runs."""
         ready = self.variant.ready
