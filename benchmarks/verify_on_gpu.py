@@ -37,7 +37,7 @@ from warplens.profiling.region_check import collected_codes
 from warplens.sass.disassembly import SassInstruction
 from warplens.sass.machine_code import MachineCode
 from warplens.sass.numbered_lines import numbered_ptx
-from warplens.sass.region_code import KernelVerification, RegionCode
+from warplens.sass.verified_regions import KernelVerification, RegionCode
 
 ROOT = Path(__file__).resolve().parents[1]
 CUDA = r"""

@@ -9,7 +9,7 @@ from tests.support.paths import GOLDEN
 from warplens.analyse.finding import Finding
 from warplens.analyse.findings import findings
 from warplens.record.capture import MACHINE_CODE
-from warplens.sass.region_code import KernelVerification, RegionCode
+from warplens.sass.verified_regions import KernelVerification, RegionCode
 
 FLAG = "all of its 6 asynchronous copies are outside its marks"
 

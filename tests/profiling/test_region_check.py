@@ -19,7 +19,7 @@ from warplens.record.capture import MACHINE_CODE, Launch
 from warplens.record.layout import track_stride
 from warplens.sass.machine_code import MachineCode
 from warplens.sass.numbered_lines import numbered_ptx
-from warplens.sass.region_code import KernelVerification, MovedInstruction, RegionCode
+from warplens.sass.verified_regions import KernelVerification, MovedInstruction, RegionCode
 
 
 def launch(digest: str = "", kernel: str = "k") -> Launch:

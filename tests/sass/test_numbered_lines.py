@@ -12,7 +12,7 @@ from tests.support.sass_kernels import DIVISION, HOISTED, UNROLLED, needs_tools
 from warplens.sass.cubin_file import SassError, read_cubin_file
 from warplens.sass.machine_code import MachineCode, assemble_with_lines, verify_code
 from warplens.sass.numbered_lines import numbered_ptx
-from warplens.sass.region_code import KernelVerification
+from warplens.sass.verified_regions import KernelVerification
 from warplens.weave.weaver import weave
 
 pytestmark = needs_tools

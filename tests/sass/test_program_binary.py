@@ -17,7 +17,7 @@ from warplens.sass.cubin_file import SassError
 from warplens.sass.cuda_tools import known_tool
 from warplens.sass.machine_code import verify_code
 from warplens.sass.program_binary import read_binary
-from warplens.sass.region_code import KernelVerification
+from warplens.sass.verified_regions import KernelVerification
 
 NVCC = shutil.which("nvcc")
 pytestmark = [

@@ -17,8 +17,8 @@ from warplens.sass.cuda_tools import find_tool
 from warplens.sass.disassembly import disassemble
 from warplens.sass.machine_code import assemble_with_lines
 from warplens.sass.marked_lines import marked_lines
-from warplens.sass.region_code import KernelVerification
 from warplens.sass.region_verifier import verify_function
+from warplens.sass.verified_regions import KernelVerification
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import Weaving
 

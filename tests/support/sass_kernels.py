@@ -6,8 +6,8 @@ import pytest
 
 from warplens.sass.cuda_tools import known_tool
 from warplens.sass.machine_code import MachineCode, assemble_with_lines
-from warplens.sass.region_code import KernelVerification
 from warplens.sass.region_verifier import verify_cubin
+from warplens.sass.verified_regions import KernelVerification
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import Weaving
 

@@ -15,7 +15,7 @@ from warplens.driver.limits import SM_LIMITS
 from warplens.driver.theoretical_occupancy import MAX_REGISTERS, blocks_per_sm
 from warplens.record.capture import MACHINE_CODE
 from warplens.record.cost_keys import ALONE_CYCLES, EMPTY_CYCLES, RECORD_CYCLES, REGION_CYCLES
-from warplens.sass.region_code import KernelVerification
+from warplens.sass.verified_regions import KernelVerification
 
 if TYPE_CHECKING:
     from warplens.trace.model import Trace

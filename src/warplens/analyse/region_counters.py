@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from warplens.analyse.ncu import match_kernel
 from warplens.analyse.ncu_source import SELECTED, SourcePage, SourceRow
 from warplens.analyse.region_purity import verified_kernels
-from warplens.sass.region_code import KernelVerification, Range, RegionCode
+from warplens.sass.verified_regions import KernelVerification, Range, RegionCode
 from warplens.wording import percent
 
 if TYPE_CHECKING:

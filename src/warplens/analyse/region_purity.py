@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from warplens.record.capture import MACHINE_CODE
-from warplens.sass.region_code import KernelVerification
+from warplens.sass.verified_regions import KernelVerification
 from warplens.wording import percent
 
 if TYPE_CHECKING:

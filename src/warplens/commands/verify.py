@@ -21,7 +21,7 @@ from warplens.runner.run_arguments import split
 from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.sass.machine_code import verify_code
 from warplens.sass.program_binary import read_binary
-from warplens.sass.region_code import KernelVerification
+from warplens.sass.verified_regions import KernelVerification
 from warplens.wording import percent
 
 _SECONDS = 300.0

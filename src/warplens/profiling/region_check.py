@@ -17,7 +17,7 @@ from warplens.driver.libcuda import driver
 from warplens.record.capture import MACHINE_CODE, Launch
 from warplens.sass.machine_code import MachineCode, verify_code
 from warplens.sass.numbered_lines import numbered_ptx
-from warplens.sass.region_code import KernelVerification
+from warplens.sass.verified_regions import KernelVerification
 
 MAX_SECONDS = 10.0
 """How long the end of a profile may take for this; kernels that are left are not verified, and the trace says so."""

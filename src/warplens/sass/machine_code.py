@@ -16,8 +16,8 @@ from warplens.sass.cubin_file import NoLineTable, SassError, read_cubin_file
 from warplens.sass.cuda_tools import all_tools, find_tool
 from warplens.sass.disassembly import TIMEOUT_S
 from warplens.sass.numbered_lines import numbered_ptx
-from warplens.sass.region_code import KernelVerification
 from warplens.sass.region_verifier import verify_cubin
+from warplens.sass.verified_regions import KernelVerification
 
 AS_RUN = "the machine code that ran"
 

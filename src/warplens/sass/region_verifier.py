@@ -13,7 +13,7 @@ from warplens.sass.main_work import EMPTY, main_work_flag
 from warplens.sass.marked_lines import MarkedLines, marked_lines
 from warplens.sass.opcode_sequence import opcode_fingerprint
 from warplens.sass.open_regions import OPEN, RegionEdge, State, cross, follow
-from warplens.sass.region_code import (
+from warplens.sass.verified_regions import (
     MAX_EXAMPLES,
     MAX_INSTANCES,
     MAX_RANGES,

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from warplens.record.capture import CODE, HOST_NS, Device
 from warplens.record.layout import MAX_BLOCK
-from warplens.sass.region_code import KernelVerification
+from warplens.sass.verified_regions import KernelVerification
 from warplens.text import encodable
 from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.sass.region_code import KernelVerification
+from warplens.sass.verified_regions import KernelVerification
 from warplens.text import printable
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns

@@ -10,7 +10,7 @@ from rich.markup import escape
 from warplens.analyse.mark_cost import VariantCost
 from warplens.commands.shared.console import print_hanging, table
 from warplens.sass.opcode_classes import CLASSES
-from warplens.sass.region_code import KernelVerification, RegionCode
+from warplens.sass.verified_regions import KernelVerification, RegionCode
 from warplens.wording import percent, plural
 
 
