@@ -20,12 +20,14 @@ from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import COLD, LEAST_TRACE_BYTES
 from warplens.profiling.explain import no_gpu
+from warplens.profiling.job_ranks import wants_rank
 from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
 from warplens.runner.compiled_program import ProfileRequest, become, is_compiled
 from warplens.runner.program import Outcome, TargetProgram, execute
 from warplens.runner.run_arguments import byte_count, numbers
 from warplens.runner.stdout_redirect import stdout_to_stderr
+from warplens.trace.io import rank_part
 
 AUTO_LAUNCHES = 10
 """Default number of recorded launches per variant with automatic marks: a training run has thousands."""
@@ -123,7 +125,19 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Keep the trace within about this size: beyond it, keep only some blocks of each launch.  "
     f"[default: {TRACE_BYTES // 10**6}MB; no limit with --blocks]",
 )
-@click.option("-o", "--output", default=None, metavar="FILE", help="Trace file to write.  [default: PROGRAM.warplens]")
+@click.option(
+    "-o",
+    "--output",
+    default=None,
+    metavar="FILE",
+    help="Trace file to write; in a job of several ranks a folder.  [default: PROGRAM.warplens]",
+)
+@click.option(
+    "--ranks",
+    default=None,
+    metavar="A,B-C|sample:N",
+    help="In a job of several ranks, profile only these, or N of them spread evenly.  [default: all]",
+)
 @force_option
 @click.option("--list-kernels", is_flag=True, help="List the kernels that ran, with counts and times; record nothing.")
 @click.option("--dump-ir", default=None, metavar="DIR", help="Write the TTGIR of each kernel here, to mark it by hand.")
@@ -224,8 +238,15 @@ def command(
     if list_kernels:
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
     path = Path(output or _default_output(target))
+    chosen = given.pop("ranks")
     profile = Profile(path, whole_program=True, **_options(given))
-    check_writable(path, force=force)
+    if chosen is not None and not wants_rank(chosen, profile.job):
+        return _run_without(target)
+    check_writable(path, force=force or profile.job.is_one_of_many)
+    if profile.job.is_one_of_many:
+        path = rank_part(path, profile.rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(path, force=force)
     if not profile.enabled:
         stderr().print("profiling is off (WARPLENS=0): running the program without it")
         return _run_without(target)

@@ -23,13 +23,15 @@ from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
+from warplens.profiling.job_ranks import JobRank, checked_rank
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
-from warplens.record.capture import MAX_RANK, Capture, Launch
+from warplens.record.capture import Capture, Launch
 from warplens.session import Session
 from warplens.session.stack import check_free
 from warplens.text import printable
+from warplens.trace.io import save_rank
 from warplens.trace.model import Trace, empty_table
 
 
@@ -49,9 +51,10 @@ class Profile(Session):
         counts_all: bool = False,
         **options: Any,
     ) -> None:
-        self.path = None if path is None else _trace_path(path)
+        self.job = JobRank.here() if rank is None else JobRank(checked_rank(rank, "rank"))
+        self.path = None if path is None else _trace_path(path, dataset=self.job.is_one_of_many)
         super().__init__(Options.of(options), whole_program=whole_program, counts_all=counts_all)
-        self.rank = _rank() if rank is None else _checked_rank(rank, "rank")
+        self.rank = self.job.rank
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
         self._trace: Trace | None = None
@@ -155,7 +158,7 @@ class Profile(Session):
         if is_wanted(self.options.verify):
             self._trace.verifier = verify
         if self.path is not None and len(self._trace):
-            self._trace.save(self.path, force=True)
+            self._save(self._trace, self.path)
         if problems and not launches:
             raise WarplensError("; ".join(problems))
         for text in [*problems, *explain_losses(launches, self._trace)]:
@@ -164,6 +167,13 @@ class Profile(Session):
             raise self.user_mistake
         self._refuse_empty_ranges(launches)
         self._refuse_silence(launches, self._trace)
+
+    def _save(self, trace: Trace, path: Path) -> None:
+        """Write the trace; a rank of a job writes its own part of the job's folder."""
+        if self.job.is_one_of_many:
+            save_rank(trace, path, self.rank)
+        else:
+            trace.save(path, force=True)
 
     def _refuse_empty_ranges(self, launches: list[Launch]) -> None:
         """A region by lines in which no kernel has code is a mistake in the lines."""
@@ -203,25 +213,15 @@ def _say(text: object) -> None:
         return
 
 
-def _rank() -> int:
-    """This process's number among those that torchrun and similar launchers start."""
-    given = os.environ.get("RANK", "") or "0"
-    return _checked_rank(int(given) if given.isdecimal() and len(given) <= len(str(MAX_RANK)) else given, "RANK")
+def _trace_path(path: str | os.PathLike[str], *, dataset: bool) -> Path:
+    """Where a profile may write: a trace under the name of another format would be read as that.
 
-
-def _checked_rank(given: int | str, source: str) -> int:
-    """The rank, which must be a number that the trace's column can hold."""
-    if isinstance(given, int) and 0 <= given <= MAX_RANK:
-        return given
-    shown = given if isinstance(given, int) else repr(given[:40])
-    remedy = "set RANK to one, unset it, or give rank= to profile()"
-    raise UsageError(f"{source}={shown} is not a number in 0..{MAX_RANK}; {remedy}")
-
-
-def _trace_path(path: str | os.PathLike[str]) -> Path:
-    """Where a profile may write: a trace under the name of another format would be read as that."""
+    The ranks of a job write into one folder (`dataset`).
+    """
     target = check_writable(path, force=True)
-    if target.is_dir():
+    if dataset and target.is_file():
+        raise UsageError(f"{target}: is a file, but the ranks of a job write into a folder; choose another name")
+    if target.is_dir() and not dataset:
         raise UsageError(f"{target}: is a folder; name the file to write, such as {target / 'kernel.warplens'}")
     if any(target.name.lower().endswith(suffix) for suffix in FORMATS if suffix != ".parquet"):
         raise UsageError(
@@ -275,8 +275,9 @@ def profile(
     The trace is made when the block ends, also if the block fails. A file at `path` is replaced.
 
     Where it goes
-    path              the `.warplens` file to write (None: the trace stays in memory)
-    rank              number of this process in a job (None: the environment variable RANK, else 0)
+    path              the `.warplens` file to write (None: the trace stays in memory); in a job of several ranks, a
+                      folder into which each rank writes its part
+    rank              number of this process in a job (None: what torchrun, mpirun or Slurm say, else 0)
 
     What is marked
     kernels           regular expression: only kernels whose name matches are profiled (None: all)

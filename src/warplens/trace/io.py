@@ -185,5 +185,19 @@ def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool)
     return folder
 
 
+def rank_part(folder: Path, rank: int) -> Path:
+    """The file of one rank in the folder of a job."""
+    return folder / f"rank={rank}" / _PART
+
+
+def save_rank(trace: Trace, folder: Path, rank: int) -> Path:
+    """Write the part of one rank into the folder of its job. No rank waits for another, or touches its part."""
+    target = rank_part(folder, rank)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(target) as out:
+        _write(trace.spans.drop_columns(["rank"]), trace.meta, out)
+    return target
+
+
 def _is_int(text: str) -> bool:
     return text.lstrip("-").isdigit()
