@@ -97,8 +97,9 @@ def test_a_run_writes_the_trace_and_says_what_to_do_next(tmp_path: Path) -> None
     again = interpreted(tmp_path, "prog.py")
     assert (again.returncode, again.stdout) == (1, "")
     assert "prog.warplens: already exists; pass --force" in again.stderr
-    command = next(line for line in done.stderr.splitlines() if " stats " in line).split()
-    assert "inner" in subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    command = next(line for line in done.stderr.splitlines() if " findings " in line).split()
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "times are those of the CPU" in " ".join(said.split())
 
 
 def test_all_says_how_much_of_each_warps_life_is_explained_and_what_was_left_out(tmp_path: Path) -> None:

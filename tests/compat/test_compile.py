@@ -74,7 +74,7 @@ def test_records_that_kernels_store_themselves(capability: int, kernel: Any) -> 
     (100, "vector_add"), (100, "softmax"),
 ])  # fmt: skip
 def test_every_mode_assembles(capability: int, name: str, how: Weaving) -> None:
-    text = next(job for job in jobs(capability) if job.name == name).compile(capability).asm["ptx"]
+    text = next(job for job in jobs(capability) if job.name == name).marked_ptx(capability)
     plain, made = assemble(text, capability), assemble(weave(text, how=how).text, capability)
     assert made.spills <= plain.spills
     assert made.warnings == plain.warnings

@@ -16,6 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 
+from warplens.auto.ptx import mark_barriers
 from warplens.frontends.triton.assemble import Assembled, HandMarkedKernel
 from warplens.frontends.triton.assemble import assemble as assembled
 from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
@@ -60,6 +61,10 @@ class Job:
             options=self.options,
         )
 
+    def marked_ptx(self, capability: int) -> str:
+        """The PTX as the compile hook weaves it: marks of barriers have found theirs."""
+        return mark_barriers(str(self.compile(capability).asm["ptx"]), automatic=False)
+
     def woven(self, capability: int, how: Weaving) -> tuple[Resources, Assembled]:
         """What the plain kernel takes, and the woven one as a profile's compile hook makes it."""
         kernel = self.compile(capability)
@@ -69,7 +74,7 @@ class Job:
         def stage(text: str, metadata: dict[str, Any]) -> bytes:
             return bytes(backend.make_cubin(text, metadata, options, capability))
 
-        metadata, text = kernel.metadata._asdict(), kernel.asm["ptx"]
+        metadata, text = kernel.metadata._asdict(), self.marked_ptx(capability)
         woven = weave(text, how=how)
         assert woven.entries == {self.name: text.count("// @warplens ")}
         woven_as = functools.cache(lambda how: weave(text, how=how).text)

@@ -386,7 +386,7 @@ def _run(
             return outcome, None
         if outcome.cut_short and not profile.seen:
             ended = type(outcome.error).__name__
-            why = no_gpu()
+            why = "" if isinstance(outcome.error, ImportError | SyntaxError | NameError) else no_gpu()
             problem = f"nothing was recorded: {ended} ended the program before its first kernel{why and f'; {why}'}"
             return outcome, WarplensError(problem)
         return outcome, error

@@ -82,7 +82,7 @@ def test_the_plain_kernel_is_assembled_for_its_registers_unless_it_was_before(
 @pytest.mark.parametrize("name", ["matmul", "attention"])
 def test_clock_reads_stand_in_sass_where_the_marks_stand(name: str) -> None:
     job = next(job for job in jobs(90) if job.name == name)
-    text = job.compile(90).asm["ptx"]
+    text = job.marked_ptx(90)
     for store in ("late", "defer"):
         made = assemble(weave(text, how=Weaving(store=store, fuse=False)).text, 90, disassemble=True)
         steps = "".join(word[0] for word in re.findall(r"C?S2U?R(?:\.32)? U?R\d+, SR_CLOCKLO|HGMMA", made.sass))
@@ -126,7 +126,7 @@ def fma_chain(x, y, n_iter, LENGTH: tl.constexpr):
 def test_dependent_fmas_stand_4_cycles_each_between_their_clock_reads(length: int) -> None:
     """ptxas fixes when each instruction of such a region issues: the stall counts in SASS add up to what is read."""
     job = Job(fma_chain, {"x": "*fp32", "y": "*fp32", "n_iter": "i32"}, {"LENGTH": length}, {"num_warps": 4})
-    text = job.compile(90).asm["ptx"]
+    text = job.marked_ptx(90)
     cycles = {}
     for constants in (True, False):
         made = assemble(weave(text, how=Weaving(constants=constants)).text, 90, disassemble=True)

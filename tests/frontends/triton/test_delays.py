@@ -76,7 +76,7 @@ def test_what_is_done_to_triton_is_undone(gpu: FakeGpu) -> None:
 def test_a_delay_does_not_harm_the_kernels_of_the_examples(name: str) -> None:
     """ptxas for Hopper: hardly more registers, no spill, and wgmma instructions still overlap."""
     job = next(one for one in jobs(90) if one.name == name)
-    text = job.compile(90).asm["ptx"]
+    text = job.marked_ptx(90)
     before, module = assemble(text, 90), parse(text)
     sites = [site for function in module.functions for site in outline(function, module.files).sites]
     for region in {site.mark.name for site in sites if site.mark.kind is Kind.BEGIN}:
@@ -89,9 +89,7 @@ def test_a_delay_does_not_harm_the_kernels_of_the_examples(name: str) -> None:
 @pytest.mark.parametrize("region", ["copy issue attention.py:30", "load q", "softmax"])
 def test_marks_by_hand_and_automatic_ones_together(region: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel is also assembled without the automatic marks, where some regions do not exist."""
-    from triton import knobs
-
-    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
     job = next(one for one in jobs(90) if one.name == "attention")
     made = compile_woven(job, 90, Recipe(Weaving(delay=region), auto=Auto.of("loads,copies,waits,barriers")))
     woven = woven_kernel(made.metadata)
