@@ -30,6 +30,7 @@ from benchmarks.lib.idle_libcuda import idle_driver
 from tests.support.small_launches import SMS, WARPS, small_launches
 from warplens.frontends.triton.launch_hook import LaunchHook, recording_launcher
 from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
+from warplens.launch.thinning import ALL_MARKS, Thinning
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
@@ -121,7 +122,7 @@ class Hook(LaunchHook):
     def variant(self, kernel: Any, grid: Any) -> Variant:
         return self.session.variant("k", 1, grid)
 
-    def twin(self, kernel: Any, captured: bool) -> tuple[Any, WovenKernel] | None:
+    def twin(self, kernel: Any, captured: bool, thinning: Thinning = ALL_MARKS) -> tuple[Any, WovenKernel] | None:
         return self._twin, KERNEL
 
 
