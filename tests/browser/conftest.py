@@ -31,12 +31,20 @@ def show(chromium: Chromium, tmp_path: Path) -> Iterator[Callable[..., Page]]:
 
     pages: list[tuple[Page, str]] = []
 
-    def open_report(*traces: Any, width: int = 1500, height: int = 950, options: ReportOptions | None = None) -> Page:
+    def open_report(
+        *traces: Any,
+        width: int = 1500,
+        height: int = 950,
+        options: ReportOptions | None = None,
+        address: str = "",
+        scroll: bool = True,
+    ) -> Page:
         path = save(traces, tmp_path / f"report{len(pages)}.html", options)
-        page = chromium.open(path.as_uri(), width=width, height=height)
+        page = chromium.open(path.as_uri() + address, width=width, height=height)
         pages.append((page, path.as_uri()))
         page.wait_for("document.documentElement && document.documentElement.dataset.ready === 'true'")
-        page.run("document.getElementById('timeline').scrollIntoView({behavior: 'instant'})")
+        if scroll:
+            page.run("document.getElementById('timeline').scrollIntoView({behavior: 'instant'})")
         page.frame()
         return page
 

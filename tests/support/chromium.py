@@ -154,6 +154,10 @@ class Page:
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
+    def hover(self, x: float, y: float) -> None:
+        self.mouse("mouseMoved", x, y)
+        self.frame()
+
     def click(self, x: float, y: float, count: int = 1) -> None:
         self.mouse("mouseMoved", x, y)
         for at in range(1, count + 1):

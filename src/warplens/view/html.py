@@ -27,8 +27,10 @@ from warplens.trace.schema import LaunchInfo
 from warplens.version import __version__
 from warplens.view import bundle, heat_maps, sections
 from warplens.view.comparison import comparison
+from warplens.view.finding_cards import FindingCards
 from warplens.view.palette import colours, ink, union
 from warplens.view.payload import ColumnPacker, pack_spans
+from warplens.view.region_facts import region_facts
 from warplens.view.roofline_chart import roofs
 from warplens.view.source_listing import listing
 from warplens.wording import duration, integer, percent
@@ -91,7 +93,15 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
     spread = histograms(*traces)
     answers = [Answers(trace, folders=chosen.sources) for trace in traces]
     tables, outlines = sections.paths(answers, places, palette)
-    infos = [_info(part, at, places, outlines[at]) for at, part in enumerate(parts)]
+    cards = [
+        FindingCards(part.letter, each, part.shown.trace, places) for part, each in zip(parts, answers, strict=True)
+    ]
+    groups = [each.group() for each in cards]
+    infos = [
+        _info(part, at, places, outlines[at])
+        | {"findings": cards[at].places, "region_facts": region_facts(answers[at], places)}
+        for at, part in enumerate(parts)
+    ]
     locations = {name: text for trace in traces for name, text in trace.meta.locations.items()}
     document = {
         "regions": [
@@ -115,11 +125,11 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
                 "letter": part.letter,
                 "file": part.label,
                 "facts": sections.summary(part.trace),
+                "coverage": sections.coverage(part.trace, part.shown),
                 "warnings": sections.warnings(part.trace),
             }
             for part in parts
         ],
-        "findings": sections.finding_groups(answers),
         "comparison": comparison(traces, [part.stats for part in parts], places, palette) if len(parts) > 1 else None,
         "statistics": {
             "note": f"closed spans; shares of {_whose_time(parts)} warp time",
@@ -149,9 +159,10 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
                 "shown": info["shown"],
                 "payload": info["payload"],
                 "text": part.packer.text,
-                "matrix": sections.warp_matrix(heat_maps.focus(part.trace)[0]),
+                "findings": group,
+                "matrix": sections.warp_matrix(heat_maps.focus(part.trace)[0], [row.region for row in part.stats]),
             }
-            for part, info in zip(parts, infos, strict=True)
+            for part, info, group in zip(parts, infos, groups, strict=True)
         ],
         "document": _json(document),
     }
@@ -241,8 +252,10 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
     codes = np.array([places[name] for name in trace.regions], np.int64)
     pack_spans(trace, packer, codes)
     roles = warp_roles(Lifetimes.of(trace))[0]
-    used = [places[row.region] for row in part.stats]
-    used += [places[name] for name in part.trace.regions if places[name] not in used]
+    order = [row.region for row in part.stats]
+    used = [places[name] for name in order]
+    entered = np.unique(part.trace.codes("region")[0]).tolist()
+    used += [place for code in entered if (place := places[part.trace.regions[code]]) not in used]
     info: dict[str, Any] = {
         "label": part.label,
         "payload": f"payload-{at}",
@@ -257,7 +270,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
         ],
         "regions": used,
         "critical": outline,
-        **heat_maps.pack_maps(part.trace, packer, places),
+        **heat_maps.pack_maps(part.trace, packer, places, order),
     }
     return info | {"columns": packer.manifest}
 

@@ -1,7 +1,7 @@
 // Heat maps: SMs or warps over time, and blocks as cells of their grid. All numbers come from the report.
 
 import { element } from "./details.js";
-import { duration, integer, preciseTime } from "./format.js";
+import { duration, integer, preciseTime, tickLabel } from "./format.js";
 import { packColour, blend } from "./raster.js";
 
 const LEFT = 64;
@@ -37,7 +37,7 @@ export class OverTimeMap {
     this.canvas = element("canvas", { class: "heat", role: "img", "aria-label": `${map.title}: ${map.labels.length} rows over ${duration(map.end - map.begin)}` });
     this.tip = element("p", { class: "tip", text: " " });
     root.append(element("div", { class: "heat-head" }, element("h3", { text: map.title }), element("label", {}, "Show ", select)), this.canvas, this.tip);
-    this.canvas.style.height = `${Math.min(Math.max(map.labels.length * (map.labels.length > 40 ? 3 : map.labels.length > 8 ? 22 : 16), 60), 420) + BOTTOM}px`;
+    this.canvas.style.minHeight = `${Math.min(Math.max(map.labels.length * (map.labels.length > 40 ? 3 : map.labels.length > 8 ? 22 : 16), 60), 420) + BOTTOM}px`;
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => (this.tip.textContent = " "));
     if (goTo) {
@@ -114,12 +114,12 @@ export class OverTimeMap {
     const each = (height - BOTTOM) / labels.length;
     const step = Math.max(1, Math.ceil(14 / each));
     for (let row = 0; row < labels.length; row += step) context.fillText(labels[row].slice(-10), 4, Math.max((row + 0.5) * each, 6));
-    const wide = context.measureText(preciseTime(end, 2)).width + 12;
-    const parts = [4, 2].find((parts) => 1.5 * parts * wide <= width - LEFT) || 1; // the outer labels lie inside their ticks
+    const room = (parts) => 1.5 * parts * (context.measureText(tickLabel(end, (end - begin) / parts / 10, end)).width + 12);
+    const parts = [4, 2].find((parts) => room(parts) <= width - LEFT) || 1; // the outer labels lie inside their ticks
     for (let at = 0; at <= parts; at++) {
       const x = LEFT + ((width - LEFT) * at) / parts;
       context.textAlign = at === parts ? "right" : at ? "center" : "left";
-      context.fillText(preciseTime(begin + ((end - begin) * at) / parts, 2), x, height - BOTTOM / 2);
+      context.fillText(tickLabel(begin + ((end - begin) * at) / parts, (end - begin) / parts / 10, end), x, height - BOTTOM / 2);
     }
     context.textAlign = "left";
     if (this.mode !== "") drawRamp(context, width, this.largest(Number(this.mode)), "warps", theme);
@@ -163,7 +163,7 @@ export class BlockMap {
     this.tip = element("p", { class: "tip", text: " " });
     root.append(element("div", { class: "heat-head" }, element("h3", { text: map.title }), element("label", {}, "Region ", select)), this.canvas, this.tip);
     this.rows = Math.ceil(map.cells / map.across);
-    this.canvas.style.height = `${Math.min(Math.max(this.rows * 14, 70), 360) + BOTTOM}px`;
+    this.canvas.style.minHeight = `${Math.min(Math.max(this.rows * 14, 70), 360) + BOTTOM}px`;
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => (this.tip.textContent = " "));
     new ResizeObserver(() => this.draw()).observe(this.canvas);

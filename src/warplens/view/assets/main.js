@@ -1,6 +1,7 @@
 // Start the report: one panel per trace, linked; heat maps; statistics; theme.
 
 import { element } from "./details.js";
+import { followFindings } from "./evidence.js";
 import { BlockMap, OverTimeMap } from "./heatmap.js";
 import { openPanel } from "./panel.js";
 import { enliven } from "./statistics.js";
@@ -30,6 +31,7 @@ async function start() {
     for (const each of painted) each.setTheme(theme);
     histogram?.refresh();
   });
+  followFindings(panels);
   Object.assign(window, { warplens: { report, panels, timelines: panels.map((panel) => panel.timeline) } });
   document.documentElement.dataset.ready = "true";
 }
