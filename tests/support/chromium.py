@@ -105,6 +105,10 @@ class Page:
                 return message["result"]
             self._note(message)
 
+    def forget_errors(self) -> None:
+        """Leave out the errors so far, which a test has caused on purpose."""
+        self.errors.clear()
+
     def _note(self, message: dict[str, Any]) -> None:
         method, parameters = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":

@@ -267,9 +267,9 @@ function toggleSelected(timeline) {
 function pickSelected(timeline) {
   const { trace, selected, tree, picked } = timeline;
   if (selected < 0) return;
-  let node = tree.leaf[trace.track[selected]];
-  while (node && picked.has(node)) node = node.parent;
-  if (node) timeline.pick(node, false);
+  const warp = tree.leaf[trace.track[selected]];
+  const chain = [warp, warp.parent, warp.parent.parent];
+  timeline.pick(chain[(chain.findIndex((node) => picked.has(node)) + 1) % chain.length], false, true);
 }
 
 function choose(timeline, row) {

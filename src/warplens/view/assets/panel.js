@@ -158,9 +158,10 @@ class Panel extends EventTarget {
       const region = this.regions[code];
       const swatch = element("span", { class: "swatch" });
       swatch.style.background = region.colour;
-      const chip = element("button", { type: "button", class: "chip", "aria-pressed": "true", title: `${region.name}: click to hide or show it, double-click to show only it` }, swatch, element("span", { text: region.name }));
+      const chip = element("button", { type: "button", class: "chip", "aria-pressed": "true", title: `${region.name}: click to hide or show it, double-click (or O) to show only it` }, swatch, element("span", { text: region.name }));
       chip.addEventListener("click", () => this.toggleRegion(code));
       chip.addEventListener("dblclick", () => this.onlyRegion(code));
+      chip.addEventListener("keydown", (event) => event.key.toLowerCase() === "o" && this.onlyRegion(code));
       if (at >= LEGEND_FIRST) chip.hidden = true;
       this.chips.set(code, chip);
       box.append(chip);

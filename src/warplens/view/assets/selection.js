@@ -40,7 +40,7 @@ export function selectionStatistics(trace, { begin, end, tracks, shown }) {
 }
 
 // Which part of a span lies between two times.
-function overlap(start, length, begin, end) {
+export function overlap(start, length, begin, end) {
   if (length <= 0) return 0;
   return Math.max(Math.min(start + length, end) - Math.max(start, begin), 0) / length;
 }

@@ -104,6 +104,9 @@ class HistogramChart {
       [edges, ...made.counts.map((counts) => [...(counts ?? edges.slice(1).map(() => 0)), 0])],
       this.root,
     );
+    const said = made.percentiles.map(([name, value]) => `${name} ${integer(value)}`).join(", ");
+    this.chart.ctx.canvas.setAttribute("role", "img");
+    this.chart.ctx.canvas.setAttribute("aria-label", `${region.name}: distribution of durations in cycles, ${said}`);
   }
 
   drawPercentiles(chart, percentiles, theme) {
