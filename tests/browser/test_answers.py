@@ -63,7 +63,8 @@ def test_a_click_on_a_finding_zooms_to_its_evidence_and_back(show: Show) -> None
     place = finding_place(found, trace)
     assert found.kind == "block imbalance"
     assert place is not None
-    page = show(trace)
+    page = show(trace, scroll=False)
+    page.run("scrollTo({top: 10, behavior: 'instant'})")
     before = [*window(page), page.run(f"{TIMELINE}.scroll")]
     page.run("document.querySelector('li[data-finding] a.show').click()")
     page.wait_for("document.querySelector('li.chosen')")
@@ -74,6 +75,11 @@ def test_a_click_on_a_finding_zooms_to_its_evidence_and_back(show: Show) -> None
     page.run("document.querySelector('li.chosen a.show').click()")
     page.wait_for("!document.querySelector('li.chosen')")
     assert [*window(page), page.run(f"{TIMELINE}.scroll")] == pytest.approx(before)
+    assert page.run("scrollY") == 10, "the page itself stays where it was"
+    page.run("history.back()")
+    page.wait_for("document.querySelector('li.chosen')")
+    page.run("history.forward()")
+    page.wait_for("!document.querySelector('li.chosen')")
     page.run("document.querySelector('li[data-finding] p').click()")
     page.wait_for("document.querySelector('li.chosen')")
     page.run(f"{TIMELINE}.canvas.focus()")
@@ -260,6 +266,7 @@ def test_a_stretch_of_time_and_an_sm_have_their_own_statistics(show: Show, trace
         "[...document.querySelectorAll('.selection button')].find((b) => b.textContent.startsWith('Clear')).click()"
     )
     assert page.run(f"[{TIMELINE}.measure, {TIMELINE}.picked.size]") == [None, 0]
+    page.wait_for(f"warplens.panels[0].flame.count === {TIMELINE}.trace.tracks.count")
 
 
 def test_a_region_is_selected_by_its_row(show: Show, trace: Trace) -> None:

@@ -26,6 +26,12 @@ export function followFindings(panels) {
     mark(null);
   };
 
+  // Unlike following a link to the timeline, this does not scroll the page.
+  const back = () => {
+    history.pushState(null, "", "#timeline");
+    leave();
+  };
+
   const follow = () => {
     const key = ADDRESS.exec(location.hash)?.[1];
     const panel = key && find(key);
@@ -40,14 +46,17 @@ export function followFindings(panels) {
   };
 
   for (const card of cards) {
+    card.querySelector("a.show").addEventListener("click", (event) => {
+      if (!card.classList.contains("chosen")) return;
+      event.preventDefault();
+      back();
+    });
     card.addEventListener("click", (event) => {
       if (!event.target.closest("a, button, summary") && !getSelection().toString()) location.hash = `finding=${card.dataset.finding}`;
     });
   }
   for (const panel of panels) {
-    panel.addEventListener("clear", () => {
-      if (active) location.hash = "timeline";
-    });
+    panel.addEventListener("clear", () => active && back());
   }
   addEventListener("hashchange", follow);
   follow();

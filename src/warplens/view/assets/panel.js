@@ -71,7 +71,7 @@ class Panel extends EventTarget {
   toolbar(help) {
     this.searchBox = element("input", {
       type: "search",
-      placeholder: "Search: load  sm:3  dur>500",
+      placeholder: "Search: load sm:3",
       "aria-label": "Search spans by region name, sm:3, block:5, warp:0, dur>500 cycles",
       oninput: () => this.searchSoon(),
       onkeydown: (event) => {
@@ -319,6 +319,7 @@ class Panel extends EventTarget {
       this.search();
     }
     this.timeline.picked.clear();
+    this.timeline.changed("pick");
     this.highlight(null);
     this.timeline.select(-1);
     this.dispatchEvent(new Event("clear"));
