@@ -173,6 +173,16 @@ def test_a_copy_that_ends_long_after_the_last_arrival_releases_the_wait() -> Non
     assert (edge["kind"], trace.numpy("warp")[edge["arrival"]]) == ("copy", 0)
 
 
+def test_an_arrival_releases_one_phase_only() -> None:
+    """The arrival of the second phase was not recorded: the first one's does not stand for it."""
+    producer, consumer = writer(0), writer(1)
+    producer.barrier(1, 1500, BarrierWord(Operation.ARRIVE, 64))
+    wait(consumer, 1400, 1600, BarrierWord(Operation.WAIT, 64, 0))
+    wait(consumer, 1700, 1740, BarrierWord(Operation.WAIT, 64, 1))
+    (edge,) = decoded([producer, consumer], 2).edges.to_pylist()
+    assert edge["phase"] == 0
+
+
 def test_an_instruction_that_did_not_execute_is_no_arrival() -> None:
     producer, consumer = writer(0), writer(1)
     producer.barrier(1, 1500, BarrierWord(Operation.ARRIVE, 64))

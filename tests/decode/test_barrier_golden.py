@@ -57,3 +57,20 @@ def test_the_critical_path_goes_through_the_copies(trace: Trace) -> None:
     assert wait.ns > 1000, "the first tile was under way for more than a microsecond"
     assert product.share > 0.2
     assert path["(warp)"].share == 0, "warps without work only wait for the others"
+
+
+def test_a_cuda_pipeline_with_bulk_copies() -> None:
+    """Two blocks of benchmarks/kernels/pipeline.cu: 64 tiles through 3 stages, one warp copies and three add up."""
+    trace = load(GOLDEN / "captures" / "cuda_pipeline.wlcap")
+    kinds = trace.edges["kind"].to_pylist()
+    # The first wait for each of the three stages finds it empty.
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {"copy": 2 * 64 * 3, "arrive": 2 * (64 - 3)}
+    assert {duty.warp: duty.role for duty in warp_duties(trace)} == {
+        0: "producer", 1: "consumer", 2: "consumer", 3: "consumer"
+    }  # fmt: skip
+    assert all(role.one_way and role.unknown == 0 for role in barrier_roles(trace))
+    wait, arrival = trace.edges["wait"].to_numpy(), trace.edges["arrival_record"].to_numpy()
+    start = trace.numpy("start_cycle")
+    assert (start[arrival] < start[wait] + trace.numpy("dur_cycles")[wait]).all()
+    released = trace.edges["arrival_record"].to_numpy()[np.array(kinds) == "arrive"]
+    assert len(set(released.tolist())) == len(released), "each phase of an empty stage has its own last arrival"

@@ -80,6 +80,18 @@ def test_a_barrier_mark_shares_the_clock_of_the_begin_before_it() -> None:
     assert records[0][4] == records[1][4]
 
 
+def test_a_wait_behind_a_block_barrier_has_its_own_clock() -> None:
+    """What the warp waited at the block barrier is no part of the wait that follows."""
+    apart = KERNEL.replace("\t// @warplens S", "\tadd.u32 %r5, %r1, 1;\n\t// @warplens S")
+    behind = apart.replace("\tadd.u32 %r5", "\tbar.sync 0;\n\tadd.u32 %r5")
+    times = []
+    for text in (apart, behind):
+        woven = weave(text.replace("MARK", "wait u32:%r1 %r2 - -"), buffer=SymbolBuffer(), how=Weaving(store="end"))
+        records = launch(woven, "k", 1, 32, [])[0][0][1]
+        times.append(records[1][4] - records[0][4])
+    assert times[0] == 0 < times[1]
+
+
 @pytest.mark.parametrize("text", [*WORDS, *CLUSTERS])
 def test_ptxas_takes_every_form(text: str, tmp_path: Path) -> None:
     (tmp_path / "k.ptx").write_text(weave(KERNEL.replace("MARK", text), buffer=SymbolBuffer()).text)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
+from warplens.trace.columns import combined
 from warplens.trace.model import Trace
 
 PRODUCER, CONSUMER, PEER = "producer", "consumer", "peer"
@@ -161,10 +163,8 @@ class _Edges:
         return tuple(names[code] for code in np.unique(codes[rows]))
 
 
-def _codes(table: object, name: str) -> tuple[np.ndarray, list[str]]:
-    column = table.column(name).combine_chunks()  # type: ignore[attr-defined]
-    if hasattr(column, "chunk"):
-        column = column.chunk(0)
+def _codes(table: pa.Table, name: str) -> tuple[np.ndarray, list[str]]:
+    column = combined(table.column(name))
     return column.indices.to_numpy().astype(np.int64), column.dictionary.to_pylist()
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from warplens.trace.barrier_rows import Int, Mask
 
-WAKE_CYCLES = 128
+WAKE_CYCLES = 192
 """If the last arrival of a phase with copies came longer before the first waiter went on, a copy completed it. On an
-H200 a waiter went on 48 to 70 cycles after the arrival that released it."""
+H200 a waiter went on 45 to 126 cycles after the arrival that released it."""
 _NONE = -1
 
 

@@ -15,4 +15,6 @@ def weaving(options: Options) -> Weaving:
         **select_blocks(options.blocks),  # type: ignore[arg-type]
     )
     delay = options.delay if isinstance(options, DelayOptions) else None
-    return Weaving(full=options.full, clock=options.clock, store=options.store, select=select, delay=delay)
+    return Weaving(
+        full=options.full, clock=options.clock, store=options.store, mode=options.mode, select=select, delay=delay
+    )

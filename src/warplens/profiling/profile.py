@@ -23,6 +23,7 @@ from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
+from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import MAX_RANK, Capture, Launch
@@ -150,6 +151,9 @@ class Profile(Session):
             notes={kernel: tuple(said) for kernel, said in self.notes.items()},
             source_hashes=hash_sources(self._trace.meta),
         )
+        verify = verifier(self.run.codes, launches)
+        if is_wanted(self.options.verify):
+            self._trace.verifier = verify
         if self.path is not None and len(self._trace):
             self._trace.save(self.path, force=True)
         if problems and not launches:
@@ -249,11 +253,14 @@ def profile(
     buffer: Literal["global", "shared"] = "global",
     granularity: Literal["warp", "warpgroup", "block"] = "warp",
     store: Literal["auto", "now"] = "auto",
+    mode: Literal["trace", "aggregate"] = "trace",
     memory: int | None = None,
     trace_bytes: int | None = None,
+    overhead: float | None = None,
     most_marks: int = MOST_MARKS,
     least_occupancy: float = 1.0,
     strict: bool = False,
+    verify: bool = True,
     dump_ir: str | os.PathLike[str] | None = None,
     override: str | os.PathLike[str] | None = None,
     torch: bool | Mapping[str, Any] = False,
@@ -278,6 +285,9 @@ def profile(
     most_marks        number of sites that `auto` may mark in one kernel
     least_occupancy   share of its blocks per SM that a kernel must keep with automatic marks; below it, it gets
                       fewer marks (1.0: all blocks)
+    overhead          slowdown by marks that is allowed, such as 0.05 for 5 %: a variant of a Triton, CuPy, cuda.core,
+                      cuda.bindings or numba kernel that is measured above it records fewer blocks, then fewer regions
+                      (None: no limit)
     strict            raise an error if a kernel cannot take the automatic marks, instead of giving it fewer
     dump_ir           folder to write each Triton kernel's TTGIR to, to put marks into by hand (None: off)
     override          folder of such files: a kernel that has one is compiled from it (None: off)
@@ -296,6 +306,9 @@ def profile(
     granularity       one track per "warp", "warpgroup" or "block"
 
     How records are kept
+    mode              "trace" keeps every record. "aggregate" keeps, for each warp and region, the number of executions,
+                      their sum, the shortest, the longest and a histogram, in memory that does not grow with the
+                      length of the run: for long and persistent kernels. There is no timeline then
     records_per_warp  number of records that a track can hold (None: chosen per kernel)
     bytes_per_block   the same limit as bytes of all tracks of a block (None: no limit)
     full              when a track is full: "stop" keeps the first records, "ring" the latest
@@ -308,6 +321,7 @@ def profile(
                       spread over SMs and time (None: keep everything)
 
     Besides
+    verify            look up in the machine code what each region timed, when the trace is saved
     torch             also run torch.profiler: True, or its options; see `Profile.torch` (False: off)
     """
     given = dict(locals())

@@ -69,7 +69,7 @@ def _card(one: Finding, several: bool) -> dict[str, Any]:
         "confidence": one.confidence if one.verdict == SUPPORTED else "",
         "withheld": one.withheld,
         "refuted_by": one.refuted_by,
-        "evidence": evidence_text(one),
+        "evidence": " · ".join(filter(None, [evidence_text(one), one.caution])),
         "below": [{"kind": each.kind, "what": each.what} for each in one.consequences],
         "where": " · ".join(
             filter(None, [one.kernel if several else "", place_text(replace(one, line=_short(one.line)))])

@@ -27,6 +27,8 @@ class MarkSite:
     position: NodePosition
     location: str = ""
     fused: bool = False
+    after_barrier: bool = False
+    """Whether the warp waits at a block barrier between the mark before it and this one."""
 
 
 def is_loose(before: MarkSite, site: MarkSite) -> bool:
@@ -34,7 +36,7 @@ def is_loose(before: MarkSite, site: MarkSite) -> bool:
     address."""
     mark = site.mark
     own = before.mark.kind is Kind.BEGIN and before.mark.name == mark.name and not before.mark.wide
-    return mark.barrier is not None and own
+    return mark.barrier is not None and own and not site.after_barrier
 
 
 @dataclass
@@ -108,7 +110,7 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
     open_sites: list[MarkSite] = []
     inside: list[Instruction] = []
     first = since = used = 0
-    location = ""
+    location, blocked = "", False
 
     def close(position: NodePosition) -> None:
         nonlocal open_sites, inside, used
@@ -125,6 +127,7 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
         elif isinstance(node, Instruction):
             if node.opcode in BARRIERS and not _NON_BLOCKING & set(node.modifiers):
                 result.barriers.append(position)
+                blocked = True
             if node.opcode in BRANCHES:
                 close(position)
                 if node.opcode in ("ret", "exit"):
@@ -147,7 +150,8 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
                 if not open_sites:
                     first = order
                 fused = bool(open_sites) and since == 0
-                open_sites.append(MarkSite(mark, position, location, fused))
+                open_sites.append(MarkSite(mark, position, location, fused, blocked))
+                blocked = False
                 used += mark.slots
                 since = 0
     if open_sites:

@@ -82,26 +82,37 @@ def mark_function(code: FunctionUnits, *, automatic: bool = True) -> int:
     for body, node in asking:
         edits.remove(body, node)
     for number, site in enumerate(sites):
-        comment = Raw.of(_text(site, number) + "\n")
         unit = code.units[site.at]
         if site.behind:
-            edits.after(unit.holder, unit.node, comment)
+            edits.after(unit.holder, unit.node, _raw([_mark(site)]))
+        elif _is_skipped(site):
+            label = f"$wl_absent_{number}"
+            edits.before(unit.holder, unit.node, _raw([_unless(site.operands.guard, label), _mark(site)]))
+            edits.after(unit.holder, unit.node, _raw([f"{label}:"]))
         else:
-            edits.before(unit.holder, unit.node, comment)
+            edits.before(unit.holder, unit.node, _raw([_mark(site)]))
     edits.apply()
     return len(sites) + len(asking)
 
 
-def _text(site: _Site, number: int) -> str:
-    """The mark. Warps that do not arrive jump over the record of an arrival, so that it costs them nothing."""
-    operands = site.operands
-    skips = operands.operation in _SKIPPED and operands.guard != NO_OPERAND
-    mark = mark_text("S", site.region, *(replace(operands, guard=NO_OPERAND) if skips else operands).words())
-    if not skips:
-        return f"\t// {mark}"
-    stays = operands.guard.removeprefix("!") if operands.guard.startswith("!") else f"!{operands.guard}"
-    label = f"$wl_absent_{number}"
-    return f"\t@{stays} bra {label};\n\t// {mark}\n{label}:"
+def _raw(lines: list[str]) -> Raw:
+    return Raw.of("\n".join(lines) + "\n")
+
+
+def _is_skipped(site: _Site) -> bool:
+    """Whether warps that do not arrive jump over the arrival and its record, so that it costs them nothing. The record
+    is stored behind the arrival, which it does not delay."""
+    return site.operands.operation in _SKIPPED and site.operands.guard != NO_OPERAND and not site.behind
+
+
+def _unless(guard: str, label: str) -> str:
+    stays = guard.removeprefix("!") if guard.startswith("!") else f"!{guard}"
+    return f"\t@{stays} bra {label};"
+
+
+def _mark(site: _Site) -> str:
+    operands = replace(site.operands, guard=NO_OPERAND) if _is_skipped(site) else site.operands
+    return "\t// " + mark_text("S", site.region, *operands.words())
 
 
 def _comments(body: list[Node]) -> Iterator[tuple[list[Node], Comment]]:
