@@ -189,9 +189,10 @@ def test_every_way_to_ask_says_the_same_in_the_same_order(name: str, capsys: pyt
     assert said[0] == said[1] == said[2]
     assert [(one.kind, one.gain) for one in load(path).findings()] == [(k, Gain(a, b)) for k, a, b in said[0]]
     from warplens.analyse.analysis import Answers
-    from warplens.view.sections import finding_groups
+    from warplens.view.finding_cards import FindingCards
 
-    (group,) = finding_groups([Answers(load(path))])
+    answers = Answers(load(path))
+    group = FindingCards("A", answers, answers.trace, {}).group()
     assert [one["kind"] for one in [*group["shown"], *group["rest"]]] == [k for k, _, _ in said[0]]
 
 

@@ -24,20 +24,28 @@ def main(folder: Path, trace_path: str | None) -> None:
         trace, label = load(trace_path), Path(trace_path).name
     with tempfile.TemporaryDirectory() as scratch, Chromium(executable) as browser:
         report = save([trace], Path(scratch) / "report.html", ReportOptions(labels=[label]))
-        page = browser.open(report.as_uri(), width=1360, height=860)
+        page = browser.open(report.as_uri(), width=1400, height=900)
         page.wait_for("document.documentElement && document.documentElement.dataset.ready")
         settle(page)
-        page.screenshot(folder / "report-summary.png")
-        at(page, "timeline")
         page.screenshot(folder / "report-timeline.png")
+        page.run("[...document.querySelectorAll('.finding-list > .findings a.show')].at(-1).click()")
+        settle(page)
+        page.run("document.querySelector('li.chosen').scrollIntoView({block: 'nearest'})")
+        settle(page)
+        page.screenshot(folder / "report-finding.png")
+        page.run("warplens.panels[0].clear()")
+        settle(page)
         page.run("document.getElementById('theme').click()")
-        page.run("warplens.timelines[0].zoom(1 / 3, warplens.timelines[0].begin)")
-        first = "warplens.timelines[0].layout.rows.filter((row) => row.node.kind === 'warp')[1].tracks[0]"
-        page.run(f"warplens.panels[0].choose(warplens.timelines[0].trace.tracks.first[{first}] + 4)")
+        select = """(({timelines: [timeline], panels: [panel]}) => {
+          const length = timeline.end - timeline.begin;
+          timeline.pick(timeline.layout.rows[0].node, false, true);
+          panel.selectTime(timeline.begin + length * 0.3, timeline.begin + length * 0.6);
+        })(warplens)"""
+        page.run(select)
         settle(page)
         page.screenshot(folder / "report-dark.png")
-        page.run("document.getElementById('theme').click()")
-        at(page, "statistics")
+        page.run("(document.getElementById('theme').click(), warplens.panels[0].clear())")
+        at(page, "flame")
         page.screenshot(folder / "report-statistics.png")
         at(page, "heat")
         page.screenshot(folder / "report-heat.png")

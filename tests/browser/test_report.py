@@ -157,10 +157,11 @@ def test_a_click_shows_the_spans_own_numbers(show: Show, trace: Trace) -> None:
     assert details(page)["value"] == f"{spans[value]['value']:g}"
 
 
+@pytest.mark.devtools
 def test_zoom_and_pan_by_wheel_drag_keys_and_touch(show: Show, trace: Trace) -> None:
     page = show(trace)
     box = canvas(page)
-    x, y = box["left"] + box["width"] * 0.6, box["top"] + 150
+    x, y = round(box["left"] + box["width"] * 0.6), box["top"] + 150
     before = window(page)
     under = page.run(f"warplens.timelines[0].timeAt({x - box['left']})")
     page.wheel(x, y, -300, modifiers=2)
@@ -293,7 +294,8 @@ def test_the_keyboard_reaches_spans(show: Show, trace: Trace) -> None:
     page.key("ArrowUp")
     assert page.run("warplens.timelines[0].selected") == 0
     reachable = page.run(
-        "[...document.querySelectorAll('button, select, input, canvas.timeline')].every((e) => e.tabIndex >= 0)"
+        "[...document.querySelectorAll('button:not([role=tab]), select, input, canvas.timeline, a.show')]"
+        ".every((e) => e.tabIndex >= 0)"
     )
     assert reachable
 
@@ -372,9 +374,10 @@ def test_hostile_names_are_only_text(show: Show) -> None:
       setTimeout(() => done("ran"), 500);
     })""")
     assert blocked == "inline", "the policy must stop scripts that are not the report's own"
-    page.errors.clear()
+    page.forget_errors()
 
 
+@pytest.mark.devtools
 def test_light_dark_and_print_are_drawn_anew(show: Show, trace: Trace) -> None:
     page = show(trace)
     corner = "(warplens.timelines[0].draw(), Array.from(warplens.timelines[0].image.data.slice(-4)))"
@@ -423,6 +426,7 @@ def test_times_below_a_heat_map_have_room(show: Show, width: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.devtools
 def test_a_million_spans_stay_small_and_smooth(show: Show, tmp_path: Path) -> None:
     """A file under 12 MB, and work for 30 frames a second or more with every SM on screen, zooming and panning."""
     from tests.support.synthetic_capture import make_capture
@@ -497,7 +501,7 @@ def test_heat_maps_hold_the_analysis_numbers_and_lead_to_the_timeline(show: Show
     page.frame()
     box = page.run("document.querySelector('canvas.heat').getBoundingClientRect().toJSON()")
     x, y = box["left"] + 64 + (box["width"] - 64) * 0.5, box["top"] + (box["height"] - 22) * 5.5 / 12
-    page.mouse("mouseMoved", x, y)
+    page.hover(x, y)
     assert page.run("document.querySelector('.tip').textContent").startswith("SM 5, ")
     page.click(x, y)
     begin, end = window(page)

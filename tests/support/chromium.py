@@ -105,6 +105,10 @@ class Page:
                 return message["result"]
             self._note(message)
 
+    def forget_errors(self) -> None:
+        """Leave out the errors so far, which a test has caused on purpose."""
+        self.errors.clear()
+
     def _note(self, message: dict[str, Any]) -> None:
         method, parameters = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":
@@ -153,6 +157,10 @@ class Page:
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def hover(self, x: float, y: float) -> None:
+        self.mouse("mouseMoved", x, y)
+        self.frame()
 
     def click(self, x: float, y: float, count: int = 1) -> None:
         self.mouse("mouseMoved", x, y)

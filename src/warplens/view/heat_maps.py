@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,15 @@ _TITLES = {"sm": "SM by time", "warp_index": "Warp of a block by time"}
 Info = dict[str, Any]
 
 
-def pack_maps(trace: Trace, packer: ColumnPacker, places: dict[str, int]) -> Info:
-    """Pack the minimap and all heat maps, which share the same segments."""
+def pack_maps(trace: Trace, packer: ColumnPacker, places: dict[str, int], order: Sequence[str] = ()) -> Info:
+    """Pack the minimap and all heat maps, which share the same segments; `order` has the busiest regions first."""
     chosen, launch = focus(trace)
     all_segments = innermost(trace)
     part = all_segments if chosen is trace else innermost(chosen)
     return {
         "minimap": _minimap(trace, packer, places, all_segments),
         "over_time": [made for by in _TITLES if (made := _over_time(chosen, by, packer, places, part)) is not None],
-        "blocks": _blocks(chosen, launch, packer, places),
+        "blocks": _blocks(chosen, launch, packer, places, order),
     }
 
 
@@ -77,12 +78,21 @@ def _over_time(trace: Trace, by: str, packer: ColumnPacker, places: dict[str, in
     }
 
 
-def _blocks(trace: Trace, launch: LaunchInfo | None, packer: ColumnPacker, places: dict[str, int]) -> Info | None:
+def ranked(regions: Sequence[str], entered: Iterable[int], order: Sequence[str]) -> list[int]:
+    """Codes of regions in the order of their names in `order`; names that it lacks come last."""
+    rank = {name: at for at, name in enumerate(order)}
+    return sorted(entered, key=lambda code: rank.get(regions[code], len(rank)))
+
+
+def _blocks(
+    trace: Trace, launch: LaunchInfo | None, packer: ColumnPacker, places: dict[str, int], order: Sequence[str]
+) -> Info | None:
     found = by_block(trace)
     entered = np.flatnonzero(~np.isnan(found.mean).all(axis=0)) if found.blocks > 1 else np.empty(0, np.int64)
-    if not len(entered):
+    shown = ranked(found.regions, entered.tolist(), order)
+    if not shown:
         return None
-    packer.floats("blocks", found.mean[:, entered].reshape(-1))
+    packer.floats("blocks", found.mean[:, shown].reshape(-1))
     cells = len(found.mean)
     flat = launch is None or found.each > 1 or launch.grid[1] * launch.grid[2] == 1
     across = int(np.ceil(np.sqrt(cells * 4))) if flat or launch is None else launch.grid[0]
@@ -92,5 +102,5 @@ def _blocks(trace: Trace, launch: LaunchInfo | None, packer: ColumnPacker, place
         "cells": cells,
         "each": found.each,
         "across": min(max(across, 1), cells),
-        "regions": [places[found.regions[at]] for at in entered.tolist()],
+        "regions": [places[found.regions[at]] for at in shown],
     }

@@ -16,7 +16,7 @@ from warplens.analyse.analysis import Answers
 from warplens.analyse.histogram import histograms
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.line_times import line_times
-from warplens.analyse.region_counters import AttributedPages
+from warplens.analyse.region_counters import AttributedPages, RegionCounters
 from warplens.analyse.region_purity import cautions
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.roofline import Roofline
@@ -29,8 +29,10 @@ from warplens.trace.schema import LaunchInfo
 from warplens.version import __version__
 from warplens.view import bundle, heat_maps, sections
 from warplens.view.comparison import comparison
+from warplens.view.finding_cards import FindingCards
 from warplens.view.palette import colours, ink, union
 from warplens.view.payload import ColumnPacker, pack_spans
+from warplens.view.region_facts import region_facts
 from warplens.view.roofline_chart import roofs
 from warplens.view.source_listing import listing
 from warplens.view.stall_chart import stall_bars
@@ -96,7 +98,15 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
     spread = histograms(*traces)
     answers = [Answers(trace, folders=chosen.sources) for trace in traces]
     tables, outlines = sections.paths(answers, places, palette)
-    infos = [_info(part, at, places, outlines[at]) for at, part in enumerate(parts)]
+    cards = [
+        FindingCards(part.letter, each, part.shown.trace, places) for part, each in zip(parts, answers, strict=True)
+    ]
+    groups = [each.group() for each in cards]
+    infos = [
+        _info(part, at, places, outlines[at])
+        | {"findings": cards[at].places, "region_facts": region_facts(answers[at], places, _counters(chosen, at))}
+        for at, part in enumerate(parts)
+    ]
     locations = {name: text for trace in traces for name, text in trace.meta.locations.items()}
     told = {name: text for trace in traces for name, text in cautions(trace).items()}
     document = {
@@ -128,11 +138,11 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
                 "letter": part.letter,
                 "file": part.label,
                 "facts": sections.summary(part.trace),
+                "coverage": sections.coverage(part.trace, part.shown),
                 "warnings": sections.warnings(part.trace),
             }
             for part in parts
         ],
-        "findings": sections.finding_groups(answers),
         "comparison": comparison(traces, [part.stats for part in parts], places, palette) if len(parts) > 1 else None,
         "statistics": {
             "note": f"closed spans; shares of {_whose_time(parts)} warp time",
@@ -164,9 +174,10 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
                 "shown": info["shown"],
                 "payload": info["payload"],
                 "text": part.packer.text,
-                "matrix": sections.warp_matrix(heat_maps.focus(part.trace)[0]),
+                "findings": group,
+                "matrix": sections.warp_matrix(heat_maps.focus(part.trace)[0], [row.region for row in part.stats]),
             }
-            for part, info in zip(parts, infos, strict=True)
+            for part, info, group in zip(parts, infos, groups, strict=True)
         ],
         "document": _json(document),
     }
@@ -256,8 +267,10 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
     codes = np.array([places[name] for name in trace.regions], np.int64)
     pack_spans(trace, packer, codes)
     roles = warp_roles(Lifetimes.of(trace))[0]
-    used = [places[row.region] for row in part.stats]
-    used += [places[name] for name in part.trace.regions if places[name] not in used]
+    order = [row.region for row in part.stats]
+    used = [places[name] for name in order]
+    entered = np.unique(part.trace.codes("region")[0]).tolist()
+    used += [place for code in entered if (place := places[part.trace.regions[code]]) not in used]
     info: dict[str, Any] = {
         "label": part.label,
         "payload": f"payload-{at}",
@@ -272,9 +285,13 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
         ],
         "regions": used,
         "critical": outline,
-        **heat_maps.pack_maps(part.trace, packer, places),
+        **heat_maps.pack_maps(part.trace, packer, places, order),
     }
     return info | {"columns": packer.manifest}
+
+
+def _counters(options: ReportOptions, at: int) -> Sequence[RegionCounters]:
+    return options.counters[at].regions if at < len(options.counters) else ()
 
 
 def _launch(info: LaunchInfo) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BASE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8A8F98")
+_INKS = ("#000000", "#FFFFFF")
 _SHADES = ((0.0, 255), (0.45, 255), (0.38, 0))
 """For each round of the base colours, how far to mix them and with what: unchanged, towards white, towards black."""
 
@@ -21,8 +22,19 @@ def colour(at: int) -> str:
 
 def ink(fill: str) -> str:
     """Black or white, whichever is more legible on `fill`."""
-    red, green, blue = rgb(fill)
-    return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
+    return max(_INKS, key=lambda text: contrast(text, fill))
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours as WCAG 2 defines it, 1 to 21; text needs at least 4.5."""
+    dark, bright = sorted((_luminance(one), _luminance(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def _luminance(text: str) -> float:
+    shares = (part / 255 for part in rgb(text))
+    linear = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def rgb(text: str) -> tuple[int, int, int]:

@@ -12,9 +12,6 @@ from markupsafe import Markup, escape
 
 from warplens.analyse.analysis import Answers
 from warplens.analyse.critical_path import CRITICAL_PATH
-from warplens.analyse.finding import SUPPORTED, Finding
-from warplens.analyse.finding_text import evidence_text, place_text
-from warplens.analyse.findings import findings_from
 from warplens.analyse.heatmap import by_region
 from warplens.analyse.histogram import Histogram
 from warplens.analyse.kernel_variants import kernel_variants
@@ -23,16 +20,18 @@ from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.statistics import RegionStatistics, Statistics
+from warplens.analyse.timeline import ThinnedTrace
 from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
 from warplens.record.cost_keys import SLOWDOWN, SLOWDOWN_MEASURED, TIMED_PLAIN, TIMED_RECORDED
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo, Meta
+from warplens.view.heat_maps import ranked
 from warplens.view.palette import ink, rgb
 from warplens.wording import duration, integer, percent, plural
 
 _DURATIONS = ("mean", "std", "p50", "p95", "p99", "min", "max", "total")
 _MATRIX_ROWS = 64
-_FIRST_FINDINGS = 6
+_MATRIX_COLUMNS = 24
 _SHOWN_SLOWDOWNS = 4
 _RAMP = ("#00224E", "#4C556C", "#8D8979", "#D4C35F", "#FEE838")
 
@@ -148,7 +147,20 @@ def _measured(name: str, value: float) -> str:
 
 
 def warnings(trace: Trace) -> list[str]:
-    return [*filter(None, [sample_line(trace.meta.launches), time_line(trace)]), *warnings_of(trace)]
+    return [*filter(None, [time_line(trace)]), *warnings_of(trace)]
+
+
+def coverage(trace: Trace, shown: ThinnedTrace) -> list[str]:
+    """What the report does not show, and how to see the rest: blocks that were not recorded, and spans left out."""
+    sampled = sample_line(trace.meta.launches)
+    lines = [f"{sampled}; `--blocks all` records every block"] if sampled else []
+    if len(shown.trace) < len(trace):
+        part = percent(len(shown.trace) / len(trace), 0 if len(shown.trace) * 100 >= len(trace) else 2)
+        lines.append(
+            f"{shown.kept:,} of {shown.blocks:,} blocks shown in the timeline, {part} of the spans; statistics and "
+            "heat maps cover all; `warplens report --limit 0` shows all"
+        )
+    return lines
 
 
 def statistics_rows(
@@ -195,42 +207,6 @@ def spark(made: Histogram, width: float = 120, height: float = 21) -> str:
     return f"M0,{height}{''.join(steps)}L{width},{height}Z"
 
 
-def finding_groups(answers: Sequence[Answers]) -> list[dict[str, Any]]:
-    """Each trace's findings: the most important, the others, the undecided and the withheld ones."""
-    groups = []
-    for letter, each in zip("AB", answers, strict=False):
-        found = findings_from(each)
-        several = len(each.lives.variants) > 1 if len(each.trace) else False
-        shown = [_finding(one, several) for one in found]
-        groups.append(
-            {
-                "letter": letter,
-                "shown": shown[:_FIRST_FINDINGS],
-                "rest": shown[_FIRST_FINDINGS:],
-                "undecided": [_finding(one, several) for one in found.undecided],
-                "withheld": [_finding(one, several) for one in found.withheld],
-            }
-        )
-    return groups
-
-
-def _finding(one: Finding, several: bool) -> dict[str, Any]:
-    low, high = percent(one.gain.low, 0).removesuffix(" %"), percent(one.gain.high, 0)
-    return {
-        "kind": one.kind,
-        "what": one.what,
-        "advice": one.advice,
-        "gain": f"{low}–{high}" if one.gain.high > 0 else "",
-        "gain_ns": f"{duration(one.gain_ns.low)} to {duration(one.gain_ns.high)}",
-        "confidence": one.confidence if one.verdict == SUPPORTED else "",
-        "withheld": one.withheld,
-        "refuted_by": one.refuted_by,
-        "evidence": " · ".join(filter(None, [evidence_text(one), one.caution])),
-        "below": [{"kind": each.kind, "what": each.what} for each in one.consequences],
-        "where": " · ".join(filter(None, [one.kernel if several else "", place_text(one)])),
-    }
-
-
 def quoted(text: str) -> Markup:
     """Escape a text and set `names` in backquotes as code."""
     parts = text.split("`")
@@ -238,12 +214,13 @@ def quoted(text: str) -> Markup:
     return Markup(joined)
 
 
-def warp_matrix(trace: Trace) -> dict[str, Any] | None:
-    """Mean cycles of each region in each warp of a block; None for one warp, or too many."""
+def warp_matrix(trace: Trace, order: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Mean cycles of each region in each warp of a block, in the order of the regions' names; None for one warp, or too
+    many."""
     found = by_region(trace, "warp_index")
     if not 2 <= len(found.rows.labels) <= _MATRIX_ROWS or not len(found.regions):
         return None
-    entered = np.flatnonzero(~np.isnan(found.mean).all(axis=0))[:24]
+    entered = ranked(found.regions, np.flatnonzero(~np.isnan(found.mean).all(axis=0)).tolist(), order)[:_MATRIX_COLUMNS]
     means = np.nanmean(found.mean[:, entered], axis=0)
     rows = []
     for label, values in zip(found.rows.labels, found.mean[:, entered], strict=True):
@@ -253,7 +230,7 @@ def warp_matrix(trace: Trace) -> dict[str, Any] | None:
             for value, mean in zip(values.tolist(), means.tolist(), strict=True)
         ]
         rows.append({"name": label, "cells": cells})
-    return {"columns": [found.regions[at] for at in entered.tolist()], "rows": rows}
+    return {"columns": [found.regions[at] for at in entered], "rows": rows}
 
 
 def shaded(text: str, share: float) -> dict[str, str]:

@@ -1,7 +1,7 @@
 // Heat maps: SMs or warps over time, and blocks as cells of their grid. All numbers come from the report.
 
 import { element } from "./details.js";
-import { duration, integer, preciseTime } from "./format.js";
+import { duration, integer, preciseTime, tickLabel } from "./format.js";
 import { packColour, blend } from "./raster.js";
 
 const LEFT = 64;
@@ -28,21 +28,38 @@ function cleared(canvas, theme) {
   return context;
 }
 
+// The arrow keys move from cell to cell, which `tell` describes; Enter calls `act`.
+function steer(canvas, rows, columns, tell, act) {
+  const at = { row: 0, column: 0 };
+  canvas.tabIndex = 0;
+  canvas.addEventListener("focus", () => tell(at.row, at.column));
+  canvas.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!step && !(event.key === "Enter" && act)) return;
+    event.preventDefault();
+    if (!step) return act(at.row, at.column);
+    at.row = Math.min(Math.max(at.row + step[0], 0), rows - 1);
+    at.column = Math.min(Math.max(at.column + step[1], 0), columns - 1);
+    tell(at.row, at.column);
+  });
+}
+
 export class OverTimeMap {
   constructor(root, map, columns, regions, goTo) {
     Object.assign(this, { map, regions, goTo, cells: columns.raw(map.column), mode: "" });
     const choices = [["region of most warps", ""], ...map.regions.map((code, at) => [this.name(code), String(at)])];
     const select = element("select", { "aria-label": "What to show", onchange: () => ((this.mode = select.value), this.draw()) });
     for (const [text, value] of choices) select.append(element("option", { text, value }));
-    this.canvas = element("canvas", { class: "heat", role: "img", "aria-label": `${map.title}: ${map.labels.length} rows over ${duration(map.end - map.begin)}` });
-    this.tip = element("p", { class: "tip", text: " " });
+    this.canvas = element("canvas", { class: "heat", role: "application", "aria-label": `${map.title}: ${map.labels.length} rows over ${duration(map.end - map.begin)}; arrow keys read its cells${goTo ? ", Enter goes there in the timeline" : ""}` });
+    this.tip = element("p", { class: "tip", role: "status", text: " " });
     root.append(element("div", { class: "heat-head" }, element("h3", { text: map.title }), element("label", {}, "Show ", select)), this.canvas, this.tip);
-    this.canvas.style.height = `${Math.min(Math.max(map.labels.length * (map.labels.length > 40 ? 3 : map.labels.length > 8 ? 22 : 16), 60), 420) + BOTTOM}px`;
-    this.canvas.addEventListener("pointermove", (event) => this.hover(event));
+    this.canvas.style.minHeight = `${Math.min(Math.max(map.labels.length * (map.labels.length > 40 ? 3 : map.labels.length > 8 ? 22 : 16), 60), 420) + BOTTOM}px`;
+    this.canvas.addEventListener("pointermove", (event) => this.tell(this.cellAt(event)));
     this.canvas.addEventListener("pointerleave", () => (this.tip.textContent = " "));
+    steer(this.canvas, map.labels.length, map.bins, (row, bin) => this.tell({ row, bin }), goTo && ((row, bin) => this.jump({ row, bin })));
     if (goTo) {
       this.canvas.title = "Click to go there in the timeline";
-      this.canvas.addEventListener("click", (event) => this.jump(event));
+      this.canvas.addEventListener("click", (event) => this.jump(this.cellAt(event)));
     }
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
@@ -114,12 +131,12 @@ export class OverTimeMap {
     const each = (height - BOTTOM) / labels.length;
     const step = Math.max(1, Math.ceil(14 / each));
     for (let row = 0; row < labels.length; row += step) context.fillText(labels[row].slice(-10), 4, Math.max((row + 0.5) * each, 6));
-    const wide = context.measureText(preciseTime(end, 2)).width + 12;
-    const parts = [4, 2].find((parts) => 1.5 * parts * wide <= width - LEFT) || 1; // the outer labels lie inside their ticks
+    const room = (parts) => 1.5 * parts * (context.measureText(tickLabel(end, (end - begin) / parts / 10, end)).width + 12);
+    const parts = [4, 2].find((parts) => room(parts) <= width - LEFT) || 1; // the outer labels lie inside their ticks
     for (let at = 0; at <= parts; at++) {
       const x = LEFT + ((width - LEFT) * at) / parts;
       context.textAlign = at === parts ? "right" : at ? "center" : "left";
-      context.fillText(preciseTime(begin + ((end - begin) * at) / parts, 2), x, height - BOTTOM / 2);
+      context.fillText(tickLabel(begin + ((end - begin) * at) / parts, (end - begin) / parts / 10, end), x, height - BOTTOM / 2);
     }
     context.textAlign = "left";
     if (this.mode !== "") drawRamp(context, width, this.largest(Number(this.mode)), "warps", theme);
@@ -132,8 +149,7 @@ export class OverTimeMap {
     return bin >= 0 && bin < map.bins && row >= 0 && row < map.labels.length ? { row, bin } : null;
   }
 
-  hover(event) {
-    const cell = this.cellAt(event);
+  tell(cell) {
     if (!cell) return (this.tip.textContent = " ");
     const { map } = this;
     const each = (map.end - map.begin) / map.bins;
@@ -143,8 +159,7 @@ export class OverTimeMap {
     return (this.tip.textContent = `${map.labels[cell.row]}, ${preciseTime(map.begin + cell.bin * each)} to ${preciseTime(map.begin + (cell.bin + 1) * each)}: mean warps in ${what}`);
   }
 
-  jump(event) {
-    const cell = this.cellAt(event);
+  jump(cell) {
     if (!cell) return;
     const { map } = this;
     const each = (map.end - map.begin) / map.bins;
@@ -159,13 +174,14 @@ export class BlockMap {
     const select = element("select", { "aria-label": "Region", onchange: () => ((this.at = Number(select.value)), this.draw()) });
     map.regions.forEach((code, at) => select.append(element("option", { text: regions[code].name, value: String(at) })));
     this.at = 0;
-    this.canvas = element("canvas", { class: "heat", role: "img", "aria-label": map.title });
-    this.tip = element("p", { class: "tip", text: " " });
+    this.canvas = element("canvas", { class: "heat", role: "application", "aria-label": `${map.title}; arrow keys read its cells` });
+    this.tip = element("p", { class: "tip", role: "status", text: " " });
     root.append(element("div", { class: "heat-head" }, element("h3", { text: map.title }), element("label", {}, "Region ", select)), this.canvas, this.tip);
     this.rows = Math.ceil(map.cells / map.across);
-    this.canvas.style.height = `${Math.min(Math.max(this.rows * 14, 70), 360) + BOTTOM}px`;
+    this.canvas.style.minHeight = `${Math.min(Math.max(this.rows * 14, 70), 360) + BOTTOM}px`;
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => (this.tip.textContent = " "));
+    steer(this.canvas, this.rows, map.across, (y, x) => this.tell(x, y));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
 
@@ -205,6 +221,11 @@ export class BlockMap {
     const { map, canvas } = this;
     const x = Math.floor((event.offsetX / canvas.clientWidth) * map.across);
     const y = Math.floor((event.offsetY / (canvas.clientHeight - BOTTOM)) * this.rows);
+    return this.tell(x, y);
+  }
+
+  tell(x, y) {
+    const { map } = this;
     const cell = y * map.across + x;
     if (x < 0 || y < 0 || x >= map.across || cell >= map.cells) return (this.tip.textContent = " ");
     const first = cell * map.each;
@@ -228,7 +249,7 @@ function drawRamp(context, width, most, unit, theme, least = 0, top = 0) {
   context.fillStyle = theme.muted;
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";
-  const number = (value) => (value < 100 && value % 1 ? value.toFixed(2) : integer(value));
+  const number = (value) => ((value < 100 || most - least < 10) && value % 1 ? value.toFixed(2) : integer(value));
   context.textAlign = "right";
   context.fillText(number(least), x - 6, y + 6);
   context.textAlign = "left";

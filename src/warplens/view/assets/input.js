@@ -112,17 +112,20 @@ class Pointers {
       if (measure && !cancelled) timeline.setWindow(Math.min(measure.from, measure.to), Math.max(measure.from, measure.to));
       timeline.changed("measure");
     } else if (!cancelled && this.moved <= CLICK_SLACK && this.drag.kind === "pan") {
-      this.click(x, y);
+      this.click(x, y, event.ctrlKey || event.metaKey || event.shiftKey);
     }
     if (this.down.size === 1) this.drag = { kind: "pan" };
   }
 
-  click(x, y) {
+  // On the name of a row: open or close it and select it; with Ctrl or Shift only select it, besides others.
+  click(x, y, add) {
     const { timeline } = this;
     if (x < GUTTER) {
       const row = timeline.rowAt(y);
-      if (row) timeline.focusRow = row.node;
-      if (row?.node.children.length) timeline.toggle(row.node);
+      if (!row) return;
+      const { node } = row;
+      if (!add && node.children.length) timeline.toggle(node);
+      timeline.pick(node, add, !add && node.children.length ? node.open : undefined);
       return;
     }
     if (timeline.measure) {
@@ -191,6 +194,7 @@ function onKey(timeline, actions, event) {
     0: () => timeline.fit(),
     f: () => (chosen ? zoomTo(timeline, timeline.selected) : timeline.fit()),
     e: () => toggleSelected(timeline),
+    r: () => pickSelected(timeline),
     ArrowLeft: () => (chosen ? step1(timeline, -1) : timeline.pan(-step)),
     ArrowRight: () => (chosen ? step1(timeline, 1) : timeline.pan(step)),
     ArrowUp: () => (chosen ? selectParent(timeline) : timeline.scrollBy(-60)),
@@ -257,6 +261,15 @@ function toggleSelected(timeline) {
   const leaf = tree.leaf[trace.track[selected]];
   const node = leaf.parent.parent.open ? leaf.parent : leaf.parent.parent;
   timeline.toggle(node);
+}
+
+// Select the warp of the selected span, then its block, then its SM.
+function pickSelected(timeline) {
+  const { trace, selected, tree, picked } = timeline;
+  if (selected < 0) return;
+  const warp = tree.leaf[trace.track[selected]];
+  const chain = [warp, warp.parent, warp.parent.parent];
+  timeline.pick(chain[(chain.findIndex((node) => picked.has(node)) + 1) % chain.length], false, true);
 }
 
 function choose(timeline, row) {

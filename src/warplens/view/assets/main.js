@@ -1,6 +1,8 @@
 // Start the report: one panel per trace, linked; heat maps; statistics; theme.
 
 import { element } from "./details.js";
+import { followFindings } from "./evidence.js";
+import { Flame } from "./flame.js";
 import { BlockMap, OverTimeMap } from "./heatmap.js";
 import { openPanel } from "./panel.js";
 import { enliven } from "./statistics.js";
@@ -17,6 +19,7 @@ async function start() {
     const panel = await openPanel(root, info, report.regions, help);
     panels.push(panel);
     painted.push(panel.timeline);
+    panel.flame = new Flame(document.querySelector(`.flame-box[data-trace="${at}"]`), panel);
     const heat = document.querySelector(`.heat-slot[data-trace="${at}"]`);
     for (const map of info.over_time) {
       const goTo = map.by === "sm" ? (label, begin, end) => panel.goTo(label, begin, end) : null;
@@ -30,6 +33,7 @@ async function start() {
     for (const each of painted) each.setTheme(theme);
     histogram?.refresh();
   });
+  followFindings(panels);
   Object.assign(window, { warplens: { report, panels, timelines: panels.map((panel) => panel.timeline) } });
   document.documentElement.dataset.ready = "true";
 }

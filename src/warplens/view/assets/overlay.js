@@ -217,7 +217,7 @@ function drawGutter(timeline, context) {
       context.fillStyle = theme.grid;
       context.fillRect(0, Math.round(top), GUTTER, 1);
     }
-    if (timeline.focusRow === row.node) {
+    if (timeline.picked.has(row.node)) {
       context.fillStyle = theme.select;
       context.fillRect(0, top, GUTTER, row.height);
     }

@@ -1,4 +1,4 @@
-// A timeline with its controls: search, filters, legend, minimap, details, status line.
+// A timeline with its controls: search, filters, legend, minimap, what is not shown, and the column beside it.
 
 import { Columns, inflate } from "./codec.js";
 import { element, showDetails } from "./details.js";
@@ -7,10 +7,16 @@ import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { measureText } from "./overlay.js";
 import { compileQuery, findMatches } from "./search.js";
+import { SelectionView } from "./selectionview.js";
+import { Side } from "./side.js";
 import { Timeline } from "./timeline.js";
+import { Tooltip } from "./tooltip.js";
 import { unpackTrace } from "./trace.js";
 
 const LEGEND_FIRST = 18;
+const [FINDINGS_TAB, SELECTION_TAB] = [0, 1];
+const LEAST_HEIGHT = 320; // of a timeline
+const BELOW = 46; // the status line and a margin
 
 export async function openPanel(root, info, regions, help) {
   const payload = document.getElementById(info.payload);
@@ -20,8 +26,9 @@ export async function openPanel(root, info, regions, help) {
   return new Panel(root, trace, columns, info, regions, help);
 }
 
-class Panel {
+class Panel extends EventTarget {
   constructor(root, trace, columns, info, regions, help) {
+    super();
     Object.assign(this, { root, trace, columns, info, regions, matches: null, matchAt: -1 });
     this.canvas = element("canvas", {
       class: "timeline",
@@ -30,12 +37,20 @@ class Panel {
       "aria-label": `Timeline of ${info.label}: ${integer(info.shown)} spans. W and S zoom, A and D pan, Enter selects a span, arrow keys move to the next, question mark lists every key.`,
     });
     const map = element("canvas", { class: "minimap", "aria-hidden": "true" });
-    this.details = element("aside", { class: "details", "aria-live": "polite", "aria-label": "Selected span" });
+    this.details = element("div", { class: "details", "aria-live": "polite", role: "group", "aria-label": "Selected span" });
+    this.coverage = element("p", { class: "coverage-line", role: "status" });
     this.status = element("div", { class: "status" });
     this.canvasBox = element("div", { class: "canvas-box" }, this.canvas);
     const drawn = element("div", { class: "drawn" }, map, this.canvasBox);
-    root.replaceChildren(this.toolbar(help), this.legend(), element("div", { class: "stage" }, drawn, this.details), this.status);
     this.timeline = new Timeline(this.canvas, trace, info, regions);
+    this.selection = new SelectionView(this.timeline, info, regions, {
+      clear: () => this.clear(),
+      selectVisible: () => this.selectTime(this.timeline.begin, this.timeline.end),
+      pickRegion: (code) => this.pickRegion(code),
+    });
+    this.side = new Side([["Findings", root.parentElement.querySelector(".finding-list")], ["Selection", element("div", {}, this.details, this.selection.root)]], info.payload);
+    root.replaceChildren(this.toolbar(help), this.legend(), this.coverage, element("div", { class: "stage" }, drawn, this.side.root), this.status);
+    this.tooltip = new Tooltip(this.canvasBox, this.timeline);
     this.minimap = new Minimap(map, this.timeline, columns, info, regions);
     listen(this.timeline, {
       toggleMeasure: () => this.measureButton.click(),
@@ -56,7 +71,7 @@ class Panel {
   toolbar(help) {
     this.searchBox = element("input", {
       type: "search",
-      placeholder: "Search: load  sm:3  dur>500",
+      placeholder: "Search: load sm:3",
       "aria-label": "Search spans by region name, sm:3, block:5, warp:0, dur>500 cycles",
       oninput: () => this.searchSoon(),
       onkeydown: (event) => {
@@ -143,9 +158,10 @@ class Panel {
       const region = this.regions[code];
       const swatch = element("span", { class: "swatch" });
       swatch.style.background = region.colour;
-      const chip = element("button", { type: "button", class: "chip", "aria-pressed": "true", title: `${region.name}: click to hide or show it, double-click to show only it` }, swatch, element("span", { text: region.name }));
+      const chip = element("button", { type: "button", class: "chip", "aria-pressed": "true", title: `${region.name}: click to hide or show it, double-click (or O) to show only it` }, swatch, element("span", { text: region.name }));
       chip.addEventListener("click", () => this.toggleRegion(code));
       chip.addEventListener("dblclick", () => this.onlyRegion(code));
+      chip.addEventListener("keydown", (event) => event.key.toLowerCase() === "o" && this.onlyRegion(code));
       if (at >= LEGEND_FIRST) chip.hidden = true;
       this.chips.set(code, chip);
       box.append(chip);
@@ -180,6 +196,76 @@ class Panel {
     if (this.matches) this.search();
   }
 
+  // Select a stretch of time, whose statistics the column beside the timeline shows.
+  selectTime(from, to) {
+    this.timeline.measure = { from, to };
+    this.timeline.changed("measure");
+  }
+
+  // Show the distribution of a region, and highlight its spans; a second time ends it.
+  pickRegion(code) {
+    const again = this.highlighted === code;
+    this.highlight(again ? null : (row) => this.trace.region[row] === code);
+    this.highlighted = again ? undefined : code;
+    this.selection.chooseRegion(code);
+  }
+
+  // Draw every span for which `test` is false faintly.
+  highlight(test) {
+    this.highlighted = undefined;
+    this.timeline.match = test && findMatches(this.trace, test, (track) => this.timeline.keeps(track)).flags;
+    this.timeline.changed("search");
+  }
+
+  // ---- evidence of a finding -----------------------------------------------------------------------------------
+
+  showEvidence(place) {
+    const { timeline, trace } = this;
+    const { tracks } = trace;
+    const at = this.info.launches.findIndex((each) => each.launch === place.launch && each.rank === place.rank);
+    this.showAll(this.info.launches.length > 1 ? at : -1);
+    const named = [["sms", "sm"], ["blocks", "block"], ["warps", "warp"]].filter(([name]) => place[name].length).map(([name, column]) => [tracks[column], new Set(place[name])]);
+    const inside = Uint8Array.from({ length: tracks.count }, (_, t) => (tracks.launch[t] === place.launch && named.every(([column, wanted]) => wanted.has(column[t])) ? 1 : 0));
+    const plain = place.region < 0 && !named.length;
+    this.highlight(plain ? null : (row) => inside[trace.track[row]] && (place.region < 0 || trace.region[row] === place.region));
+    const margin = (place.end_ns - place.begin_ns) * 0.04;
+    timeline.setWindow(place.begin_ns - margin, place.end_ns + margin);
+    const track = trace.tracks.warp.findIndex((warp, t) => warp === place.warp && tracks.block[t] === place.block && tracks.launch[t] === place.launch && tracks.rank[t] === place.rank);
+    if (track >= 0) timeline.openTrack(track);
+    if (place.region >= 0) this.selection.chooseRegion(place.region);
+    this.side.show(FINDINGS_TAB);
+    this.root.scrollIntoView({ block: "nearest" });
+  }
+
+  // Remove every filter, but show one launch (its place in the list) where `launch` is not negative.
+  showAll(launch = -1) {
+    this.hidden = new Set();
+    this.smBox.value = "";
+    for (const select of this.root.querySelectorAll("select[aria-label=Role]")) select.value = "";
+    for (const select of this.root.querySelectorAll("select[aria-label=Launch]")) select.value = launch < 0 ? "" : String(launch);
+    this.timeline.setFilter({ sms: null, roles: null, launch: launch < 0 ? null : this.info.launches[launch] });
+    this.applyRegions();
+  }
+
+  saveView() {
+    const { begin, end, scroll, match, sms, roles, launch, tree } = this.timeline;
+    const controls = [...this.root.querySelectorAll(".toolbar select, .toolbar input")].map((control) => [control, control.value]);
+    return { begin, end, scroll, match, filter: { sms, roles, launch }, open: tree.opened(), hidden: new Set(this.hidden), controls };
+  }
+
+  restoreView({ begin, end, scroll, match, filter, open, hidden, controls }) {
+    const { timeline } = this;
+    for (const [control, value] of controls) control.value = value;
+    this.hidden = hidden;
+    timeline.setFilter(filter);
+    this.applyRegions();
+    timeline.tree.reopen(open);
+    timeline.relayout();
+    timeline.match = match;
+    timeline.setWindow(begin, end);
+    timeline.scrollBy(scroll - timeline.scroll);
+  }
+
   setDensity(value) {
     this.timeline.density = value;
     this.timeline.relayout();
@@ -192,10 +278,11 @@ class Panel {
     this.fitHeight();
   }
 
-  // As tall as its rows, within the size of the window.
+  // As tall as its rows, and no taller than what is left of the first screen.
   fitHeight() {
-    const wanted = this.timeline.layout.height + 30;
-    this.canvasBox.style.height = `${Math.min(Math.max(wanted, 220), Math.max(window.innerHeight - 260, 320))}px`;
+    const wanted = Math.max(this.timeline.layout.height + 30, LEAST_HEIGHT);
+    const left = window.innerHeight - (this.canvasBox.getBoundingClientRect().top + window.scrollY) - BELOW;
+    this.canvasBox.style.height = `${Math.min(wanted, left >= LEAST_HEIGHT ? left : Math.max(window.innerHeight - 260, LEAST_HEIGHT))}px`;
   }
 
   toggleMeasure() {
@@ -231,7 +318,11 @@ class Panel {
       this.searchBox.value = "";
       this.search();
     }
+    this.timeline.picked.clear();
+    this.timeline.changed("pick");
+    this.highlight(null);
     this.timeline.select(-1);
+    this.dispatchEvent(new Event("clear"));
   }
 
   // ---- search --------------------------------------------------------------------------------------------------
@@ -302,25 +393,38 @@ class Panel {
   // ---- what changed --------------------------------------------------------------------------------------------
 
   update(what) {
-    if (what === "select") showDetails(this.details, this.timeline, (row) => this.choose(row));
-    if (what === "filter") this.counted = this.timeline.countShown();
+    if (what === "select") {
+      showDetails(this.details, this.timeline, (row) => this.choose(row));
+      if (this.timeline.selected >= 0) this.selection.region = this.trace.region[this.timeline.selected];
+    }
+    if (what === "filter") this.countShown();
+    if (what === "hover") this.tooltip.update();
+    const { measure, selected, picked } = this.timeline;
+    if ((what === "select" && selected >= 0) || (what === "measure" && measure) || (what === "pick" && picked.size)) this.side.show(SELECTION_TAB);
+    if (["filter", "measure", "select", "pick"].includes(what)) this.selection.soon();
     if (["filter", "hover", "measure", "select"].includes(what)) this.showStatus();
   }
 
+  // Say what is not shown, and offer to show it.
+  countShown() {
+    const { timeline, info } = this;
+    this.counted = timeline.countShown();
+    const [blocks, all] = timeline.countBlocks();
+    this.coverage.hidden = this.counted === info.shown;
+    const part = info.shown ? (100 * this.counted) / info.shown : 0;
+    const why = [timeline.launch && `launch ${timeline.launch.kernel} #${timeline.launch.launch} of ${integer(info.launches.length)}`, timeline.sms && `SMs ${this.smBox.value}`, timeline.roles && "one role", this.hidden.size && `${integer(this.hidden.size)} region${this.hidden.size === 1 ? "" : "s"} hidden`].filter(Boolean);
+    this.coverage.replaceChildren(
+      `${integer(blocks)} of ${integer(all)} blocks shown, ${part < 10 ? part.toFixed(1) : integer(part)} % of the spans (${why.join(", ")}). `,
+      element("button", { type: "button", text: "Show all", onclick: () => (this.showAll(), timeline.fit()) }),
+    );
+  }
+
   showStatus() {
-    const { timeline, trace, info } = this;
-    const row = timeline.hovered;
-    let text = "";
-    if (timeline.measure) text = `measured ${measureText(timeline)}`;
-    else if (row >= 0) {
-      const { tracks } = trace;
-      const track = trace.track[row];
-      const length = trace.kind[row] ? (trace.value.has(row) ? ` = ${trace.value.get(row)}` : "") : ` · ${integer(trace.cycles[row])} cycles · ${duration(trace.dur[row])}`;
-      text = `${this.regions[trace.region[row]].name}${length} · SM ${tracks.sm[track]} · block ${tracks.block[track]} · warp ${tracks.warp[track]}`;
-    } else if (timeline.cursor) text = preciseTime(timeline.cursor.time);
+    const { timeline, info } = this;
+    const text = timeline.measure ? `measured ${measureText(timeline)}` : timeline.cursor ? preciseTime(timeline.cursor.time) : "";
     const part = info.shown < info.spans ? ` (this report has ${integer(info.shown)} of ${integer(info.spans)}: ${info.sampling})` : "";
     this.status.replaceChildren(
-      element("span", { text: text || "Ctrl-wheel zooms, drag pans, click selects" }),
+      element("span", { text: text || "Ctrl-wheel zooms, drag pans, click selects, Shift-drag selects time" }),
       element("span", { class: "count", text: `${integer(this.counted)} of ${integer(info.shown)} spans shown${part}` }),
     );
   }

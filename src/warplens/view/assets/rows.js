@@ -60,6 +60,16 @@ export class RowTree {
     }
   }
 
+  // The nodes that are open, and how to open just these again.
+  opened() {
+    return this.roots.flatMap((sm) => [sm, ...sm.children]).filter((node) => node.open);
+  }
+
+  reopen(nodes) {
+    this.openAll(false);
+    for (const node of nodes) node.open = true;
+  }
+
   // `keep(track)` says whether a track passes the filters; `lines(track)` is its number of nesting levels.
   layout(density, keep, lines) {
     const size = DENSITIES[density];

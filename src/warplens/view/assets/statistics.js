@@ -54,7 +54,13 @@ const ROUND = [...Array(15).keys()].flatMap((power) => [1, 2, 5].map((digit) => 
 class HistogramChart {
   constructor(root, report, getTheme) {
     Object.assign(this, { root, report, getTheme });
-    new ResizeObserver(() => this.chart?.setSize({ width: Math.max(root.clientWidth, 200), height: 230 })).observe(root);
+    new ResizeObserver(() => this.chart?.setSize({ width: this.width, height: 230 })).observe(root);
+  }
+
+  // The room inside the padding, so that the card does not scroll sideways.
+  get width() {
+    const { paddingLeft, paddingRight } = getComputedStyle(this.root);
+    return Math.max(this.root.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight), 200);
   }
 
   show(code) {
@@ -83,7 +89,7 @@ class HistogramChart {
     this.root.append(element("h3", { text: `${region.name}: distribution of durations` }));
     this.chart = new window.uPlot(
       {
-        width: Math.max(this.root.clientWidth, 200),
+        width: this.width,
         height: 230,
         legend: { live: true },
         cursor: { points: { show: false }, y: false },
@@ -98,6 +104,9 @@ class HistogramChart {
       [edges, ...made.counts.map((counts) => [...(counts ?? edges.slice(1).map(() => 0)), 0])],
       this.root,
     );
+    const said = made.percentiles.map(([name, value]) => `${name} ${integer(value)}`).join(", ");
+    this.chart.ctx.canvas.setAttribute("role", "img");
+    this.chart.ctx.canvas.setAttribute("aria-label", `${region.name}: distribution of durations in cycles, ${said}`);
   }
 
   drawPercentiles(chart, percentiles, theme) {

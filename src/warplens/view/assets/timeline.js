@@ -9,7 +9,7 @@ import { innermostRuns, nestedRuns } from "./runs.js";
 import { SPAN } from "./trace.js";
 
 const SHORTEST_VIEW = 4; // ns
-const OVERLAY_ONLY = new Set(["hover", "select", "measure", "critical"]); // changes that do not affect the painted rows
+const OVERLAY_ONLY = new Set(["hover", "select", "pick", "measure", "critical"]); // changes that do not affect the painted rows
 const MOVING = new Set(["window", "scroll"]);
 const SETTLE_MS = 140;
 const [SLOW_MS, QUICK_MS] = [20, 7];
@@ -38,6 +38,7 @@ export class Timeline extends EventTarget {
     this.selected = -1;
     this.hovered = -1;
     this.measure = null;
+    this.picked = new Set(); // rows that are selected for their statistics
     this.critical = null;
     this.cursor = null;
     this.frameTimes = [];
@@ -79,7 +80,17 @@ export class Timeline extends EventTarget {
     const from = Math.min(Math.max(begin, low), high - length);
     this.begin = from;
     this.end = from + length;
+    this.dropHiddenMeasure();
     this.changed("window");
+  }
+
+  // A measurement that is off-screen cannot be seen or cleared there, so it ends.
+  dropHiddenMeasure() {
+    if (!this.measure) return;
+    const { from, to } = this.measure;
+    if (Math.max(from, to) >= this.begin && Math.min(from, to) <= this.end) return;
+    this.measure = null;
+    this.changed("measure");
   }
 
   zoom(factor, around = (this.begin + this.end) / 2) {
@@ -145,6 +156,30 @@ export class Timeline extends EventTarget {
     let count = 0;
     for (let i = 0; i < trace.count; i++) if (keep[trace.track[i]] && this.shown[trace.region[i]]) count++;
     return count;
+  }
+
+  // Blocks that pass the filters, and all blocks.
+  countBlocks() {
+    const blocks = this.tree.roots.flatMap((sm) => sm.children);
+    return [blocks.filter((block) => block.tracks.some((track) => this.keeps(track))).length, blocks.length];
+  }
+
+  // Select rows for their statistics: this one alone, or with `add` besides the others; again to end it.
+  pick(node, add, on = !this.picked.has(node)) {
+    if (!add) this.picked.clear();
+    if (on) this.picked.add(node);
+    else this.picked.delete(node);
+    this.changed("pick");
+  }
+
+  // Open the block of a track and scroll its SM to the top.
+  openTrack(track) {
+    const { parent: block } = this.tree.leaf[track];
+    block.open = block.parent.open = true;
+    this.relayout();
+    const row = this.layout.rowOf.get(block);
+    const sm = this.layout.rowOf.get(block.parent);
+    if (row && sm) this.scrollBy((row.top - sm.top > this.plotHeight / 2 ? row.top - 40 : sm.top) - this.scroll);
   }
 
   toggle(node, open = !node.open) {
