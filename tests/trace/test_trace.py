@@ -87,7 +87,7 @@ def test_large_columns_are_stored_as_differences(trace: wl.Trace, tmp_path: Path
     group = pq.read_metadata(tmp_path / "a.warplens").row_group(0)
     columns = [group.column(at) for at in range(group.num_columns)]
     stored = {one.path_in_schema for one in columns if "DELTA_BINARY_PACKED" in one.encodings}
-    assert stored == {"start_ns", "dur_ns", "start_cycle", "dur_cycles", "track", "block"}
+    assert stored == {"start_ns", "dur_ns", "start_cycle", "dur_cycles", "track", "block", "parent"}
 
 
 def test_other_programs_open_the_file_as_it_is(trace: wl.Trace, tmp_path: Path) -> None:

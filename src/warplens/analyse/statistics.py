@@ -18,6 +18,7 @@ from warplens.analyse.executions import Executions, counts
 from warplens.analyse.kernel_variants import kernel_variants, variant_rows
 from warplens.analyse.mark_cost import corrected_means
 from warplens.analyse.region_purity import purity_by_region, region_purity
+from warplens.analyse.region_sums import MOST_GROUPS, Gathered, RegionSums, SpanColumns
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.value_statistics import ValueStatistics, value_statistics
 from warplens.errors import UsageError, did_you_mean
@@ -214,12 +215,7 @@ def statistics(
     key = key + variant * len(regions) if len(labels) > 1 else key
     unended = np.bincount(key[spans & is_open], minlength=1)
     measured = spans & ~is_open
-    at = np.flatnonzero(measured)
-    keys, order, bounds = _partition(key[at])
-    warp, sm = trace.numpy("warp")[at], trace.numpy("sm")[at]
     cycles, ns, parent = trace.numpy("dur_cycles"), trace.numpy("dur_ns"), trace.numpy("parent")
-    executions = Executions(trace) if trace.aggregated else None
-    amount = counts(trace)
     busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", cycles)
     busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", ns)
 
@@ -232,34 +228,22 @@ def statistics(
             "variant": labels[value % many // len(regions)],
         }
 
-    def row(number: int) -> RegionStatistics:
-        value, part = int(keys[number]), order[bounds[number] : bounds[number + 1]]
-        rows_of = at[part]
-        durations = cycles[rows_of]
-        if executions is None:
-            in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
-        else:
-            in_cycles, in_ns = executions.summary(rows_of, _PERCENTILES)
-        exclusive = int(own_cycles[rows_of].sum())
+    columns = SpanColumns(key, measured, cycles, ns, parent, trace.numpy("warp"), trace.numpy("sm"))
+    few = many * len(groups) <= MOST_GROUPS and not trace.aggregated
+    measures = _of_few(columns, many * len(groups)) if few else _of_many(trace, columns)
+    rows = []
+    for value, measure in measures.items():
         lived = lifetimes.get(value % many // len(regions) if split else -1, busy_cycles)
-        return RegionStatistics(
-            **name(value),
-            count=int(amount[rows_of].sum()),
-            open=int(unended[value]) if value < len(unended) else 0,
-            **in_cycles,
-            share=in_cycles["total"] / lived if lived else 0.0,
-            exclusive=exclusive,
-            exclusive_share=exclusive / lived if lived else 0.0,
-            warp_spread=_spread(durations, warp[part], amount[rows_of]),
-            sm_spread=_spread(durations, sm[part], amount[rows_of]),
-            **{f"{metric}_ns": amount for metric, amount in in_ns.items()},
-            exclusive_ns=int(own_ns[rows_of].sum()),
+        rows.append(
+            RegionStatistics(
+                **name(value),
+                **measure,
+                open=int(unended[value]) if value < len(unended) else 0,
+                share=measure["total"] / lived if lived else 0.0,
+                exclusive_share=measure["exclusive"] / lived if lived else 0.0,
+            )
         )
-
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        own_cycles, own_ns = pool.map(lambda d: _exclusive(d, parent, measured), (cycles, ns))
-        rows = list(pool.map(row, range(len(keys))))
-    never = set(np.flatnonzero(unended).tolist()) - set(keys.tolist())
+    never = set(np.flatnonzero(unended).tolist()) - measures.keys()
     rows += [_never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
     rows.sort(key=_by_group)
     rows = _with_trust(trace, rows, by, corrected=corrected and by == "region" and len(labels) == 1)
@@ -273,6 +257,59 @@ def statistics(
         sample_line(trace.meta.launches),
         value_statistics(trace),
     )
+
+
+def _of_few(columns: SpanColumns, groups: int) -> dict[int, dict[str, Any]]:
+    """By key, the measures of a few groups, which may have millions of spans each."""
+    sums = RegionSums(columns, groups)
+
+    def measures(group: int) -> dict[str, Any]:
+        in_cycles, in_ns = (_summary_of_parts(one) for one in (sums.cycles[group], sums.ns[group]))
+        warp_spread, sm_spread = sums.spreads(group)
+        return {
+            "count": sum(map(len, sums.cycles[group].parts)),
+            **in_cycles,
+            "exclusive": sums.cycles[group].exclusive,
+            "warp_spread": warp_spread,
+            "sm_spread": sm_spread,
+            **{f"{metric}_ns": amount for metric, amount in in_ns.items()},
+            "exclusive_ns": sums.ns[group].exclusive,
+        }
+
+    present = [group for group in range(groups) if sums.cycles[group].parts]
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        return dict(zip(present, pool.map(measures, present), strict=True))
+
+
+def _of_many(trace: Trace, columns: SpanColumns) -> dict[int, dict[str, Any]]:
+    """By key, the measures of any number of groups, and of spans that stand for many executions."""
+    at = np.flatnonzero(columns.measured)
+    keys, order, bounds = _partition(columns.key[at])
+    warp, sm, cycles, ns = columns.warp[at], columns.sm[at], columns.cycles, columns.ns
+    executions = Executions(trace) if trace.aggregated else None
+    amount = counts(trace)
+
+    def measures(number: int) -> dict[str, Any]:
+        part = order[bounds[number] : bounds[number + 1]]
+        rows_of = at[part]
+        durations = cycles[rows_of]
+        if executions is None:
+            in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
+        else:
+            in_cycles, in_ns = executions.summary(rows_of, _PERCENTILES)
+        return {
+            "count": int(amount[rows_of].sum()),
+            **in_cycles,
+            "exclusive": int(own_cycles[rows_of].sum()),
+            "warp_spread": _spread(durations, warp[part], amount[rows_of]),
+            "sm_spread": _spread(durations, sm[part], amount[rows_of]),
+            **{f"{metric}_ns": amount for metric, amount in in_ns.items()},
+            "exclusive_ns": int(own_ns[rows_of].sum()),
+        }
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        own_cycles, own_ns = pool.map(lambda d: _exclusive(d, columns.parent, columns.measured), (cycles, ns))
+        return dict(zip(keys.tolist(), pool.map(measures, range(len(keys))), strict=True))
 
 
 def _with_trust(trace: Trace, rows: list[RegionStatistics], by: str, *, corrected: bool) -> list[RegionStatistics]:
@@ -319,12 +356,17 @@ def _partition(key: Int) -> tuple[Int, Int, Int]:
     return in_order[starts], order, np.append(starts, len(key))
 
 
-def _summary(durations: Int) -> dict[str, Any]:
+def _summary_of_parts(gathered: Gathered) -> dict[str, Any]:
+    durations = gathered.durations()
+    return _summary(durations, gathered.std(float(durations.mean())))
+
+
+def _summary(durations: Int, std: float | None = None) -> dict[str, Any]:
     p50, p95, p99 = np.percentile(durations, _PERCENTILES)
     return {
         "total": int(durations.sum()),
         "mean": float(durations.mean()),
-        "std": float(durations.std()),
+        "std": float(durations.std()) if std is None else std,
         "p50": float(p50),
         "p95": float(p95),
         "p99": float(p99),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from warplens.ptx.lane_values import LANES, Lanes, LaneValues
+from warplens.ptx.lane_values import LANES, LaneValues
 from warplens.ptx.syntax import SCALAR_BYTES
 from warplens.ptx.tree import Instruction
 
 SECTOR, BANKS, WORD = 32, 32, 4
-_ACCESSES = frozenset({"ld", "st", "ldu"})
+ACCESSES = frozenset({"ld", "st", "ldu"})
 _SPACES = frozenset({"global", "shared", "local"})
 
 
@@ -30,31 +31,68 @@ class LaneAccess:
     lanes: tuple[tuple[int, int], ...] = ()
     """Of each lane, its row and its first byte, up to an offset that accesses to the same array share."""
 
+    @cached_property
+    def step(self) -> float:
+        """Bytes from one lane to the next within a row, the median."""
+        pairs = zip(self.lanes, self.lanes[1:], strict=False)
+        return float(np.median([abs(b - a) for (row, a), (other, b) in pairs if row == other] or [SECTOR + 1]))
+
+    @cached_property
+    def differs(self) -> bool:
+        """Whether lanes access different addresses."""
+        return len(set(self.lanes)) > 1
+
+    @cached_property
+    def shape(self) -> tuple[tuple[tuple[int, int], ...], int]:
+        """How its lanes lie to the first one, and its width."""
+        row, first = self.lanes[0]
+        return tuple((other - row, at - first) for other, at in self.lanes), self.width
+
     @property
     def scattered(self) -> bool:
         return not self.waste and not self.ways
 
 
+def accessed_address(instruction: Instruction) -> str:
+    """The address operand of a plain load or store; empty for other instructions."""
+    if instruction.opcode not in ACCESSES or not _space(instruction) or not (operands := instruction.operands):
+        return ""
+    return operands[0] if instruction.opcode == "st" else operands[-1]
+
+
+def _space(instruction: Instruction) -> str:
+    spaces = (name.partition("::")[0] for name in instruction.modifiers)
+    return next((space for space in spaces if space in _SPACES), "")
+
+
 def lane_access(instruction: Instruction, values: LaneValues) -> LaneAccess | None:
     """The access of a plain load or store; None for other instructions."""
-    space = next((name for name in instruction.modifiers if name.partition("::")[0] in _SPACES), "")
-    if instruction.opcode not in _ACCESSES or not space:
+    operand = accessed_address(instruction)
+    if not operand:
         return None
-    space = space.partition("::")[0]
-    is_load = instruction.opcode != "st"
-    width = _width(instruction)
-    operands = instruction.operands
-    if not operands:
-        return None
-    address = values.address(operands[-1] if is_load else operands[0])
+    space, is_load, width = _space(instruction), instruction.opcode != "st", _width(instruction)
+    address = values.address(operand)
     if address.lanes is None:
         return LaneAccess(space, is_load, width)
     if space == "shared":
         # Rows that are a run-time amount apart may or may not share a bank.
         at = address.lanes - int(address.lanes.min())
-        return LaneAccess(space, is_load, width, ways=0 if address.rows.any() else _ways(at, width))
-    lanes = tuple(zip(address.rows.tolist(), address.lanes.tolist(), strict=True))
-    return LaneAccess(space, is_load, width, waste([(lanes, width)]), lanes=lanes)
+        return LaneAccess(space, is_load, width, ways=0 if address.rows.any() else _ways(at.tobytes(), width))
+    return _global(space, is_load, width, address.rows.tobytes(), address.lanes.tobytes())
+
+
+@lru_cache(4096)
+def _global(space: str, is_load: bool, width: int, rows: bytes, lanes: bytes) -> LaneAccess:
+    at = np.frombuffer(lanes, np.int64)
+    found = tuple(zip(np.frombuffer(rows, np.int64).tolist(), at.tolist(), strict=True))
+    return LaneAccess(space, is_load, width, _waste_of_one(width, rows, (at - at.min()).tobytes()), lanes=found)
+
+
+@lru_cache(4096)
+def _waste_of_one(width: int, rows: bytes, lanes: bytes) -> float:
+    """The waste of one access; it does not depend on where the first lane is, so many accesses share it."""
+    pairs = zip(np.frombuffer(rows, np.int64).tolist(), np.frombuffer(lanes, np.int64).tolist(), strict=True)
+    return waste([(tuple(pairs), width)])
 
 
 def _width(instruction: Instruction) -> int:
@@ -77,24 +115,22 @@ def largest_waste(accesses: Sequence[LaneAccess]) -> float:
     """The largest waste of accesses. Those whose lanes are less than a sector apart may fill one another's gaps, as the
     words of a vector that is loaded word by word do; lanes that are further apart have sectors of their own."""
     alike: dict[object, list[LaneAccess]] = {}
-    apart = [one for one in accesses if len(set(one.lanes)) > 1]
-    for one in apart:
-        row, first = one.lanes[0]
-        shape = tuple((other - row, at - first) for other, at in one.lanes), one.width
-        alike.setdefault(shape if _step(one) <= SECTOR else id(one), []).append(one)
-    return max(
-        (waste([(one.lanes, one.width) for one in some]) for some in alike.values()), default=1.0 if accesses else 0.0
+    largest = 0.0
+    for one in accesses:
+        if one.differs and one.step <= SECTOR:
+            alike.setdefault(one.shape, []).append(one)
+        elif one.differs:
+            largest = max(largest, one.waste)
+    together = (
+        waste([(one.lanes, one.width) for one in some]) if len(some) > 1 else some[0].waste for some in alike.values()
     )
+    return max(largest, *together, 0.0) or (1.0 if accesses else 0.0)
 
 
-def _step(access: LaneAccess) -> float:
-    """Bytes from one lane to the next within a row, the median."""
-    pairs = zip(access.lanes, access.lanes[1:], strict=False)
-    return float(np.median([abs(b - a) for (row, a), (other, b) in pairs if row == other] or [SECTOR + 1]))
-
-
-def _ways(at: Lanes, width: int) -> int:
+@lru_cache(4096)
+def _ways(lanes: bytes, width: int) -> int:
     """A wide access is made in parts, of as many lanes as have 32 words together."""
+    at = np.frombuffer(lanes, np.int64)
     part = max(LANES * WORD // max(width, WORD), 1)
     most = 1
     for first in range(0, LANES, part):

@@ -10,13 +10,15 @@ addresses of lanes are known up to a common offset, which decides how many secto
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens.ptx.operands import written_by
+from warplens.ptx.operands import names, written_by
 from warplens.ptx.tree import Function, Instruction
 
 LANES = 32
@@ -24,6 +26,7 @@ Lanes = npt.NDArray[np.int64]
 _ZERO: Lanes = np.zeros(LANES, np.int64)
 _MANY = 10_007
 _ROUNDS = 6
+_REGISTER = re.compile(r"%[A-Za-z_$][\w$]*")
 _NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?")
 _UNIFORM = re.compile(r"%(?:ctaid|nctaid|ntid|nwarpid|warpid|clusterid|cluster_|gridid|smid|nsmid|dynamic_smem)")
 
@@ -40,22 +43,24 @@ class LaneValue:
     exact: bool = False
     rows: Lanes = field(default_factory=lambda: _ZERO)
 
-    @property
+    @cached_property
     def uniform(self) -> bool:
         if self.lanes is None or self.rows.any():
             return False
         return bool((self.lanes == self.lanes[0]).all())
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether lanes differ by known numbers only."""
         return self.lanes is not None and not self.rows.any()
 
-    @property
+    @cached_property
     def constant(self) -> bool:
         return self.exact and self.uniform
 
     def same(self, other: LaneValue) -> bool:
+        if self is other:
+            return True
         if (self.lanes is None) != (other.lanes is None) or self.exact != other.exact:
             return False
         if self.lanes is None or other.lanes is None:
@@ -94,50 +99,127 @@ def join(first: LaneValue, second: LaneValue) -> LaneValue:
     return apart if apart.same(other) else VARYING
 
 
-class LaneValues:
-    """The values of all registers of a function; one that is written often has what its values have in common."""
+@dataclass(eq=False, slots=True)
+class _Step:
+    """An instruction that writes registers, and when it was last followed."""
 
-    def __init__(self, function: Function) -> None:
+    instruction: Instruction
+    targets: set[str]
+    done: int = 0
+    _registers: set[str] | None = None
+
+    @property
+    def registers(self) -> set[str]:
+        """The registers that it names."""
+        if self._registers is None:
+            self._registers = names(self.instruction.arguments)
+        return self._registers
+
+
+def _needed(instructions: list[Instruction], operands: Iterable[str]) -> list[_Step]:
+    """The steps that the values of `operands` depend on, in the order of the text."""
+    waiting = {name for operand in operands for name in names(operand)}
+    if not waiting:
+        return []
+    writers: defaultdict[str, list[int]] = defaultdict(list)
+    for number, instruction in enumerate(instructions):
+        first = instruction.arguments.partition(",")[0].strip()
+        for target in (first,) if _REGISTER.fullmatch(first) else written_by(instruction):
+            writers[target].append(number)
+    found: dict[int, _Step] = {}
+    known = set(waiting)
+    while waiting:
+        for number in writers.get(waiting.pop(), ()):
+            if number not in found:
+                found[number] = step = _Step(instructions[number], written_by(instructions[number]))
+                waiting |= step.registers - known
+                known |= step.registers
+    return [found[number] for number in sorted(found)]
+
+
+def _not_written(text: str) -> LaneValue:
+    """The value of a number, a special register, or a register that no instruction writes."""
+    if _NUMBER.fullmatch(text):
+        return exact(_signed(int(text.rstrip("uU"), 0) if not text.lstrip("-").startswith("00") else 0))
+    if text in ("%tid.x", "%laneid"):
+        return exact(np.arange(LANES))
+    if text in ("%tid.y", "%tid.z"):
+        return exact(0)
+    return SHARED if _UNIFORM.match(text) or not text.startswith("%") else VARYING
+
+
+class LaneValues:
+    """The values of registers of a function; one that is written often has what its values have in common.
+
+    Only the registers that `operands` depend on are followed: addresses need few of a kernel's instructions.
+    """
+
+    def __init__(self, function: Function, operands: Iterable[str] | None = None) -> None:
         self._known: dict[str, LaneValue] = {}
+        self._immediates: dict[str, LaneValue] = {}
+        self._kept: dict[tuple[bytes, bool, bytes], LaneValue] = {}
+        self._computed: dict[tuple[str | int, ...], LaneValue] = {}
         instructions = list(function.instructions())
+        if operands is None:
+            self._run([_Step(one, targets) for one in instructions if (targets := written_by(one))])
+        else:
+            self._run(_needed(instructions, operands))
+
+    def _run(self, steps: list[_Step]) -> None:
+        """Follow the steps until nothing changes. A step is repeated only if a register that it names has changed."""
+        changed_at: dict[str, int] = {}
+        now = 0
         for _ in range(_ROUNDS):
-            changed = False
-            for instruction in instructions:
-                changed |= self._follow(instruction)
-            if not changed:
+            before = now
+            for step in steps:
+                if step.done and all(changed_at.get(name, 0) <= step.done for name in step.registers):
+                    continue
+                now += 1
+                for target in self._follow(step):
+                    changed_at[target] = now
+                step.done = now
+            if all(at <= before for at in changed_at.values()):
                 break
 
     def of(self, operand: str) -> LaneValue:
         """The value of a register, a number or a special register."""
         text = operand.strip()
-        if _NUMBER.fullmatch(text):
-            return exact(_signed(int(text.rstrip("uU"), 0) if not text.lstrip("-").startswith("00") else 0))
         if text in self._known:
             return self._known[text]
-        if text in ("%tid.x", "%laneid"):
-            return exact(np.arange(LANES))
-        if text in ("%tid.y", "%tid.z"):
-            return exact(0)
-        return SHARED if _UNIFORM.match(text) or not text.startswith("%") else VARYING
+        if text not in self._immediates:
+            self._immediates[text] = self._one(_not_written(text))
+        return self._immediates[text]
 
     def address(self, operand: str) -> LaneValue:
         """The address of a memory operand such as `[%rd1+16]`."""
         base, _, more = operand.strip().strip("[]").partition("+")
-        found, added = self.of(base), self.of(more) if _NUMBER.fullmatch(more.strip()) else exact(0)
-        return found if found.lanes is None else _add([found, added])
+        found = self.of(base)
+        if found.lanes is None:
+            return found
+        return self._apply("add", _add, [found, self.of(more if _NUMBER.fullmatch(more.strip()) else "0")])
 
-    def _follow(self, instruction: Instruction) -> bool:
-        targets = written_by(instruction)
-        if not targets:
-            return False
-        value = self._result(instruction)
-        changed = False
-        for target in targets:
+    def _one(self, value: LaneValue) -> LaneValue:
+        """One object for equal values, so that results can be looked up by their operands."""
+        if value.lanes is None:
+            return VARYING
+        return self._kept.setdefault((value.lanes.tobytes(), value.exact, value.rows.tobytes()), value)
+
+    def _apply(self, name: str, operation: Callable[[list[LaneValue]], LaneValue], on: list[LaneValue]) -> LaneValue:
+        key: tuple[str | int, ...] = (name, *map(id, on))
+        if key not in self._computed:
+            self._computed[key] = self._one(operation(on))
+        return self._computed[key]
+
+    def _follow(self, step: _Step) -> list[str]:
+        """The registers whose values it changed."""
+        value = self._one(self._result(step.instruction))
+        changed = []
+        for target in step.targets:
             known = self._known.get(target)
-            new = value if known is None else join(known, value)
-            if known is None or not known.same(new):
+            new = value if known is None else self._apply("join", _select, [known, value])
+            if known is not new:
                 self._known[target] = new
-                changed = True
+                changed.append(target)
         return changed
 
     def _result(self, instruction: Instruction) -> LaneValue:
@@ -159,7 +241,7 @@ class LaneValues:
             known = [SHARED if value is None else value for value in sources]
         operation = _OPERATIONS.get(instruction.opcode)
         if operation is not None:
-            return operation(known)
+            return self._apply(instruction.opcode, operation, known)
         return SHARED if known and all(value.uniform for value in known) else VARYING
 
     def _source(self, text: str) -> LaneValue | None:

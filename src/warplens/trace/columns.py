@@ -91,7 +91,9 @@ class TraceFile:
             if self._sums is not None:
                 self._sums.check(self._file, name)
         if self._parquet is None:
-            self._parquet = pq.ParquetFile(self._file, metadata=self.metadata, page_checksum_verification=True)
+            # Where whole chunks have checksums, those of their pages add nothing.
+            unchecked = self._sums is None
+            self._parquet = pq.ParquetFile(self._file, metadata=self.metadata, page_checksum_verification=unchecked)
         return self._parquet.read(list(names))
 
     def _now(self) -> tuple[int, int]:
@@ -121,9 +123,12 @@ class ParquetColumns:
         stored = [name for name in names if name not in self._fixed]
         # A constant column has as many rows as the file claims: read one that shows whether it has them.
         table = self._table(stored or ["kind"])
-        found = {name: self._cast(table, name) for name in stored or ["kind"]}
+        rows, found = len(table), {}
+        for name in stored or ["kind"]:
+            found[name] = self._cast(table, name)
+            table = table.drop_columns([name])  # its chunks are not needed any more
         for name in set(names) - set(stored):
-            if len(table) == self.rows:
+            if rows == self.rows:
                 found[name] = constant(name, self._fixed[name], self.rows)
         self._checks.add(found)
         return found

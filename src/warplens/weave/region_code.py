@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from warplens.ptx.lane_accesses import LaneAccess, lane_access, largest_waste
+from warplens.ptx.lane_accesses import ACCESSES, LaneAccess, accessed_address, lane_access, largest_waste
 from warplens.ptx.lane_values import LaneValues
 from warplens.ptx.tree import Comment, Function, Instruction
 from warplens.record.layout import Kind
@@ -15,6 +15,7 @@ OUTSIDE = ""
 """Stands for the code outside all regions."""
 _MATRIX = frozenset({"mma", "wgmma", "wmma", "tcgen05"})
 _ATOMIC = frozenset({"atom", "red"})
+_COUNTED = frozenset({*ACCESSES, *_ATOMIC, *_MATRIX, "bar", "barrier", "cp"})
 _LARGEST = 200_000
 """Instructions of a function; larger ones are not looked at, as that would take longer than weaving them."""
 
@@ -43,23 +44,31 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
     nodes = list(function.walk())
     if len(nodes) > _LARGEST:
         return {}
-    values = LaneValues(function)
+    # Most instructions are no access to memory and have nothing to do with an address.
+    addresses = [accessed_address(node) for node in nodes if isinstance(node, Instruction) and node.opcode in ACCESSES]
+    values = LaneValues(function, [address for address in addresses if address])
     found: dict[str, Counts] = {}
     accesses: dict[str, list[LaneAccess]] = {}
     open_: list[str] = []
+    name, instructions = OUTSIDE, 0
     for node in nodes:
-        if isinstance(node, Comment):
+        if isinstance(node, Instruction):
+            instructions += 1
+            if node.opcode in _COUNTED:
+                access = lane_access(node, values)
+                _count(found.setdefault(name, {}), node, access)
+                if access is not None and access.space == "global" and not access.scattered:
+                    accesses.setdefault(name, []).append(access)
+        elif isinstance(node, Comment):
             mark = parse_mark(node.content, node.line)
             if mark is not None and mark.kind is Kind.BEGIN:
                 open_.append(mark.name)
             elif mark is not None and mark.kind is Kind.END and mark.name in open_:
                 del open_[len(open_) - 1 - open_[::-1].index(mark.name) :]
-        elif isinstance(node, Instruction):
-            name = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE
-            access = lane_access(node, values)
-            _count(found.setdefault(name, {}), node, access)
-            if access is not None and access.space == "global" and not access.scattered:
-                accesses.setdefault(name, []).append(access)
+            if mark is not None:
+                _add(found, name, instructions)
+                name, instructions = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE, 0
+    _add(found, name, instructions)
     for name, some in accesses.items():
         for key, is_load in (("load_waste", True), ("store_waste", False)):
             if wasted := largest_waste([one for one in some if one.is_load == is_load]):
@@ -67,11 +76,16 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
     return found
 
 
+def _add(found: dict[str, Counts], name: str, instructions: int) -> None:
+    if instructions:
+        counts = found.setdefault(name, {})
+        counts["instructions"] = counts.get("instructions", 0) + instructions
+
+
 def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None:
     def add(name: str, amount: float = 1) -> None:
         counts[name] = counts.get(name, 0) + amount
 
-    add("instructions")
     if access is not None:
         _count_access(counts, access)
         add({"global": "loads" if access.is_load else "stores"}.get(access.space, access.space))

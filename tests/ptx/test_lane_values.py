@@ -1,0 +1,44 @@
+"""Which instructions are followed for the addresses of a function, and that leaving the others out changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.golden_ptx import GOLDEN
+from tests.support.large_ptx import straight
+from warplens.ptx.lane_accesses import accessed_address, lane_access
+from warplens.ptx.lane_values import LaneValues
+from warplens.ptx.tree import Instruction, parse
+
+
+@pytest.mark.parametrize("name", ["triton_matmul_sm90.ptx", "nvcc_kernels.ptx", "numba_tiled_lineinfo.ptx"])
+def test_addresses_have_the_same_values_when_only_they_are_followed(name: str) -> None:
+    found = 0
+    for function in parse((GOLDEN / name).read_text()).entries:
+        instructions = list(function.instructions())
+        everything = LaneValues(function)
+        addresses = LaneValues(function, filter(None, map(accessed_address, instructions)))
+        for one in instructions:
+            assert lane_access(one, everything) == lane_access(one, addresses)
+            found += bool(accessed_address(one))
+    assert found
+
+
+def test_instructions_that_no_address_depends_on_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = "\tadd.s64 %rd1, %rd2, 8;\n\tld.global.u32 %r9, [%rd1];\n"
+    text = straight(50)
+    at = text.index("\t// @warplens")
+    (function,) = parse(text[:at] + load + text[at:]).entries
+    followed: list[Instruction] = []
+    result = LaneValues._result
+
+    def counted(values: LaneValues, instruction: Instruction) -> object:
+        followed.append(instruction)
+        return result(values, instruction)
+
+    monkeypatch.setattr(LaneValues, "_result", counted)
+    values = LaneValues(function, ["[%rd1]"])
+    assert values.address("[%rd1]").uniform
+    assert {one.opcode for one in followed} == {"add"}
+    assert len(followed) == 1
+    assert len(list(function.instructions())) > 500
