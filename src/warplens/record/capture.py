@@ -50,6 +50,8 @@ CODE = "code"
 """Key in a launch's `extra`: what the code of each region is made of, by its name; `""` is the code outside regions."""
 SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
 """Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
+HANG = "hang"
+"""Key in the `extra` of a launch whose records were copied while its kernel still ran (record/running_tracks.py)."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
 MAX_RANK = (1 << 31) - 1

@@ -19,7 +19,7 @@ from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
 from warplens.launch.woven import WovenKernel
 from warplens.options import COLD, Options
-from warplens.record.capture import VARIANT_LAUNCHES, VARIANT_NUMBER, Device, Dim3, Launch
+from warplens.record.capture import HOST_NS, VARIANT_LAUNCHES, VARIANT_NUMBER, Device, Dim3, Launch
 from warplens.session import stack
 from warplens.session.window import Window
 
@@ -193,6 +193,17 @@ class Session:
             _described(with_slowdown(launch, slowdowns.get(id(variant))), variant, numbers)
             for variant, launch in self._warm(launches)
         ], problems
+
+    def launches_so_far(self, copied: Mapping[int, Launch]) -> list[Launch]:
+        """The launches that are on the host by now, and those that `copied` has by id, in the order of the program."""
+        numbers = self.variants.numbers()
+        found = []
+        for pending, announced in self.run.launches_so_far():
+            launch = copied.get(id(pending), getattr(pending, "launch", None))
+            if isinstance(launch, Launch):
+                variant = getattr(pending, "variant", None)
+                found.append(_described(launch.noting(extra={HOST_NS: announced}), variant, numbers))
+        return found
 
     def _warm(self, launches: list[tuple[PendingLaunch, Launch]]) -> list[tuple[Variant | None, Launch]]:
         """With skip="cold", leave out the first launch of each variant that has others."""
