@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,12 +27,14 @@ def copy_running(launch: WovenLaunch) -> Launch | None:
     copy = launch.engine.running_copy
     if copy is None:
         return None
+    start = time.perf_counter()
     with copy.inside():
         rows = _rows(copy, launch, 0, HEADER_BYTES)
         headers = rows.view(HEADER).reshape(-1)
         slots = _slots(copy, launch, headers)
         if not launch.in_flight:
             return None
+    spent = {**launch.kernel.cost, "finalize_ns": (time.perf_counter() - start) * 1e9}
     begun = headers["magic"] == TRACK_MAGIC
     running = headers[begun & (headers["state"] == 0)]
     record = HangRecord(
@@ -39,7 +43,7 @@ def copy_running(launch: WovenLaunch) -> Launch | None:
         unstarted=int((~begun).sum()),
     )
     count = slots.shape[1] // SLOT_BYTES
-    described = describe_launch(launch, join_slots(rows, slots), count, count, launch.kernel.cost)
+    described = describe_launch(launch, join_slots(rows, slots), count, count, spent)
     return described.noting(extra={**(launch.place or {}), HANG: record.to_json()})
 
 
