@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import warplens as wl
 from tests.support.hanging_kernel import FULL, PRODUCER, Write, hung_capture, lost_arrival
 from warplens.analyse.hang import Hang, hang_lines, hangs
 from warplens.analyse.trace_quality import warnings_of
+from warplens.commands import main
 from warplens.decode import decode
 from warplens.record.barrier_words import BarrierWord, Operation
 from warplens.record.capture import HANG
@@ -162,3 +165,14 @@ def test_tracks_are_packed_by_equal_warps() -> None:
     packed = pack_tracks(tracks)
     assert packed == {"0-3": "0-130", "2": "131"}
     assert HangRecord(packed).tracks() == sorted(tracks)
+
+
+def test_the_report_and_info_say_it_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = decode(hung_capture(lost_arrival))
+    trace.save(tmp_path / "hang.warplens")
+    page = trace.report(tmp_path / "hang.html").read_text()
+    assert "did not end after 1.5 s" in page
+    for verb in ("info", "findings", "stats"):
+        assert main([verb, str(tmp_path / "hang.warplens")]) == 0
+        said = capsys.readouterr()
+        assert "did not end after 1.5 s" in " ".join((said.out + said.err).split())

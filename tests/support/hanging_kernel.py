@@ -22,7 +22,7 @@ from warplens.weave.weaving import Selection
 REGIONS = {1: "wait full", 2: "produce", 3: "tile", 4: "loop"}
 LOCATIONS = {1: "attn.py:42", 2: "attn.py:30"}
 DEVICE = Device("fake", 0, 132, "9.0", 1000.0)
-STREAM, CAPACITY = 7, 64
+STREAM, CAPACITY = -7, 64
 FULL, PRODUCER, CONSUMERS = 0x40, 4, 4
 Write = Callable[[TrackWriter, int, int], None]
 """Writes what a warp has recorded, given the writer, the block and the warp."""

@@ -93,6 +93,8 @@ def describe(
             )
         if profile.cold_launches:
             console.print(f"{_cold(profile.cold_launches)}; use --skip 0 to keep it")
+        if profile.options.watch is not None:
+            console.print("each record was stored at its mark (--watch); the slowdown includes what that costs")
         for line in warnings_of(trace):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     left = unmarked(trace, profile.seen, profile.notes)
