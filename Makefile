@@ -5,8 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 CUTE_NEWEST := $(VENV)/cute-newest
+FRONTENDS   := $(VENV)/frontends
 
-.PHONY: demo test lint bench gpu-test format clean
+.PHONY: demo test test-frontends lint bench gpu-test format clean
 
 demo: $(VENV)/core.stamp
 	@$(BIN)/warplens demo --output demo-output --force
@@ -19,6 +20,10 @@ test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
 	PYTHONPATH=$(CURDIR)/$(CUTE_NEWEST):$(CURDIR)/$(CUTE_NEWEST)/nvidia_cutlass_dsl/dsl_packages \
 	  $(BIN)/python -m pytest tests/frontends/cute tests/decode/test_cute_golden.py tests/compat/test_nuggets.py \
 	  -n 2 --dist worksteal $(TEST_ARGS)
+
+# Front ends of large compilers, each with a real copy of its library; a line and a requirement for each.
+test-frontends: $(VENV)/dev.stamp $(FRONTENDS).stamp
+	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check src tests benchmarks examples
@@ -54,8 +59,12 @@ $(VENV)/triton-newest.stamp: Makefile | $(VENV)/dev.stamp
 	@touch $@
 
 $(CUTE_NEWEST).stamp: Makefile | $(VENV)/dev.stamp
-	@$(PIP) --no-deps --upgrade --target $(CUTE_NEWEST) 'nvidia-cutlass-dsl==4.8.1' \
+	@$(PIP) --no-deps --upgrade --target $(CUTE_NEWEST) 'nvidia-cutlass-dsl==4.8.1' 'apache-tvm-ffi==0.1.15' \
 	  $(foreach part,base core cu12,'nvidia-cutlass-dsl-libs-$(part)==4.8.1') >&2
+	@touch $@
+
+$(FRONTENDS).stamp: Makefile | $(VENV)/dev.stamp
+	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) 'warp-lang==1.19.0' >&2
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("tests.support")
+
+# Disassembling each kernel that a test profiles would take minutes; tests of that switch it on.
+os.environ.setdefault("WARPLENS_VERIFY", "0")
 
 # A busy machine makes any example slow, which says nothing about it: only what an example finds may fail a test.
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

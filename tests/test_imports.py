@@ -26,6 +26,7 @@ LAYERS = (
     "driver",
     "ptx",
     "weave",
+    "sass",
     "auto",
     "simulate",
     "options",
@@ -50,6 +51,7 @@ LAYERS = (
     "samples",
     "runner",
     "compat",
+    "agents",
     "commands",
     "pytest_plugin",
     # The public names come last: they are loaded from the rooms when they are first used.

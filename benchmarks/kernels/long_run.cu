@@ -1,6 +1,7 @@
 // Runs for `nanoseconds`, in steps of `period` that are busy and idle in turn, `alternate` nanoseconds each. After each step
 // the global timer is recorded as a value, so that the trace's placement of it can be compared. The region "whole" holds the
-// run, and its length in cycles of the 64-bit clock is the last value.
+// run, and its length in cycles of the 64-bit clock is the last value. ANCHORS=1 also ties the clock to the timer after each
+// step, as a kernel of many milliseconds should.
 #include <warplens.cuh>
 
 constexpr unsigned long long WITHIN = (1ull << 44) - 1;  // a value is a double, which holds no whole timer
@@ -41,6 +42,9 @@ extern "C" __global__ void long_run(float* out, unsigned long long nanoseconds, 
         }
       }
       WL_VALUE("timer", timer() & WITHIN);
+#if ANCHORS
+      WL_ANCHOR();
+#endif
     }
     cycles = clock_now() - from;
   }

@@ -168,8 +168,7 @@ def traces(pair: Pair, case: Case, out: Path, kind: str, most_bytes: int, **opti
         path.unlink(missing_ok=True)
         records = {} if "auto" in options else {"records_per_warp": pair.records}
         count = (pair.launches if version == BROKEN else 1) + 1
-        launches = {"launches": count, "skip": "cold"}
-        recording = Recording(path, **launches, trace_bytes=most_bytes, **records, **options)
+        recording = Recording(path, launches=count, skip="cold", trace_bytes=most_bytes, **records, **options)
         with recording as profile:
             for _ in range(count):
                 run()

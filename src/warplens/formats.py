@@ -12,14 +12,16 @@ class Format:
     suffix: str
     writer: str
     description: str
+    timeline: bool = False
+    """Whether it shows when each span began."""
 
 
 FORMATS = {
     one.suffix: one
     for one in (
-        Format(".pftrace", "warplens.export.perfetto:write", "Perfetto"),
-        Format(".json", "warplens.export.chrome:write", "Chrome trace events"),
-        Format(".json.gz", "warplens.export.chrome:write", "Chrome trace events, compressed"),
+        Format(".pftrace", "warplens.export.perfetto:write", "Perfetto", timeline=True),
+        Format(".json", "warplens.export.chrome:write", "Chrome trace events", timeline=True),
+        Format(".json.gz", "warplens.export.chrome:write", "Chrome trace events, compressed", timeline=True),
         Format(".hatchet", "warplens.export.hatchet:write", "call tree for Hatchet and Proton's viewer"),
         Format(".csv", "warplens.export.table:write_csv", "table of spans as text"),
         Format(".parquet", "warplens.export.table:write_parquet", "table of spans"),

@@ -27,6 +27,7 @@ _CHOICES = {
     "granularity": ("warp", "warpgroup", "block"),
     "store": ("auto", "now"),
     "on_hang": (None, "continue", "kill"),
+    "mode": ("trace", "aggregate"),
 }
 
 
@@ -55,6 +56,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "within": (_is(str, re.Pattern), "a regular expression, such as 'forward.*'"),
     "most_marks": _WHOLE,
     "least_occupancy": (_is(Real), "a share within 0..1"),
+    "overhead": (_is(Real), "a share, such as 0.05 for 5 %"),
     "warps": _SEVERAL,
     "blocks": (lambda given: isinstance(given, Integral | slice) or _numbers(given), "a count, a slice or numbers"),
     "sms": _SEVERAL,
@@ -92,14 +94,17 @@ class Options:
     memory: int | None = None
     trace_bytes: int | None = None
     store: str = "auto"
+    mode: str = "trace"
     auto: str | bool | Iterable[str] | None = None
     regions: Mapping[str, str] | Iterable[str] | None = None
     dump_ir: str | os.PathLike[str] | None = None
     override: str | os.PathLike[str] | None = None
     launches: int | None = None
+    overhead: float | None = None
     most_marks: int = MOST_MARKS
     least_occupancy: float = 1.0
     strict: bool = False
+    verify: bool = True
     torch: bool | Mapping[str, Any] = False
     watch: float | None = None
     on_hang: str | None = None
@@ -142,8 +147,14 @@ class Options:
             raise UsageError(
                 "watch= and buffer='shared' exclude each other: records in shared memory are lost when a kernel hangs"
             )
+        if self.watch is not None and self.mode == "aggregate":
+            raise UsageError("watch= and mode='aggregate' exclude each other: statistics do not say where a warp is")
         if self.launches is not None and self.launches < 1:
             raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
+        if self.mode == "aggregate" and (self.full == "ring" or self.buffer == "shared"):
+            raise UsageError("mode='aggregate' keeps statistics, no records: leave out full='ring' and buffer='shared'")
+        if self.overhead is not None and not 0 < self.overhead < math.inf:
+            raise UsageError(f"overhead={self.overhead}: must be above 0, such as 0.05 for 5 %; None sets no limit")
         if not 0 <= self.least_occupancy <= 1:
             raise UsageError(f"least_occupancy={self.least_occupancy}: a share within 0..1; 1 keeps all blocks")
         _ = self.marks

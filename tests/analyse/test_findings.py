@@ -14,6 +14,7 @@ from warplens.analyse.findings import findings
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.ncu import NcuKernel
 from warplens.analyse.profiling_cost import profiling_cost
+from warplens.analyse.region_sensitivity import RegionSensitivity, Sensitivity
 from warplens.analyse.sm_clock import sm_clock
 from warplens.analyse.trace_quality import clock_line
 from warplens.commands import main
@@ -235,3 +236,20 @@ def test_rates_within_their_error_show_no_throttling() -> None:
         unsure = Trace(trace.spans, replace(trace.meta, clock=replace(trace.meta.clock, mhz_error=error, mhz_max=1900)))
         assert len([one for one in findings(unsure) if one.kind == "clock drop"]) == seen
         assert f"error {error:.1f}" in clock_line(unsure)
+
+
+def test_a_measured_slope_limits_what_a_region_can_gain() -> None:
+    made = loads_and_work()
+    free = findings(made)[0]
+    assert (free.kind, free.region) == ("too little in flight", "load")
+    for slope, kind in ((0.5, "too little in flight"), (0.01, NOTHING_TO_FIX)):
+        one = RegionSensitivity("kernel", "kernel", "load", slope, slope - 0.01, slope + 0.01)
+        measured = Trace(made.spans, replace(made.meta, sensitivity=Sensitivity((one,)).to_json()))
+        found = findings(measured)
+        assert found[0].kind == kind
+        if slope == 0.5:
+            assert found[0].gain.high == pytest.approx(0.51 * free.gain.high)
+            assert found[0].evidence["measured_slope"] == 0.5
+        else:
+            refuted = {one.kind: one.what for one in found.refuted}
+            assert "delays in `load` do not reach the kernel's end" in refuted["too little in flight"]

@@ -69,6 +69,25 @@ def test_uncoalesced_loads_are_known_from_the_code() -> None:
     assert verdict(findings(depends), "uncoalesced access").verdict == "undecided"
 
 
+def test_a_warp_waits_for_its_loads_where_it_uses_them() -> None:
+    spans = loop({"load": 100, "store": 4000}, warps=16)
+    code = {
+        "load": {"instructions": 20, "loads": 8, "load_bytes": 32, "load_waste": 8.0},
+        "store": {"instructions": 9, "stores": 8, "store_waste": 1.0},
+    }
+    first = findings(kernel(spans, code))[0]
+    assert (first.kind, first.region) == ("uncoalesced access", "load")
+    loading = {**code, "store": {"instructions": 9, "loads": 8, "load_bytes": 32, "load_waste": 1.0}}
+    assert verdict(findings(kernel(spans, loading)), "uncoalesced access").verdict == "refuted", "it has its own loads"
+
+
+def test_atomics_without_a_result_hold_up_what_follows() -> None:
+    spans = loop({"add": 100, "load": 5000}, warps=16)
+    code = {"add": {"instructions": 9, "atomics": 4}, "load": {"instructions": 9, "loads": 64, "load_bytes": 256}}
+    found = verdict(findings(kernel(spans, code)), "atomics contention")
+    assert (found.verdict, found.confidence, found.region) == ("supported", "low", "add")
+
+
 def test_uncoalesced_loads_are_known_from_counters_which_come_before_the_code() -> None:
     made = kernel(loop({"load": 4000, "work": 1000}), {"load": {"loads": 8, "load_waste": 1.0, "instructions": 20}})
     bad, good = (NcuKernel("kernel", sectors=s, load_efficiency=e) for s, e in ((31.9, 0.06), (16.0, 1.0)))
@@ -92,6 +111,8 @@ def test_bank_conflicts_are_known_from_the_code() -> None:
     first = findings(kernel(spans, {"scan": {**counts, "ways": 32}, "load": {"instructions": 9}}))[0]
     assert (first.kind, first.region) == ("bank conflicts", "scan")
     assert "32 lanes" in first.what
+    rare = {"scan": {**counts, "ways": 32, "conflicts": 31}, "load": {"instructions": 9}}
+    assert verdict(findings(kernel(spans, rare)), "bank conflicts").verdict == "refuted", "one access of 64"
     padded = findings(kernel(spans, {"scan": {**counts, "ways": 1}, "load": {"instructions": 9}}))
     assert verdict(padded, "bank conflicts").verdict == "refuted"
 
@@ -253,6 +274,8 @@ def test_time_outside_all_regions_is_a_finding_with_the_lines_to_mark() -> None:
     assert first.kind == "unmarked time"
     assert "90.0 % of warp time lies outside all regions, mostly between `load q` and `store` (90.0 %)" in first.what
     assert "Mark k.cu:34-62" in first.advice
+    barriers = kernel(spans, {"": {"instructions": 50, "barriers": 2, "loads": 1}})
+    assert "Its code has 2 barriers, 1 global load." in findings(barriers)[0].what
     covered = [Span("work", 0, 100_000, block, warp) for block in range(SMS) for warp in range(8)]
     assert verdict(findings(kernel(covered)), "unmarked time").verdict == "refuted"
 

@@ -12,12 +12,6 @@ from benchmarks.truth.pairs import PAIRS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "truth"
 MOST_BYTES = 15_000_000
-MISSES = {
-    ("waiting_producer", "broken"),
-    ("one_block_per_sm", "repaired"),
-    ("shared_counters", "repaired"),
-}
-"""First findings that are known to be wrong; docs/results/answers.md lists them."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +27,7 @@ def test_every_version_of_every_pair_was_recorded(rows: list[score.Row]) -> None
 
 def test_the_first_finding_is_right(rows: list[score.Row]) -> None:
     wrong = {(row.pair.name, row.version): f"{row.kind}: {row.what}" for row in rows if not row.right}
-    assert set(wrong) <= MISSES, {name: wrong[name] for name in set(wrong) - MISSES}
+    assert not wrong
 
 
 def test_the_bars_hold(rows: list[score.Row]) -> None:

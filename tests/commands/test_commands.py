@@ -230,7 +230,7 @@ def test_the_demo_runs_says_where_and_leaves_its_files(tmp_path: Path, capsys: p
     assert main(["demo", "-o", str(folder)]) == 0
     out = capsys.readouterr().out
     assert out.startswith(("no GPU here: running woven PTX in the interpreter", "running woven PTX on the GPU"))
-    for word in ("tiles", "load", "multiply", "no records were lost", "next", "warplens stats"):
+    for word in ("tiles", "load", "multiply", "no records were lost", "next", "warplens findings"):
         assert word in out
     assert sorted(path.name for path in folder.iterdir()) == ["demo.html", "demo.pftrace", "demo.warplens", "matmul.cu"]
     assert "for (int k = 0; k &lt; n; k += TILE)" in (folder / "demo.html").read_text()

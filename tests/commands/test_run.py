@@ -90,7 +90,7 @@ def test_a_run_writes_the_trace_and_says_what_to_do_next(tmp_path: Path) -> None
     program(tmp_path, MARKED + "print('done')")
     done = interpreted(tmp_path, "prog.py")
     assert (done.returncode, done.stdout) == (0, "done\n")
-    for word in ("counted", "inner", "prog.warplens", "stats prog.warplens --findings", "report prog.warplens"):
+    for word in ("counted", "inner", "prog.warplens", "findings prog.warplens", "report prog.warplens"):
         assert word in done.stderr
     trace = wl.load(tmp_path / "prog.warplens")
     assert sorted(trace.regions) == ["inner", "outer"]

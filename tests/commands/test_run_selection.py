@@ -154,6 +154,11 @@ def test_a_run_is_small_and_warm_unless_told_otherwise(monkeypatch: pytest.Monke
     assert asked("--blocks", "8", "--trace-size", "2MB").trace_bytes == 2_000_000
     for text, size in (("512MB", 512_000_000), ("2GiB", 2 << 30), ("1.5mb", 1_500_000), ("4194304", 4 << 20)):
         assert asked("--memory", text).memory == size
+    assert plain.overhead is None, "hand-written marks are all recorded"
+    assert asked("--auto", "all").overhead == asked("--region", "x=a.py:1-2").overhead == 0.05
+    assert asked("--auto", "all", "--overhead", "any").overhead is None
+    assert asked("--overhead", "2.5%").overhead == asked("--overhead", "0.025").overhead == 0.025
+    assert (plain.mode, asked("--mode", "aggregate").mode) == ("trace", "aggregate")
     window = asked("--within", "fwd.*", "--from-step", "2", "--to-step", "5", "--every", "3")
     assert (window.within, window.from_step, window.to_step, window.every) == ("fwd.*", 2, 5, 3)
 
@@ -174,6 +179,10 @@ def test_a_run_is_small_and_warm_unless_told_otherwise(monkeypatch: pytest.Monke
         (["--from-step", "3", "--to-step", "2"], "to_step=2 comes before from_step=3"),
         (["--from-step", "-1"], "from_step=-1: must not be negative"),
         (["--from-step", "x"], "'x' is not a valid integer"),
+        (["--overhead", "little"], "--overhead little: expected a share such as 5% or 0.05, or `any`"),
+        (["--overhead", "0%"], "overhead=0.0: must be above 0"),
+        (["--mode", "sum"], "mode='sum': allowed are 'trace' and 'aggregate'"),
+        (["--mode", "aggregate", "--full", "ring"], "mode='aggregate' keeps statistics, no records"),
     ],
 )
 def test_wrong_selections_are_refused_before_anything_runs(

@@ -100,8 +100,8 @@ def test_commands_to_go_on_with_work_from_any_folder(tmp_path: Path, capsys: pyt
     assert main(["demo", "-o", str(folder)]) == 0
     out = capsys.readouterr().out
     assert f"  {folder / 'demo.warplens'} (" in out
-    line = next(line for line in out.splitlines() if line.endswith("--findings"))
-    assert shlex.split(line)[-2] == str(folder / "demo.warplens")
+    line = next(line for line in out.splitlines() if " findings " in line)
+    assert shlex.split(line)[-1] == str(folder / "demo.warplens")
 
 
 @pytest.mark.parametrize(("given", "meant"), [("--json", ""), ("--widht", " (did you mean '--width'?)")])

@@ -24,6 +24,7 @@ from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core, cupy, numba, registry
 from warplens.frontends.intercept import frontend
 from warplens.frontends.intercept.woven_module import Unavailable, source_name, variables_of
+from warplens.launch.timing import Timings
 from warplens.ptx import tree
 from warplens.session import Session, stack
 from warplens.trace.schema import LIFE
@@ -358,6 +359,37 @@ def test_marked_and_unmarked_launches_of_one_run_are_held_against_each_other(gpu
         assert not gpu.events, "every event is given back"
         assert sum(woven for _, woven, _ in gpu.fired) == len(prof.trace.meta.launches)
         gpu.fired.clear()
+
+
+def test_the_overhead_budget_weaves_anew_and_keeps_what_is_fastest(
+    gpu: FakeDriver, cupy_kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it is woven, the fake takes 1.5 times as long with marks."""
+    monkeypatch.setattr(Timings, "are_over", lambda timings, variant: True)
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    with wl.profile(auto="all", launches=4, overhead=0.05) as prof:
+        for _ in range(60):
+            kernel(GRID, BLOCK, data.arguments)
+            data.result()
+    tried = prof.trace.meta.launches[0].extra["overhead_budget"]["tried"]
+    assert 2 <= len(tried) <= 4
+    assert not tried[0]["omitted"]
+    assert tried[1]["omitted"]
+    assert len(prof.trace.meta.launches) == 4
+    assert "nothing that was left out made it faster" in prof.notes["vector_add"][0]
+    assert not gpu.events, "every event is given back"
+
+
+def test_intercepted_kernels_can_keep_statistics(gpu: FakeDriver, cupy_kernel: Any) -> None:
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    found = []
+    for mode in ("trace", "aggregate"):
+        with wl.profile(auto="all", mode=mode) as prof:
+            kernel(GRID, BLOCK, data.arguments)
+            data.result()
+        found.append({row.region: row.count for row in prof.trace.stats()})
+    assert prof.trace.aggregated
+    assert found[0] == found[1]
 
 
 def test_machine_code_is_named_with_the_reason(gpu: FakeDriver, cupy_kernel: Any, tmp_path: Path) -> None:

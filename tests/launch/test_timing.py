@@ -2,68 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
-from tests.support.contexts import Contexts
+from tests.support.event_clock import EventClock
 from warplens.driver import libcuda
-from warplens.errors import WarplensError
 from warplens.launch.timing import TIMED_LAUNCHES, Timings
 from warplens.launch.variant import Variant
 from warplens.record.cost_keys import TIMED_PLAIN, TIMED_RECORDED
 
 
-class Device(Contexts):
-    """Events on a clock that `launch` moves, and what was loaded and run in which context."""
-
-    def __init__(self) -> None:
-        self.now, self.handles = 0.0, itertools.count(1)
-        self.events: dict[int, float] = {}
-        self.functions: dict[int, int] = {}
-        self.waits: list[int] = []
-        self.failed, self.idle, self.late = False, True, False
-
-    def load(self, image: bytes) -> int:
-        return next(self.handles)
-
-    def function(self, module: int, name: str) -> int:
-        self.functions[module] = self.current
-        return module
-
-    def launch(self, function: int, *shape: object) -> None:
-        if self.functions[function] != self.current:
-            raise WarplensError("cuLaunchKernel failed: invalid resource handle (CUDA error 400)")
-        self.waits.append(self.current)
-
-    def event(self, stream: int) -> int:
-        if self.failed:
-            raise WarplensError("cuEventCreate failed: an illegal memory access was encountered (CUDA error 700)")
-        handle = next(self.handles)
-        self.events[handle] = self.now
-        return handle
-
-    def elapsed_ns(self, first: int, second: int) -> float:
-        return self.events.pop(second) - self.events.pop(first)
-
-    def destroy_event(self, event: int) -> None:
-        self.events.pop(event, None)
-
-    def is_idle(self, stream: int) -> bool:
-        return self.idle
-
-    def reached(self, event: int) -> bool:
-        return self.late
-
-
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
-    device = Device()
+def gpu(monkeypatch: pytest.MonkeyPatch) -> EventClock:
+    device = EventClock()
     monkeypatch.setattr(libcuda, "driver", lambda: device)
     return device
 
 
-def run(timings: Timings, gpu: Device, variant: Variant, recorded: int, plain: int) -> None:
+def run(timings: Timings, gpu: EventClock, variant: Variant, recorded: int, plain: int) -> None:
     for number in range(recorded + plain):
         timed = timings.begin(variant, 0, recorded=number < recorded)
         gpu.now += 3000 if number < recorded else 2000
@@ -71,7 +26,7 @@ def run(timings: Timings, gpu: Device, variant: Variant, recorded: int, plain: i
             timed.launched()
 
 
-def test_launches_are_timed_behind_a_wait_in_their_own_context_and_the_ratio_has_its_counts(gpu: Device) -> None:
+def test_launches_are_timed_behind_a_wait_in_their_own_context_and_the_ratio_has_its_counts(gpu: EventClock) -> None:
     timings, variant = Timings(), Variant("k", dict)
     for gpu.current in (1, 2):
         run(timings, gpu, variant, 3, 3)
@@ -81,7 +36,7 @@ def test_launches_are_timed_behind_a_wait_in_their_own_context_and_the_ratio_has
     assert not gpu.events
 
 
-def test_a_busy_stream_needs_no_wait(gpu: Device) -> None:
+def test_a_busy_stream_needs_no_wait(gpu: EventClock) -> None:
     timings, variant = Timings(), Variant("k", dict)
     gpu.idle = False
     run(timings, gpu, variant, 3, 3)
@@ -89,7 +44,7 @@ def test_a_busy_stream_needs_no_wait(gpu: Device) -> None:
     assert timings.slowdowns()[id(variant)]["slowdown_measured"] == 1.5
 
 
-def test_a_time_that_holds_the_hosts_way_does_not_count(gpu: Device) -> None:
+def test_a_time_that_holds_the_hosts_way_does_not_count(gpu: EventClock) -> None:
     timings, variant = Timings(), Variant("k", dict)
     gpu.late = True
     run(timings, gpu, variant, 5, 5)
@@ -97,7 +52,7 @@ def test_a_time_that_holds_the_hosts_way_does_not_count(gpu: Device) -> None:
     assert not gpu.events
 
 
-def test_no_more_launches_are_timed_than_asked_for(gpu: Device) -> None:
+def test_no_more_launches_are_timed_than_asked_for(gpu: EventClock) -> None:
     timings, variant = Timings(), Variant("k", dict)
     run(timings, gpu, variant, 40, 40)
     found = timings.slowdowns()[id(variant)]
@@ -105,13 +60,13 @@ def test_no_more_launches_are_timed_than_asked_for(gpu: Device) -> None:
 
 
 @pytest.mark.parametrize(("recorded", "plain"), [(5, 0), (0, 5), (2, 5), (5, 2)])
-def test_too_few_launches_give_no_ratio(gpu: Device, recorded: int, plain: int) -> None:
+def test_too_few_launches_give_no_ratio(gpu: EventClock, recorded: int, plain: int) -> None:
     timings, variant = Timings(), Variant("k", dict)
     run(timings, gpu, variant, recorded, plain)
     assert timings.slowdowns() == {}
 
 
-def test_a_launch_that_fails_is_for_the_program_to_find(gpu: Device) -> None:
+def test_a_launch_that_fails_is_for_the_program_to_find(gpu: EventClock) -> None:
     timings, variant = Timings(), Variant("k", dict)
     timed = timings.begin(variant, 0, recorded=True)
     gpu.failed = True

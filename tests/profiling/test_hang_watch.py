@@ -151,6 +151,11 @@ def test_records_in_shared_memory_cannot_be_watched() -> None:
         Options(watch=3, buffer="shared")
 
 
+def test_statistics_on_the_device_cannot_be_watched() -> None:
+    with pytest.raises(UsageError, match="aggregate"):
+        Options(watch=3, mode="aggregate")
+
+
 def test_handlers_and_threads_are_gone_after_the_profile(driver: HangingDriver) -> None:
     before = signal.getsignal(signal.SIGTERM), signal.set_wakeup_fd(-1), threading.active_count()
     with wl.profile(watch=1):

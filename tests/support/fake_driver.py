@@ -18,6 +18,7 @@ from warplens import simulate
 from warplens.driver import libcuda
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core
+from warplens.frontends.driver_calls import frontend as driver_calls
 from warplens.frontends.intercept import interceptor, woven_module
 from warplens.record.capture import Device
 
@@ -41,6 +42,8 @@ class FakeDriver(Contexts):
     events: dict[int, int] = field(default_factory=dict)
     now: int = 0
     handles: Iterator[int] = field(default_factory=lambda: itertools.count(1000))
+    cells: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """By text of a woven module, the variable that holds its buffer pointer, and where that is."""
 
     def plain(self, text: str, symbol: str) -> int:
         """A kernel that a library loaded by itself."""
@@ -57,7 +60,11 @@ class FakeDriver(Contexts):
         def run(handle: int) -> None:
             text, symbol = self.kernels[handle]
             self.fired.append((symbol, self.woven(handle), stream))
-            values = given if self.woven(handle) else given[: len(self.parameter_sizes(handle))]
+            values = given[: len(self.parameter_sizes(handle))]
+            if text in self.cells:
+                name, place = self.cells[text]
+                pointer = int(self.space.read(place, np.uint64, 1)[0])
+                text = text.replace(f".b64 {name};", f".b64 {name} = {pointer};")
             simulate.run(text, symbol, tuple(grid), tuple(block), values, memory=self.space, shared=shared)
 
         self.graphs.run(stream, handle, run)
@@ -89,6 +96,17 @@ class FakeDriver(Contexts):
 
     def kernel(self, library: int, name: str) -> int:
         return self.plain(self.kernels[library][0], name)
+
+    def library_variable(self, library: int, name: str) -> int:
+        text = self.kernels[library][0]
+        assert f" {name};" in text
+        return self.cells.setdefault(text, (name, int(self.space.alloc(8))))[1]
+
+    def copy_on_device(self, target: int, source: int, size: int, stream: int) -> None:
+        def run(_: Any) -> None:
+            self.space.write(target, self.space.read(source, np.uint8, size))
+
+        self.graphs.run(stream, None, run)
 
     def kernel_function(self, kernel: int) -> int:
         return kernel
@@ -139,7 +157,7 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """The fake in place of the driver, wherever interception asks for one."""
     fake = FakeDriver()
     woven_module.twin_of.cache_clear()
-    for module in (libcuda, interceptor, woven_module, cuda_core, cuda_bindings):
+    for module in (libcuda, interceptor, woven_module, cuda_core, cuda_bindings, driver_calls):
         monkeypatch.setattr(module, "driver", lambda: fake)
     from warplens.calibrate import record_cost
 

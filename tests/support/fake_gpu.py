@@ -157,7 +157,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
         def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *arguments: Any) -> None:
             meta, pointer = self.metadata, None
             launch_metadata, enter, leave = arguments[1:4]
-            enter(launch_metadata)
+            if enter is not None:  # Inductor's launchers give none
+                enter(launch_metadata)
             if meta.profile_scratch_size:
                 allocate = _allocation._profile_allocator.get()
                 pointer = allocate(x * y * z * meta.profile_scratch_size, meta.profile_scratch_align, stream)
@@ -173,7 +174,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
                     gpu.run(text, name, (x, y, z), 32 * meta.num_warps, values, meta.shared)
 
             cuda.graphs.run(stream, function, launch)
-            leave(launch_metadata)
+            if leave is not None:
+                leave(launch_metadata)
 
     class Driver:
         utils = Utils()

@@ -145,7 +145,7 @@ def test_a_trace_in_a_folder_by_launch_reads_back(trace: wl.Trace, tmp_path: Pat
             lambda p: _with_document(p, b'{"schema": 1, "notes": "' + 999 * b"long" + b'\xff"}'),
             "position 4020: invalid",
         ),
-        (lambda p: _with_document(p, b'{"schema": 99}'), "99 is newer than the 1 this warplens knows"),
+        (lambda p: _with_document(p, b'{"schema": 99}'), "99 is newer than the 2 this warplens knows"),
         (lambda p: _with_document(p, b'{"schema": 1}'), "rank, device, launch.* missing"),
         (lambda p: _with_document(p, b'{"schema": 1, "launches": [3]}'), "malformed"),
         (lambda p: p.mkdir(), "holds no trace"),

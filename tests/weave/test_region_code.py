@@ -50,7 +50,18 @@ def test_the_code_of_each_region_is_counted() -> None:
 def test_loads_that_fill_the_gaps_of_one_another_waste_nothing() -> None:
     """Four loads of 4 bytes with lanes 16 bytes apart are one load of 16 bytes in four parts."""
     parts = "".join(f"  ld.global.f32 %f1, [%rd3+{4 * at}];\n" for at in range(4))
-    for loads, waste in ((parts, 1.0), ("  ld.global.f32 %f1, [%rd3];\n", 4.0)):
+    far = "".join(f"  ld.global.f32 %f1, [%rd3+{4096 * at}];\n" for at in range(4))
+    same = "".join(f"  ld.global.f32 %f1, [%rd1+{4 * at}];\n" for at in range(4))
+    for loads, waste in ((same, 1.0), (parts, 1.0), ("  ld.global.f32 %f1, [%rd3];\n", 4.0), (far, 4.0)):
         text = _TEXT.replace("  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n", loads)
         woven = weave(text.replace("%r2, 256", "%r2, 16"), buffer=SymbolBuffer())
         assert woven.code["k"]["1"]["load_waste"] == waste
+
+
+def test_conflicts_are_added_up_over_all_accesses() -> None:
+    """One access of two has all lanes on one bank: the other 31 wait, and the mean access takes 16.5 times as long."""
+    both = "  mov.u32 %r9, tile; shl.b32 %r4, %r2, SHIFT; add.s32 %r5, %r9, %r4; ld.shared.f32 %f1, [%r5];\n"
+    loads = both.replace("SHIFT", "7") + both.replace("SHIFT", "2").replace("%r4", "%r6").replace("%r5", "%r7")
+    text = _TEXT.replace("  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n", loads)
+    counts = weave(text, buffer=SymbolBuffer()).code["k"]["1"]
+    assert (counts["shared"], counts["ways"], counts["conflicts"]) == (2, 32, 31)

@@ -36,6 +36,8 @@ class Analysis(Generic[T]):
     name: str
     run: Callable[[Answers], PerKernel[T]]
     table: Callable[[str, T], AnswerTable]
+    needs_timeline: bool = True
+    """Whether it asks when something happened, which statistics that warps kept do not tell (mode="aggregate")."""
 
 
 class Answers:

@@ -20,7 +20,8 @@ class CodeCounts:
 
     `load_waste` is the bytes of the sectors that the worst load touches over the bytes that its lanes use: 1 where
     neighbours access neighbours. `ways` is how many lanes of the worst access share a bank of shared memory. Both are 0
-    where nothing is known. `scattered` counts accesses whose addresses depend on loaded values.
+    where nothing is known. `conflicts` adds up the lanes that have to wait for others of their access. `scattered`
+    counts accesses whose addresses depend on loaded values.
     """
 
     instructions: float = 0
@@ -32,6 +33,7 @@ class CodeCounts:
     scattered: float = 0
     shared: float = 0
     ways: float = 0
+    conflicts: float = 0
     copies: float = 0
     atomics: float = 0
     shared_atomics: float = 0
@@ -41,6 +43,13 @@ class CodeCounts:
     @classmethod
     def of(cls, counts: Mapping[str, float]) -> CodeCounts:
         return cls(**{name: counts[name] for name in cls.__dataclass_fields__ if name in counts})
+
+    @property
+    def mean_ways(self) -> float:
+        """How many times as long as without conflicts its accesses to shared memory take, all together."""
+        if not self.conflicts or not self.shared:
+            return max(self.ways, 1.0)
+        return 1 + self.conflicts / self.shared
 
     @property
     def moves_memory(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from warplens.analyse.executions import counts
 from warplens.analyse.lifetimes import Float, Lifetimes
 from warplens.analyse.region_purpose import Purpose, purpose_of
 from warplens.analyse.resample import METRICS, TRIMMED, Interval, Sample, clusters_of, compare, interval_of_means
@@ -226,12 +227,15 @@ def _samples(trace: Trace, kernel: str, known: Mapping[str, RegionStatistics]) -
     count = np.bincount(region, minlength=len(lives.regions))
     bounds = np.append(0, np.cumsum(count))
     chosen = order if isinstance(rows, slice) else rows[order]
-    ns = trace.numpy("dur_ns")
+    ns, amount = trace.numpy("dur_ns"), counts(trace) if trace.aggregated else None
     out = {}
     for code in np.flatnonzero(count).tolist():
         part = chosen[bounds[code] : bounds[code + 1]]
         name = lives.regions[code]
-        out[name] = Sample(known[name], lives.duration[part], ns[part], cluster[lives.of_row[part]], clusters)
+        cycles, in_ns = lives.duration[part], ns[part]
+        if amount is not None:  # the mean of each warp is one observation
+            cycles, in_ns = cycles / amount[part], in_ns / amount[part]
+        out[name] = Sample(known[name], cycles, in_ns, cluster[lives.of_row[part]], clusters)
     return out
 
 

@@ -30,10 +30,10 @@ from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.role_waits import ROLES
 from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
 from warplens.analyse.source_files import SourceText
 from warplens.analyse.wait_classes import WaitClass, wait_class
-from warplens.analyse.waits import WAITS
 from warplens.record.capture import SAMPLED
 from warplens.trace.schema import LIFE, LaunchInfo
 
@@ -116,6 +116,34 @@ class Evidence:
     def shares(self) -> dict[str, float]:
         """The share of warp time of each region, and of the code outside all regions (`""`)."""
         return {**self.warps.regions, "": self.warps.unmarked}
+
+    @cached_property
+    def followers(self) -> dict[str, dict[str, float]]:
+        """For each region, how much warp time the regions take that directly follow it, as far as they do."""
+        lives, many = self.lives, len(self.lives.regions)
+        rows = lives.rows_of(np.flatnonzero(lives.tracks_of(self.label)))
+        rows = rows[lives.is_span[rows] & (lives.parent[rows] < 0)]
+        same = lives.of_row[rows[1:]] == lives.of_row[rows[:-1]]
+        code = lives.region[rows].astype(np.int64)
+        pairs = np.bincount((code[:-1] * many + code[1:])[same], minlength=many * many).reshape(many, many)
+        count = np.maximum(np.bincount(code, minlength=many), 1)
+        return {
+            lives.regions[first]: {
+                lives.regions[second]: self.warps.regions.get(lives.regions[second], 0.0)
+                * pairs[first, second]
+                / count[second]
+                for second in np.flatnonzero(pairs[first]).tolist()
+                if second != first
+            }
+            for first in np.flatnonzero(pairs.sum(axis=1)).tolist()
+        }
+
+    def share_with_users(self, region: str) -> float:
+        """The share of warp time of a region and of those that directly follow it and load nothing themselves: a warp
+        waits for its loads where it uses them."""
+        own = self.shares.get(region, 0.0)
+        users = self.followers.get(region, {}) if region else {}
+        return own + sum(share for name, share in users.items() if name in self.code and not self.code[name].loads)
 
     @cached_property
     def waiting(self) -> dict[str, float]:
@@ -212,7 +240,7 @@ class Evidence:
 
     def wait_class(self, region: str) -> WaitClass:
         """What a waiting region waits for. What only some roles of a block run is no barrier of the block."""
-        roles = self.of(WAITS).roles
+        roles = self.of(ROLES).roles
         everyone = all(region in one.role.regions for one in roles)
         return wait_class(region, self.code.get(region) if everyone else None)
 

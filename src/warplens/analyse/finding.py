@@ -85,6 +85,8 @@ class Finding:
     urgent: bool = False
     """Whether it comes before every finding about time: results that are wrong make their speed irrelevant."""
     withheld: str = ""
+    caution: str = ""
+    """What the machine code says against the region's time: its main work may be elsewhere. Empty if nothing."""
     consequences: tuple[Finding, ...] = ()
 
     @property
@@ -99,6 +101,12 @@ class Finding:
     def rank(self) -> float:
         """The expected gain as a share of the whole trace."""
         return self.expected * self.kernel_share
+
+    def is_about(self, kernel: str, region: str) -> bool:
+        """Whether it is about this region, in any variant of the kernel."""
+        return (
+            bool(region) and self.region == region and (self.kernel == kernel or self.kernel.startswith(f"{kernel}["))
+        )
 
     def with_consequences(self, below: Sequence[Finding]) -> Finding:
         return replace(self, consequences=(*self.consequences, *below))

@@ -41,7 +41,8 @@ def place_text(one: Finding) -> str:
 
 def evidence_text(one: Finding) -> str:
     """The numbers behind it, with their spread where it is known."""
-    shown = [f"{name.replace('_', ' ')} {_number(name, value)}" for name, value in one.evidence.items()]
+    named = {name: name.removesuffix("_ns").replace("_", " ") for name in one.evidence}
+    shown = [f"{named[name]} {_number(name, value)}" for name, value in one.evidence.items()]
     return "; ".join(shown[: _SHOWN + 2])
 
 

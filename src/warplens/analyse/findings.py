@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -27,6 +27,8 @@ from warplens.analyse.hang import hang_findings, has_hangs
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.known_facts import KnownFacts
+from warplens.analyse.measured_slopes import slope_text, slopes_of
+from warplens.analyse.region_purity import RegionPurity, region_purity
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
@@ -41,6 +43,7 @@ _REMEDIES = {"memory": "fewer bytes (reuse, fusion, smaller types)", "compute": 
 _UNDECIDED = 0.25
 """What is undecided and may gain more than this is worth deciding first."""
 _EXPLAINS = 0.5
+_HIDDEN = 0.05
 _ROOM = 0.1
 """Closer than this to its roof, no cause matters."""
 
@@ -110,6 +113,8 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
         evidence = Evidence(answers, label, given or KnownFacts())
         share = sum(lives.launches[at].duration_ns for at in launches.tolist()) / total
         judged += [_sized(one, evidence, share) for one in _judge(evidence)]
+    pure = region_purity(answers.trace)
+    judged = [_with_caution(one, pure) for one in judged]
     supported = [one for one in judged if one.verdict == SUPPORTED]
     return Findings(
         (
@@ -122,15 +127,26 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
     )
 
 
+def _with_caution(one: Finding, pure: Mapping[tuple[str, str], RegionPurity]) -> Finding:
+    """A finding about a region, with what the machine code holds between its marks; so are its consequences."""
+    below = tuple(_with_caution(each, pure) for each in one.consequences)
+    found = next((each for (kernel, region), each in pure.items() if one.is_about(kernel, region)), None)
+    if found is None:
+        return replace(one, consequences=below) if below else one
+    evidence = {**one.evidence, "purity": found.purity, "complete": found.complete}
+    return replace(one, evidence=evidence, caution=found.caution, consequences=below)
+
+
 def _judge(evidence: Evidence) -> list[Finding]:
     """All verdicts on one kernel variant, with consequences below their causes."""
     if evidence.clock == "cpu":
         return [_host_time(evidence), NUMERICAL_PROBLEM.judge(evidence)]
-    judged = [_checked(evidence, cause) for cause in HYPOTHESES]
+    aggregated = evidence.trace.aggregated
+    judged = [_checked(evidence, cause) for cause, one in HYPOTHESES.items() if not (aggregated and one.needs_timeline)]
     sure = [one for one in judged if one.verdict == SUPPORTED and not one.withheld]
     others = [one for one in judged if one not in sure]
     causes = _nested(sorted(sure, key=lambda one: -one.expected))
-    if not any(one.expected >= MINOR or one.urgent for one in causes):
+    if not aggregated and not any(one.expected >= MINOR or one.urgent for one in causes):
         causes.append(_nothing_to_fix(evidence, causes, others))
     return [*causes, *others]
 
@@ -148,14 +164,31 @@ def _checked(evidence: Evidence, cause: str) -> Finding:
         if room < one.gain.low or room < _ROOM:
             return evidence.refuted(cause, f"{one.what} But {why}, so removing this would gain little.")
         one = replace(one, gain=Gain.between(min(one.gain.low, room), min(one.gain.high, room)))
-    if one.gain.high < _MIN_GAIN:
+    if hypothesis.about_region:
+        one = _measured(evidence, one)
+    if one.verdict == SUPPORTED and one.gain.high < _MIN_GAIN:
         return evidence.refuted(cause, one.what)
+    if one.verdict != SUPPORTED:
+        return one
     if one.withheld:
         return one
     if hypothesis.about_grid and not evidence.of(WAVES).complete:
         return replace(one, withheld=_MISSING_BLOCKS)
     reason = too_small(one.gain.high, evidence.kernel_ns, placement_error(evidence.trace), evidence.cost)
     return replace(one, withheld=reason)
+
+
+def _measured(evidence: Evidence, one: Finding) -> Finding:
+    """Hold a gain against the measured slope of its region: how much of a cycle spent there reaches the end."""
+    slope = slopes_of(evidence.trace).get((evidence.kernel, one.region))
+    if slope is None or slope.low is None or slope.high is None:
+        return one
+    if slope.high < _HIDDEN:
+        why = f"delays in `{one.region}` do not reach the kernel's end (slope {slope_text(slope)})"
+        return evidence.refuted(one.kind, f"{one.what} But {why}.")
+    low, high = min(max(slope.low, 0.0), 1.0), min(max(slope.high, 0.0), 1.0)
+    gain = Gain.between(one.gain.low * low, one.gain.high * high)
+    return replace(one, gain=gain, evidence={**one.evidence, "measured_slope": slope.slope or 0.0})
 
 
 def _nested(ranked: Sequence[Finding]) -> list[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from warplens.analyse.executions import counts
 from warplens.analyse.timeline import Segments, TimelineRows, innermost, rows_of, strips
 from warplens.trace.model import Trace
 
@@ -65,7 +66,7 @@ def by_region(trace: Trace, by: str = "warp_index") -> ByRegion:
     key = rows.of_span[at] * len(regions) + trace.codes("region")[0][at]
     size, shape = len(rows.labels) * len(regions), (len(rows.labels), len(regions))
     total = np.bincount(key, trace.numpy("dur_cycles")[at], size).astype(np.float64).reshape(shape)
-    count = np.bincount(key, minlength=size).reshape(shape)
+    count = np.bincount(key, counts(trace)[at], size).reshape(shape)
     mean = np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
     return ByRegion(rows, regions, mean, total)
 
@@ -92,6 +93,6 @@ def by_block(trace: Trace, most: int = 16384) -> ByBlock:
     at = np.flatnonzero(trace.of_kind("span") & ~trace.numpy("open"))
     key = block[at] // each * len(regions) + trace.codes("region")[0][at]
     total = np.bincount(key, trace.numpy("dur_cycles")[at], cells * len(regions)).astype(np.float64)
-    count = np.bincount(key, minlength=cells * len(regions))
+    count = np.bincount(key, counts(trace)[at], cells * len(regions))
     mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     return ByBlock(blocks, each, regions, mean.reshape(cells, len(regions)))

@@ -193,4 +193,5 @@ IMBALANCE = Analysis(
     "imbalance",
     run=lambda ask: imbalance(ask.trace, waits=ask.waits),
     table=imbalance_table,
+    needs_timeline=False,
 )

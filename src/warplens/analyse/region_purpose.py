@@ -26,6 +26,9 @@ _WORK = {
 }  # fmt: skip
 
 
+_MATRIX = {"mma", "wgmma", "tcgen", "hmma"}
+
+
 class Purpose(Enum):
     """What a region is for."""
 
@@ -43,6 +46,8 @@ def words_of(region: str) -> set[str]:
 def purpose_of(region: str) -> Purpose:
     """Infer the purpose from the words of the name without its location; a wait takes precedence, then work."""
     words = words_of(region)
+    if words & _MATRIX and words & _WAIT:
+        return Purpose.WORK  # the matrix units work meanwhile
     if words & _WAIT or any(word.startswith("wait") or word.endswith("wait") for word in words):
         return Purpose.WAIT
     if words & _WORK:

@@ -12,6 +12,7 @@ from warplens.analyse.measured_slopes import SENSITIVITY
 from warplens.analyse.occupancy import OCCUPANCY
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.ramp import RAMP
+from warplens.analyse.role_waits import ROLES
 from warplens.analyse.sm_clock import SM_CLOCK
 from warplens.analyse.waits import WAITS
 from warplens.analyse.waves import WAVES
@@ -23,6 +24,7 @@ ANALYSES: dict[str, Analysis[Any]] = {
         WAVES,
         OVERLAP,
         WAITS,
+        ROLES,
         CRITICAL_PATH,
         SENSITIVITY,
         RAMP,

@@ -33,7 +33,7 @@ class Interval:
 class Sample:
     """The spans of one region, grouped in clusters: launches where there are several, blocks otherwise."""
 
-    def __init__(self, row: RegionStatistics, cycles: Int, ns: Int, cluster: Int, clusters: int) -> None:
+    def __init__(self, row: RegionStatistics, cycles: Array, ns: Array, cluster: Int, clusters: int) -> None:
         self.row = row
         self.values: dict[str, Array] = {"cycles": cycles, "ns": ns}
         self.cluster, self.clusters = cluster, clusters

@@ -157,7 +157,7 @@ def _advice(bound: str, over: str, reached: float, intensity: float | None, roof
         where = f"at {digits(intensity)} FLOP/byte, {side} of the ridge at {digits(roof.ridge)}, its roof is {over}"
     return (
         f"Neither: at {percent(reached)} of the roof ({where}), the limit is latency, waiting, imbalance or too few "
-        f"warps; see `warplens stats --findings`."
+        f"warps; see `warplens findings`."
     )
 
 

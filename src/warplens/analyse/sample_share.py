@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from warplens.record.aggregate_rows import AGGREGATE
 from warplens.record.capture import SAMPLED
 from warplens.trace.schema import LaunchInfo
 from warplens.wording import percent
 
+AGGREGATED = (
+    "mode='aggregate': statistics that each warp kept; counts, sums and extremes are exact, percentiles and deviations "
+    "are interpolated in buckets of at most a quarter of their value, and begins are no times but a layout"
+)
 WITHHELD = "only some blocks were recorded, and this needs all blocks of an SM; record them with --blocks all"
 """Why a finding that looks at all blocks of an SM at once is not reliable in a sample."""
 
@@ -30,15 +35,19 @@ def sample_share(launches: Iterable[LaunchInfo]) -> dict[str, Any] | None:
 
 
 def sample_line(launches: Iterable[LaunchInfo]) -> str:
-    """`44 of 528 blocks recorded (8 %)`, and that the numbers are those of a sample; empty for a whole trace."""
-    share = sample_share(launches)
+    """`44 of 528 blocks recorded (8 %)`, and that the numbers are those of a sample; empty for a whole trace of
+    records."""
+    infos = list(launches)
+    kept = [AGGREGATED] if any(AGGREGATE in info.extra for info in infos) else []
+    share = sample_share(infos)
     if share is None:
-        return ""
+        return "".join(kept)
     lost = f"; {share['lost']:,} records of all blocks did not fit" if share["lost"] else ""
-    return (
+    sample = (
         f"sample: {blocks_text(share)}; counts, totals and durations of regions, overlap, ramp and critical path are "
         f"those of the recorded blocks{lost}"
     )
+    return "\n".join([*kept, sample])
 
 
 def blocks_text(share: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from warplens.analyse.executions import Executions, counts
 from warplens.analyse.kernel_variants import kernel_variants, variant_rows
+from warplens.analyse.mark_cost import corrected_means
+from warplens.analyse.region_purity import purity_by_region, region_purity
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.value_statistics import ValueStatistics, value_statistics
 from warplens.errors import UsageError, did_you_mean
@@ -44,6 +48,10 @@ class RegionStatistics:
     Open spans, whose end was not recorded, are counted but not measured. The spreads are (largest - smallest) / mean of
     the mean duration per warp and per SM. `variant` is the label of the kernel's variant where the trace has several
     kernels or variants; empty otherwise.
+
+    `purity` is the share of the instructions between the region's marks that belong to it, NaN where the machine code
+    was not verified; `moved_out` says what was moved elsewhere if that is most of its work. `corrected` is the mean
+    without the region's own marks, between `corrected_low` and `corrected_high`; NaN without a calibration.
     """
 
     group: str
@@ -73,6 +81,15 @@ class RegionStatistics:
     max_ns: int
     exclusive_ns: int
     variant: str = ""
+    purity: float = math.nan
+    moved_out: str = ""
+    corrected: float = math.nan
+    corrected_low: float = math.nan
+    corrected_high: float = math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """All metrics; those that are not known are None."""
+        return {name: None if value != value else value for name, value in asdict(self).items()}
 
     def __getitem__(self, metric: str) -> Any:
         """A metric by name; `p50_cycles` is another way to write `p50`."""
@@ -83,8 +100,10 @@ class RegionStatistics:
 
 
 METRICS = tuple(field.name for field in fields(RegionStatistics))
-NAMES = ("group", "region", "variant")
+NAMES = ("group", "region", "variant", "moved_out")
 """The metrics that are names, not numbers."""
+UNKNOWN = ("purity", "corrected", "corrected_low", "corrected_high")
+"""The metrics that need a verification or a calibration, NaN without."""
 
 
 def _by_group(row: RegionStatistics) -> tuple[int, str, str, int]:
@@ -103,7 +122,7 @@ class Statistics:
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By label, where there are several: the kernel, what describes the variant, and its launches."""
     sample: str = ""
-    """Which share of the blocks was recorded, where it is not all of them."""
+    """Which share of the blocks was recorded, where it is not all of them; and what mode="aggregate" means."""
     values: Sequence[ValueStatistics] = ()
     """The values and instants that were recorded, in every grouping the same."""
 
@@ -162,7 +181,7 @@ class Statistics:
             "busy_ns": self.busy_ns,
             "variants": {label: dict(known) for label, known in self.variants.items()},
             "sample": self.sample,
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [row.to_json() for row in self.rows],
             "values": [asdict(one) for one in self.values],
         }
 
@@ -172,11 +191,14 @@ class Statistics:
         return pandas.DataFrame([asdict(row) for row in self.rows], columns=list(METRICS))
 
 
-def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False) -> Statistics:
+def statistics(
+    trace: Trace, by: str = "region", *, merge_variants: bool = False, corrected: bool = False
+) -> Statistics:
     """Compute the statistics of every region in each group of `by`: kernel, sm, warp, block, launch or rank.
 
     By region and by kernel, every variant of every kernel has rows of its own unless `merge_variants` is set: then by
-    kernel those of a kernel are one, and by region those of all kernels.
+    kernel those of a kernel are one, and by region those of all kernels. `corrected` also works out, by region, the
+    means without the cost of marks, which takes longer than all the rest.
     """
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
@@ -196,6 +218,8 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
     keys, order, bounds = _partition(key[at])
     warp, sm = trace.numpy("warp")[at], trace.numpy("sm")[at]
     cycles, ns, parent = trace.numpy("dur_cycles"), trace.numpy("dur_ns"), trace.numpy("parent")
+    executions = Executions(trace) if trace.aggregated else None
+    amount = counts(trace)
     busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", cycles)
     busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", ns)
 
@@ -212,19 +236,22 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
         value, part = int(keys[number]), order[bounds[number] : bounds[number + 1]]
         rows_of = at[part]
         durations = cycles[rows_of]
-        in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
+        if executions is None:
+            in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
+        else:
+            in_cycles, in_ns = executions.summary(rows_of, _PERCENTILES)
         exclusive = int(own_cycles[rows_of].sum())
         lived = lifetimes.get(value % many // len(regions) if split else -1, busy_cycles)
         return RegionStatistics(
             **name(value),
-            count=len(part),
+            count=int(amount[rows_of].sum()),
             open=int(unended[value]) if value < len(unended) else 0,
             **in_cycles,
             share=in_cycles["total"] / lived if lived else 0.0,
             exclusive=exclusive,
             exclusive_share=exclusive / lived if lived else 0.0,
-            warp_spread=_spread(durations, warp[part]),
-            sm_spread=_spread(durations, sm[part]),
+            warp_spread=_spread(durations, warp[part], amount[rows_of]),
+            sm_spread=_spread(durations, sm[part], amount[rows_of]),
             **{f"{metric}_ns": amount for metric, amount in in_ns.items()},
             exclusive_ns=int(own_ns[rows_of].sum()),
         )
@@ -235,6 +262,7 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
     never = set(np.flatnonzero(unended).tolist()) - set(keys.tolist())
     rows += [_never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
     rows.sort(key=_by_group)
+    rows = _with_trust(trace, rows, by, corrected=corrected and by == "region" and len(labels) == 1)
     known = kernel_variants(trace.meta.launches) if len(labels) > 1 else ()
     return Statistics(
         by,
@@ -245,6 +273,21 @@ def statistics(trace: Trace, by: str = "region", *, merge_variants: bool = False
         sample_line(trace.meta.launches),
         value_statistics(trace),
     )
+
+
+def _with_trust(trace: Trace, rows: list[RegionStatistics], by: str, *, corrected: bool) -> list[RegionStatistics]:
+    """The rows with what the machine code and the calibration say about them."""
+    anywhere, means = purity_by_region(trace), corrected_means(trace) if corrected else {}
+    within = region_purity(trace) if by == "kernel" and anywhere else {}
+    made = []
+    for row in rows:
+        pure = within.get((row.group, row.region)) if within else anywhere.get(row.region)
+        known: dict[str, Any] = {} if pure is None else {"purity": pure.purity, "moved_out": pure.flag}
+        if row.region in means:
+            mean = means[row.region]
+            known |= {"corrected": mean.corrected, "corrected_low": mean.low, "corrected_high": mean.high}
+        made.append(replace(row, **known) if known else row)
+    return made
 
 
 def _lifetimes(trace: Trace, labels: Sequence[str]) -> dict[int, int]:
@@ -307,8 +350,8 @@ def _extent(trace: Trace, start: str, durations: Int) -> int:
     return int((last - first).sum())
 
 
-def _spread(durations: Int, member: Int) -> float:
-    count = np.bincount(member)
+def _spread(durations: Int, member: Int, amount: Int) -> float:
+    count = np.bincount(member, weights=amount)
     present = count > 0
     means = np.bincount(member, weights=durations)[present] / count[present]
     middle = float(means.mean())
@@ -316,5 +359,5 @@ def _spread(durations: Int, member: Int) -> float:
 
 
 def _never_ended(group: str, region: str, variant: str, unended: int) -> RegionStatistics:
-    zeros = {name: 0 for name in METRICS if name not in (*NAMES, "open")}
+    zeros: dict[str, Any] = {name: 0 for name in METRICS if name not in (*NAMES, *UNKNOWN, "open")}
     return RegionStatistics(group=group, region=region, variant=variant, open=unended, **zeros)

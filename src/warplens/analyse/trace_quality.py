@@ -5,7 +5,7 @@ from __future__ import annotations
 from warplens.analyse.hang import hang_lines, hangs
 from warplens.record.capture import FULL
 from warplens.trace.model import Trace
-from warplens.wording import plural
+from warplens.wording import duration, plural
 
 HOST_TIME = "times are those of the CPU (TRITON_INTERPRET, or a kernel that was emulated)"
 _SENTENCES = {
@@ -56,6 +56,13 @@ def warnings_of(trace: Trace) -> list[str]:
     lines += losses.details[:5]
     if trace.meta.clock.method in ("nominal", "unknown"):
         lines.append(f"times in ns are not measured: the clock rate is {trace.meta.clock.method}; cycles are exact")
+    if trace.meta.clock.gap_error_ns > trace.meta.clock.residual_max_ns:
+        clock = trace.meta.clock
+        lines.append(
+            f"a launch has no anchor for {duration(clock.gap_ns)}: if the clock changed meanwhile, times in ns are off "
+            f"by up to {duration(clock.gap_error_ns)} (cycles are exact); record an anchor in its outer loop "
+            "(wlt.anchor(), WL_ANCHOR(), wlc.anchor())"
+        )
     return lines
 
 

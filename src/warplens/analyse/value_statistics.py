@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.lifetimes import Int, Lifetimes
+from warplens.trace.barrier_rows import NO_RECORD
 
 if TYPE_CHECKING:
     from warplens.trace.model import Trace
@@ -33,9 +34,15 @@ class ValueStatistics:
     max: float | None = None
 
 
+def recorded_values(trace: Trace) -> Int:
+    """The rows of values that the program recorded, without those that barriers left."""
+    rows = np.flatnonzero(trace.of_kind("value"))
+    return rows[trace.numpy("released_by")[rows] == NO_RECORD] if len(rows) else rows
+
+
 def value_statistics(trace: Trace) -> Sequence[ValueStatistics]:
     """Every value and instant of every kernel variant, in the order of the variants, the most frequent first."""
-    rows = {kind: np.flatnonzero(trace.of_kind(kind)) for kind in ("value", "instant")}
+    rows = {"value": recorded_values(trace), "instant": np.flatnonzero(trace.of_kind("instant"))}
     if not any(len(found) for found in rows.values()):
         return ()
     lives = Lifetimes.of(trace)

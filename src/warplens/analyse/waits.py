@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
-from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
+from warplens.analyse.lifetimes import Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
 from warplens.analyse.region_purpose import Purpose
-from warplens.analyse.roles import WarpRole, warp_roles
+from warplens.analyse.role_waits import RoleWait, role_waits
 from warplens.trace.model import Trace
 from warplens.wording import percent
 
 UNMARKED = "(nothing marked)"
-
-
-@dataclass(frozen=True)
-class RoleWait:
-    """One role: the share of its warps' time spent waiting, in all and in each region, and its side: `producer` (moves
-    memory and does no marked work), `consumer` (works, and waits for producers) or `any`."""
-
-    role: WarpRole
-    side: str
-    share: float
-    waits: Mapping[str, float] = field(default_factory=dict)
-    life: float = 1.0
-    """How long its warps live, as a share of their blocks' time."""
 
 
 @dataclass(frozen=True)
@@ -61,78 +48,22 @@ def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = N
     lives = Lifetimes.of(trace)
     kinds = lives.purposes(waits)
     found = matches or match_waits(lives, kinds)
-    roles, role = warp_roles(lives)
     waiting = np.array([kind is Purpose.WAIT for kind in kinds], bool)
     per_track = lives.sum_per_track(lives.own * waiting[lives.region])
-    by_role = _by_role(lives, role, len(roles), waiting)
-    answers = {}
-    for kernel in lives.variants:
-        mine = lives.tracks_of(kernel)
-        answers[kernel] = _of_kernel(lives, kernel, mine, kinds, found, roles, role, per_track, by_role)
-    return PerKernel(answers)
+    roles = role_waits(trace, waits=waits)
+    return PerKernel({name: _of_kernel(lives, name, found, roles[name].roles, per_track) for name in lives.variants})
 
 
-def _of_kernel(
-    lives: Lifetimes,
-    kernel: str,
-    mine: Mask,
-    kinds: list[Purpose],
-    found: Matches,
-    roles: tuple[WarpRole, ...],
-    role: Int,
-    per_track: Int,
-    by_role: Float,
-) -> Waits:
-    life = lives.finish - lives.begin
-    warp_cycles = max(float(life[mine].sum()), 1.0)
-    purpose = dict(zip(lives.regions, kinds, strict=True))
-    of_roles = []
-    mine_only = [one for one in roles if one.kernel == kernel]
-    for number, one in enumerate(roles):
-        if one.kernel == kernel:
-            lived = max(float(life[role == number].sum()), 1.0)
-            waited = by_role[number]
-            shares = {lives.regions[code]: float(waited[code] / lived) for code in np.flatnonzero(waited)}
-            blocks = float((lives.blocks.end - lives.blocks.begin)[lives.block[role == number]].sum())
-            side = _side(one, mine_only, purpose)
-            of_roles.append(RoleWait(one, side, sum(shares.values()), shares, min(lived / max(blocks, 1.0), 1.0)))
+def _of_kernel(lives: Lifetimes, kernel: str, found: Matches, roles: tuple[RoleWait, ...], per_track: Int) -> Waits:
+    mine = lives.tracks_of(kernel)
+    warp_cycles = max(float((lives.finish - lives.begin)[mine].sum()), 1.0)
     return Waits(
         share=float(per_track[mine].sum() / warp_cycles),
-        producer=max((each.share for each in of_roles if each.side == "producer"), default=0.0),
-        consumer=max((each.share for each in of_roles if each.side == "consumer"), default=0.0),
-        roles=tuple(of_roles),
+        producer=max((each.share for each in roles if each.side == "producer"), default=0.0),
+        consumer=max((each.share for each in roles if each.side == "consumer"), default=0.0),
+        roles=roles,
         regions=_regions(lives, mine, found, warp_cycles),
     )
-
-
-def _by_role(lives: Lifetimes, role: Int, roles: int, waiting: Mask) -> Float:
-    """Cycles that the warps of each role spend in each region that waits."""
-    many = len(lives.regions)
-    rows = np.flatnonzero(waiting[lives.region] & lives.is_span)
-    key = role[lives.of_row[rows]] * many + lives.region[rows]
-    found: Float = np.bincount(key, weights=lives.own[rows], minlength=roles * many).astype(np.float64)
-    return found.reshape(roles, many)
-
-
-def _side(role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Purpose]) -> str:
-    """The side of a role among those of its kernel, from what it does and what it waits in.
-
-    A role that moves memory and does no work produces, if others wait. A role that works consumes, if it waits and
-    another role produces: what it stores itself does not make it a producer.
-    """
-    if _feeds(role, purpose):
-        return "producer" if any(_waits(other, purpose) for other in roles if other is not role) else "any"
-    feeds = any(_feeds(other, purpose) for other in roles if other is not role)
-    return "consumer" if feeds and _waits(role, purpose) else "any"
-
-
-def _feeds(role: WarpRole, purpose: dict[str, Purpose]) -> bool:
-    does = {purpose[region] for region in role.often}
-    return Purpose.MEMORY in does and not does & {Purpose.WORK, Purpose.OTHER}
-
-
-def _waits(role: WarpRole, purpose: dict[str, Purpose]) -> bool:
-    return any(purpose[region] is Purpose.WAIT for region in role.often)
 
 
 def _regions(lives: Lifetimes, mine: Mask, found: Matches, warp_cycles: float) -> tuple[RegionWait, ...]:

@@ -19,6 +19,8 @@ from warplens.decode import decode
 from warplens.driver.libcuda import Driver, driver
 from warplens.errors import WarplensError
 from warplens.launch.block_sampler import headers_of
+from warplens.launch.record_load import by_sm, estimate_slowdown
+from warplens.record.aggregate_rows import AGGREGATE
 from warplens.record.capture import AUTOMATIC, Capture, Launch
 from warplens.record.cost_keys import ALONE_CYCLES, SLOWDOWN, SLOWDOWN_MEASURED
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
@@ -29,8 +31,6 @@ from warplens.weave.weaving import ParamBuffer, shift_for
 CROWDED = "record_crowded_cycles"
 """Key of a launch's cost: the cycles in which a full SM takes one record."""
 WORTH_SAYING = 1.05
-MOST = 0.5
-"""The share of a launch's time that its records are believed to have taken; past it, some of them were hidden."""
 CROWD = 32
 """Warps that share an SM when a crowded record is measured."""
 _KERNEL = "warplens_calibrate"
@@ -41,7 +41,7 @@ def with_estimates(launches: Sequence[Launch], note: Callable[[str, str], None])
     noted: set[str] = set()
     estimated = []
     for launch in launches:
-        if launch.extra.get(AUTOMATIC):
+        if launch.extra.get(AUTOMATIC) and AGGREGATE not in launch.extra:
             headers = headers_of(launch)
             spent = {**launch.cost, **estimate(headers)}
             told = launch.kernel in noted or SLOWDOWN_MEASURED in spent
@@ -56,26 +56,10 @@ def with_estimates(launches: Sequence[Launch], note: Callable[[str, str], None])
 def estimate(headers: npt.NDArray[np.void]) -> dict[str, float]:
     """What a record costs here, and how much slower that made the launch; empty where it cannot be measured."""
     costs = constants()
-    exited = headers[headers["state"] != 0]
-    lasted, lived, records = _by_sm(exited)
-    if not costs or not lasted.sum():
-        return dict(costs)
-    # Of the warps that live on an SM at once, each waits for its own record, and all of them for the SM's stores.
-    warps = np.maximum(lived / np.maximum(lasted, 1), 1)
-    each = np.maximum(costs[ALONE_CYCLES] / warps, costs.get(CROWDED, 0.0))
-    spent = np.minimum(records * each, MOST * lasted).sum()
-    return {**costs, SLOWDOWN: float(lasted.sum() / (lasted.sum() - spent))}
-
-
-def _by_sm(tracks: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.float64], ...]:
-    """Of each SM: cycles from the first start to the last exit, cycles that its warps lived, records they wrote."""
-    sms, at = np.unique(tracks["sm"], return_inverse=True)
-    start, end = tracks["start_clock"].astype(np.int64), tracks["exit_clock"].astype(np.int64)
-    first, last = np.full(len(sms), np.iinfo(np.int64).max), np.zeros(len(sms), np.int64)
-    np.minimum.at(first, at, start)
-    np.maximum.at(last, at, end)
-    lived, records = np.bincount(at, end - start, len(sms)), np.bincount(at, tracks["written"], len(sms))
-    return (last - first).astype(np.float64), lived.astype(np.float64), records.astype(np.float64)
+    if not costs:
+        return {}
+    slowdown = estimate_slowdown(headers, costs[ALONE_CYCLES], costs.get(CROWDED, 0.0))
+    return dict(costs) if slowdown is None else {**costs, SLOWDOWN: slowdown}
 
 
 def describe(spent: Mapping[str, float], headers: npt.NDArray[np.void]) -> str:
@@ -108,7 +92,7 @@ def _measure(lib: Driver) -> dict[str, float]:
 
 def crowded(headers: npt.NDArray[np.void]) -> float:
     """Cycles of an SM per record, where each has many warps that do nothing but record."""
-    lasted, _, records = _by_sm(headers)
+    lasted, _, records = by_sm(headers)
     return float(np.median(lasted / np.maximum(records, 1)))
 
 

@@ -22,17 +22,22 @@ _VERBS = {
     "stats": "show statistics, the region tree and findings of a trace",
     "view": "open a trace in the Perfetto UI, or draw it in the terminal",
     "report": "write a self-contained HTML report of one trace, or of two compared",
+    "verify": "check in the machine code that each region times what it marks",
     "diff": "compare two traces and check the changes against limits",
     "bench": "run benchmarks, check their results, plot and compare them",
-    "sensitivity": "measure with delays which regions the end of a kernel depends on",
     "findings": "say what costs time in the kernels of a trace, and what to do about it",
     "diagnose": "show what limits a kernel, and the findings about it",
+    "sensitivity": "measure with delays which regions the end of a kernel depends on",
     "roofline": "compare a kernel with the compute and memory peaks of its device",
     "occupancy": "compute how many blocks fit on an SM and what limits them",
     "export": "convert a trace to Perfetto, Chrome, Hatchet, CSV, Parquet, HTML or an image",
+    "mcp": "serve traces to an agent over the Model Context Protocol",
     "nvcc": "compile CUDA C++ with nvcc and weave in the marks of warplens.cuh",
     "doctor": "check which tools and libraries warplens can use here",
 }
+
+_FIRST = ("demo", "run", "findings", "report", "diff")
+"""The verbs that most people need."""
 
 
 class _Verbs(click.Group):
@@ -53,8 +58,10 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(_VERBS.items()))
+        with formatter.section("Start here"):
+            formatter.write_dl([(verb, _VERBS[verb]) for verb in _FIRST])
+        with formatter.section("Other verbs"):
+            formatter.write_dl([(verb, said) for verb, said in _VERBS.items() if verb not in _FIRST])
 
 
 @click.group(

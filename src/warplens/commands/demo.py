@@ -88,7 +88,7 @@ def _print(where: str, trace: Trace, targets: list[Path]) -> None:
     out = shlex.quote(str(targets[0].with_suffix(".json.gz")))
     for line in (
         f"open {targets[2]} in a browser, or {targets[1]} at https://ui.perfetto.dev",
-        f"{program} stats {file} --findings",
+        f"{program} findings {file}",
         f"{program} view {file} --terminal",
         f"{program} export {file} -o {out}",
     ):

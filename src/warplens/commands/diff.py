@@ -18,6 +18,11 @@ from warplens.wording import change, duration, integer, percent, plural
 
 _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow", "NEW": "cyan", "GONE": "cyan"}
 
+_UNSURE = (
+    "[yellow]UNSURE[/]: the noise is larger than the change. Record more launches of both versions "
+    "(`warplens run --launches 20`, or a loop inside wl.profile) and compare again."
+)
+
 
 @click.command("diff")
 @click.argument("before")
@@ -90,6 +95,8 @@ def _print(result: Difference, crossings: tuple[Crossing, ...]) -> None:
     for region in result:
         if region.note:
             console.print(f"[dim]{escape(region.region)}: {escape(region.note)}[/]")
+    if any(one.verdict is ChangeVerdict.UNSURE for one in (*result.kernels, *result)):
+        console.print(_UNSURE, soft_wrap=True)
     for one in crossings:
         mark = "[red]FAIL[/]" if one.crossed else "[green]pass[/]"
         console.print(f"{mark} {escape(one.text)}")

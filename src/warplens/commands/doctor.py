@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import shutil
 from dataclasses import asdict, dataclass
 
 import click
@@ -14,13 +13,18 @@ from rich.markup import escape
 from warplens import native
 from warplens.commands.shared.console import json_option, print_json, stdout
 from warplens.driver.libcuda import gpu_names
+from warplens.errors import WarplensError
 from warplens.frontends.registry import FRONT_ENDS
+from warplens.native.driver_hooks import SWITCH, load_hooks
+from warplens.native.program_host import python_library
+from warplens.sass.cuda_tools import known_tool
 from warplens.version import __version__
 from warplens.view.adaptive_table import AdaptiveTable
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")
 _EXTRAS = {
     **{front_end.package: (front_end.kernels, front_end.install) for front_end in FRONT_ENDS},
+    "apache-tvm-ffi": ("CuTe DSL kernels through TVM-FFI", "pip install apache-tvm-ffi"),
     "pandas": ("trace.to_pandas()", "pip install pandas"),
     "matplotlib": ("plots written to files", "pip install 'warplens[viewer]'"),
 }
@@ -28,7 +32,8 @@ _TOOLKIT = "comes with the CUDA toolkit"
 _TOOLS = {
     "nvcc": ("compiling CUDA C++ ahead of time: warplens nvcc", _TOOLKIT),
     "ptxas": ("assembling woven PTX without Triton", _TOOLKIT),
-    "nvdisasm": ("checking regions in SASS", _TOOLKIT),
+    "nvdisasm": ("verifying regions in machine code: warplens verify", f"{_TOOLKIT} and with Triton"),
+    "cuobjdump": ("verifying regions of nvcc programs: warplens verify", f"{_TOOLKIT} and with Triton"),
     "ncu": ("hardware counters: run --ncu", "comes with Nsight Compute"),
     "nsys": ("system-wide timeline: run --nsys", "comes with Nsight Systems"),
 }
@@ -52,7 +57,7 @@ def command(as_json: bool) -> int:
 
     Exits with code 1 if something that warplens needs is missing.
     """
-    checks = [*_python(), _decoder(), _gpu(), *_extras(), *_tools(), _switch()]
+    checks = [*_python(), _decoder(), _driver_hooks(), _compiled_programs(), _gpu(), *_extras(), *_tools(), _switch()]
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
         print_json({"warplens": __version__, "ok": not broken, "checks": [asdict(check) for check in checks]})
@@ -95,6 +100,23 @@ def _decoder() -> DoctorCheck:
     )
 
 
+def _driver_hooks() -> DoctorCheck:
+    purpose = "recording kernels launched from C++"
+    _, reason = load_hooks()
+    if reason is None:
+        return DoctorCheck("driver hooks", "ok", "compiled", purpose)
+    remedy = f"unset {SWITCH}" if SWITCH in reason else "install gcc or clang"
+    return DoctorCheck("driver hooks", "missing", reason, purpose, remedy)
+
+
+def _compiled_programs() -> DoctorCheck:
+    purpose = "recording compiled programs: run --auto ./program"
+    try:
+        return DoctorCheck("libpython", "ok", str(python_library()), purpose)
+    except WarplensError:
+        return DoctorCheck("libpython", "missing", "not there", purpose, "use a Python built with --enable-shared")
+
+
 def _gpu() -> DoctorCheck:
     names = gpu_names()
     if not names:
@@ -116,7 +138,7 @@ def _extras() -> list[DoctorCheck]:
 def _tools() -> list[DoctorCheck]:
     checks = []
     for name, (purpose, remedy) in _TOOLS.items():
-        found = shutil.which(name)
+        found = known_tool(name)
         state = "ok" if found else "missing"
         checks.append(DoctorCheck(name, state, found or "not on PATH", purpose, "" if found else remedy))
     return checks

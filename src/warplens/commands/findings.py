@@ -8,13 +8,15 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.analysis import Answers
+from warplens.analyse.evidence_packet import LEAST_BUDGET, evidence_packet
 from warplens.analyse.findings import findings_from
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.analysis_tables import print_findings, print_unknown_overhead
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
 from warplens.commands.shared.finding_options import fact_options, known_facts
-from warplens.errors import ThresholdCrossed
+from warplens.commands.shared.number_range import number_range
+from warplens.errors import ThresholdCrossed, UsageError
 from warplens.wording import percent
 
 
@@ -23,9 +25,18 @@ from warplens.wording import percent
 @click.option("--kernel", default=None, metavar="NAME", help="Show findings about this kernel only.")
 @fact_options
 @click.option("--all", "show_all", is_flag=True, help="Also list the hypotheses that the evidence refutes, and why.")
+@click.option(
+    "--budget",
+    default=None,
+    type=number_range(int, LEAST_BUDGET),
+    metavar="TOKENS",
+    help="With --json, print the evidence packet: one document of at most this many tokens (see docs/agents.md).",
+)
 @click.option("--fail", is_flag=True, help="Exit with code 3 if there is something to fix.")
 @json_option
-def command(trace: str, kernel: str | None, show_all: bool, fail: bool, as_json: bool, **given: Any) -> None:
+def command(
+    trace: str, kernel: str | None, show_all: bool, budget: int | None, fail: bool, as_json: bool, **given: Any
+) -> None:
     """Judge every known cause of lost time on every kernel variant of TRACE.
 
     Each finding says what costs time and where, its evidence, how much of the kernel's time is saved if the cause is
@@ -37,13 +48,17 @@ def command(trace: str, kernel: str | None, show_all: bool, fail: bool, as_json:
       warplens findings t.warplens
       warplens findings t.warplens --bytes 2*4096*4096 --ncu t.ncu-rep
     """
+    if budget is not None and not as_json:
+        raise UsageError("--budget bounds the document that --json prints; give both")
     loaded = read_trace(trace)
     facts = known_facts(given, loaded, kernel)
     part = loaded.select(kernel=[kernel]) if kernel and kernel in loaded.kernels else loaded
     with working("analysing"):
         found = findings_from(Answers(part, given["waits"]), facts)
         found = found.of(kernel) if kernel and kernel not in loaded.kernels else found
-    if as_json:
+    if as_json and budget is not None:
+        print_json(evidence_packet(part, found, file=trace, budget=budget))
+    elif as_json:
         print_json({"file": trace, **found.to_json()})
     else:
         console = stdout()

@@ -10,16 +10,22 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.kernel_variants import KernelVariant, kernel_variants
+from warplens.analyse.mark_cost import variant_costs
+from warplens.analyse.ncu_source import SourcePage
+from warplens.analyse.region_counters import AttributedPages, region_counters
+from warplens.analyse.region_purity import region_purity, verified_kernels
 from warplens.analyse.sample_share import blocks_text, sample_line, sample_share
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
+from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.variant_options import merge_variants_option
-from warplens.errors import UsageError
+from warplens.errors import UsageError, WarplensError
 from warplens.record.c_header import INCLUDE
 from warplens.record.capture import BLOCK_LIVES
+from warplens.runner.nsight_compute import has_source_pages, read_source_pages
 from warplens.trace.model import Trace
-from warplens.wording import duration, plural
+from warplens.wording import duration, percent, plural
 
 _MAX_LAUNCHES = 12
 
@@ -28,7 +34,10 @@ _MAX_LAUNCHES = 12
 @click.argument("trace", required=False)
 @click.option("--include-dir", "show_include", is_flag=True, help="Print the include folder of warplens.cuh and exit.")
 @click.option(
-    "--ncu", default=None, metavar="REPORT", help="Also describe an Nsight Compute report (.csv or .ncu-rep)."
+    "--ncu",
+    default=None,
+    metavar="REPORT",
+    help="Also describe an Nsight Compute report (.csv or .ncu-rep); with TRACE, also by region.",
 )
 @click.option(
     "--torch",
@@ -52,14 +61,20 @@ def command(
         return
     if trace is None and torch is None and ncu is None:
         raise UsageError("nothing to describe; give a trace, --torch, --ncu or --include-dir")
-    reports = [(one, of(path, as_json)) for one, of, path in (("torch", _torch, torch), ("ncu", _ncu, ncu)) if path]
+    pages = read_source_pages(ncu) if ncu and ncu.endswith(".csv") and has_source_pages(ncu) else None
+    if pages is not None and trace is None:
+        raise UsageError(f"{ncu}: a source page is attributed to the regions of a trace; name the trace too")
+    described = (("torch", _torch, torch), ("ncu", _ncu, None if pages is not None else ncu))
+    reports = [(one, of(path, as_json)) for one, of, path in described if path]
     if trace is None:
         if as_json:
             print_json(reports[0][1] if len(reports) == 1 else dict(reports))
         return
     loaded = read_trace(trace)
+    counters = _counters(loaded, ncu, pages) if ncu else None
     if as_json:
-        print_json(_document(trace, loaded, merge_variants) | dict(reports))
+        more = {"counters": counters.to_json()} if counters else {}
+        print_json(_document(trace, loaded, merge_variants) | dict(reports) | more)
         return
     console = stdout()
     for label, text in _facts(trace, loaded):
@@ -68,8 +83,20 @@ def command(
     if any(not one.is_only_one or one.ran > len(one.launches) or slowdown_of(one.launches) for one in found):
         console.print(_variant_table(found))
     console.print(_launch_table(loaded))
+    if counters is not None:
+        print_counters(console, counters)
     for line in warnings_of(loaded) or ["no records were lost"]:
         console.print(escape(line))
+
+
+def _counters(trace: Trace, report: str, pages: Sequence[SourcePage] | None) -> AttributedPages | None:
+    """The counters of each region from a report's source page; None if it has none."""
+    if pages is None and report.endswith(".csv"):
+        return None
+    try:
+        return region_counters(trace, read_source_pages(report) if pages is None else pages)
+    except WarplensError:
+        return None
 
 
 def _ncu(path: str, as_json: bool) -> dict[str, object]:
@@ -119,6 +146,8 @@ def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object
         "kernels": trace.kernels,
         "regions": trace.regions,
         "meta": meta,
+        "costs": [one.to_json() for one in variant_costs(trace)],
+        "purity": [one.to_json() for one in region_purity(trace).values()],
         "time": time_line(trace),
         "warnings": warnings_of(trace),
     }
@@ -146,8 +175,22 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
         *([("time", time_line(trace))] if time_line(trace) else []),
         ("clock", clock_line(trace)),
         *([("cost", cost)] if cost else []),
+        *([("verified", _verified_line(trace))] if trace.meta.verification else []),
         *([("copy-out", _copy_out_line(trace))] if _copy_out_times(trace) else []),
     ]
+
+
+def _verified_line(trace: Trace) -> str:
+    """Sum up the verification: how pure the regions are, which are flagged, and what could not be verified."""
+    found = region_purity(trace).values()
+    problems = {one.problem for each in verified_kernels(trace).values() for one in each if one.problem}
+    parts = []
+    if found:
+        worst = min(found, key=lambda one: one.purity)
+        parts.append(f"{plural(len(found), 'region')} in the machine code; lowest purity {percent(worst.purity)}")
+        parts[0] += f" ({worst.region})" if worst.purity < 1 else ""
+    parts += [f"{one.region}: {one.flag}" for one in found if one.flag]
+    return "; ".join([*parts, *(f"not verified: {one}" for one in sorted(problems))])
 
 
 def _copy_out_times(trace: Trace) -> list[float]:

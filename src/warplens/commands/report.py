@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES
+from warplens.analyse.region_counters import region_counters
 from warplens.analyse.roofline import roofline
 from warplens.commands.shared.console import force_option, json_option, print_json, read_trace, stderr, working
 from warplens.commands.shared.number_range import number_range
@@ -24,6 +25,7 @@ from warplens.commands.shared.roofline_options import (
 from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError
 from warplens.files import check_writable
+from warplens.runner.nsight_compute import read_source_pages
 
 
 @click.command("report")
@@ -52,6 +54,12 @@ from warplens.files import check_writable
 )
 @device_option
 @ceilings_option
+@click.option(
+    "--ncu",
+    default=None,
+    metavar="REPORT",
+    help="Show the stalls of each region from an Nsight Compute report with a source page (.csv or .ncu-rep).",
+)
 @merge_variants_option
 @force_option
 @json_option
@@ -65,6 +73,7 @@ def command(
     dtype: str,
     device: str | None,
     ceilings: str | None,
+    ncu: str | None,
     merge_variants: bool,
     force: bool,
     as_json: bool,
@@ -95,7 +104,9 @@ def command(
         roofline(trace, flops=work, bytes=traffic, dtype=dtype, device=device or name, measured=measured)
         for trace in placed
     ]
+    pages = read_source_pages(ncu) if ncu else ()
     options = html.ReportOptions(
+        counters=[region_counters(trace, pages) for trace in loaded] if ncu else (),
         limit=html.LIMIT if limit is None else limit,
         roofs=roofs,
         sources=[*folders, Path.cwd()],

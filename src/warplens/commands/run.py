@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -22,14 +22,20 @@ from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import COLD, LEAST_TRACE_BYTES
+from warplens.profiling.explain import no_gpu
+from warplens.profiling.job_ranks import wants_rank
 from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
+from warplens.runner.compiled_program import ProfileRequest, become, is_compiled
 from warplens.runner.program import Outcome, TargetProgram, execute
 from warplens.runner.run_arguments import byte_count, numbers, seconds
 from warplens.runner.stdout_redirect import stdout_to_stderr
+from warplens.trace.io import rank_part
 
 AUTO_LAUNCHES = 10
 """Default number of recorded launches per variant with automatic marks: a training run has thousands."""
+AUTO_OVERHEAD = 0.05
+"""Default slowdown that automatic marks may cause."""
 TRACE_BYTES = 64_000_000
 """Default size of a trace, about: beyond it, only some blocks of each launch are kept."""
 _PROFILE_OPTIONS = (
@@ -47,6 +53,7 @@ _PROFILE_OPTIONS = (
     "clock",
     "granularity",
     "on_hang",
+    "mode",
 )
 """Options passed to the profile unchanged."""
 
@@ -122,7 +129,19 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Keep the trace within about this size: beyond it, keep only some blocks of each launch.  "
     f"[default: {TRACE_BYTES // 10**6}MB; no limit with --blocks]",
 )
-@click.option("-o", "--output", default=None, metavar="FILE", help="Trace file to write.  [default: PROGRAM.warplens]")
+@click.option(
+    "-o",
+    "--output",
+    default=None,
+    metavar="FILE",
+    help="Trace file to write; in a job of several ranks a folder.  [default: PROGRAM.warplens]",
+)
+@click.option(
+    "--ranks",
+    default=None,
+    metavar="A,B-C|sample:N",
+    help="In a job of several ranks, profile only these, or N of them spread evenly.  [default: all]",
+)
 @force_option
 @click.option("--list-kernels", is_flag=True, help="List the kernels that ran, with counts and times; record nothing.")
 @click.option("--dump-ir", default=None, metavar="DIR", help="Write the TTGIR of each kernel here, to mark it by hand.")
@@ -147,6 +166,13 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Minimum fraction of blocks per SM that a marked kernel must keep; else it gets fewer marks.",
 )
 @click.option(
+    "--overhead",
+    default=None,
+    metavar="SHARE",
+    help="Slowdown by marks that is allowed, such as 5%, or `any`. A variant that is measured above it records fewer "
+    f"blocks, then fewer regions.  [default: {AUTO_OVERHEAD:.0%} with --auto or --region, else any]",
+)
+@click.option(
     "--records-per-warp",
     default=None,
     type=int,
@@ -159,6 +185,14 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     metavar="stop|ring",
     help="When a buffer is full: keep the first records (stop) or the latest (ring).",
+)
+@click.option(
+    "--mode",
+    default="trace",
+    show_default=True,
+    metavar="trace|aggregate",
+    help="Keep every record (trace), or only statistics per warp and region (aggregate), whose size does not grow with "
+    "the run: for long and persistent kernels.",
 )
 @click.option("--clock", default="32", show_default=True, metavar="32|64", help="Clock bits stored in each record.")
 @click.option(
@@ -216,15 +250,25 @@ def command(
       warplens run --auto --within 'forward' --from-step 10 --to-step 12 train.py
       warplens run --region softmax=attn.py:120-134 -m package.train
     """
-    target = target_program("run", module, program)
+    marks_given = bool(given["auto"] or given["regions"]) and not list_kernels
+    target = target_program("run", module, program, marks_given=marks_given)
     if list_kernels:
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
     path = Path(output or _default_output(target))
+    chosen = given.pop("ranks")
     profile = Profile(path, whole_program=True, **_options(given))
-    check_writable(path, force=force)
+    if chosen is not None and not wants_rank(chosen, profile.job):
+        return _run_without(target)
+    check_writable(path, force=force or profile.job.is_one_of_many)
+    if profile.job.is_one_of_many:
+        path = rank_part(path, profile.rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(path, force=force)
     if not profile.enabled:
         stderr().print("profiling is off (WARPLENS=0): running the program without it")
-        return execute(target).code
+        return _run_without(target)
+    if not target.module and is_compiled(target.target):
+        _become(target, path, given, as_json=as_json)
     companions = [open_companion(name, target, profile, path, force=force) for name in COMPANIONS if given[name]]
     document_to = os.dup(1) if as_json else None
     with stdout_to_stderr(as_json):
@@ -249,6 +293,30 @@ def command(
     return outcome.code or next((one.exit_code for one in (problem, *failures) if one is not None), 0)
 
 
+def _run_without(target: TargetProgram) -> int:
+    """Run the program as if there were no warplens."""
+    if not target.module and is_compiled(target.target):
+        os.execv(target.target, [target.target, *target.arguments])
+    return execute(target).code
+
+
+def _become(target: TargetProgram, path: Path, given: dict[str, Any], *, as_json: bool) -> NoReturn:
+    """Turn this process into a compiled program, which records and reports by itself."""
+    if asked := [f"--{name}" for name in COMPANIONS if given[name]]:
+        raise UsageError(f"{' and '.join(asked)}: only for Python programs; run the tool on {target.target} itself")
+    output = None
+    if as_json:
+        output = os.dup(1)
+        os.set_inheritable(output, True)
+        os.dup2(2, 1)
+    become(
+        ProfileRequest(
+            path.absolute(), _options(given), (target.target, *target.arguments), output,
+            given["launches"] is not None, given["merge_variants"],
+        )
+    )  # fmt: skip
+
+
 def _default_output(program: TargetProgram) -> Path:
     """Return a file in the current folder, one per rank in a distributed run."""
     several = int(os.environ.get("WORLD_SIZE", "1") or 1) > 1
@@ -264,6 +332,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         **{name: given[name] for name in _PROFILE_OPTIONS},
         **folders,
         "launches": _launches(given),
+        "overhead": _overhead(given),
         "skip": _skip(given["skip"]),
         "memory": None if given["memory"] is None else byte_count(given["memory"], "--memory"),
         "trace_bytes": _trace_bytes(given),
@@ -282,6 +351,18 @@ def _launches(given: dict[str, Any]) -> int | None:
     if text != "all" and not text.isdigit():
         raise UsageError(f"--launches {text}: expected a number or `all`")
     return None if text == "all" else int(text)
+
+
+def _overhead(given: dict[str, Any]) -> float | None:
+    text = given["overhead"]
+    if text is None:
+        return AUTO_OVERHEAD if given["auto"] or given["regions"] else None
+    if text == "any":
+        return None
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise UsageError(f"--overhead {text}: expected a share such as 5% or 0.05, or `any`") from None
 
 
 def _skip(text: str | None) -> int | str:
@@ -328,7 +409,9 @@ def _run(
             return outcome, None
         if outcome.cut_short and not profile.seen:
             ended = type(outcome.error).__name__
-            return outcome, WarplensError(f"nothing was recorded: {ended} ended the program before its first kernel")
+            why = no_gpu()
+            problem = f"nothing was recorded: {ended} ended the program before its first kernel{why and f'; {why}'}"
+            return outcome, WarplensError(problem)
         return outcome, error
     return outcome, None
 

@@ -8,8 +8,10 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.analysis import Answers
+from warplens.analyse.executions import NO_TIMELINE
 from warplens.analyse.findings import findings_from
 from warplens.analyse.known_facts import KnownFacts
+from warplens.analyse.region_counters import region_counters
 from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.sample_share import sample_line
@@ -17,10 +19,11 @@ from warplens.analyse.statistics import GROUPS
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared import analysis_tables
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
+from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.finding_options import read_report
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.variant_options import merge_variants_option
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, WarplensError, did_you_mean
 
 
 @click.command("stats")
@@ -68,7 +71,8 @@ from warplens.errors import UsageError, did_you_mean
     "--ncu",
     default=None,
     metavar="REPORT",
-    help="Show findings that include an Nsight Compute report (.csv or .ncu-rep).",
+    help="Show findings that include an Nsight Compute report (.csv or .ncu-rep), and its stalls and counters of each "
+    "region if it has a source page.",
 )
 @merge_variants_option
 @json_option
@@ -103,6 +107,9 @@ def command(
         raise UsageError("--waits needs --findings or --show")
     loaded = read_trace(trace)
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
+    for name in show:
+        if loaded.aggregated and ANALYSES[name].needs_timeline:
+            raise UsageError(f"--show {name}: {NO_TIMELINE}")
     console = stdout()
     sample = sample_line(part.meta.launches)
     for line in filter(None, [sample, time_line(part)]) if not as_json else ():
@@ -116,8 +123,15 @@ def command(
         document["tree"] = [root.to_json() for root in roots]
         if not as_json:
             console.print(analysis_tables.tree_view(roots))
-    if show_findings or ncu:
-        facts = KnownFacts(ncu=read_report(ncu, None, part))
+    pages = _source_pages(ncu) if ncu else None
+    if pages is not None:
+        counters = region_counters(part, pages)
+        document["counters"] = counters.to_json()
+        if not as_json:
+            print_counters(console, counters)
+    only_pages = pages is not None and str(ncu).endswith(".csv")
+    if show_findings or (ncu and not only_pages):
+        facts = KnownFacts(ncu=read_report(None if only_pages else ncu, None, part))
         with working("analysing"):
             found = findings_from(answers, facts)
         document |= found.to_json()
@@ -131,13 +145,14 @@ def command(
             for kernel, one in answer.kernels.items():
                 console.print(analysis_tables.answer_table(ANALYSES[name].table(kernel, one)))
     if not document:
-        result = part.stats(by=by, merge_variants=merge_variants)
+        result = part.stats(by=by, merge_variants=merge_variants, corrected=True)
         result = result.sorted(metric) if metric else result
         document = result.to_json()
         if not as_json:
             console.print(analysis_tables.statistics_table(result))
             if result.values:
                 console.print(analysis_tables.value_table(result.values))
+            analysis_tables.print_cautions(console, result)
     if as_json:
         meta = loaded.meta.to_json()
         print_json(
@@ -146,3 +161,17 @@ def command(
         return
     for line in warnings_of(loaded):
         console.print(f"[yellow]{escape(line)}[/]")
+
+
+def _source_pages(report: str) -> Any:
+    """The source pages of a report; None if it has none."""
+    from warplens.runner.nsight_compute import has_source_pages, read_source_pages
+
+    if not has_source_pages(report):
+        return None
+    try:
+        return read_source_pages(report)
+    except WarplensError:
+        if report.endswith(".csv"):
+            raise
+        return None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from warplens.analyse.executions import NO_TIMELINE
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared.console import read_trace, stderr, stdout, working
@@ -98,6 +99,8 @@ def _in_terminal(
 
     if not len(trace):
         raise WarplensError("the trace holds no spans; there is nothing to draw")
+    if trace.aggregated:
+        raise UsageError(f"{NO_TIMELINE}; `warplens stats` and `warplens report` show the statistics")
     part = trace.select(region=list(regions) or None, sm=sm, block=block)
     if not len(part):
         where = " and ".join(f"{name} {value}" for name, value in (("SM", sm), ("block", block)) if value is not None)

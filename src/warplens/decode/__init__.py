@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.decode.aggregate_tracks import AggregateColumns, expand
 from warplens.decode.barrier_edges import TrackPlaces, pair_events, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
+from warplens.decode.clock.anchor_gaps import SHORT_NS, gap_error, longest_gap
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.coverage import region_coverage
 from warplens.decode.decoded_rows import Counter, DecodedRows, RegionTable, RowPlan
@@ -27,9 +29,9 @@ from warplens.native import load
 from warplens.record.capture import CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
-from warplens.trace.columns import LazyColumns
+from warplens.trace.columns import Columns, LazyColumns
 from warplens.trace.model import Trace
-from warplens.trace.schema import COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
+from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN_REGION = "(unknown region)"
@@ -50,7 +52,8 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     """Decode every launch of a capture. Losses are counted in the trace's meta and never raise."""
     library = load() if native else None
     decoder = NativeDecoder(library) if library else NumpyDecoder()
-    launches = capture.launches
+    expanded = [expand(launch) for launch in capture.launches]
+    launches = [one.launch if one else launch for one, launch in zip(expanded, capture.launches, strict=True)]
     ran_on = [launch.device or capture.device for launch in launches]
     windows = read_windows(launches, [device.clock_mhz for device in ran_on])
     plan = decoder.count(launches, windows)
@@ -91,7 +94,7 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     meta = Meta(
         launches=_launch_infos(capture, ran_on, times, zero, covered),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
-        clock=_clock_summary(lines),
+        clock=_clock_summary(lines, _gaps(source, times)),
         losses=collect_losses(windows, rows, describe(launches, windows, details)),
         cost=dict(capture.cost),
         locations=_locations(capture.launches),
@@ -100,7 +103,11 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
         origin_ns=lines.base_ns + zero,
     )
     released = released_by(rows, places, start_ns, dur_ns, launches)
-    return Trace(_columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, released, names, kernels), meta)
+    columns: Columns = _columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, released, names, kernels)
+    if any(expanded):
+        columns = AggregateColumns(columns, launches, expanded)
+        meta = replace(meta, schema=AGGREGATE_SCHEMA)
+    return Trace(columns, meta)
 
 
 def _region_tables(launches: Sequence[Launch]) -> tuple[list[str], list[RegionTable]]:
@@ -175,7 +182,13 @@ def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, a
     return int(np.floor(lines.at_line(at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
-def _clock_summary(lines: ClockLines) -> ClockFit:
+def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes]) -> float:
+    """The longest time without an anchor, of launches that last long enough for it to matter."""
+    long = [number for number, one in enumerate(times) if one.end_ns - one.begin_ns >= SHORT_NS]
+    return max((longest_gap(source.anchors(np.flatnonzero(source.launch == number)).ns) for number in long), default=0)
+
+
+def _clock_summary(lines: ClockLines, gap_ns: float) -> ClockFit:
     if not len(lines.unit):
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
@@ -195,6 +208,8 @@ def _clock_summary(lines: ClockLines) -> ClockFit:
         step_ns=lines.step_ns,
         method=lines.method,
         mhz_error=lines.mhz_error(),
+        gap_ns=gap_ns,
+        gap_error_ns=gap_error(gap_ns, mean, lines.fastest_mhz),
     )
 
 

@@ -88,7 +88,8 @@ def read_windows(launches: Sequence[Launch], nominal_mhz: Sequence[float]) -> Tr
     """Read the track headers of all launches; unwritten tracks and those with invalid headers are only counted."""
     spans = list(_cache_sized(launches))
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS, len(spans))) as pool:
-        groups = list(pool.map(lambda span: _read(launches[span], nominal_mhz[span]), spans))
+        parts = [launches[span] for span in spans], [nominal_mhz[span] for span in spans]
+        groups = list(pool.map(_read, *parts))
         joined = pool.map(lambda name: np.concatenate([getattr(group, name) for group in groups]), _PER_TRACK)
         arrays = dict(zip(_PER_TRACK, joined, strict=True))
     tracks = np.concatenate([np.diff(group.bounds) for group in groups])

@@ -67,6 +67,16 @@ def gpu_names() -> list[str] | None:
     return names
 
 
+@functools.cache
+def has_driver() -> bool:
+    """Whether there is a CUDA driver on this machine; asks nothing of it."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 class _Entered(threading.local):
     """Whether a thread is sure to have a current context."""
 
@@ -353,6 +363,16 @@ class Driver:
             return
         self._call("cuLibraryGetGlobal", byref(target), byref(size), c_void_p(library), symbol)
         self._call("cuMemcpyDtoDAsync", target, source, size, c_void_p(stream))
+
+    def library_variable(self, library: int, name: str) -> int:
+        """The address of a variable of a library, in the current context."""
+        address, size = c_uint64(), c_size_t()
+        self._call("cuLibraryGetGlobal", byref(address), byref(size), c_void_p(library), c_char_p(name.encode()))
+        return address.value
+
+    def copy_on_device(self, target: int, source: int, size: int, stream: int) -> None:
+        """Copy device memory; on a stream that is captured, each replay copies anew."""
+        self._call("cuMemcpyDtoDAsync", c_uint64(target), c_uint64(source), c_size_t(size), c_void_p(stream))
 
     def active_blocks(self, function: int, threads: int, shared: int) -> int:
         """Blocks of the kernel that one SM holds at a time."""

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warplens.analyse.executions import NO_TIMELINE
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.formats import FORMATS, Format, format_of
 
@@ -43,6 +44,9 @@ def export(
     trace of the same run that torch.profiler exported; both are written to one `.pftrace`, on one clock. `sources` are
     the folders that a `.html` may read the kernels' source from; by default the working directory.
     """
+    if trace.aggregated and (torch is not None or chosen_format(path).timeline):
+        suffixes = ", ".join(one.suffix for one in FORMATS.values() if not one.timeline)
+        raise UsageError(f"{path}: {NO_TIMELINE}; it can be exported to {suffixes}")
     if torch is not None:
         merge(trace, torch, path, force=force, annotate=annotate)
         return Path(path)

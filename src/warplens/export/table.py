@@ -21,6 +21,9 @@ def write_csv(trace: Trace, path: Path, *, force: bool = True, annotate: bool | 
         for name in ("kernel", "region", "kind"):
             at = table.schema.get_field_index(name)
             table = table.set_column(at, name, _texts(trace, name))
+        for name in (one for one in table.column_names if pa.types.is_list(table.schema.field(one).type)):
+            texts = [" ".join(map(str, values)) for values in table.column(name).to_pylist()]
+            table = table.set_column(table.schema.get_field_index(name), name, pa.array(texts, pa.string()))
         csv.write_csv(table, out)
 
 

@@ -69,8 +69,13 @@ FRONT_ENDS = (
         "nvidia-cutlass-dsl",
         "pip install 'warplens[cute]'",
     ),
+    FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
 )
-_BY_LIBRARY = {front_end.library: front_end for front_end in FRONT_ENDS}
+ALWAYS = FrontEnd(
+    "warplens", "warplens.frontends.driver_calls.frontend", "kernels launched from C++", "warplens", "install gcc"
+)
+"""Attached to every profile: no library that Python imports stands for it."""
+_BY_LIBRARY = {front_end.library: front_end for front_end in (*FRONT_ENDS, ALWAYS)}
 attached: set[str] = set()
 
 

@@ -10,6 +10,7 @@ from warplens.errors import WarplensError
 from warplens.launch.arena import Range
 from warplens.launch.collected_run import CollectedRun
 from warplens.launch.engine import Engine
+from warplens.launch.landing import land
 from warplens.launch.ready import MOST_READY, READY_BYTES, ReadyLaunches
 from warplens.launch.variant import Variant, Variants
 from warplens.launch.woven import WovenKernel, WovenLaunch
@@ -122,10 +123,16 @@ class Buffers:
         found = self._engines.get(context)
         if found is None:
             with self._lock:
-                found = self._engines.get(context) or Engine(lib, self._options.memory, watched=self.watched)
+                found = self._engines.get(context)
+                if found is None:
+                    found = Engine(lib, land, self._options.memory, watched=self.watched)
                 self._engines[context] = found
                 self._run.other_device(found.device.index, lambda: found.device)
         return found
+
+    def land_finished(self) -> None:
+        """Bring the launches of the current context home that are over."""
+        self.engine().collector.land_finished()
 
     def release(self) -> None:
         """Give all memory back to the driver. Every launch must have been collected."""
@@ -135,6 +142,8 @@ class Buffers:
 
     def shift(self, kernel: WovenKernel, variant: Variant, tracks: int, budget: int) -> int:
         """log2 of the bytes of a track."""
+        if kernel.aggregate is not None:
+            return min(MAX_SHIFT, shift_for(kernel.aggregate.slots, "stop", kernel.slack))
         records, wish = self._options.records_per_warp, self._options.bytes_per_block
         if kernel.shared_slots:
             # The wish was for shared memory; a ring there and its copy in global memory have the same size.

@@ -6,11 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from warplens.auto.rules import LineCoverage
 from warplens.errors import WarplensError
-from warplens.record.capture import HOST_NS, Device, Launch
+from warplens.record.capture import HOST_NS, MACHINE_CODE, Device, Launch
+from warplens.sass.machine_code import MachineCode
 from warplens.text import printable
 
 
@@ -30,6 +32,8 @@ class CollectedRun:
         """Launches of each kernel, recorded or not."""
         self.notes: dict[str, list[str]] = {}
         self.coverage = LineCoverage()
+        self.codes: dict[str, tuple[str, MachineCode]] = {}
+        """By digest, the kernel's name and machine code of launches that were collected."""
         self._knows_device = False
         self._pending: list[tuple[PendingLaunch, int]] = []
         self._lock = threading.Lock()
@@ -74,8 +78,20 @@ class CollectedRun:
         for pending, announced in self._pending:
             try:
                 launch = pending.collect()
-                launches.append((pending, launch.noting(extra={HOST_NS: announced})))
+                known = {HOST_NS: announced, **self._note_code(pending, launch)}
+                launches.append((pending, launch.noting(extra=known)))
             except WarplensError as problem:
                 problems.append(str(problem))
         self._pending.clear()
         return launches, problems
+
+    def _note_code(self, pending: PendingLaunch, launch: Launch) -> dict[str, str]:
+        """Keep the machine code of a launch, and name it in the launch."""
+        code: MachineCode | None = getattr(pending, "machine_code", None)
+        if code is None:
+            return {}
+        if not code.names:
+            # Marks that record by themselves only have numbers in the machine code.
+            code = replace(code, names={f"#{number}": name for number, name in launch.regions.items()})
+        self.codes.setdefault(code.digest, (launch.kernel, code))
+        return {MACHINE_CODE: code.digest}

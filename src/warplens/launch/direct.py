@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from warplens.record.launch_buffer import (
 )
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
 from warplens.record.name_table import NAMES_BYTES, Names, scan
+from warplens.sass.machine_code import MachineCode
 
 DIRECT = STORES[0]
 
@@ -55,7 +56,10 @@ class DeviceBuffer:
         memory: int = 0,
         resources: Mapping[str, int] | None = None,
         device: Device | None = None,
+        code: MachineCode | None = None,
     ) -> None:
+        self.find_code: Callable[[], MachineCode] | None = None if code is None else lambda: code
+        """Finds the machine code that the launch runs, once it is asked for."""
         self._driver, self._plan, self._full, self._names = driver, plan, full, names
         self._context, self._device = driver.context(), device
         self.kernel, self.grid, self.block = kernel, grid, block
@@ -68,6 +72,11 @@ class DeviceBuffer:
         self._names_at = driver.allocate(NAMES_BYTES) if names is None else 0
         driver.clear(self.address, plan.size, stream)
         driver.upload(self.address, plan.header(self._names_at), stream)
+
+    @property
+    def machine_code(self) -> MachineCode | None:
+        """The machine code of its kernel, if it is known."""
+        return self.find_code() if self.find_code else None
 
     def collect(self) -> Launch:
         """The launch as the capture keeps it. The first of several collects does the waiting for all."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from warplens.driver.libcuda import Driver
 from warplens.launch.arena import Arena, Range
 from warplens.launch.collector import Collector
@@ -17,11 +20,13 @@ _EVENTS_AT_ONCE = 32
 
 
 class Engine:
-    """Made in the context that it serves."""
+    """Made in the context that it serves. `land` brings several of its launches to the host."""
 
-    def __init__(self, lib: Driver, memory: int | None = None, *, watched: bool = False) -> None:
+    def __init__(
+        self, lib: Driver, land: Callable[[Sequence[Any]], None], memory: int | None = None, *, watched: bool = False
+    ) -> None:
         free, total = lib.memory()
-        self.lib, self.context, self.device = lib, lib.context(), lib.device()
+        self.lib, self.context, self.device, self.land = lib, lib.context(), lib.device(), land
         self.budget = min(int(total * MEMORY_SHARE), free // 2) if memory is None else memory
         self._stream = lib.stream()
         self.arena = Arena(lib, self._stream, self.budget)

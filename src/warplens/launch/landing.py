@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,12 @@ from warplens.errors import WarplensError
 from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.side_copy import RowCopy, Rows
+from warplens.launch.thinning import EVERY_BLOCK
 from warplens.launch.woven import WovenLaunch
-from warplens.record.capture import AUTOMATIC, CODE, Launch
+from warplens.record.aggregate_rows import AGGREGATE
+from warplens.record.capture import AUTOMATIC, CODE, SAMPLED, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
-from warplens.weave.weaving import capacity_of
+from warplens.weave.weaving import Selection, capacity_of
 
 Int64 = npt.NDArray[np.int64]
 
@@ -75,7 +78,8 @@ class _Neighbours:
     def headers(self) -> npt.NDArray[np.void]:
         """The header of each track, a row for each launch."""
         rows = np.ndarray(len(self.rows), HEADER, self.rows, strides=(self.rows.shape[1],))
-        return rows.reshape(len(self.launches), self.tracks)
+        shaped: npt.NDArray[np.void] = rows.reshape(len(self.launches), self.tracks)
+        return shaped
 
     def read(self, rows: Rows) -> None:
         """Learn from the headers what each launch wrote."""
@@ -103,8 +107,10 @@ class _Neighbours:
         engine.give(Range(self.address, self.size), self.stride, used)
         headers = self.headers()
         spent = {**kernel.cost, "wait_ns": waited * 1e9}
-        flush = headers["flush"].mean(axis=1).tolist() if kernel.shared_slots and self.tracks else None
-        begun = headers["magic"].any(axis=1).tolist()
+        flush: list[float] | None = None
+        if kernel.shared_slots and self.tracks:
+            flush = np.asarray(headers["flush"].mean(axis=1)).tolist()
+        begun: list[int] = np.asarray(np.count_nonzero(headers["magic"], axis=1)).tolist()
         spent["finalize_ns"] = (time.perf_counter() - start) * 1e9
         alike: dict[tuple[int, int], Launch] = {}
         for at, launch in enumerate(self.launches):
@@ -117,7 +123,9 @@ class _Neighbours:
             if at in more:
                 rows = join_slots(rows, more[at])
             written, variant = int(self.written[at]), launch.variant
-            variant.most_written = max(variant.most_written or 0, written)
+            current = launch.generation in (None, variant.generation)
+            if current:
+                variant.most_written = max(variant.most_written or 0, written)
             key = written, id(variant)
             known = alike.get(key)
             if known is None:  # most launches differ in their records only
@@ -125,6 +133,8 @@ class _Neighbours:
             launch.launch = known.noting(
                 raw=rows.reshape(-1), cost=None if flush is None else {"flush_cycles": flush[at]}, extra=launch.place
             )
+            if current and not variant.settled:
+                variant.newest = launch.launch
 
 
 def describe_launch(launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: Mapping[str, float]) -> Launch:
@@ -150,10 +160,20 @@ def describe_launch(launch: WovenLaunch, rows: Rows, slots: int, written: int, c
             **({AUTOMATIC: True} if kernel.auto else {}),
             **kernel.resources,
             **({CODE: kernel.code} if kernel.code else {}),
+            **({AGGREGATE: kernel.aggregate.describe()} if kernel.aggregate else {}),
+            **_sample(kernel.select, launch.grid),
             "variant": dict(launch.variant.describe()),
         },
         device=launch.device,
     )
+
+
+def _sample(select: Selection, grid: Dim3) -> dict[str, Any]:
+    """Which share of its blocks a launch has that the overhead budget samples."""
+    if select.blocks is None or select.blocks[1] != EVERY_BLOCK:
+        return {}
+    blocks = grid[0] * grid[1] * grid[2]
+    return {SAMPLED: {"blocks": select.blocks_of(blocks), "of": blocks, "lost": 0}}
 
 
 def _neighbours(launches: Sequence[WovenLaunch]) -> list[_Neighbours]:

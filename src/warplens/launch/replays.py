@@ -82,6 +82,7 @@ class Replays:
         self._resting: set[CapturedGraph] = set()
         """Graphs of which nothing more is recorded."""
         self._lock = threading.Lock()
+        self._replaying = threading.local()
 
     def captured(
         self, kernel: WovenKernel, variant: Variant, grid: Dim3, stream: int, code: CapturedCode
@@ -104,7 +105,19 @@ class Replays:
         return graph
 
     def replay(self, graph: CapturedGraph | None, stream: int, original: Callable[[], T]) -> T:
-        """Replay a graph by `original`, and record those of its kernels whose quota wants it."""
+        """Replay a graph by `original`, and record those of its kernels whose quota wants it.
+
+        A replay may be seen twice, by the library that makes it and by the driver's hooks: the outer one counts.
+        """
+        if getattr(self._replaying, "here", False):
+            return original()
+        self._replaying.here = True
+        try:
+            return self._replay(graph, stream, original)
+        finally:
+            self._replaying.here = False
+
+    def _replay(self, graph: CapturedGraph | None, stream: int, original: Callable[[], T]) -> T:
         launches = self._begin(graph, stream)
         if not launches or graph is None:
             return original()

@@ -23,9 +23,9 @@ FIRST_SLOTS, GROWTH = 64, 8
 
 def copy_running(launch: WovenLaunch) -> Launch | None:
     """The launch with what it has recorded so far; None where it ended in the meantime, and its memory may hold the
-    records of another one, or where nothing was prepared for such copies."""
+    records of another one, or where there are no records or no way to copy them."""
     copy = launch.engine.running_copy
-    if copy is None:
+    if copy is None or launch.kernel.aggregate:  # statistics do not say where a warp is
         return None
     start = time.perf_counter()
     with copy.inside():

@@ -20,6 +20,8 @@ TIMED_LAUNCHES = 10
 """Launches of each kind that are timed."""
 FEWEST = 3
 """Times of each kind that make a slowdown; the first launch of each kind loads code and does not count."""
+TRIAL_WAITS = 5
+"""How many times as long the stream is kept busy before a launch of which the overhead budget needs the time."""
 BUSY_NS = 60_000
 """Longer than the host takes from the first event to the launch."""
 
@@ -36,6 +38,24 @@ class Timed:
     def __init__(self, timings: Timings, lib: Driver, stream: int) -> None:
         self._timings, self._lib, self._stream = timings, lib, stream
         self.first, self.second = lib.event(stream), 0
+        self._elapsed: float | None = None
+
+    @property
+    def elapsed_ns(self) -> float:
+        """How long the launch took, once it is over."""
+        if self._elapsed is None:
+            self._elapsed = self._lib.elapsed_ns(self.first, self.second)
+        return self._elapsed
+
+    @property
+    def is_over(self) -> bool:
+        return not self.second or self._elapsed is not None or self._lib.reached(self.second)
+
+    def discard(self) -> None:
+        """Give the events of a time back that nobody asks for any more."""
+        if self.second and self._elapsed is None:
+            self._lib.destroy_event(self.first)
+            self._lib.destroy_event(self.second)
 
     def launched(self) -> None:
         try:
@@ -61,6 +81,8 @@ class Timings:
 
     def begin(self, variant: Variant, stream: int, *, recorded: bool) -> Timed | None:
         """Call right before a launch; None where it is not to be timed."""
+        # A trial must learn something from few launches, so the device is kept busy for longer than any host takes.
+        in_trial = not variant.settled
         if self._off:
             return None
         _, times = self._variants.setdefault(id(variant), (variant, _Times()))
@@ -73,8 +95,8 @@ class Timings:
                 self._keep_busy(lib, stream)
                 self._nothing.append(Timed(self, lib, stream))
                 self._nothing[0].launched()
-            if lib.is_idle(stream):
-                self._keep_busy(lib, stream)
+            if in_trial or lib.is_idle(stream):
+                self._keep_busy(lib, stream, TRIAL_WAITS if in_trial else 1)
             known.append(Timed(self, lib, stream))
             return known[-1]
         except WarplensError:
@@ -88,7 +110,7 @@ class Timings:
         """By id of the variant: the ratio of the quickest recorded launch to the quickest plain one, and how many of
         each there were. Call it when the device has finished all launches."""
         try:
-            nothing = min((_elapsed(one) for one in self._nothing if one.second), default=0.0)
+            nothing = min((one.elapsed_ns for one in self._nothing if one.second), default=0.0)
             return {
                 key: found
                 for key, (_, times) in self._variants.items()
@@ -97,12 +119,39 @@ class Timings:
         except WarplensError:
             return {}  # a kernel failed, which others tell
 
-    def _keep_busy(self, lib: Driver, stream: int) -> None:
+    def are_over(self, variant: Variant) -> bool:
+        """Return whether the device has finished all launches of a variant that are timed."""
+        times = self._variants[id(variant)][1] if id(variant) in self._variants else _Times()
+        try:
+            return all(one.is_over for one in (*self._nothing, *times.recorded, *times.plain))
+        except WarplensError:
+            return False
+
+    def slowdown_of(self, variant: Variant) -> float | None:
+        """The slowdown of one variant so far; None where there are too few times. Call it when all are over."""
+        if self._off or id(variant) not in self._variants:
+            return None
+        try:
+            nothing = min((one.elapsed_ns for one in self._nothing if one.second), default=0.0)
+            found = _slowdown(self._variants[id(variant)][1], nothing)
+        except WarplensError:
+            return None
+        return None if found is None else found[SLOWDOWN_MEASURED]
+
+    def restart(self, variant: Variant) -> None:
+        """Forget the recorded launches of a variant, which is woven anew."""
+        _, times = self._variants.setdefault(id(variant), (variant, _Times()))
+        for one in times.recorded:
+            one.discard()
+        times.recorded.clear()
+
+    def _keep_busy(self, lib: Driver, stream: int, times: int = 1) -> None:
         context = lib.context()
         if context not in self._wait:
             self._wait[context] = lib.function(lib.load(_WAIT.encode() + b"\0"), "warplens_wait")
         wait = self._wait[context]
-        if wait is not None:
+        for _ in range(times if wait is not None else 0):
+            assert wait is not None
             lib.launch(wait, (1, 1, 1), (1, 1, 1), [], 0, stream)
 
 
@@ -112,7 +161,7 @@ def with_slowdown(launch: Launch, slowdown: dict[str, float] | None) -> Launch:
 
 
 def _slowdown(times: _Times, nothing: float) -> dict[str, float] | None:
-    recorded, plain = ([_elapsed(one) for one in some if one.second] for some in (times.recorded, times.plain))
+    recorded, plain = ([one.elapsed_ns for one in some if one.second] for some in (times.recorded, times.plain))
     if min(len(recorded), len(plain)) < FEWEST:
         return None
     quickest = [min(some[1:]) - nothing for some in (recorded, plain)]
@@ -124,10 +173,6 @@ def _slowdown(times: _Times, nothing: float) -> dict[str, float] | None:
         TIMED_RECORDED: float(len(recorded)),
         TIMED_PLAIN: float(len(plain)),
     }
-
-
-def _elapsed(timed: Timed) -> float:
-    return timed._lib.elapsed_ns(timed.first, timed.second)
 
 
 _WAIT = f"""\

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.thinning import Thinning
 from warplens.options import COLD, Options
-
-if TYPE_CHECKING:
-    from warplens.launch.ready import ReadyLaunches
+from warplens.record.capture import Dim3, Launch
 
 GRIDS_APART = 64
 """Grids of one compiled kernel that are variants of their own; later ones share one variant."""
@@ -25,6 +25,14 @@ class Choice(Enum):
     TIME = "time"
     """Launch the plain kernel, and measure how long it takes."""
     PLAIN = "plain"
+
+
+class PreparedLaunches(Protocol):
+    """Launches whose memory is at hand (launch/ready.py)."""
+
+    def take(self, kernel: Any, grid: Dim3, stream: int) -> LentLaunch | None: ...
+
+    def give_back(self) -> None: ...
 
 
 @dataclass
@@ -44,7 +52,25 @@ class Variant:
     """Slots that the busiest track of a launch wrote, once one has come home."""
     room: tuple[object, int, int] | None = None
     """What the newest launch got: what that was worked out from, its tracks, and log2 of their bytes."""
-    ready: ReadyLaunches | None = None
+    sample_step: int = 1
+    """Every how many blocks are recorded if the overhead budget samples the launch; 1 if it cannot."""
+    thinning: Thinning = field(default_factory=Thinning)
+    """What the overhead budget left out."""
+    generation: int = 0
+    """How often it was woven anew."""
+    settled: bool = True
+    """Whether its weaving is decided."""
+    trial: int | None = None
+    """Launches of each kind to time before the next decision; None before the first review."""
+    trial_recorded: int = 0
+    """Recorded launches of this weaving."""
+    tried: list[tuple[Thinning, float]] = field(default_factory=list)
+    """The weavings that were measured, each with its slowdown."""
+    estimate: float | None = None
+    """The slowdown that was estimated from the first launch, if that decided about the weaving."""
+    newest: Launch | None = None
+    """The last launch of this weaving that came home, while the budget is not settled."""
+    ready: PreparedLaunches | None = None
     """Launches whose memory is at hand."""
     identity: tuple[str, Hashable, Hashable] = ("", None, None)
     """What `Variants.of` found it by."""
@@ -93,6 +119,8 @@ class Variants:
             number, variant.launches = variant.launches, variant.launches + 1
             if not self.wanted():
                 return Choice.PLAIN
+            if not variant.settled and variant.trial is not None:
+                return self._choose_in_trial(variant, number, variant.trial)
             if self._is_full(variant):
                 if variant.timed < self.timed:
                     variant.timed += 1
@@ -101,13 +129,24 @@ class Variants:
                 return Choice.PLAIN
             return Choice.RECORD if self._take(variant, number) else Choice.PLAIN
 
+    def _choose_in_trial(self, variant: Variant, number: int, trial: int) -> Choice:
+        """Record some launches and then time as many plain ones; until the decision, the others run plain."""
+        if variant.trial_recorded < trial:
+            taken = self._take(variant, number)
+            variant.trial_recorded += taken
+            return Choice.RECORD if taken else Choice.PLAIN
+        if variant.timed < trial:
+            variant.timed += 1
+            return Choice.TIME
+        return Choice.PLAIN
+
     def records_next(self, variant: Variant) -> bool:
         """Count a launch as recorded if it is wanted, in a session that takes every launch of the variant until its
         quota is used up. Where it is not, nothing is counted: `choose` says what to do with it."""
         if not self.wanted():
             return False
         with self._lock:
-            if variant.closed or variant.recorded >= self._limit:
+            if variant.closed or not variant.settled or variant.recorded >= self._limit:
                 return False
             variant.launches += 1
             variant.recorded += 1

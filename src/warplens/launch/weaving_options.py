@@ -17,4 +17,4 @@ def weaving(options: Options) -> Weaving:
     delay = options.delay if isinstance(options, DelayOptions) else None
     # A record that waits in a register is not there when the kernel hangs.
     store = "now" if options.watch is not None else options.store
-    return Weaving(full=options.full, clock=options.clock, store=store, select=select, delay=delay)
+    return Weaving(full=options.full, clock=options.clock, store=store, mode=options.mode, select=select, delay=delay)

@@ -10,7 +10,9 @@ from warplens.errors import WarplensError
 from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.variant import Variant
+from warplens.record.aggregate_rows import AggregateLayout
 from warplens.record.capture import Device, Dim3, Launch
+from warplens.sass.machine_code import MachineCode
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection
 
@@ -38,8 +40,12 @@ class WovenKernel:
     cost: Mapping[str, float] = field(default_factory=dict)
     """What a calibration measured of its marks."""
     auto: bool = False
+    aggregate: AggregateLayout | None = None
+    """The rows of a kernel that keeps statistics instead of records."""
     block: Dim3 | None = None
     """The shape of a block where it is not one row of warps."""
+    machine_code: MachineCode | None = None
+    """Its machine code, for the verification of its regions."""
 
     @staticmethod
     def of(woven: Woven, symbol: str, *, threads: int, **more: Any) -> WovenKernel:
@@ -51,12 +57,16 @@ class WovenKernel:
             "slack": woven.slack,
             "full": woven.full,
             "store": woven.stores[symbol],
+            "aggregate": woven.aggregates.get(symbol),
         }
         regions = more.get("regions", woven.regions)
         code = {
             regions.get(int(number), "") if number else "": counts
             for number, counts in woven.code.get(symbol, {}).items()
         }
+        if woven.text and "machine_code" not in more:
+            names = {raw: regions[number] for number, raw in woven.regions.items() if number in regions}
+            known["machine_code"] = MachineCode(symbol, woven.text, names=names, automatic=bool(more.get("auto")))
         return WovenKernel(**{**known, "code": code, **more})
 
     def tracks(self, grid: Dim3) -> int:
@@ -71,8 +81,8 @@ class WovenLaunch:
     """
 
     __slots__ = (
-        "address", "device", "engine", "event", "grid", "kernel", "launch", "place", "pointer", "problem", "shift",
-        "stream", "tracks", "variant",
+        "address", "device", "engine", "event", "generation", "grid", "kernel", "launch", "place", "pointer", "problem",
+        "shift", "stream", "tracks", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +101,8 @@ class WovenLaunch:
         self.kernel, self.grid, self.engine, self.stream, self.variant = kernel, grid, engine, stream, variant
         self.address, self.shift, self.tracks, self.pointer = address, shift, tracks, address | shift
         self.device, self.place = device, place
+        self.generation = None if place else variant.generation
+        """Which weaving of the variant it runs; None in a graph, which keeps the one it was captured with."""
         self.event = 0
         self.launch: Launch | None = None
         self.problem: WarplensError | None = None
@@ -130,6 +142,11 @@ class WovenLaunch:
         self.engine.give(Range(self.address, self.size), self.size, 0)
 
     @property
+    def machine_code(self) -> MachineCode | None:
+        """The machine code of its kernel."""
+        return self.kernel.machine_code
+
+    @property
     def landed(self) -> bool:
         return self.launch is not None or self.problem is not None
 
@@ -141,12 +158,9 @@ class WovenLaunch:
     def over(self) -> bool:
         return self.engine.lib.reached(self.event)
 
-    @staticmethod
-    def land(launches: Sequence[WovenLaunch]) -> None:
+    def land(self, launches: Sequence[WovenLaunch]) -> None:
         """Wait for launches of one engine, copy what they wrote to the host, and give their memory back."""
-        from warplens.launch.landing import land
-
-        land(launches)
+        self.engine.land(launches)
 
     def collect(self) -> Launch:
         """The launch as the capture keeps it; waits for it, and for those before it, if it is still on the device."""

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,17 +36,24 @@ def why_not() -> str | None:
 
 @cache
 def _build() -> tuple[ctypes.CDLL | None, str | None]:
+    definitions = [f"-DWL_{name}={value}" for name, value in _definitions().items()]
+    return build_library("native", sorted(_HERE.glob("*.c")), [*_FLAGS, *definitions], ["-lm"])
+
+
+def build_library(
+    name: str, sources: Sequence[Path], flags: Sequence[str], libraries: Sequence[str]
+) -> tuple[ctypes.CDLL | None, str | None]:
+    """Compile C sources into a library that is cached under `name`. Return it, or None and the reason."""
     compiler = _compiler()
     if not compiler:
         return None, "no C compiler found (cc, gcc or clang)"
-    sources = sorted(_HERE.glob("*.c"))
-    command = [*compiler, *_FLAGS, *(f"-DWL_{name}={value}" for name, value in _definitions().items())]
+    command = [*compiler, *flags]
     digest = hashlib.sha256(" ".join([*command, platform.machine(), platform.libc_ver()[1]]).encode())
-    for source in sources:
+    for source in [*sources, *sorted({header for one in sources for header in one.parent.glob("*.h")})]:
         digest.update(source.read_bytes())
-    library = cache_folder() / f"native-{digest.hexdigest()[:16]}.so"
+    library = cache_folder() / f"{name}-{digest.hexdigest()[:16]}.so"
     try:
-        return _cached_or_compiled([*command, *map(str, sources)], library), None
+        return _cached_or_compiled([*command, *map(str, sources)], library, libraries), None
     except OSError as error:
         return None, f"{library} cannot be used ({error})"
     except subprocess.SubprocessError as error:
@@ -75,7 +83,7 @@ def _is_whole(library: Path) -> bool:
         return False
 
 
-def _cached_or_compiled(command: list[str], library: Path) -> ctypes.CDLL:
+def _cached_or_compiled(command: list[str], library: Path, libraries: Sequence[str]) -> ctypes.CDLL:
     if _is_whole(library):
         return ctypes.CDLL(str(library))
     try:
@@ -85,7 +93,8 @@ def _cached_or_compiled(command: list[str], library: Path) -> ctypes.CDLL:
         where, keep = tempfile.TemporaryDirectory(prefix="warplens-"), False
     with where as folder:
         made = Path(folder) / "native.so"
-        subprocess.run([*command, "-o", str(made), "-lm"], check=True, capture_output=True, text=True, timeout=120)
+        whole = [*command, "-o", str(made), *libraries]
+        subprocess.run(whole, check=True, capture_output=True, text=True, timeout=120)
         if not keep:
             return ctypes.CDLL(str(made))
         digest = Path(folder) / "native.sha256"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from warplens.driver import libcuda
+from warplens.errors import WarplensError
 from warplens.options import Options
 from warplens.record.capture import Launch
 from warplens.trace.model import Trace
@@ -24,6 +26,8 @@ def explain_losses(launches: list[Launch], trace: Trace) -> list[str]:
 
 def explain_no_kernel(options: Options, seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]) -> str:
     """What to say when no kernel was recorded: what ran, and what would have been."""
+    if not seen and (missing := no_gpu()):
+        return f"no kernel was profiled: {missing}"
     if not seen:
         return (
             "no kernel was profiled: none that warplens can record was launched; check that the program gets to its "
@@ -36,6 +40,17 @@ def explain_no_kernel(options: Options, seen: Mapping[str, int], notes: Mapping[
         return f"no kernel was profiled: none of those that ran has marks: {ran}; auto= (--auto) marks them as they are"
     why = "; ".join(f"{kernel}: {text}" for kernel in seen for text in notes.get(kernel, ()))
     return f"no kernel was profiled: no automatic mark could be placed in those that ran: {ran}{why and f'. {why}'}"
+
+
+def no_gpu() -> str:
+    """Say that this machine has no GPU, and what works without one; empty where there is one."""
+    try:
+        libcuda.driver()
+    except WarplensError:
+        return (
+            "this machine has no NVIDIA GPU; TRITON_INTERPRET=1 runs Triton kernels on the CPU (see `warplens doctor`)"
+        )
+    return ""
 
 
 def _listed(seen: Mapping[str, int]) -> str:

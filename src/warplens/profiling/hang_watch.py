@@ -44,7 +44,7 @@ class HangWatch:
     """Watches the launches of one session, from `start` to `stop`.
 
     A launch that was the first of its stream for `options.watch` seconds counts as hanging. `path` is the trace to
-    write. `before_end` is called with the exit code before the program is ended; `end` ends it.
+    write, and `save` writes it. `before_end` is called with the exit code before the program is ended; `end` ends it.
     """
 
     def __init__(
@@ -53,10 +53,12 @@ class HangWatch:
         path: Path | None,
         rank: int,
         *,
+        save: Callable[[Trace, Path], object] = lambda trace, path: trace.save(path, force=True),
         clock: Callable[[], float] = time.monotonic,
         end: Callable[[int], object] = os._exit,
     ) -> None:
         self._session, self._path, self._rank, self._clock, self._end = session, path, rank, clock, end
+        self._save = save
         self._seconds, self._on_hang = session.options.watch, session.options.on_hang
         self._heads = StreamHeads()
         self._told: set[WovenLaunch] = set()
@@ -168,7 +170,7 @@ class HangWatch:
         most = self._session.options.trace_bytes
         kept = trace_of(self._session, launches, self._rank, most) if most is not None else trace
         try:
-            kept.save(self._path, force=True)
+            self._save(kept, self._path)
         except (WarplensError, OSError) as problem:
             _say(f"the trace was not written: {problem}")
         else:

@@ -24,12 +24,15 @@ from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
+from warplens.profiling.job_ranks import JobRank, checked_rank
+from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
-from warplens.record.capture import MAX_RANK, Capture, Launch
+from warplens.record.capture import Capture, Launch
 from warplens.session import Session
 from warplens.session.stack import check_free
 from warplens.text import printable
+from warplens.trace.io import save_rank
 from warplens.trace.model import Trace, empty_table
 
 
@@ -49,9 +52,10 @@ class Profile(Session):
         counts_all: bool = False,
         **options: Any,
     ) -> None:
-        self.path = None if path is None else _trace_path(path)
+        self.job = JobRank.here() if rank is None else JobRank(checked_rank(rank, "rank"))
+        self.path = None if path is None else _trace_path(path, dataset=self.job.is_one_of_many)
         super().__init__(Options.of(options), whole_program=whole_program, counts_all=counts_all)
-        self.rank = _rank() if rank is None else _checked_rank(rank, "rank")
+        self.rank = self.job.rank
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
         self._trace: Trace | None = None
@@ -95,7 +99,7 @@ class Profile(Session):
         # A program that does not know of warplens may be stopped while a kernel hangs, with or without --watch.
         if self.enabled and (self.options.watch is not None or self.whole_program):
             self.buffers.watched = True
-            self.hang_watch = HangWatch(self, self.path, self.rank)
+            self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save)
             self.hang_watch.start()
         return self
 
@@ -168,8 +172,11 @@ class Profile(Session):
             notes={kernel: tuple(said) for kernel, said in self.notes.items()},
             source_hashes=hash_sources(self._trace.meta),
         )
+        verify = verifier(self.run.codes, launches)
+        if is_wanted(self.options.verify):
+            self._trace.verifier = verify
         if self.path is not None and len(self._trace):
-            self._trace.save(self.path, force=True)
+            self._save(self._trace, self.path)
         if problems and not launches:
             raise WarplensError("; ".join(problems))
         for text in [*problems, *explain_losses(launches, self._trace)]:
@@ -178,6 +185,13 @@ class Profile(Session):
             raise self.user_mistake
         self._refuse_empty_ranges(launches)
         self._refuse_silence(launches, self._trace)
+
+    def _save(self, trace: Trace, path: Path) -> None:
+        """Write the trace; a rank of a job writes its own part of the job's folder."""
+        if self.job.is_one_of_many:
+            save_rank(trace, path, self.rank)
+        else:
+            trace.save(path, force=True)
 
     def _refuse_empty_ranges(self, launches: list[Launch]) -> None:
         """A region by lines in which no kernel has code is a mistake in the lines."""
@@ -217,25 +231,15 @@ def _say(text: object) -> None:
         return
 
 
-def _rank() -> int:
-    """This process's number among those that torchrun and similar launchers start."""
-    given = os.environ.get("RANK", "") or "0"
-    return _checked_rank(int(given) if given.isdecimal() and len(given) <= len(str(MAX_RANK)) else given, "RANK")
+def _trace_path(path: str | os.PathLike[str], *, dataset: bool) -> Path:
+    """Where a profile may write: a trace under the name of another format would be read as that.
 
-
-def _checked_rank(given: int | str, source: str) -> int:
-    """The rank, which must be a number that the trace's column can hold."""
-    if isinstance(given, int) and 0 <= given <= MAX_RANK:
-        return given
-    shown = given if isinstance(given, int) else repr(given[:40])
-    remedy = "set RANK to one, unset it, or give rank= to profile()"
-    raise UsageError(f"{source}={shown} is not a number in 0..{MAX_RANK}; {remedy}")
-
-
-def _trace_path(path: str | os.PathLike[str]) -> Path:
-    """Where a profile may write: a trace under the name of another format would be read as that."""
+    The ranks of a job write into one folder (`dataset`).
+    """
     target = check_writable(path, force=True)
-    if target.is_dir():
+    if dataset and target.is_file():
+        raise UsageError(f"{target}: is a file, but the ranks of a job write into a folder; choose another name")
+    if target.is_dir() and not dataset:
         raise UsageError(f"{target}: is a folder; name the file to write, such as {target / 'kernel.warplens'}")
     if any(target.name.lower().endswith(suffix) for suffix in FORMATS if suffix != ".parquet"):
         raise UsageError(
@@ -267,11 +271,14 @@ def profile(
     buffer: Literal["global", "shared"] = "global",
     granularity: Literal["warp", "warpgroup", "block"] = "warp",
     store: Literal["auto", "now"] = "auto",
+    mode: Literal["trace", "aggregate"] = "trace",
     memory: int | None = None,
     trace_bytes: int | None = None,
+    overhead: float | None = None,
     most_marks: int = MOST_MARKS,
     least_occupancy: float = 1.0,
     strict: bool = False,
+    verify: bool = True,
     dump_ir: str | os.PathLike[str] | None = None,
     override: str | os.PathLike[str] | None = None,
     torch: bool | Mapping[str, Any] = False,
@@ -288,8 +295,9 @@ def profile(
     The trace is made when the block ends, also if the block fails. A file at `path` is replaced.
 
     Where it goes
-    path              the `.warplens` file to write (None: the trace stays in memory)
-    rank              number of this process in a job (None: the environment variable RANK, else 0)
+    path              the `.warplens` file to write (None: the trace stays in memory); in a job of several ranks, a
+                      folder into which each rank writes its part
+    rank              number of this process in a job (None: what torchrun, mpirun or Slurm say, else 0)
 
     What is marked
     kernels           regular expression: only kernels whose name matches are profiled (None: all)
@@ -298,6 +306,9 @@ def profile(
     most_marks        number of sites that `auto` may mark in one kernel
     least_occupancy   share of its blocks per SM that a kernel must keep with automatic marks; below it, it gets
                       fewer marks (1.0: all blocks)
+    overhead          slowdown by marks that is allowed, such as 0.05 for 5 %: a variant of a Triton, CuPy, cuda.core,
+                      cuda.bindings or numba kernel that is measured above it records fewer blocks, then fewer regions
+                      (None: no limit)
     strict            raise an error if a kernel cannot take the automatic marks, instead of giving it fewer
     dump_ir           folder to write each Triton kernel's TTGIR to, to put marks into by hand (None: off)
     override          folder of such files: a kernel that has one is compiled from it (None: off)
@@ -316,6 +327,9 @@ def profile(
     granularity       one track per "warp", "warpgroup" or "block"
 
     How records are kept
+    mode              "trace" keeps every record. "aggregate" keeps, for each warp and region, the number of executions,
+                      their sum, the shortest, the longest and a histogram, in memory that does not grow with the
+                      length of the run: for long and persistent kernels. There is no timeline then
     records_per_warp  number of records that a track can hold (None: chosen per kernel)
     bytes_per_block   the same limit as bytes of all tracks of a block (None: no limit)
     full              when a track is full: "stop" keeps the first records, "ring" the latest
@@ -334,6 +348,7 @@ def profile(
                       but end it if a signal asks it to end and the kernel does not)
 
     Besides
+    verify            look up in the machine code what each region timed, when the trace is saved
     torch             also run torch.profiler: True, or its options; see `Profile.torch` (False: off)
     """
     given = dict(locals())

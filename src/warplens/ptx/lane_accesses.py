@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,6 @@ from warplens.ptx.syntax import SCALAR_BYTES
 from warplens.ptx.tree import Instruction
 
 SECTOR, BANKS, WORD = 32, 32, 4
-_FAR = 1 << 20
 _ACCESSES = frozenset({"ld", "st", "ldu"})
 _SPACES = frozenset({"global", "shared", "local"})
 
@@ -27,10 +27,8 @@ class LaneAccess:
     width: int
     waste: float = 0.0
     ways: int = 0
-    pattern: bytes = b""
-    """Equal for accesses whose lanes are the same distances apart."""
-    step: int = 0
-    """Bytes from one lane to the next within a row, the median."""
+    lanes: tuple[tuple[int, int], ...] = ()
+    """Of each lane, its row and its first byte, up to an offset that accesses to the same array share."""
 
     @property
     def scattered(self) -> bool:
@@ -51,14 +49,12 @@ def lane_access(instruction: Instruction, values: LaneValues) -> LaneAccess | No
     address = values.address(operands[-1] if is_load else operands[0])
     if address.lanes is None:
         return LaneAccess(space, is_load, width)
-    at = address.lanes - int(address.lanes.min())
     if space == "shared":
         # Rows that are a run-time amount apart may or may not share a bank.
+        at = address.lanes - int(address.lanes.min())
         return LaneAccess(space, is_load, width, ways=0 if address.rows.any() else _ways(at, width))
-    steps = np.abs(np.diff(at))[np.diff(address.rows) == 0]
-    pattern = at.tobytes() + address.rows.tobytes() + bytes([min(width, 255)])
-    step = int(np.median(steps)) if len(steps) else _FAR
-    return LaneAccess(space, is_load, width, _waste(at, address.rows, width), pattern=pattern, step=step)
+    lanes = tuple(zip(address.rows.tolist(), address.lanes.tolist(), strict=True))
+    return LaneAccess(space, is_load, width, waste([(lanes, width)]), lanes=lanes)
 
 
 def _width(instruction: Instruction) -> int:
@@ -67,13 +63,34 @@ def _width(instruction: Instruction) -> int:
     return (sizes[-1] if sizes else WORD) * vector
 
 
-def _waste(at: Lanes, rows: Lanes, width: int) -> float:
-    every = at[:, None] + np.arange(width)[None, :]
-    row = np.broadcast_to(rows[:, None], every.shape)
-    touched = {(one, byte) for one, byte in zip(row.flat, (every // SECTOR).flat, strict=True)}
-    used = {(one, byte) for one, byte in zip(row.flat, every.flat, strict=True)}
-    # All lanes at one address need one sector anyway.
-    return len(touched) * SECTOR / len(used) if len(used) > width else 1.0
+def waste(accesses: Sequence[tuple[Sequence[tuple[int, int]], int]]) -> float:
+    """The bytes of the sectors that accesses touch together over the bytes that they use. Each access is the rows and
+    first bytes of its lanes, and its width."""
+    first = min(at for lanes, _ in accesses for _, at in lanes)
+    used = {(row, at - first + byte) for lanes, width in accesses for row, at in lanes for byte in range(width)}
+    if len(used) <= accesses[0][1]:
+        return 1.0  # all lanes at one address need one sector anyway
+    return len({(row, at // SECTOR) for row, at in used}) * SECTOR / len(used)
+
+
+def largest_waste(accesses: Sequence[LaneAccess]) -> float:
+    """The largest waste of accesses. Those whose lanes are less than a sector apart may fill one another's gaps, as the
+    words of a vector that is loaded word by word do; lanes that are further apart have sectors of their own."""
+    alike: dict[object, list[LaneAccess]] = {}
+    apart = [one for one in accesses if len(set(one.lanes)) > 1]
+    for one in apart:
+        row, first = one.lanes[0]
+        shape = tuple((other - row, at - first) for other, at in one.lanes), one.width
+        alike.setdefault(shape if _step(one) <= SECTOR else id(one), []).append(one)
+    return max(
+        (waste([(one.lanes, one.width) for one in some]) for some in alike.values()), default=1.0 if accesses else 0.0
+    )
+
+
+def _step(access: LaneAccess) -> float:
+    """Bytes from one lane to the next within a row, the median."""
+    pairs = zip(access.lanes, access.lanes[1:], strict=False)
+    return float(np.median([abs(b - a) for (row, a), (other, b) in pairs if row == other] or [SECTOR + 1]))
 
 
 def _ways(at: Lanes, width: int) -> int:

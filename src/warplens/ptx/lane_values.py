@@ -78,8 +78,8 @@ def exact(values: Lanes | int) -> LaneValue:
 
 
 def offset(values: Lanes, rows: Lanes | None = None) -> LaneValue:
-    """An unknown value that all lanes share, plus these; only their differences count."""
-    return LaneValue(values - values[0], rows=_ZERO if rows is None else rows - rows[0])
+    """An unknown value that all lanes share, plus these."""
+    return LaneValue(values, rows=_ZERO if rows is None else rows - rows[0])
 
 
 def join(first: LaneValue, second: LaneValue) -> LaneValue:
@@ -88,7 +88,9 @@ def join(first: LaneValue, second: LaneValue) -> LaneValue:
         return first
     if first.lanes is None or second.lanes is None:
         return VARYING
-    apart, other = offset(first.lanes, first.rows), offset(second.lanes, second.rows)
+    # A pointer that moves on in a loop: what lanes share is not known any more, how they differ is.
+    apart = offset(first.lanes - first.lanes[0], first.rows)
+    other = offset(second.lanes - second.lanes[0], second.rows)
     return apart if apart.same(other) else VARYING
 
 
@@ -120,8 +122,9 @@ class LaneValues:
 
     def address(self, operand: str) -> LaneValue:
         """The address of a memory operand such as `[%rd1+16]`."""
-        base = operand.strip().strip("[]").partition("+")[0]
-        return self.of(base)
+        base, _, more = operand.strip().strip("[]").partition("+")
+        found, added = self.of(base), self.of(more) if _NUMBER.fullmatch(more.strip()) else exact(0)
+        return found if found.lanes is None else _add([found, added])
 
     def _follow(self, instruction: Instruction) -> bool:
         targets = written_by(instruction)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _CUTE = re.compile(r"kernel_(cutlass_.+)_\d+$")
+_WARP = re.compile(r"(.+?)(?:_[0-9a-f]{8,})?_cuda_kernel_(forward|backward)$")
 _authors: dict[str, str] = {}
 
 
@@ -17,6 +18,8 @@ def plain_name(symbol: str) -> str:
     """The unqualified name in a mangled one, or the symbol itself."""
     if cute := _CUTE.search(symbol):
         return _authors.get(cute[1]) or cute[1].removeprefix("cutlass_")
+    if warp := _WARP.match(symbol):
+        return warp[1] if warp[2] == "forward" else f"{warp[1]} (backward)"
     match = re.match(r"_ZN?", symbol)
     if match is None:
         return symbol

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from warplens.analyse.ncu import NcuKernel
+from warplens.analyse.region_counters import AttributedPages
 from warplens.analyse.torch.operators import TorchSummary
 from warplens.profiling.profile import Profile
 from warplens.runner.program import TargetProgram
@@ -25,7 +26,8 @@ COMPANIONS = {
     ),
     "ncu": (
         "companion_ncu.NcuCompanion",
-        "Run the program a second time under Nsight Compute, without marks, and show its counters.",
+        "Run the program again under Nsight Compute: without marks for the counters of each kernel, with marks for the "
+        "stalls and counters of each region.",
     ),
     "nsys": (
         "companion_nsys.NsysCompanion",
@@ -39,12 +41,13 @@ COMPANIONS = {
 class CompanionReport:
     """What a companion adds to the run's summary.
 
-    `ncu_kernels` and `torch_summary` are printed as tables, `lines` after them. `next` are verbs to suggest, in which
-    `{trace}` stands for the trace file. `document` goes into the JSON output.
+    `ncu_kernels`, `counters` and `torch_summary` are printed as tables, `lines` after them. `next` are verbs to
+    suggest, in which `{trace}` stands for the trace file. `document` goes into the JSON output.
     """
 
     files: Sequence[Path] = ()
     ncu_kernels: Sequence[NcuKernel] = ()
+    counters: AttributedPages | None = None
     torch_summary: TorchSummary | None = None
     lines: Sequence[str] = ()
     next: Sequence[str] = ()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from warplens.analyse.ncu import NcuKernel, parse_ncu
+from warplens.analyse.ncu_source import SourcePage, is_source_page, parse_source_pages
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 
@@ -32,11 +33,13 @@ def ncu_command(
     *,
     kernels: str | None = None,
     launches: int | None = None,
+    sections: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command that runs a program under ncu with all sections and sources, without fixing the clock."""
+    """Return the command that runs a program under ncu, without fixing the clock; by default with all sections."""
     chosen = ["--kernel-name", f"regex:{kernels}"] if kernels else []
     chosen += ["--launch-count", str(launches)] if launches else []
-    options = ["--clock-control", "none", "--set", "full", "--import-source", "yes", "--target-processes", "all"]
+    wanted = [word for name in sections for word in ("--section", name)] or ["--set", "full"]
+    options = ["--clock-control", "none", *wanted, "--import-source", "yes", "--target-processes", "all"]
     return [find_ncu(), *options, *chosen, "--force-overwrite", "--export", os.fspath(report), *program]
 
 
@@ -54,14 +57,57 @@ def run_ncu(
     """
     target = Path(report).with_suffix(".ncu-rep")
     check_writable(target, force=force)
-    command = ncu_command(program, target, kernels=kernels, launches=launches)
-    done = subprocess.run(command, env={**os.environ, "WARPLENS": "0"}, check=False)
+    _run(ncu_command(program, target, kernels=kernels, launches=launches), target, {**os.environ, "WARPLENS": "0"})
+    return read_ncu(target)
+
+
+def run_ncu_marked(
+    program: Sequence[str],
+    report: str | os.PathLike[str],
+    *,
+    kernels: str | None = None,
+    launches: int | None = None,
+    force: bool = False,
+) -> list[SourcePage]:
+    """Run a program that records by itself under ncu, and return the source pages of its kernels.
+
+    Only samples and counters per instruction are collected, which takes a few passes.
+    """
+    target = Path(report).with_suffix(".ncu-rep")
+    check_writable(target, force=force)
+    command = ncu_command(program, target, kernels=kernels, launches=launches, sections=("SourceCounters",))
+    _run(command, target, dict(os.environ))
+    return read_source_pages(target)
+
+
+def _run(command: Sequence[str], target: Path, environment: Mapping[str, str]) -> None:
+    done = subprocess.run(command, env=environment, check=False)
     if done.returncode or not target.exists():
         raise WarplensError(
             f"ncu exited with code {done.returncode} and wrote {'a' if target.exists() else 'no'} report; on "
             f"ERR_NVGPUCTRPERM, an administrator must allow counters (NVreg_RestrictProfilingToAdminUsers=0)"
         )
-    return read_ncu(target)
+
+
+def read_source_pages(path: str | os.PathLike[str]) -> list[SourcePage]:
+    """Read the source pages of a .csv file or of a .ncu-rep report, which needs ncu: by instruction and by line."""
+    source = Path(path)
+    if not source.exists():
+        raise WarplensError(f"{source}: no such file; expected an Nsight Compute report (.csv or .ncu-rep)")
+    if source.suffix == ".csv":
+        return parse_source_pages(source.read_text(errors="replace"), str(source))
+    pages = parse_source_pages(_page(source, "source", "--print-source", "sass"), str(source))
+    try:
+        pages += parse_source_pages(_page(source, "source", "--print-source", "cuda,sass"), str(source))
+    except WarplensError:
+        return pages  # a report without sources has no page by line
+    return pages
+
+
+def has_source_pages(path: str | os.PathLike[str]) -> bool:
+    """Whether a .csv file is a source page; every report may have one."""
+    source = Path(path)
+    return source.suffix != ".csv" or (source.is_file() and is_source_page(source.read_text(errors="replace")))
 
 
 def read_ncu(path: str | os.PathLike[str]) -> tuple[NcuKernel, ...]:
@@ -73,8 +119,12 @@ def read_ncu(path: str | os.PathLike[str]) -> tuple[NcuKernel, ...]:
         return parse_ncu(source.read_text(errors="replace"), str(source))
     if source.suffix != ".ncu-rep":
         raise UsageError(f"{source}: unknown format; expected an Nsight Compute report that ends in .csv or .ncu-rep")
-    command = [find_ncu(), "--import", str(source), "--page", "raw", "--csv"]
+    return parse_ncu(_page(source, "raw"), str(source))
+
+
+def _page(report: Path, page: str, *options: str) -> str:
+    command = [find_ncu(), "--import", str(report), "--page", page, "--csv", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise WarplensError(f"{source}: ncu cannot read this report: {(done.stderr or done.stdout).strip()[:200]}")
-    return parse_ncu(done.stdout, str(source))
+        raise WarplensError(f"{report}: ncu cannot read this report: {(done.stderr or done.stdout).strip()[:200]}")
+    return done.stdout

@@ -17,8 +17,9 @@ _TRACE_MAGICS = (PARQUET, MAGIC)
 """The first bytes of a trace (a Parquet file) and of a capture."""
 
 
-def check_script(target: str) -> None:
-    """Raise an error if the script does not exist or is not a Python program."""
+def check_script(target: str, *, marks_given: bool = False) -> None:
+    """Raise an error if the script does not exist, or is neither a Python program nor, with automatic marks, a compiled
+    one that can be run."""
     path = Path(target)
     if path.is_dir():
         if not (path / "__main__.py").is_file():
@@ -28,9 +29,9 @@ def check_script(target: str) -> None:
         raise UsageError(_missing(target))
     with path.open("rb") as file:
         start = file.read(len(MAGIC))
-    if start.startswith(b"\x7fELF"):
+    if start.startswith(b"\x7fELF") and not (marks_given and os.access(target, os.X_OK)):
         raise UsageError(
-            f"{target}: is a compiled program, not a Python script; mark its kernels with warplens.cuh "
+            f"{target}: is a compiled program, not a Python script; add --auto, or mark its kernels with warplens.cuh "
             "(warplens info --include-dir)"
         )
     if start.startswith(_TRACE_MAGICS):

@@ -14,14 +14,25 @@ from warplens.launch.buffers import Buffers
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.collected_run import CollectedRun, PendingLaunch
 from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
+from warplens.launch.thinning import sample_step
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
 from warplens.launch.woven import WovenKernel
 from warplens.options import COLD, Options
-from warplens.record.capture import HOST_NS, VARIANT_LAUNCHES, VARIANT_NUMBER, Device, Dim3, Launch
+from warplens.record.capture import (
+    HOST_NS,
+    OVERHEAD_BUDGET,
+    VARIANT_LAUNCHES,
+    VARIANT_NUMBER,
+    Device,
+    Dim3,
+    Launch,
+)
 from warplens.session import stack
 from warplens.session.window import Window
+from warplens.weave.weaving import Selection
 
 T = TypeVar("T")
 
@@ -48,6 +59,9 @@ class Session:
         self.timings = Timings()
         self.variants = Variants(self.options, TIMED_LAUNCHES, Window.of(self.options).open)
         self.buffers = Buffers(self.run, self.options, self.variants)
+        self.budget: OverheadBudget | None = None
+        if self.options.overhead is not None:
+            self.budget = OverheadBudget(self.options.overhead, self.timings, self.note, self.buffers)
         self.replays = Replays(self.options, self.run, self.variants, self.buffers)
         self._gave_way = False
         self.user_mistake: WarplensError | None = None
@@ -84,6 +98,11 @@ class Session:
         """The variant of a launch: `code` stands for the compiled kernel and its launch options."""
         return self.variants.of(kernel, code, grid, describe)
 
+    def put_on_trial(self, variant: Variant, select: Selection, grid: Dim3) -> None:
+        """Let the overhead budget, if there is one, decide about a variant whose front end can weave it anew."""
+        if self.budget is not None and not variant.tried and variant.trial is None:
+            variant.settled, variant.sample_step = False, sample_step(select, grid)
+
     def launch(
         self,
         variant: Variant,
@@ -100,6 +119,9 @@ class Session:
         """
         if not variant.closed and _is_capturing(stream):
             return self._capture(variant, plain, woven)
+        if not variant.settled and self.budget is not None:
+            with _relaxed():
+                self.budget.review(variant)
         choice = self.variants.choose(variant)
         if choice is Choice.PLAIN:
             return plain()
@@ -126,7 +148,7 @@ class Session:
         if choice is Choice.RECORD and recorded is None:
             return plain()
         # Where every launch is recorded, none could be compared with it.
-        limited = self.options.launches is not None
+        limited = self.options.launches is not None or self.budget is not None
         timed = self.timings.begin(variant, stream, recorded=recorded is not None) if limited else None
         result = plain() if recorded is None else recorded()
         if timed is not None:
@@ -146,7 +168,11 @@ class Session:
 
     def _ahead(self, variant: Variant) -> int:
         """How many launches of the variant after this one are sure to be recorded, and not to be timed."""
-        if self.options.every > 1 or (self.options.launches is not None and variant.recorded <= TIMED_LAUNCHES):
+        if (
+            not variant.settled
+            or self.options.every > 1
+            or (self.options.launches is not None and variant.recorded <= TIMED_LAUNCHES)
+        ):
             return 0
         return self.variants.left(variant)
 
@@ -186,11 +212,12 @@ class Session:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
         with _relaxed():
             launches, problems = self.run.collect()
+            launches = self._within_budget(launches)
             slowdowns = self.timings.slowdowns()
             self.buffers.release()
         numbers = self.variants.numbers()
         return [
-            _described(with_slowdown(launch, slowdowns.get(id(variant))), variant, numbers)
+            self._described(with_slowdown(launch, slowdowns.get(id(variant))), variant, numbers)
             for variant, launch in self._warm(launches)
         ], problems
 
@@ -202,8 +229,50 @@ class Session:
             launch = copied.get(id(pending), getattr(pending, "launch", None))
             if isinstance(launch, Launch):
                 variant = getattr(pending, "variant", None)
-                found.append(_described(launch.noting(extra={HOST_NS: announced}), variant, numbers))
+                found.append(self._described(launch.noting(extra={HOST_NS: announced}), variant, numbers))
         return found
+
+    def _within_budget(self, launches: list[tuple[PendingLaunch, Launch]]) -> list[tuple[PendingLaunch, Launch]]:
+        """Drop launches of weavings that the overhead budget gave up, if there are newer ones, and what trials
+        recorded beyond the quota."""
+        if self.budget is None:
+            return launches
+        known = [(one, getattr(one, "variant", None), getattr(one, "generation", None)) for one, _ in launches]
+        latest: dict[int, int] = {}
+        for _, variant, generation in known:
+            if variant is not None and generation is not None:
+                latest[id(variant)] = max(generation, latest.get(id(variant), 0))
+        kept = [
+            launch
+            for launch, (_, variant, generation) in zip(launches, known, strict=True)
+            if generation is None or generation == latest[id(variant)]
+        ]
+        for variant in {id(one[1]): one[1] for one in known if one[1] is not None}.values():
+            self.budget.conclude(variant)
+        limit = self.options.launches
+        if limit is None:
+            return kept
+        left = Counter(id(getattr(one, "variant", None)) for one, _ in kept)
+        newest = []
+        for one, launch in kept:
+            variant = getattr(one, "variant", None)
+            tested = variant is not None and variant.trial is not None
+            if tested and left[id(variant)] > limit + (self.options.skip == COLD):
+                left[id(variant)] -= 1
+            else:
+                newest.append((one, launch))
+        return newest
+
+    def _described(self, launch: Launch, variant: Variant | None, numbers: Mapping[int, int]) -> Launch:
+        """A launch that says how often its variant ran, which of several variants with one description it is, and what
+        the overhead budget left out."""
+        if variant is None:
+            return launch
+        number = numbers.get(id(variant), 1)
+        known: dict[str, Any] = {VARIANT_LAUNCHES: variant.launches, **({VARIANT_NUMBER: number} if number > 1 else {})}
+        if self.budget is not None and (variant.tried or variant.thinning):
+            known[OVERHEAD_BUDGET] = self.budget.document(variant)
+        return launch.noting(extra=known)
 
     def _warm(self, launches: list[tuple[PendingLaunch, Launch]]) -> list[tuple[Variant | None, Launch]]:
         """With skip="cold", leave out the first launch of each variant that has others."""
@@ -270,11 +339,3 @@ def _is_capturing(stream: int) -> bool:
         return libcuda.driver().is_capturing(stream)
     except WarplensError:
         return False
-
-
-def _described(launch: Launch, variant: Variant | None, numbers: Mapping[int, int]) -> Launch:
-    """A launch that says how often its variant ran, and which of several variants with one description it is."""
-    if variant is None:
-        return launch
-    number = numbers.get(id(variant), 1)
-    return launch.noting(extra={VARIANT_LAUNCHES: variant.launches, **({VARIANT_NUMBER: number} if number > 1 else {})})

@@ -82,7 +82,7 @@ class ChunkSums:
     """The checksums of one file's column chunks."""
 
     def __init__(self, metadata: pq.FileMetaData, sums: list[int]) -> None:
-        names = metadata.schema.names
+        names = column_names(metadata)
         self._of: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
         for at, ((offset, size), expected) in enumerate(zip(_chunks(metadata), sums, strict=True)):
             self._of[names[at % len(names)]].append((offset, size, expected))
@@ -113,6 +113,11 @@ def verified(footer: bytes) -> tuple[pq.FileMetaData, ChunkSums | None]:
     if len(sums) < chunks:
         raise Damaged("it has fewer checksums than column chunks")
     return metadata, ChunkSums(metadata, sums[:chunks])
+
+
+def column_names(metadata: pq.FileMetaData) -> list[str]:
+    """The name of the column that each column chunk of a row group belongs to; a list has one chunk for its values."""
+    return [metadata.schema.column(at).path.partition(".")[0] for at in range(metadata.num_columns)]
 
 
 def _chunks(metadata: pq.FileMetaData) -> Iterator[tuple[int, int]]:

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from warplens.errors import CaptureError
 from warplens.trace import checksums
 from warplens.trace.arrays import numpy_dtype, to_arrow
-from warplens.trace.schema import ABSENT, COLUMNS, Meta
+from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, Meta
 from warplens.trace.validation import REMEDY, ColumnChecks
 
 Array = npt.NDArray[Any]
+_TYPES = {**COLUMNS, **AGGREGATE_COLUMNS}
 
 
 class Columns(Protocol):
@@ -139,9 +140,9 @@ class ParquetColumns:
     def _cast(self, table: pa.Table, name: str) -> pa.Array:
         column = table.column(name)
         try:
-            return combined(column.cast(COLUMNS[name]))
+            return combined(column.cast(_TYPES[name]))
         except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
-            problem = f"is {str(column.type)[:60]}, expected {COLUMNS[name]} ({_first_line(error)})"
+            problem = f"is {str(column.type)[:60]}, expected {_TYPES[name]} ({_first_line(error)})"
             raise CaptureError(self._file.path, f"column {name}", problem, REMEDY) from None
 
 

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from warplens.record.capture import CODE, HANG, HOST_NS, Device
 from warplens.record.layout import MAX_BLOCK
+from warplens.sass.verified_regions import KernelVerification
 from warplens.text import encodable
 from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
 
@@ -54,6 +55,11 @@ def parse_document(text: bytes) -> Meta:
         raise NewerSchema(version)
     _check_fields(document, Meta, "")
     meta = Meta.from_json(_texts(document))
+    for key, value in meta.verification.items():
+        try:
+            KernelVerification.from_json(value)
+        except ValueError as error:
+            raise WrongDocument(f"verification[{key[:40]!r}]: {error}") from None
     _check_launches(meta)
     return meta
 

@@ -18,7 +18,7 @@ from warplens.trace.columns import PARQUET, ParquetColumns, TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
-from warplens.trace.schema import ABSENT, COLUMNS, SCHEMA_VERSION, Losses, Meta
+from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, SCHEMA_VERSION, Losses, Meta
 from warplens.trace.validation import RANGES, REMEDY
 
 SUFFIX = ".warplens"
@@ -86,11 +86,12 @@ def _read_file(path: Path) -> Trace:
     except NewerSchema as error:
         problem = f"{error.args[0]} is newer than the {SCHEMA_VERSION} this warplens knows"
         raise CaptureError(path, "schema", problem, "upgrade warplens to read it") from None
-    names = set(file.metadata.schema.names)
+    names = set(checksums.column_names(file.metadata))
     fixed = {
         name: int(value) for name, _, value in (part.partition("=") for part in path.parent.parts) if _is_int(value)
     }
-    missing = [name for name in COLUMNS if name not in names and name not in fixed and name not in ABSENT]
+    wanted = [*COLUMNS, *(AGGREGATE_COLUMNS if meta.aggregated else ())]
+    missing = [name for name in wanted if name not in names and name not in fixed and name not in ABSENT]
     if missing:
         raise CaptureError(path, "columns", f"{', '.join(missing)} missing", REMEDY)
     fixed = {name: value for name, value in fixed.items() if name in COLUMNS and name not in names}
@@ -182,6 +183,20 @@ def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool)
             _write(part.spans.drop_columns(list(keys)), replace(part.meta, losses=losses), out)
         losses = Losses()  # stored in the first part only, so that the sum over the folder is right
     return folder
+
+
+def rank_part(folder: Path, rank: int) -> Path:
+    """The file of one rank in the folder of a job."""
+    return folder / f"rank={rank}" / _PART
+
+
+def save_rank(trace: Trace, folder: Path, rank: int) -> Path:
+    """Write the part of one rank into the folder of its job. No rank waits for another, or touches its part."""
+    target = rank_part(folder, rank)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(target) as out:
+        _write(trace.spans.drop_columns(["rank"]), trace.meta, out)
+    return target
 
 
 def _is_int(text: str) -> bool:

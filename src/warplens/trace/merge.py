@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pyarrow as pa
 
+from warplens.errors import WarplensError
 from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace, empty_table
 from warplens.trace.schema import ClockFit, LaunchInfo, Losses, Meta
@@ -19,6 +20,8 @@ def merge(traces: Sequence[Trace]) -> Trace:
         return traces[0]
     if not traces:
         return Trace(empty_table())
+    if len({trace.aggregated for trace in traces}) > 1:
+        raise WarplensError("a trace in mode='aggregate' cannot be merged with one of records: name one of them")
     origin = min(trace.meta.origin_ns for trace in traces)
     tables = []
     rows = tracks = 0
@@ -58,8 +61,10 @@ def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
         kernel_locations=_merge_locations(traces),
         source_hashes={key: value for meta in metas for key, value in meta.source_hashes.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
+        verification={key: value for meta in metas for key, value in meta.verification.items()},
         producer=metas[0].producer,
         origin_ns=origin,
+        schema=metas[0].schema,
     )
 
 
@@ -104,4 +109,6 @@ def _merge_clock(clocks: Sequence[ClockFit]) -> ClockFit:
         mhz_error=max(clock.mhz_error for clock in seen),
         anchors=anchors,
         segments=sum(clock.segments for clock in clocks),
+        gap_ns=max(clock.gap_ns for clock in clocks),
+        gap_error_ns=max(clock.gap_error_ns for clock in clocks),
     )

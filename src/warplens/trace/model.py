@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.sass.verified_regions import KernelVerification
 from warplens.text import printable
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
-from warplens.trace.schema import COLUMNS, KINDS, LaunchInfo, Meta
+from warplens.trace.schema import AGGREGATE_COLUMNS, COLUMNS, KINDS, LaunchInfo, Meta
 from warplens.wording import plural
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Trace:
         self.meta = meta or Meta()
         self.checked: bool | None = None
         """Whether its file has checksums; None for a trace that was not read from a file."""
+        self.verifier: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None
+        """Verifies the regions of a trace that was just recorded, which takes a disassembler."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the rows themselves: the file may be gone, or be another one, where they are unpickled."""
@@ -48,8 +52,14 @@ class Trace:
     @cached_property
     def spans(self) -> pa.Table:
         """All spans with the columns of `warplens.trace.schema.COLUMNS`."""
-        self.prefetch(*COLUMNS)
-        return pa.table({name: self.column(name) for name in COLUMNS})
+        names = [*COLUMNS, *(AGGREGATE_COLUMNS if self.aggregated else ())]
+        self.prefetch(*names)
+        return pa.table({name: self.column(name) for name in names})
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether a span stands for many executions of its region (`mode="aggregate"`)."""
+        return self.meta.aggregated
 
     @cached_property
     def edges(self) -> pa.Table:
@@ -137,15 +147,16 @@ class Trace:
 
         return select(self, time=time, **conditions)
 
-    def stats(self, by: str = "region", *, merge_variants: bool = False) -> Statistics:
+    def stats(self, by: str = "region", *, merge_variants: bool = False, corrected: bool = False) -> Statistics:
         """Return the statistics of every region.
 
         by              `region`, or a further group: `kernel`, `sm`, `warp`, `block`, `launch` or `rank`
         merge_variants  give all variants of a kernel one row per region
+        corrected       also give the means without the cost of marks, where that was measured
         """
         from warplens.analyse.statistics import statistics
 
-        return statistics(self, by=by, merge_variants=merge_variants)
+        return statistics(self, by=by, merge_variants=merge_variants, corrected=corrected)
 
     def findings(self, *, waits: str | None = None, given: KnownFacts | None = None) -> Findings:
         """What costs time and what to do about it, the largest expected gain first; see `warplens.analyse.findings`.
@@ -167,10 +178,21 @@ class Trace:
         """The spans as a pandas DataFrame."""
         return self.spans.to_pandas()
 
+    def verify(self) -> dict[str, KernelVerification]:
+        """What the machine code of each kernel holds between the marks of its regions; empty if that is not known.
+
+        The keys are those that launches have in `extra["machine_code"]`.
+        """
+        verifier, self.verifier = self.verifier, None
+        if verifier is not None:
+            self.meta = replace(self.meta, verification=verifier())
+        return {key: KernelVerification.from_json(one) for key, one in self.meta.verification.items()}
+
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write a `.warplens` file; `force=True` replaces one that exists."""
         from warplens.trace.io import save
 
+        self.verify()
         return save(self, path, force=force)
 
     def export(

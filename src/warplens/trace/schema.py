@@ -8,7 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""The newest version that is read."""
+TRACE_SCHEMA, AGGREGATE_SCHEMA = 1, 2
+"""The versions that are written: a trace of records has no need of the newer one, so older readers read it."""
 KINDS = ("span", "instant", "value")
 LIFE = "(warp)"
 """The reserved region of a warp that left no record: one span from its start to its exit."""
@@ -41,6 +44,19 @@ negative numbers of trace/barrier_rows.py. Rows are ordered by track, then by be
 children."""
 ABSENT = {"released_by": -1}
 """Columns that files may lack, as those of older versions do, and the value that stands in every row then."""
+
+
+AGGREGATE_COLUMNS: dict[str, pa.DataType] = {
+    "count": pa.int64(),
+    "min_cycles": pa.int64(),
+    "max_cycles": pa.int64(),
+    "buckets": pa.list_(pa.int16()),
+    "bucket_counts": pa.list_(pa.int64()),
+}
+"""Further columns of a trace in `mode="aggregate"`. There a span stands for `count` executions of its region by one
+warp inside the same regions, `dur_cycles` and `dur_ns` are their sum, and `start_ns` and `start_cycle` only lay them
+out one after the other. `buckets` are the numbers of the histogram's buckets that are not empty, as
+record/aggregate_rows.py defines them, and `bucket_counts` the executions in each."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +104,10 @@ class ClockFit:
     method: str = "none"
     mhz_error: float = 0.0
     """The error of `mhz_min` and `mhz_max`, as about 95 % of measurements are closer; 0 if unknown."""
+    gap_ns: float = 0.0
+    """The longest time of a launch without an anchor."""
+    gap_error_ns: float = 0.0
+    """How far moments in that time may be misplaced if the clock changed in it; 0 if it is short."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +151,8 @@ class Meta:
     `notes` holds the profile's remarks on each kernel, such as why it ran unmarked. `sensitivity` is what an experiment
     with delays found (analyse/region_sensitivity.py), empty where there was none. `locations` has the source location
     of each region, and `kernel_locations` the same for each kernel, as regions of several kernels may share a name.
-    `source_hashes` are hashes of the source files at the time of recording.
+    `source_hashes` are hashes of the source files at the time of recording. `verification` says where the regions are
+    in the machine code, by the name that a launch's `extra` gives its machine code.
     """
 
     launches: Sequence[LaunchInfo] = ()
@@ -143,10 +164,16 @@ class Meta:
     kernel_locations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     source_hashes: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    verification: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sensitivity: Mapping[str, Any] = field(default_factory=dict)
     producer: str = "warplens"
     origin_ns: int = 0
-    schema: int = SCHEMA_VERSION
+    schema: int = TRACE_SCHEMA
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether spans stand for many executions: the trace has AGGREGATE_COLUMNS."""
+        return self.schema >= AGGREGATE_SCHEMA
 
     def locations_of(self, kernel: str) -> Mapping[str, str]:
         """The source location of each region of a kernel."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.errors import CaptureError
+from warplens.record.aggregate_rows import BUCKETS
 from warplens.record.layout import MAX_BLOCK, MAX_SM, MAX_WARPS
 from warplens.trace.arrays import run_starts, to_numpy
 from warplens.trace.barrier_rows import NO_RECORD
@@ -46,6 +47,9 @@ RANGES: dict[str, tuple[int, int]] = {
     "dur_cycles": (0, _LONGEST),
     "track": (0, _INT32),
     "lane": (0, 31),
+    "count": (1, _LONGEST),
+    "min_cycles": (0, _LONGEST),
+    "max_cycles": (0, _LONGEST),
     "released_by": (-3, _INT32),
 }
 """The least and the greatest value of each column of whole numbers."""
@@ -89,6 +93,8 @@ class ColumnChecks:
             return _codes(name, array)
         if array.null_count and name != "value":
             raise Invalid(name, _first(~np.asarray(to_numpy(array.is_valid()))), "holds no value")
+        if pa.types.is_list(array.type):
+            return _list(name, array)
         values = to_numpy(array)
         if name in RANGES and len(values):
             _within(name, values, *RANGES[name])
@@ -112,6 +118,15 @@ def _codes(name: str, array: pa.Array) -> Array:
         wrong = next(one for one in names if one not in KINDS)
         raise Invalid(name, None, f"holds {wrong[:40]!r}; known are {', '.join(KINDS)}")
     return codes
+
+
+def _list(name: str, array: pa.ListArray) -> Array:
+    """Each row's list as an array."""
+    if array.flatten().null_count:
+        raise Invalid(name, None, "holds a list with no value in it")
+    found = np.empty(len(array), object)
+    found[:] = np.split(to_numpy(array.flatten()), to_numpy(array.offsets)[1:-1] - array.offsets[0].as_py())
+    return found
 
 
 def _within(name: str, values: Array, low: int, high: int, problem: str = "holds {}") -> None:
@@ -251,6 +266,31 @@ def _count(size: tuple[int, int, int], what: str) -> int:
     return threads if what == "grid" else -(-threads // 32)
 
 
+def _durations_in_order(_: Meta, count: Array, total: Array, least: Array, most: Array, kind: Array) -> None:
+    wrong = (least > most) | (total > most * count.astype(np.float64)) | (total < least * count.astype(np.float64))
+    if wrong.any():
+        row = _first(wrong)
+        executions = f"{count[row]} executions of {least[row]} to {most[row]} cycles"
+        raise Invalid("dur_cycles", row, f"holds {total[row]}, which {executions} do not add up to")
+
+
+def _buckets_count(_: Meta, count: Array, buckets: Array, counts: Array) -> None:
+    lengths, others = (np.array([len(one) for one in some], np.int64) for some in (buckets, counts))
+    if (lengths != others).any():
+        raise Invalid("bucket_counts", _first(lengths != others), "holds another number of values than `buckets`")
+    numbers, amounts = (np.concatenate([np.zeros(0, np.int64), *some]) for some in (buckets, counts))
+    row = np.repeat(np.arange(len(count)), lengths)
+    back = (numbers[1:] <= numbers[:-1]) & (row[1:] == row[:-1])
+    wrong = (numbers < 0) | (numbers >= BUCKETS) | (amounts < 1) | np.concatenate(([False], back))[: len(numbers)]
+    if wrong.any():
+        raise Invalid("buckets", int(row[_first(wrong)]), f"holds no ascending numbers of 0..{BUCKETS - 1} with counts")
+    held = np.bincount(row, amounts, len(count))
+    short = (held != count) & (lengths > 0)
+    if short.any():
+        at = _first(short)
+        raise Invalid("bucket_counts", at, f"adds up to {held[at]:.0f}, and `count` is {count[at]}")
+
+
 _RELATIONS: Sequence[tuple[tuple[str, ...], Callable[..., None]]] = (
     *(((name,), _total(name)) for name in ("dur_ns", "dur_cycles")),
     (("parent",), _parents_precede),
@@ -262,6 +302,8 @@ _RELATIONS: Sequence[tuple[tuple[str, ...], Callable[..., None]]] = (
     (("released_by", "rank", "launch"), _edges_in_launch),
     *((("track", name), _begins_in_order(name)) for name in ("start_ns", "start_cycle")),
     *((("track", name), _constant(name)) for name in ALONG_TRACKS),
+    (("count", "dur_cycles", "min_cycles", "max_cycles", "kind"), _durations_in_order),
+    (("count", "buckets", "bucket_counts"), _buckets_count),
     (("rank", "launch"), _launches_known),
     (("rank", "launch", "block"), _below("block", "grid")),
     (("rank", "launch", "warp"), _below("warp", "block")),

@@ -16,6 +16,8 @@ from warplens.analyse.analysis import Answers
 from warplens.analyse.histogram import histograms
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.line_times import line_times
+from warplens.analyse.region_counters import AttributedPages
+from warplens.analyse.region_purity import cautions
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.roofline import Roofline
 from warplens.analyse.statistics import Statistics
@@ -31,6 +33,7 @@ from warplens.view.palette import colours, ink, union
 from warplens.view.payload import ColumnPacker, pack_spans
 from warplens.view.roofline_chart import roofs
 from warplens.view.source_listing import listing
+from warplens.view.stall_chart import stall_bars
 from warplens.wording import duration, integer, percent
 
 LIMIT = 2_000_000
@@ -49,6 +52,8 @@ class ReportOptions:
     labels: Sequence[str] = ()
     made: str = ""
     merge_variants: bool = False
+    counters: Sequence[AttributedPages] = ()
+    """Per trace: Nsight Compute's samples and counters of each region."""
 
 
 @dataclass
@@ -93,13 +98,21 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
     tables, outlines = sections.paths(answers, places, palette)
     infos = [_info(part, at, places, outlines[at]) for at, part in enumerate(parts)]
     locations = {name: text for trace in traces for name, text in trace.meta.locations.items()}
+    told = {name: text for trace in traces for name, text in cautions(trace).items()}
     document = {
         "regions": [
-            {"name": name, "colour": colour, "ink": ink(colour), "location": locations.get(name, "")}
+            {
+                "name": name,
+                "colour": colour,
+                "ink": ink(colour),
+                "location": locations.get(name, ""),
+                "caution": told.get(name, ""),
+            }
             for name, colour in zip(names, palette, strict=True)
         ],
         "histograms": _histograms(spread, parts, places),
         "traces": infos,
+        "counters": [one.to_json() for one in chosen.counters],
     }
     listed = listing(
         [line for part in parts for line in line_times(part.trace)],
@@ -126,6 +139,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
             "tables": [
                 {
                     "letter": part.letter,
+                    "verified": any(row.purity == row.purity for row in part.table),
                     "rows": sections.statistics_rows(
                         part.table,
                         places,
@@ -140,6 +154,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
         "heat_note": heat_maps.note(parts[0].trace),
         "overlaps": sections.overlaps(answers),
         "paths": tables,
+        "stalls": stall_bars(chosen.counters, [part.letter for part in parts]),
         "roofs": roofs(chosen.roofs, [part.letter for part in parts]),
         "sources": listed,
         "traces": [
@@ -225,7 +240,7 @@ def _part(trace: Trace, at: int, options: ReportOptions) -> _Part:
     shown = thinned(trace, options.limit)
     label = options.labels[at] if at < len(options.labels) else "AB"[at]
     merged = trace.stats(merge_variants=True)
-    table = merged if options.merge_variants else trace.stats()
+    table = merged if options.merge_variants else trace.stats(corrected=True)
     return _Part(trace, shown, "AB"[at], label, merged, table)
 
 

@@ -22,13 +22,13 @@ from warplens.analyse.measured_slopes import slope_text, slopes_of
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.slowdown import slowdown_of
-from warplens.analyse.statistics import Statistics
+from warplens.analyse.statistics import RegionStatistics, Statistics
 from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
 from warplens.record.cost_keys import SLOWDOWN, SLOWDOWN_MEASURED, TIMED_PLAIN, TIMED_RECORDED
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo, Meta
 from warplens.view.palette import ink, rgb
-from warplens.wording import duration, percent, plural
+from warplens.wording import duration, integer, percent, plural
 
 _DURATIONS = ("mean", "std", "p50", "p95", "p99", "min", "max", "total")
 _MATRIX_ROWS = 64
@@ -165,10 +165,21 @@ def statistics_rows(
             "location": meta.locations_of(kernels.get(row.variant, "")).get(row.region, ""),
             "durations": [{"cycles": row[name], "ns": row[f"{name}_ns"]} for name in _DURATIONS],
             "histogram": spark(made[row.region]) if row.region in made and not row.variant else "",
+            "purity": None if row.purity != row.purity else row.purity,
+            "moved_out": row.moved_out,
+            "corrected": corrected_text(row),
             **{name: row[name] for name in ("count", "open", "share", "exclusive_share", "warp_spread", "sm_spread")},
         }
         for row in stats
     ]
+
+
+def corrected_text(row: RegionStatistics) -> str:
+    """The mean without the region's own marks and its interval; empty without a calibration."""
+    if row.corrected != row.corrected:
+        return ""
+    bounds = f"{integer(row.corrected_low)} to {integer(row.corrected_high)}"
+    return f"{integer(row.corrected)} cycles without its own marks (between {bounds})"
 
 
 def spark(made: Histogram, width: float = 120, height: float = 21) -> str:
@@ -214,7 +225,7 @@ def _finding(one: Finding, several: bool) -> dict[str, Any]:
         "confidence": one.confidence if one.verdict == SUPPORTED else "",
         "withheld": one.withheld,
         "refuted_by": one.refuted_by,
-        "evidence": evidence_text(one),
+        "evidence": " · ".join(filter(None, [evidence_text(one), one.caution])),
         "below": [{"kind": each.kind, "what": each.what} for each in one.consequences],
         "where": " · ".join(filter(None, [one.kernel if several else "", place_text(one)])),
     }

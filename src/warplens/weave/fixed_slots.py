@@ -76,7 +76,7 @@ def weave_fixed(module: PtxModule, buffer: AnyBuffer, how: Weaving, lives: Colle
         _KernelWeaver(function, sketch, buffer, how, numbers).weave()
     if isinstance(buffer, SymbolBuffer) and entries:
         first = next(i for i, item in enumerate(module.items) if isinstance(item, Function))
-        module.items.insert(first, Raw.of(f".visible .const .align 8 .b64 {buffer.name};"))
+        module.items.insert(first, Raw.of(buffer.declaration))
     regions = {number: name for name, number in numbers.items()}
     stores = dict.fromkeys(entries, STORE)
     woven = Woven("", regions, locations, entries, threads, SLACK, "stop", stores, code)

@@ -15,7 +15,9 @@ Names are percent-encoded, so that any text survives inline asm, LLVM and the PT
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -38,11 +40,14 @@ KINDS = {
     "S": Kind.VALUE,
 }
 VALUE_TYPES = ("s32", "u32", "s64", "u64", "f32", "f64")
+_DECLARED = re.compile(r"%wl_mark_\d+_([A-Z])(\d+)")
+_NUMBERED = re.compile(r"(// @warplens ([BEIVAZ]) #(\d+).*)")
 _WORDS = {"B": 2, "E": 2, "I": 2, "V": 4, "A": 3, "Z": 3, "T": 1, "S": 7}
 BARRIER = "barrier"
 """The value type of a mark that records what the warp does with a barrier."""
 PAYLOAD = (Kind.VALUE, Kind.ANCHOR)
 """Marks whose record is preceded by an 8-byte payload."""
+_NAMED = re.compile(r"//\s*" + PREFIX + r"[A-Z] (\S+)[^\n]*")
 _REGISTER = re.compile(r"%[\w$]+|-?\d+|0[xfd][0-9A-Fa-f]+|-?[\d.]+(?:e[-+]?\d+)?")
 
 
@@ -112,8 +117,31 @@ def parse_mark(content: str, line: int) -> Mark | None:
     return Mark(KINDS[letter], name, line, operand, kind)
 
 
+def without_regions(text: str, names: Collection[str]) -> str:
+    """Remove the marks of some regions from PTX."""
+    left_out = {encode_name(name) for name in names} | set(names)
+
+    def replaced(found: re.Match[str]) -> str:
+        return "" if found[1] in left_out or unquote(found[1]) in left_out else found[0]
+
+    return _NAMED.sub(replaced, text)
+
+
 def _barrier(words: list[str], content: str, line: int) -> BarrierOperands:
     try:
         return BarrierOperands.parse(words)
     except ValueError as error:
         raise PtxError(line, content, str(error)) from None
+
+
+def declare_marks(text: str) -> str:
+    """Repeat each numbered mark as the declaration of a register that nothing uses: nvcc strips comments from the PTX
+    that a program carries. A declaration adds no instruction."""
+    numbers = itertools.count()
+    return _NUMBERED.sub(lambda found: f"{found[1]}\n\t.reg .pred %wl_mark_{next(numbers)}_{found[2]}{found[3]};", text)
+
+
+def declared_mark(register: str) -> tuple[Kind, str] | None:
+    """The kind and region of a mark from the register that stands for it; None for other registers."""
+    found = _DECLARED.fullmatch(register)
+    return (KINDS[found[1]], f"#{found[2]}") if found and found[1] in KINDS else None

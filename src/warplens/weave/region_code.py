@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Mapping
 
-from warplens.ptx.lane_accesses import SECTOR, LaneAccess, lane_access
+from warplens.ptx.lane_accesses import LaneAccess, lane_access, largest_waste
 from warplens.ptx.lane_values import LaneValues
 from warplens.ptx.tree import Comment, Function, Instruction
 from warplens.record.layout import Kind
@@ -62,16 +62,9 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
                 accesses.setdefault(name, []).append(access)
     for name, some in accesses.items():
         for key, is_load in (("load_waste", True), ("store_waste", False)):
-            if wasted := _waste([one for one in some if one.is_load == is_load]):
+            if wasted := largest_waste([one for one in some if one.is_load == is_load]):
                 found[name][key] = round(wasted, 2)
     return found
-
-
-def _waste(accesses: list[LaneAccess]) -> float:
-    """The largest waste. Accesses that leave gaps in sectors fill those of others with the same distances."""
-    alike = Counter(one.pattern for one in accesses)
-    found = [max(one.waste / alike[one.pattern], 1.0) if one.step <= SECTOR else one.waste for one in accesses]
-    return max(found, default=0.0)
 
 
 def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None:
@@ -97,5 +90,6 @@ def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None
 def _count_access(counts: Counts, access: LaneAccess) -> None:
     if access.space == "shared":
         counts["ways"] = max(counts.get("ways", 0), access.ways)
+        counts["conflicts"] = counts.get("conflicts", 0) + max(access.ways - 1, 0)
     elif access.space == "global" and access.scattered:
         counts["scattered"] = counts.get("scattered", 0) + 1

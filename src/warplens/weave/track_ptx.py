@@ -74,7 +74,7 @@ class Track:
 
     def _pointer(self) -> str:
         if isinstance(self.buffer, SymbolBuffer):
-            load = f"ld.const.b64 %wl_b, [{self.buffer.name}];"
+            load = f"ld.{self.buffer.space}.b64 %wl_b, [{self.buffer.name}];"
         else:
             assert isinstance(self.buffer, ParamBuffer)
             params = self.function.params

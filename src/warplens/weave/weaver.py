@@ -32,18 +32,21 @@ from dataclasses import replace
 
 from warplens.errors import UsageError
 from warplens.ptx.divergence import Divergence, observes_other_threads
+from warplens.ptx.garbage_pause import garbage_pause
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Function, PtxModule, Raw, parse
+from warplens.ptx.tree import Function, Node, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
+from warplens.weave.aggregate_weaver import weave_aggregate
 from warplens.weave.calls import Calls
 from warplens.weave.delay import weave_delay
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
-from warplens.weave.function_weaver import FunctionWeaver
-from warplens.weave.mark_comments import PREFIX, WOVEN
+from warplens.weave.function_weaver import FunctionWeaver, insert_opening
+from warplens.weave.mark_comments import PREFIX, WOVEN, declare_marks, without_regions
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
+from warplens.weave.plain_body import append_plain_body, copy_of, dispatch, selects_blocks
 from warplens.weave.region_code import region_code
 from warplens.weave.stores.block_chains import chain_blocks
 from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address, end_of_names
@@ -64,10 +67,13 @@ def weave(
     buffer: AnyBuffer | None = None,
     how: Weaving | None = None,
     lives: Collection[str] = (),
+    plain: str = "",
 ) -> Woven:
     """Weave every kernel of `source` that can reach a mark; kernels without marks stay as they are, apart from those
     named in `lives`: they record when each warp started and exited, and where. A parsed module is not parsed again, and
-    is not changed."""
+    is not changed. `plain` is the module before automatic marks changed it, if `how.plain_copy` may need it."""
+    if how and how.omit:
+        source = without_regions(source if isinstance(source, str) else source.text(), how.omit)
     text = source if isinstance(source, str) else source.text()
     start = text.find("// " + WOVEN)
     if start >= 0:
@@ -78,12 +84,16 @@ def weave(
             raise PtxError(text.count("\n", 0, start) + 1, line, "this is no description of a woven module") from None
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
-    module = parse(source) if isinstance(source, str) else source.copy()
-    if how and how.delay is not None:
-        return weave_delay(module, buffer or ParamBuffer(), how)
-    if lives or (how and how.fixed):
-        return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
-    return Weaver(module, buffer or ParamBuffer(), how or Weaving()).weave()
+    with garbage_pause():
+        module = parse(source) if isinstance(source, str) else source.copy()
+        twin = parse(plain) if plain else None
+        if how and how.mode == "aggregate" and not lives:
+            return weave_aggregate(module, buffer or ParamBuffer(), how, twin)
+        if how and how.delay is not None:
+            return weave_delay(module, buffer or ParamBuffer(), how)
+        if lives or (how and how.fixed):
+            return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
+        return Weaver(module, buffer or ParamBuffer(), how or Weaving(), twin).weave()
 
 
 def marked_kernels(module: PtxModule) -> list[str]:
@@ -99,8 +109,9 @@ def marked_kernels(module: PtxModule) -> list[str]:
 class Weaver:
     """Rewrites a parsed module in place."""
 
-    def __init__(self, module: PtxModule, buffer: AnyBuffer, how: Weaving) -> None:
+    def __init__(self, module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: PtxModule | None = None) -> None:
         self.module, self.buffer, self.how = module, buffer, how
+        self.plain = plain or module.copy()
         files = module.files
         for function in module.functions:
             end_with_return(function)
@@ -151,17 +162,33 @@ class Weaver:
                 entries[function.name] = self.calls.reachable_marks(function.name)
                 if "reqntid" in function.performance:
                     threads[function.name] = math.prod(function.performance["reqntid"])
+            plain = self._plain_body(function)
             FunctionWeaver(self, function, self.outlines[function.name]).weave()
+            if plain is not None:
+                insert_opening(function, dispatch(function, self.how.select))
+                append_plain_body(function, plain)
         self.calls.rewrite_headers()
         if isinstance(self.buffer, SymbolBuffer) and entries:
-            self._declare(f".visible .const .align 8 .b64 {self.buffer.name};")
+            self._declare(self.buffer.declaration)
         if self.how.shared and entries and f" {self.how.shared.symbol}[]" not in self.module.text():
             self._declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
         regions = {number: name for name, number in self.ids.items()}
         stores = {name: self.stores[name] for name in entries}
         woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores, code)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
-        return Woven.restore(header + self.module.text(), woven.describe())
+        text = self.module.text()
+        if isinstance(self.buffer, LaunchBuffer):
+            text = declare_marks(text)
+        return Woven.restore(header + text, woven.describe())
+
+    def _plain_body(self, function: Function) -> list[Node] | None:
+        """The code for blocks that do not record; None if they run the woven code like all others."""
+        copied = self.how.plain_copy and selects_blocks(self.how.select) and function.is_entry
+        if not copied or self.calls.shares_state(function):
+            return None
+        twins = [one for one in self.plain.entries if one.name == function.name]
+        same_memory = all(one.text().strip() in self.module.text() for one in self.plain.declarations)
+        return copy_of(twins[0].body or []) if twins and same_memory else None
 
     def _declare(self, text: str) -> None:
         first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))

@@ -12,6 +12,7 @@ from warplens.record.layout import HEADER_BYTES, MAX_SLOTS, MAX_WARPS, SLOT_BYTE
 
 GRANULARITY = {"warp": 1, "warpgroup": 4, "block": MAX_WARPS}
 POLICIES = ("auto", "now", "late", "end", "defer", "spread")
+MODES = ("trace", "aggregate")
 SHIFT_MASK = 63
 """The low bits of the buffer pointer that carry log2(stride): a track's alignment keeps them free."""
 MIN_SHIFT, MAX_SHIFT = 9, 28
@@ -33,9 +34,19 @@ class ParamBuffer:
 
 @dataclass(frozen=True)
 class SymbolBuffer:
-    """The buffer pointer is a constant of the module, which the host sets before a launch."""
+    """The buffer pointer is a variable of the module, which the host sets before a launch.
+
+    The kernel's parameters stay as they are, so whoever launches it need not know. With the space `global`, a copy
+    inside a CUDA graph can set the pointer too.
+    """
 
     name: str = "warplens_buffer"
+    space: str = "const"
+
+    @property
+    def declaration(self) -> str:
+        """The variable, as the module declares it."""
+        return f".visible .{self.space} .align 8 .b64 {self.name};"
 
 
 @dataclass(frozen=True)
@@ -128,6 +139,9 @@ class Weaving:
     lean:       use as few registers as possible, at the cost of more instructions
     fixed:      give each mark its own slot and hold no register between marks (see fixed_slots.py); only for kernels
                 without marks in loops, and regardless of `full`, since nothing can fill up
+    plain_copy: let blocks that are not selected run a plain copy of the kernel's code (see plain_body.py)
+    omit:       regions whose marks are left out
+    mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
     delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
 
@@ -144,6 +158,9 @@ class Weaving:
     limit: bool = True
     lean: bool = False
     fixed: bool = False
+    plain_copy: bool = False
+    omit: tuple[str, ...] = ()
+    mode: str = "trace"
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
     delay: str | None = None
@@ -153,6 +170,8 @@ class Weaving:
             raise UsageError(f"full={self.full!r}: allowed are 'stop' (keep the first) and 'ring' (keep the latest)")
         if self.clock not in ("32", "64"):
             raise UsageError(f"clock={self.clock!r}: allowed are '32' and '64'")
+        if self.mode not in MODES:
+            raise UsageError(f"mode={self.mode!r}: allowed are {', '.join(MODES)}")
         if self.store not in POLICIES:
             raise UsageError(f"store={self.store!r}: allowed are {', '.join(POLICIES)}")
 

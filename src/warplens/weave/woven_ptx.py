@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from warplens.record.aggregate_rows import AggregateLayout
+
 
 @dataclass(frozen=True)
 class Woven:
@@ -23,6 +25,8 @@ class Woven:
     """The store policy of each woven kernel."""
     code: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     """By kernel and number of the region: what the code of the region is made of (`weave/region_code.py`)."""
+    aggregates: dict[str, AggregateLayout] = field(default_factory=dict)
+    """The rows of each kernel that keeps statistics instead of records."""
 
     def describe(self) -> dict[str, Any]:
         """Everything except the text, as JSON."""
@@ -35,6 +39,7 @@ class Woven:
             "full": self.full,
             "stores": self.stores,
             "code": self.code,
+            **({"aggregates": {k: v.describe() for k, v in self.aggregates.items()}} if self.aggregates else {}),
         }
 
     @staticmethod
@@ -49,4 +54,5 @@ class Woven:
             document["full"],
             document["stores"],
             document.get("code", {}),
+            {k: AggregateLayout.restore(v) for k, v in document.get("aggregates", {}).items()},
         )

@@ -194,6 +194,11 @@ def test_options_of_woven_kernels_reach_cuda(gpu: SimulatedDriver) -> None:
     assert {(row["block"], row["warp"]) for row in trace.spans.to_pylist()} == {(0, 1)}
     trace, _ = profiled(gpu, INLINED, granularity="block")
     assert {(row["block"], row["warp"]) for row in trace.spans.to_pylist()} == {(0, 0), (1, 0)}
+    trace, out = profiled(gpu, INLINED, mode="aggregate")
+    assert out == expected(64, 1)
+    assert {row.region: row.count for row in trace.stats()} == {"a step, 100%": 20, "add": 20, "wait": 4}
+    with pytest.raises(UsageError, match="mode='aggregate' is not there for CUDA kernels"):
+        profiled(gpu, CALLED, mode="aggregate")
     with pytest.raises(UsageError, match="buffer='shared' is not there for CUDA kernels"):
         profiled(gpu, INLINED, buffer="shared")
 

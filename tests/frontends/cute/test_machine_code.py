@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from tests.support.cute_gpu import compile_cute
 
 # isort: split
-from cutlass import Float16, Int32
+from cutlass import Float16, Int32, cute
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
 
 import warplens as wl
@@ -25,11 +26,13 @@ from tests.support.cute_examples import example
 from tests.support.cute_kernels import fake, run_add, run_chain, run_everything
 from tests.support.fake_driver import fake_driver
 from warplens.driver.kernel_arguments import Shape
+from warplens.frontends.cute.compiled_code import machine_code
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.woven_module import Twin
 from warplens.ptx.tree import parse
 from warplens.record.layout import Kind, word0
 from warplens.record.name_table import region_id
+from warplens.sass.machine_code import verify_code
 
 LEAST = 24
 """Registers below which ptxas cannot be asked to go for sm_90; it takes up to as many where that saves it a wait."""
@@ -184,3 +187,22 @@ def test_a_twin_that_spills_with_every_way_of_single_stores_spreads_them(
     counts = {row.region.split()[0]: row.count for row in profile.trace.stats()}
     assert (counts["load"], counts["store"]) == (64, 64)
     assert not profile.trace.meta.losses.records_lost
+
+
+def test_regions_of_a_kernel_are_verified_in_its_kept_machine_code(tmp_path: Path) -> None:
+    options = f"--keep-ptx --keep-cubin --generate-line-info --dump-dir={tmp_path}"
+    compiled = cute.compile(run_everything, fake(), fake(), Int32(4), Int32(3), wlc.buffer(), options=options)
+    code = machine_code(compiled)
+    names = {f"#{region_id(name)}": name for name in ("load", "store")}
+    found = verify_code(replace(code, names=names))
+    assert (found.problem, found.source) == ("", "the machine code that ran")
+    assert found["load"].counts["load.global"] == 1
+    assert found["store"].counts["store.global"] == 1
+    assert found["load"].purity == found["store"].purity == 1.0
+
+
+def test_code_that_was_not_kept_says_how_to_keep_it() -> None:
+    compiled = cute.compile(run_everything, fake(), fake(), Int32(4), Int32(3), wlc.buffer())
+    assert verify_code(machine_code(compiled)).problem == (
+        "its PTX and cubin were not kept; compile it with the options --keep-ptx --keep-cubin --generate-line-info"
+    )

@@ -487,3 +487,20 @@ def test_switched_off_by_the_environment(gpu: FakeGpu, monkeypatch: pytest.Monke
         run(gpu)
     assert "@woven" not in gpu.fired[-1].ptx
     assert len(profile.trace) == 0
+
+
+def test_a_saved_trace_says_what_the_machine_code_holds_in_each_region(
+    gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPLENS_VERIFY", "1")
+    path = tmp_path / "stepped.warplens"
+    with wl.profile(path):
+        run(gpu)
+    (found,) = wl.load(path).verify().values()
+    assert (found.kernel, found.problem, found.source) == ("stepped", "", "the machine code that ran")
+    assert found["load"].counts == {"load.global": 1}
+    # The compiler joined the product with the sum after the region, so nothing is left in it.
+    assert found["scale it"].flag == "no instruction of the kernel is between its marks"
+    with wl.profile(tmp_path / "off.warplens", verify=False):
+        run(gpu)
+    assert wl.load(tmp_path / "off.warplens").verify() == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.region_purpose import Purpose, words_of
 from warplens.wording import integer, percent
@@ -17,7 +17,8 @@ _LONG_QUEUE = 0.9
 
 
 def _judge(e: Evidence) -> Finding:
-    found = {name: share for name, share in e.shares.items() if share >= _LEAST and _has_atomics(e, name)}
+    found = {name: _held_up(e, name) for name in e.shares if _has_atomics(e, name)}
+    found = {name: share for name, share in found.items() if share >= _LEAST}
     if not found:
         return e.refuted(CAUSE, "no region with atomic operations on global memory takes much time")
     name = max(found, key=lambda region: found[region])
@@ -26,7 +27,8 @@ def _judge(e: Evidence) -> Finding:
     cycles = shape.p50 if shape else 0.0
     # Atomics that queue hold up all other accesses, too; without a queue each would take its latency.
     alone = max(e.code[name].atomics if name in e.code else 1.0, 1.0) * _LATENCY_CYCLES
-    waiting = max(1 - alone / max(cycles, 1.0), 0.0) if e.code else 1.0
+    passed_on = share > e.shares[name]
+    waiting = 0.5 if passed_on else max(1 - alone / max(cycles, 1.0), 0.0) if e.code else 1.0
     return e.supported(
         CAUSE,
         f"Atomic operations take {percent(share)} of warp time ({e.named(name)}, median {integer(cycles)} cycles): "
@@ -34,11 +36,19 @@ def _judge(e: Evidence) -> Finding:
         "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
         "atomic per block; or give each block a copy.",
         Gain.between(0.4 * share * waiting, max(share, (1 + waiting) / 2 if waiting > _LONG_QUEUE else 0.0)),
-        HIGH if e.code else MEDIUM,
+        LOW if passed_on else HIGH if e.code else MEDIUM,
         region=name,
         evidence={"share_of_warp_time": share, "median_cycles": cycles, "queued_share": waiting},
         refuted_by="The same atomics on addresses of their own take as long.",
     )
+
+
+def _held_up(e: Evidence, name: str) -> float:
+    """The share of warp time of a region with atomics. One that does not wait for their results leaves the queue to the
+    regions that follow it."""
+    own = e.shares[name]
+    after = sum(e.followers.get(name, {}).values()) if name in e.code and own < _LEAST else 0.0
+    return own + after
 
 
 def _has_atomics(e: Evidence, name: str) -> bool:
@@ -55,4 +65,5 @@ ATOMICS_CONTENTION = Hypothesis(
         {"too little in flight", "cache misses", "warp imbalance", "block imbalance", "uncoalesced access", "last wave"}
     ),
     needs_headroom=False,
+    about_region=True,
 )

@@ -14,6 +14,7 @@ _ADVICE = "Pad the rows by one element, swizzle the columns, or let consecutive 
 _REFUTED_BY = "Padded rows that take as long; Nsight Compute shows no shared memory bank conflicts."
 _LEAST = 0.1
 _LEAST_WAYS = 4
+_LEAST_MEAN = 1.5
 _LEAST_COUNTED = 0.25
 _SHARED_WORDS = {"smem", "shared", "lds", "sts", "ldsm", "ldmatrix", "stmatrix", "transpose"}
 
@@ -40,7 +41,9 @@ def _judge(e: Evidence) -> Finding:
 def _from_code(e: Evidence) -> Finding:
     """The PTX says which banks the lanes of each access touch."""
     found = {
-        name: one.ways for name, one in e.code.items() if one.ways >= _LEAST_WAYS and e.shares.get(name, 0.0) >= _LEAST
+        name: one.ways
+        for name, one in e.code.items()
+        if one.ways >= _LEAST_WAYS and one.mean_ways >= _LEAST_MEAN and e.shares.get(name, 0.0) >= _LEAST
     }
     if not found:
         return e.refuted(
@@ -50,8 +53,8 @@ def _from_code(e: Evidence) -> Finding:
     ways, share = int(found[name]), e.shares[name]
     # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
     portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), 1.0)
-    slower = 1 - 1 / ways
-    busy = _pipe_busy(e, name, ways)
+    slower = 1 - 1 / e.code[name].mean_ways
+    busy = _pipe_busy(e, name)
     return e.supported(
         CAUSE,
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
@@ -68,14 +71,14 @@ def _from_code(e: Evidence) -> Finding:
     )
 
 
-def _pipe_busy(e: Evidence, name: str, ways: int) -> float:
+def _pipe_busy(e: Evidence, name: str) -> float:
     """The share of the kernel's time that conflicts keep an SM's shared memory busy, if accesses run once per instance:
     then every region that needs it is slower, not only this one."""
     shape = next((one for one in e.of(MODES).regions if one.region == name), None)
     if shape is None:
         return 0.0
     instances = shape.count / len(e.launches) / max(e.warps.sms, 1.0)
-    return min(instances * e.code[name].shared * ways / (e.kernel_ns * e.lives.cycles_per_ns), 1.0)
+    return min(instances * e.code[name].shared * e.code[name].mean_ways / (e.kernel_ns * e.lives.cycles_per_ns), 1.0)
 
 
 def _from_counters(e: Evidence, conflicts: float) -> Finding:
@@ -98,5 +101,5 @@ def _from_counters(e: Evidence, conflicts: float) -> Finding:
 
 
 BANK_CONFLICTS = Hypothesis(
-    CAUSE, _judge, explains=frozenset({"warp imbalance", "low occupancy", "too little in flight"})
+    CAUSE, _judge, explains=frozenset({"warp imbalance", "low occupancy", "too little in flight"}), about_region=True
 )

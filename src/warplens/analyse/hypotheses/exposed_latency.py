@@ -145,4 +145,4 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
     )
 
 
-EXPOSED_LATENCY = Hypothesis(CAUSE, _judge, explains=frozenset({"cache misses"}))
+EXPOSED_LATENCY = Hypothesis(CAUSE, _judge, explains=frozenset({"cache misses"}), about_region=True)

@@ -7,6 +7,7 @@ import numpy as np
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, NO_GAIN, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.value_statistics import recorded_values
 from warplens.wording import plural
 
 CAUSE = "numerical problem"
@@ -14,9 +15,9 @@ CAUSE = "numerical problem"
 
 def _judge(e: Evidence) -> Finding:
     checked = e.given.checked
-    rows = e.lives.rows_of(np.flatnonzero(e.lives.tracks_of(e.label)))
-    rows = rows[e.trace.of_kind("value")[rows]]
-    values = e.trace.numpy("value")[rows]
+    rows = recorded_values(e.trace)
+    rows = rows[e.lives.tracks_of(e.label)[e.lives.of_row[rows]]]
+    values = e.trace.numpy("value")[rows] if len(rows) else np.empty(0)
     bad = ~np.isfinite(values)
     parts, region = [], ""
     evidence: dict[str, float | int | str] = {"values": len(values), "not_finite": int(bad.sum())}

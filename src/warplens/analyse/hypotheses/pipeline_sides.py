@@ -8,8 +8,8 @@ from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import LOW, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.role_waits import ROLES, RoleWait
 from warplens.analyse.wait_classes import WaitClass
-from warplens.analyse.waits import WAITS, RoleWait
 from warplens.analyse.waves import WAVES
 from warplens.wording import percent
 
@@ -32,7 +32,7 @@ class Sides:
 
 def sides_of(e: Evidence) -> Sides | None:
     """Producer and consumer, where the warps of a block have these roles and wait for one another."""
-    roles = e.of(WAITS).roles
+    roles = e.of(ROLES).roles
     producers = [one for one in roles if one.side == "producer"]
     consumers = [one for one in roles if one.side == "consumer"]
     if not producers or not consumers:
@@ -90,7 +90,7 @@ def _judge_consumer(e: Evidence) -> Finding:
         f"of its time in `{sides.producer_at}`, the consumers ({sides.consumer.role.name}) "
         f"{percent(sides.consumer_wait)}."
     )
-    others = [one for one in e.of(WAITS).roles if one.side != "producer" and one.role.often]
+    others = [one for one in e.of(ROLES).roles if one.side != "producer" and one.role.often]
     busy = sum(len(one.role.warps) for one in others) * e.of(WAVES).slots
     gain = Gain.between(0.15 * sides.producer_wait, sides.producer_wait)
     more: dict[str, object] = {

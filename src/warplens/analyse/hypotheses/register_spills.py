@@ -36,4 +36,6 @@ def _judge(e: Evidence) -> Finding:
     )
 
 
-REGISTER_SPILLS = Hypothesis(CAUSE, _judge, explains=frozenset({"too little in flight", "cache misses"}))
+REGISTER_SPILLS = Hypothesis(
+    CAUSE, _judge, explains=frozenset({"too little in flight", "cache misses"}), needs_timeline=False
+)

@@ -71,18 +71,18 @@ def _from_code(e: Evidence) -> Finding:
     wasted = {
         name: max(one.load_waste, one.store_waste / 2)
         for name, one in e.code.items()
-        if e.shares.get(name, 0.0) >= _LEAST
+        if one.loads + one.stores and e.share_with_users(name) >= _LEAST
     }
-    name = max(wasted, key=lambda region: wasted[region] * e.shares[region], default=None)
+    name = max(wasted, key=lambda region: (1 - 1 / max(wasted[region], 1.0)) * e.share_with_users(region), default=None)
     if name is not None and wasted[name] >= _LEAST_WASTE:
-        waste, share = wasted[name], e.shares[name]
+        waste, share = wasted[name], e.share_with_users(name)
         lost = 1 - 1 / waste
         # Neighbouring loads may use what is left of a few sectors; they hardly ever use what is left of all of them.
         severe = waste > _SEVERE
         return e.supported(
             CAUSE,
             f"Lanes of a warp access addresses that are apart in {e.named(name)}, which takes {percent(share)} of warp "
-            f"time: of the bytes that it moves, 1 in {waste:.0f} is used.",
+            f"time with what waits for it: of the bytes that it moves, 1 in {waste:.0f} is used.",
             _ADVICE,
             Gain.between(0.4 * share * lost, min(lost + 0.1, 0.97)) if severe else Gain.between(0.0, share * lost),
             HIGH if severe else LOW,
@@ -154,4 +154,5 @@ UNCOALESCED_ACCESS = Hypothesis(
     _judge,
     explains=frozenset({"too little in flight", "cache misses", "low occupancy", "warp imbalance", "last wave"}),
     needs_headroom=False,
+    about_region=True,
 )

@@ -10,7 +10,7 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.line_times import parse
-from warplens.wording import percent
+from warplens.wording import percent, plural
 
 CAUSE = "unmarked time"
 _LEAST = 0.25
@@ -64,7 +64,7 @@ def _judge(e: Evidence) -> Finding:
     first = f"Mark {', '.join(dict.fromkeys(lines))}" if lines else "Mark the rest of the kernel"
     return e.supported(
         CAUSE,
-        f"{percent(share)} of warp time lies outside all regions{where}: what happens there is not known.",
+        f"{percent(share)} of warp time lies outside all regions{where}: what happens there is not known.{_made_of(e)}",
         f"{first}, or let warplens mark it (`warplens run --auto`).",
         Gain.between(0.0, 0.5 * share),
         HIGH,
@@ -72,6 +72,16 @@ def _judge(e: Evidence) -> Finding:
         evidence={"unmarked_share": share},
         refuted_by="Marks that cover these lines.",
     )
+
+
+def _made_of(e: Evidence) -> str:
+    """What the code outside all regions has that takes time, where it is known."""
+    code = e.code.get("")
+    if code is None:
+        return ""
+    kinds = {"barrier": code.barriers, "global atomic": code.atomics, "global load": code.loads, "copy": code.copies}
+    named = [plural(int(count), noun) for noun, count in kinds.items() if count]
+    return f" Its code has {', '.join(named)}." if named else ""
 
 
 def _place(e: Evidence, place: UnmarkedPlace) -> str:

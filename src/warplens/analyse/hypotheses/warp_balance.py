@@ -39,4 +39,4 @@ def _judge(e: Evidence) -> Finding:
     )
 
 
-WARP_BALANCE = Hypothesis(CAUSE, _judge, explains=frozenset({"unneeded barrier"}))
+WARP_BALANCE = Hypothesis(CAUSE, _judge, explains=frozenset({"unneeded barrier"}), needs_timeline=False)

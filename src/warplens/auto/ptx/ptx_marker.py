@@ -17,6 +17,7 @@ from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.auto.ptx.value_arrival import arrived
 from warplens.auto.rules import Auto, RegionSite, region_name
 from warplens.ptx.edits import Edits
+from warplens.ptx.garbage_pause import garbage_pause
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import Node, Raw, parse
@@ -53,6 +54,11 @@ def mark_ptx(text: str, auto: Auto, wants: Callable[[str], bool] = lambda kernel
     """
     if not auto or text.startswith(MARKED):
         return Marked(text)
+    with garbage_pause():
+        return _marked(text, auto, wants)
+
+
+def _marked(text: str, auto: Auto, wants: Callable[[str], bool]) -> Marked:
     module = parse(text)
     files = module.files
     sites: dict[str, tuple[RegionSite, ...]] = {}

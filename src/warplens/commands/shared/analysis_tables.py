@@ -35,6 +35,8 @@ def print_findings(console: Console, found: Findings, refuted: bool = False) -> 
         if place_text(one):
             print_hanging(console, "   [dim]where:[/] ", escape(place_text(one)))
         print_hanging(console, "   [dim]evidence:[/] ", escape(evidence_text(one)))
+        if one.caution:
+            print_hanging(console, "   [yellow]caution:[/] ", escape(one.caution))
         print_hanging(console, "   [cyan]try:[/] ", escape(one.advice))
         if one.refuted_by:
             print_hanging(console, "   [dim]refuted by:[/] ", escape(one.refuted_by))
@@ -77,11 +79,30 @@ def statistics_table(result: Statistics) -> object:
     ]
     if not result.heading:
         columns = columns[1:]
+    if any(row.corrected == row.corrected for row in result):
+        place = next(at for at, (name, _) in enumerate(columns) if name == "std")
+        columns.insert(place, ("without marks", _corrected))
+    if any(row.purity == row.purity for row in result):
+        columns.append(("purity", lambda row: "-" if row.purity != row.purity else percent(row.purity)))
     if any(row.open for row in result):
         columns.append(("open", lambda row: f"{row.open:,}"))
     whose = "each kernel's" if result.heading == "variant" else duration(result.busy_ns) + " of"
     title = f"durations in cycles; shares of {whose} warp time"
     return table(title, columns, result.rows, spare=("std", "min", "max", "p99", "exclusive", "total time", "mean"))
+
+
+def _corrected(row: Any) -> str:
+    """A mean without its marks, and the interval that holds it."""
+    if row.corrected != row.corrected:
+        return "-"
+    return f"{integer(row.corrected)} ({integer(row.corrected_low)} to {integer(row.corrected_high)})"
+
+
+def print_cautions(console: Console, result: Statistics) -> None:
+    """Name the regions that did not time what they mark."""
+    told = {(row.region, row.moved_out) for row in result if row.moved_out}
+    for region, flag in sorted(told):
+        print_hanging(console, "[yellow]![/] ", f"[bold]{escape(region)}[/] did not time what it marks: {escape(flag)}")
 
 
 def value_table(values: Sequence[ValueStatistics]) -> object:

@@ -34,13 +34,15 @@ class MixedProgramCommand(ProgramCommand):
         return split_mixed(args, self.names(flags=False), [*self.names(flags=True), "--help"])
 
 
-def target_program(verb: str, module: str | None, words: tuple[str, ...]) -> TargetProgram:
-    """The program that the command line names."""
+def target_program(
+    verb: str, module: str | None, words: tuple[str, ...], *, marks_given: bool = False
+) -> TargetProgram:
+    """The program that the command line names; with automatic marks, it may be a compiled one."""
     if module is not None:
         check_module(module)
         return TargetProgram(module, words, module=True)
     if not words:
         usage = f"warplens {verb} [OPTIONS] SCRIPT.py [ARGUMENTS], or -m MODULE [ARGUMENTS]"
         raise UsageError(f"no program to run; usage: {usage}")
-    check_script(words[0])
+    check_script(words[0], marks_given=marks_given)
     return TargetProgram(words[0], words[1:])

@@ -17,6 +17,7 @@ from warplens.analyse.sample_share import sample_line, sample_share
 from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared.analysis_tables import ncu_table
 from warplens.commands.shared.console import stderr, table
+from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.invocation import warplens_command
 from warplens.commands.shared.torch_tables import torch_tables
 from warplens.errors import WarplensError
@@ -119,6 +120,8 @@ def describe(
 def _print_companion(console: Console, report: CompanionReport) -> None:
     if report.ncu_kernels:
         console.print(ncu_table(report.ncu_kernels))
+    if report.counters is not None:
+        print_counters(console, report.counters)
     if report.torch_summary is not None:
         for made in torch_tables(report.torch_summary):
             console.print(made)
@@ -193,7 +196,7 @@ def _next(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> l
     if not len(trace) or profile.path is None:
         return []
     file = shlex.quote(str(shown_path(profile.path)))
-    verbs = ["stats {trace} --findings", "report {trace}", "view {trace} --terminal"]
+    verbs = ["findings {trace}", "report {trace}", "view {trace} --terminal"]
     verbs += [line for one in found for line in one.next]
     return [f"{warplens_command()} {verb.format(trace=file)}" for verb in verbs]
 

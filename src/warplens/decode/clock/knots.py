@@ -24,6 +24,9 @@ _ROUNDS = 6
 _RACING = 1.05
 """Segments up to this many times faster than the fastest rate are noise of the timer's step, and are slowed down; a
 faster one shows that the knots are too close."""
+_APART, _AGREE, _MISSED = 256, 3, 4.0
+"""How many timer steps anchors may be apart to be counted as one meeting, how many make one, and how many steps the
+line may be off their median."""
 _FASTEST = 4.0
 """No clock runs this many times faster than its average; points that suggest it are within one timer step."""
 
@@ -50,7 +53,47 @@ def piecewise(
         values = _spline(x, y, knots, step, stiffness / fallback_slope**2)
         if (np.diff(values) > least * np.diff(knots)).all():
             break
-    return _not_faster(*_rising(knots, values, fallback_slope, least), least_slope)
+    found = _not_faster(*_rising(knots, values, fallback_slope, least), least_slope)
+    met = _meetings(x, _APART * max(step, 1.0) / fallback_slope)
+    if len(met) < _FEWEST_POINTS or not _misses(found, x, y, met, step):
+        return found
+    # The clock changed more often than the knots can follow. Where several anchors agree, the line goes through them.
+    through = _not_faster(*_rising(*_through(x, y, met, fallback_slope), fallback_slope, least), least_slope)
+    return through if _misses(through, x, y, met, step) < _misses(found, x, y, met, step) else found
+
+
+def _meetings(x: Float64, apart: float) -> list[slice]:
+    """Anchors within `apart` of each other, where there are enough to outvote one that was read late."""
+    bounds = [0]
+    while bounds[-1] < len(x):
+        bounds.append(int(np.searchsorted(x, x[bounds[-1]] + apart, side="right")))
+    # An SM whose clock no other shares has one anchor at a time.
+    agree = min(_AGREE, int(np.median(np.diff(bounds))))
+    return [slice(begin, end) for begin, end in pairwise(bounds) if end - begin >= agree]
+
+
+def _misses(piece: tuple[Float64, Float64, Float64], x: Float64, y: Float64, met: list[slice], step: float) -> int:
+    """The number of meetings that the piecewise line does not go through."""
+    knots, values, slopes = piece
+    at = np.maximum(np.searchsorted(knots, x, side="right") - 1, 0)
+    residual = y - values[at] - (x - knots[at]) * slopes[at]
+    off = np.array([float(np.median(residual[one])) for one in met])
+    if min(one.stop - one.start for one in met) < _AGREE:
+        # A late read is off by itself, a wrong line is off at several meetings in a row.
+        off = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(off, 1, mode="edge"), 3), axis=1)
+    return int((np.abs(off) > _MISSED * max(step, 1.0)).sum())
+
+
+def _through(x: Float64, y: Float64, met: list[slice], slope: float) -> tuple[Float64, Float64]:
+    """A knot in each meeting, where the median of its anchors is along the line to its neighbours."""
+    knots = np.array([float(np.median(x[one])) for one in met])
+    slopes = np.full(len(met), slope)
+    values = np.empty(len(met))
+    for _ in range(2):
+        for number, one in enumerate(met):
+            values[number] = np.median(y[one] - slopes[number] * (x[one] - knots[number]))
+        slopes = np.gradient(values, knots)
+    return knots, values
 
 
 def _not_delayed(x: Float64, y: Float64, step: float) -> npt.NDArray[np.bool_]:

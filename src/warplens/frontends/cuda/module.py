@@ -24,14 +24,16 @@ from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 from warplens.record.launch_buffer import SPARE, plan
 from warplens.record.name_table import Names, scan
+from warplens.sass.machine_code import MachineCode
 from warplens.weave.weaving import ParamBuffer, Weaving
 
 _VARIANTS = {"off": ("-DWARPLENS=0",), "stop": ("-DWARPLENS=1",), "ring": ("-DWARPLENS=1", "-DWARPLENS_RING=1")}
 
+_LINE_INFO = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
 
 CAPTURED = "it is captured into a CUDA graph, and direct marks are not recorded at replays"
 """Why a kernel whose marks cannot be woven runs unmarked in a graph."""
-_WOVEN_OPTIONS = ("clock", "buffer", "bytes_per_block", "store", "warps", "blocks", "sms", "granularity")
+_WOVEN_OPTIONS = ("clock", "buffer", "bytes_per_block", "store", "mode", "warps", "blocks", "sms", "granularity")
 """Options that only woven kernels support. A kernel with direct marks chooses its recording warps and lanes itself: see
 wl::Kernel."""
 
@@ -55,6 +57,7 @@ def new_buffer(
     stream: int,
     names: Names | None,
     resources: Mapping[str, int] | None = None,
+    code: MachineCode | None = None,
 ) -> int:
     """Allocate a buffer for one launch and hand it to the profile; its address is the kernel's last argument."""
     lib = driver()
@@ -79,6 +82,7 @@ def new_buffer(
         costs=costs,
         resources=resources,
         device=other,
+        code=code,
     )
     running.add(buffer)
     return buffer.address
@@ -112,7 +116,8 @@ class Module:
         if variant not in _VARIANTS:
             raise UsageError(f"variant {variant!r}{did_you_mean(variant, _VARIANTS)}")
         if variant not in self._cubins:
-            self._cubins[variant] = compile_cubin(self._source, self.name, self.arch, self._flags(_VARIANTS[variant]))
+            flags = (*_VARIANTS[variant], *self._line_info(variant))
+            self._cubins[variant] = compile_cubin(self._source, self.name, self.arch, self._flags(flags))
         return self._cubins[variant]
 
     @functools.cached_property
@@ -147,6 +152,10 @@ class Module:
                     raise
                 self.ptx, self.problem = None, f"its marks are compiled, not woven: the weaver failed: {problem!r}"
         return self._woven.get(key)
+
+    def _line_info(self, variant: str) -> tuple[str, ...]:
+        """Marked code gets a line table, by which its regions are verified; it does not change the machine code."""
+        return () if variant == "off" or _LINE_INFO.intersection(self._options) else ("-lineinfo",)
 
     def _flags(self, variant: Sequence[str]) -> tuple[str, ...]:
         return (*variant, *cuda_includes(), *self._options)
@@ -253,6 +262,10 @@ class Kernel:
         running.options.refuse("CUDA kernels", *_WOVEN_OPTIONS)
         function, sizes = self._function(lib, running.options.full)
         taken = lib.resources(function)
+        build = self._module.build(running.options.full)
+        symbol = find_kernel(self.name, build.kernels)
+        known = {f"#{number}": name for number, name in build.names.regions.items()}
+        code = MachineCode(symbol or self.name, cubin=self._module.cubin(running.options.full), names=known)
         address = new_buffer(
             running,
             self.name,
@@ -260,8 +273,9 @@ class Kernel:
             shape.block,
             every_thread=every_thread,
             stream=shape.stream,
-            names=self._module.build(running.options.full).names,
+            names=build.names,
             resources=taken | {"shared_bytes": taken["shared_bytes"] + shape.shared},
+            code=code,
         )
         return function, sizes, address
 

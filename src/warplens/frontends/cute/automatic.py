@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from warplens.driver.call_hooks import passing
 from warplens.driver.libcuda import driver
 from warplens.frontends.cuda_bindings import Arguments
 from warplens.frontends.cute.host_code import Host, Launch, shape_of
 from warplens.frontends.cute.requirement import require_cute
+from warplens.frontends.driver_calls.frontend import why_not
+from warplens.frontends.driver_calls.loaded_code import remember_ptx
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import instances
@@ -54,9 +57,13 @@ class Cute:
     def install(self) -> list[Callable[[], None]]:
         from cutlass.base_dsl.jit_executor import JitExecutor
         from cutlass.cutlass_dsl import CuTeDSL
+        from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
         hooks = ((CuTeDSL, "_func", self._compiler), (CuTeDSL, "mangle_name", self._namer),
                  (JitExecutor, "run_compiled_program", self._runner))  # fmt: skip
+        for function in list(instances(CudaDialectJitCompiledFunction)):
+            if _is_tvm_ffi(function):
+                _remember(function)
         return [*(_wrap(*hook) for hook in hooks), self._stop]
 
     def _stop(self) -> None:
@@ -78,14 +85,15 @@ class Cute:
                 dsl.envar.disable_file_caching = cached
                 if dsl.compile_options is kept:
                     dsl.compile_options = plain
-            self._list_if_out_of_reach(result)
+            self._hand_over(result)
             return result
 
         return compile_function
 
     def _keeping(self, plain: Any) -> Any:
-        """Options that also ask for line information and for the PTX, unless the program keeps that itself."""
-        from cutlass.base_dsl.compiler import GenerateLineInfo, GPUArch, KeepPTX
+        """Options that also ask for line information and for the PTX, unless the program keeps that itself; for a
+        function of TVM-FFI also for the machine code, by which its kernels are known when they are loaded."""
+        from cutlass.base_dsl.compiler import GenerateLineInfo, GPUArch, KeepCUBIN, KeepPTX
 
         options = copy.deepcopy(plain)
 
@@ -93,24 +101,30 @@ class Cute:
             type(options).apply_envar_settings(options, envar, function_name)
             if not getattr(envar, "loc_tracebacks", None):  # whole call stacks and line information crash the DSL
                 options.options[GenerateLineInfo].value = True
-            keep = options.options[KeepPTX]
+            path = self.folder / hashlib.sha256(function_name.encode()).hexdigest()[:16]
+            arch = options.options[GPUArch].value or envar.arch
+            keep, keep_code = options.options[KeepPTX], options.options[KeepCUBIN]
             if not keep.value:
-                path = self.folder / hashlib.sha256(function_name.encode()).hexdigest()[:16]
                 keep.value, keep.dump_path = True, str(path)
-                keep.full_ptx_path = f"{path}.{options.options[GPUArch].value or envar.arch}.ptx"
+                keep.full_ptx_path = f"{path}.{arch}.ptx"
+            if getattr(options, "enable_tvm_ffi", False) and not keep_code.value:
+                keep_code.value, keep_code.dump_path = True, str(path)
+                keep_code.full_cubin_path = f"{path}.{arch}.cubin"
 
         options.apply_envar_settings = apply_envar_settings
         return options
 
-    def _list_if_out_of_reach(self, function: Any) -> None:
-        """Functions that other code than the DSL's executor calls: their launches pass nobody who could count them."""
-        kind = type(function)
-        if "tvm_ffi" in kind.__module__ or kind.__name__.startswith("CutlassCall"):
-            way = "TVM-FFI" if "tvm_ffi" in kind.__module__ else "the DSL's own call interface"
-            for symbol in function.kernel_info or ():
-                self.launches.refuse(
-                    plain_name(symbol), Unavailable(f"it is called by {way}, past Python; compile it without that")
-                )
+    def _hand_over(self, function: Any) -> None:
+        """Functions that other code than the DSL's executor calls: the driver's hooks see their launches."""
+        by_tvm_ffi = _is_tvm_ffi(function)
+        if not by_tvm_ffi and not type(function).__name__.startswith("CutlassCall"):
+            return
+        reason = why_not() if by_tvm_ffi else "the DSL's own call interface passes Python by"
+        if not reason and not _remember(function):
+            reason = "the DSL did not keep its machine code"
+        for symbol in function.kernel_info or () if reason else ():
+            way = "TVM-FFI" if by_tvm_ffi else "C"
+            self.launches.refuse(plain_name(symbol), Unavailable(f"it is called by {way}, past Python: {reason}"))
 
     def _namer(self, original: Callable[..., str]) -> Callable[..., str]:
         """Kernels are called by their function, after its class where it is a method."""
@@ -126,15 +140,16 @@ class Cute:
     def _runner(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def run_compiled_program(executor: Any, exe_args: list[Any]) -> Any:
             host = self._host(executor.jit_module, exe_args) if self.running else None
-            if host is None:
-                return original(executor, exe_args)
-            self._call.failed = None
-            try:
-                return original(host.executor, exe_args)
-            finally:
-                failed, self._call.failed = self._call.failed, None
-                if failed is not None:
-                    raise failed from None
+            with passing():  # what is launched here is counted here
+                if host is None:
+                    return original(executor, exe_args)
+                self._call.failed = None
+                try:
+                    return original(host.executor, exe_args)
+                finally:
+                    failed, self._call.failed = self._call.failed, None
+                    if failed is not None:
+                        raise failed from None
 
         return run_compiled_program
 
@@ -197,6 +212,25 @@ def _wrap(kind: type, name: str, make: Callable[[Any], Any]) -> Callable[[], Non
             setattr(owner, name, original)
 
     return undo
+
+
+def _is_tvm_ffi(function: Any) -> bool:
+    return "tvm_ffi" in type(function).__module__
+
+
+def _remember(function: Any) -> bool:
+    """Let the driver's hooks know the PTX of a function's kernels. Return whether that is possible."""
+    code, text = getattr(function, "__cubin__", None), _text_of(function)
+    if not isinstance(code, bytes) or text is None:
+        return False
+    remember_ptx(code, functools.partial(_unmarked_ptx, text))
+    return True
+
+
+def _unmarked_ptx(text: str) -> str:
+    if _HAND_MARK in text:
+        raise Unavailable("it has marks of its own, which TVM-FFI does not give a buffer")
+    return text
 
 
 def _function_of(module: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -16,6 +16,7 @@ from warplens.errors import UsageError
 from warplens.frontends.cuda.module import wanted_by
 from warplens.frontends.cute.launch_memory import CuteBuffer, check_tensor, plan_for
 from warplens.record.capture import Dim3
+from warplens.sass.machine_code import MachineCode
 
 live: WeakValueDictionary[int, Buffer] = WeakValueDictionary()
 """Buffers by the address that the DSL reads their argument from."""
@@ -52,7 +53,7 @@ class Buffer:
         # The DSL names kernels after their arguments.
         return "wlbuffer"
 
-    def open(self) -> tuple[int, int]:
+    def open(self, code: Callable[[], MachineCode] | None = None) -> tuple[int, int]:
         """Memory for the launch that comes next, as the address and the sizes a kernel takes; 0 outside a profile."""
         running = wanted_by(self.kernel or "kernel", "CuTe kernels")
         if running is None:
@@ -66,6 +67,7 @@ class Buffer:
         wish = self.records_per_warp if self.records_per_warp is not None else running.options.records_per_warp
         plan = plan_for(self.shape, wish, running.options.full, self.tensor)
         made = CuteBuffer(driver(), self.kernel or "kernel", self.shape, plan, running, handle, self.tensor)
+        made.find_code = code
         running.add(made)
         if self.tensor is not None:
             self._last = made
@@ -78,9 +80,9 @@ class Buffer:
         """For one launch that the DSL does not make (an exported function, TVM-FFI): pass it as an Int64."""
         return self.open()[0]
 
-    def fill(self) -> None:
-        """Called right before a launch that takes this argument."""
-        self._cells[0], self._cells[1] = self.open() if session.active() is not None else (0, 0)
+    def fill(self, code: Callable[[], MachineCode] | None = None) -> None:
+        """Called right before a launch that takes this argument; `code` finds the machine code that it runs."""
+        self._cells[0], self._cells[1] = self.open(code) if session.active() is not None else (0, 0)
 
     # What the DSL asks of a host argument.
 

@@ -8,6 +8,7 @@ from typing import Any
 from cutlass.base_dsl.jit_executor import JitExecutor
 
 from warplens.frontends.cute.buffer_argument import live
+from warplens.frontends.cute.compiled_code import code_of
 
 
 @functools.cache
@@ -21,7 +22,7 @@ def watch_launches() -> None:
             for argument in exe_args:
                 buffer = live.get(getattr(argument, "value", argument))
                 if buffer is not None:
-                    buffer.fill()
+                    buffer.fill(functools.partial(code_of, self))
         return original(self, exe_args)
 
     JitExecutor.run_compiled_program = run_compiled_program

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -16,9 +17,12 @@ from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, twin_of
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
+from warplens.launch.graph_cells import CELL_BYTES
+from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.thinning import Thinning
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
-from warplens.launch.woven import WovenKernel, WovenLaunch
+from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
 from warplens.session import Session
@@ -43,17 +47,22 @@ class PlainKernel:
     text: Callable[[], str]
     code: Hashable = None
     """What it was loaded from, where its module may go before the profile ends: handles are given out again then."""
+    keeps_parameters: bool = False
+    """Whether its launcher cannot give it one more argument: its twin finds the buffer by a variable of its module."""
 
 
 @dataclass(frozen=True)
 class _LaunchForm:
     """What of a launch decides which twin it runs: what limits the blocks on an SM, whether blocks consist of whole
-    warps along x, and whether it is captured into a CUDA graph."""
+    warps along x, whether it is captured into a CUDA graph, whether its arguments are fixed, and what the overhead
+    budget leaves out."""
 
     threads: int
     aligned: bool
     shared: int
     captured: bool
+    keeps_parameters: bool
+    thinning: Thinning
 
 
 def _key(kernel: PlainKernel, shape: Shape) -> Hashable:
@@ -72,7 +81,7 @@ class KnownLaunch:
         self.woven: Any = None
         """What the front end keeps to launch the twin."""
 
-    def ready(self, stream: int) -> WovenLaunch | None:
+    def ready(self, stream: int) -> LentLaunch | None:
         """A launch whose memory is at hand, if the next one on `stream` is to be recorded; else `launch` must decide.
         `twin` is what it runs."""
         ready = self.variant.ready
@@ -95,6 +104,8 @@ class Interceptor:
         self._chosen: dict[Hashable, Twin | Unavailable] = {}
         self._how = weaving(running.options)
         self._variants: dict[Hashable, Variant] = {}
+        self._cells: dict[int, tuple[int, int]] = {}
+        """By cell of a twin, the stream of its latest launch and an event that is reached when that is over."""
         self._described: dict[Hashable, tuple[Twin, WovenKernel]] = {}
         """By variant's key, what its recorded launches run, where they are not captured."""
 
@@ -130,14 +141,16 @@ class Interceptor:
         name = plain_name(kernel.symbol)
         form = (shape.grid, shape.block, shape.shared)
         described = {"grid": list(shape.grid), "block": list(shape.block), "shared_bytes": shape.shared}
-        return self.session.variant(name, (kernel.function, kernel.code), form, lambda: described)
+        variant = self.session.variant(name, (kernel.function, kernel.code), form, lambda: described)
+        self.session.put_on_trial(variant, self._how.select, shape.grid)
+        return variant
 
     def _record(
         self, kernel: PlainKernel, variant: Variant, shape: Shape, woven: Callable[[Twin, int], T], captured: bool
     ) -> Callable[[], T] | None:
         """A function that launches the twin; None where the plain kernel must run."""
         try:
-            twin = self._find(kernel, shape, captured)
+            twin = self._find(kernel, shape, captured, variant.thinning)
         except Unavailable as reason:
             variant.closed = True
             self._unmarked(variant.kernel, reason)
@@ -151,7 +164,7 @@ class Interceptor:
                 variant.kernel, Unavailable(f"the variable {variable} of its module cannot be shared: {error}")
             )
             return None
-        described = self._describe(kernel, variant.kernel, twin, shape, captured)
+        described = self._describe(kernel, variant, twin, shape, captured)
         functions = NodeFunction(twin.function, shape.shared), NodeFunction(kernel.function, shape.shared)
         code = CapturedCode(twin, *functions) if captured else None
         record = self.session.lend(described, variant, shape.grid, shape.stream, code)
@@ -160,20 +173,41 @@ class Interceptor:
 
         def go() -> T:
             with record as pointer:
-                return woven(twin, pointer)
+                if not twin.cell:
+                    return woven(twin, pointer)
+                with self._filled(twin.cell, pointer, shape.stream, captured):
+                    return woven(twin, pointer)
 
         return go
 
-    def _describe(self, kernel: PlainKernel, name: str, twin: Twin, shape: Shape, captured: bool) -> WovenKernel:
+    @contextmanager
+    def _filled(self, cell: int, pointer: int, stream: int, captured: bool) -> Iterator[None]:
+        """Let the launch in the block find `pointer` in its cell. In a graph, `pointer` is the address of the cell that
+        each replay fills."""
+        lib = driver()
+        if captured:
+            lib.copy_on_device(cell, pointer, CELL_BYTES, stream)
+            yield
+            return
+        before, event = self._cells.get(cell, (stream, 0))
+        if event and before != stream:
+            lib.hold(stream, event)  # a launch on another stream may still read the cell
+        lib.upload(cell, pointer.to_bytes(CELL_BYTES, "little"), stream)
+        yield
+        event = event or lib.new_event()
+        lib.mark(event, stream)
+        self._cells[cell] = stream, event
+
+    def _describe(self, kernel: PlainKernel, variant: Variant, twin: Twin, shape: Shape, captured: bool) -> WovenKernel:
         """What a launch must know of the twin, worked out once for all launches of a variant."""
         key = _key(kernel, shape)
         known = self._described.get(key)
         if known is not None and known[0] is twin:
             return known[1]
-        self._tell(name, twin)
-        described = self._woven(name, twin, shape)
-        # Variables of the module are copied before each launch, so such kernels take the long way each time.
-        if not captured and not twin.shared:
+        self._tell(variant.kernel, twin)
+        described = self._woven(variant.kernel, twin, shape, variant.thinning)
+        # Variables of the module are copied and cells filled before each launch: such kernels take the long way.
+        if not captured and not twin.shared and not twin.cell:
             self._described[key] = twin, described
         return described
 
@@ -188,9 +222,10 @@ class Interceptor:
             raise WarplensError(f"{name}: {reason}; strict=True allows no unmarked kernel") from None
         self.session.note(name, f"runs unmarked: {reason}")
 
-    def _find(self, kernel: PlainKernel, shape: Shape, captured: bool) -> Twin:
+    def _find(self, kernel: PlainKernel, shape: Shape, captured: bool, thinning: Thinning) -> Twin:
         lib = driver()
-        form = _LaunchForm(math.prod(shape.block), shape.block[0] % 32 == 0, shape.shared, captured)
+        aligned = shape.block[0] % 32 == 0
+        form = _LaunchForm(math.prod(shape.block), aligned, shape.shared, captured, kernel.keeps_parameters, thinning)
         key = (kernel.function, kernel.code, form)
         if key not in self._chosen:
             try:
@@ -237,7 +272,10 @@ class Interceptor:
         def attempt(candidate: Candidate) -> tuple[Twin, Resources]:
             how, registers = candidate.how, candidate.registers
             text, device = self._text(kernel), lib.device_index()
-            twin = twin_of(text, kernel.symbol, rung.auto, how, device, registers, indirect=form.captured)
+            twin = twin_of(
+                text, kernel.symbol, rung.auto, how, device, registers,
+                indirect=form.captured, keeps_parameters=form.keeps_parameters,
+            )  # fmt: skip
             lib.copy_settings(kernel.function, twin.function)
             return twin, resources(twin.function)
 
@@ -246,10 +284,11 @@ class Interceptor:
         guard = Guard(lambda: plain, required=options.least_occupancy, free_spills=free_spills)
         limits = find_limits(lib.device().capability) or SM_LIMITS["9.0"]
         limit = registers_for_warps(limits, plain.blocks * -(-form.threads // 32))
+        asked = form.thinning.of(self._how)
         if rung.fixed:
-            candidates = fixed_candidates(self._how, lambda: limit)
+            candidates = fixed_candidates(asked, lambda: limit)
         else:
-            candidates = intercepted_candidates(self._how, limit, aligned=form.aligned)
+            candidates = intercepted_candidates(asked, limit, aligned=form.aligned)
         chosen = search(candidates, attempt, guard)
         if rung.lives_only:
             return chosen.build
@@ -294,7 +333,7 @@ class Interceptor:
             )
         self.session.run.coverage.add(marked.matched(symbol), marked.lines.get(symbol, {}))
 
-    def _woven(self, name: str, twin: Twin, shape: Shape) -> WovenKernel:
+    def _woven(self, name: str, twin: Twin, shape: Shape, thinning: Thinning) -> WovenKernel:
         woven, resources = twin.woven, driver().resources(twin.function)
         places = {site.region: site.location for site in twin.marked.sites.get(twin.symbol, ()) if site.location}
         known = {number: places[region] for number, region in woven.regions.items() if region in places}
@@ -304,7 +343,7 @@ class Interceptor:
             threads=math.prod(shape.block),
             name=name,
             locations={**woven.locations, **known},
-            select=self._how.select,
+            select=thinning.of(self._how).select,
             resources={
                 "registers": resources["registers"],
                 "local_bytes": resources["local_bytes"],

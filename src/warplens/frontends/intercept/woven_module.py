@@ -10,13 +10,14 @@ from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.rules import Auto
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
+from warplens.ptx.isa_version import lowered_for
 from warplens.ptx.module_variables import kernel_variables
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import PtxModule, parse
 from warplens.weave.calls import with_parameter
 from warplens.weave.fit.register_limit import limit, limitable
 from warplens.weave.weaver import Woven, weave
-from warplens.weave.weaving import ParamBuffer, Weaving
+from warplens.weave.weaving import AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
 
 
 class Unavailable(WarplensError):
@@ -41,6 +42,8 @@ class Twin:
     """The module variables whose contents it takes over at each launch."""
     note: str = ""
     """What is not marked in it, and why."""
+    cell: int = 0
+    """The address of the module's variable that holds its buffer pointer, where that is not a parameter."""
 
 
 def source_name(text: str, name: str) -> str:
@@ -57,13 +60,26 @@ def variables_of(module: PtxModule, symbol: str) -> tuple[str, ...]:
     return variables.shared
 
 
+def cell_name(symbol: str) -> str:
+    """The variable of a woven module that holds the buffer pointer of a kernel whose parameters stay as they are."""
+    return f"{symbol}_wl_buffer"
+
+
 def marked_text(
-    text: str, symbol: str, auto: Auto, how: Weaving, registers: int = 0, *, indirect: bool = False
+    text: str,
+    symbol: str,
+    auto: Auto,
+    how: Weaving,
+    registers: int = 0,
+    *,
+    indirect: bool = False,
+    keeps_parameters: bool = False,
 ) -> tuple[Woven, Marked, tuple[str, ...]]:
     """Mark and weave one kernel, which takes its buffer as an additional parameter; also return the variables that it
     shares. An empty `auto` records the lives of its warps alone. `registers` is the most that a thread may take, 0 for
-    no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell."""
-    marked, plain, shared = _marked(text, symbol, auto)
+    no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell.
+    With `keeps_parameters` the buffer pointer is in a variable of the module, in graphs as well."""
+    marked, plain, shared, unmarked = _marked(text, symbol, auto, keeps_parameters)
     if auto and symbol not in marked.sites:
         raise Unmarkable("no rule finds anything to mark in it")
     module = plain.copy()
@@ -71,33 +87,48 @@ def marked_text(
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
     lives = () if auto else (symbol,)
-    woven = weave(module, buffer=ParamBuffer(-1, indirect), how=how, lives=lives)
+    buffer: AnyBuffer = SymbolBuffer(cell_name(symbol), "global") if keeps_parameters else ParamBuffer(-1, indirect)
+    woven = weave(module, buffer=buffer, how=how, lives=lives, plain=unmarked if how.plain_copy else "")
     if how.delay is not None and symbol not in woven.entries:
         raise Unmarkable(f"it has no region {how.delay!r}")
     return woven, marked, shared
 
 
 @functools.lru_cache(maxsize=16)
-def _marked(text: str, symbol: str, auto: Auto) -> tuple[Marked, PtxModule, tuple[str, ...]]:
-    """A kernel with marks and its parsed module, which the candidates for its weaving share, and its variables."""
+def _marked(
+    text: str, symbol: str, auto: Auto, keeps_parameters: bool
+) -> tuple[Marked, PtxModule, tuple[str, ...], str]:
+    """A kernel with marks and its parsed module, which the candidates for its weaving share, its variables, and its
+    text without marks."""
     text = text.partition("\0")[0]
     module = parse(text)
     function = next((entry for entry in module.entries if entry.name == symbol), None)
     if function is None:
         raise Unavailable(f"its PTX has no kernel {symbol}")
     shared = variables_of(module, symbol)
-    function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
+    if not keeps_parameters:
+        function.header = with_parameter(function, f".param .u64 {cell_name(symbol)}")
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)
-    return marked, parse(marked.text), shared
+    return marked, parse(marked.text), shared, module.text()
 
 
 @functools.lru_cache(maxsize=256)
 def twin_of(
-    text: str, symbol: str, auto: Auto, how: Weaving, device: int, registers: int = 0, *, indirect: bool = False
+    text: str,
+    symbol: str,
+    auto: Auto,
+    how: Weaving,
+    device: int,
+    registers: int = 0,
+    *,
+    indirect: bool = False,
+    keeps_parameters: bool = False,
 ) -> Twin:
     """Weave and load the twin of a kernel; each device has its own."""
     try:
-        woven, marked, shared = marked_text(text, symbol, auto, how, registers, indirect=indirect)
+        woven, marked, shared = marked_text(
+            text, symbol, auto, how, registers, indirect=indirect, keeps_parameters=keeps_parameters
+        )
     except PtxError as error:
         raise Unmarkable(str(error)) from None
     except Unavailable:
@@ -106,8 +137,9 @@ def twin_of(
         raise Unmarkable(f"the weaver failed: {error!r}") from error
     lib = driver()
     try:
-        library = lib.load_library(woven.text.encode() + b"\0")
+        library = lib.load_library(lowered_for(woven.text, lib.device().driver).encode() + b"\0")
         kernel = lib.kernel(library, symbol)
-        return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared)
+        cell = lib.library_variable(library, cell_name(symbol)) if keeps_parameters else 0
+        return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared, cell=cell)
     except WarplensError as error:
         raise Unmarkable(f"with marks it does not assemble: {error}") from None

@@ -215,6 +215,7 @@ class _StepRunner:
             self._tell(compiler, said)
             return 0
         shutil.copyfile(made.build.path, step.output)
+        write(Path(source), made.woven.text)  # a program that carries PTX carries that of its machine code
         sys.stderr.write(ptxas.printed(made.build))
         return 0
 

@@ -25,9 +25,11 @@ from warplens.frontends.triton.metadata_keys import REMARKS
 from warplens.frontends.triton.tuning import tuning, unwatched
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode
+from warplens.launch.thinning import Thinning, sample_step
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.session import Session
+from warplens.weave.weaving import Selection
 
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")
 """What torch calls the setting of launchers that cannot pass a buffer; the second name is the newer one."""
@@ -50,7 +52,7 @@ class InductorRecorder:
         self.session = running
         self._lock = threading.RLock()
         self._launching = threading.local()
-        self._twins: dict[tuple[int, bool], Any] = {}
+        self._twins: dict[tuple[int, bool, Thinning], Any] = {}
         """By kernel and whether it is captured, the launcher of its woven twin; None where it has none."""
         self._undo: list[Callable[[], None]] = []
 
@@ -97,15 +99,17 @@ class InductorRecorder:
         # Unless every kernel may be changed, only one of the user's own can have marks.
         possible = self.session.options.changes_any_kernel or getattr(kernel, "custom_kernel", False)
         variant.closed = variant.closed or not possible
+        # The grid is known when Inductor's launcher has worked it out.
+        self.session.put_on_trial(variant, Selection(), (1, 1, 1))
         return variant
 
     def _record(
         self, kernel: Any, variant: Variant, plain: Callable[[], Any], captured: bool
     ) -> Callable[[], Any] | None:
         """A function that launches the woven twin; None where the plain kernel must run."""
-        key = id(kernel), captured
+        key = id(kernel), captured, variant.thinning
         if key not in self._twins:
-            self._twins[key] = self._compiled(kernel, kernel.launchers[0], captured)
+            self._twins[key] = self._compiled(kernel, kernel.launchers[0], captured, variant.thinning)
         twin = self._twins[key]
         if twin is None:
             variant.closed = True
@@ -132,7 +136,7 @@ class InductorRecorder:
         if descends and not getattr(kernel.launchers[0].config, "found_by_coordesc", False):
             kernel.launchers = [kernel.coordinate_descent_tuning(kernel.launchers[0], *arguments, **given)]
 
-    def _compiled(self, kernel: Any, launcher: Any, captured: bool) -> Any:
+    def _compiled(self, kernel: Any, launcher: Any, captured: bool, thinning: Thinning) -> Any:
         """The launcher of the woven twin; None where the kernel has none."""
         from torch._inductor import config
 
@@ -145,12 +149,12 @@ class InductorRecorder:
         static = next(name for name in _STATIC if hasattr(config, name))
         with self._lock, config.patch({static: False}):
             # Inductor's compilations are cached by a key that does not know of the weaving: each has its own folder.
-            compiler = hook.indirect if captured else hook.compiler
+            compiler = hook.compiler_of(captured, thinning)
             with _own_cache(compiler.recipe.key), compiler.weaving():
                 result = kernel._precompile_config(launcher.config)
             binary = result.kernel
             pass_on(self.session, kernel.fn.__name__, getattr(binary.metadata, REMARKS, None) or {"notes": ()})
-            woven = woven_kernel(binary.metadata)
+            woven = woven_kernel(binary.metadata, binary)
             if woven is None:
                 return None
             # Triton compiles a launcher in C for each signature, whatever is woven.
@@ -169,6 +173,8 @@ class _TwinLauncher:
 
     def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
         variant = self._launching.variant
+        if not variant.settled and not variant.thinning:
+            variant.sample_step = sample_step(self._woven.select, (x, y, z))
         launch = self._hook.lend(self._woven, variant, (x, y, z), stream, self._code)
         if launch is None:
             # A woven kernel without a buffer records nothing.

@@ -21,9 +21,11 @@ from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.thinning import ALL_MARKS, Thinning
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.record.capture import Dim3
+from warplens.sass.machine_code import MachineCode
 from warplens.session import Session
 from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import Woven
@@ -42,8 +44,8 @@ def running() -> LaunchHook | None:
     return _hooks[-1] if _hooks else None
 
 
-def woven_kernel(metadata: Any) -> WovenKernel | None:
-    """What a compiled kernel's metadata says about its weaving; None where it has none."""
+def woven_kernel(metadata: Any, kernel: Any = None) -> WovenKernel | None:
+    """What a compiled kernel's metadata says about its weaving; None where it has none. `kernel` has its code."""
     document = getattr(metadata, METADATA, None)
     if not document:
         return None
@@ -59,7 +61,17 @@ def woven_kernel(metadata: Any) -> WovenKernel | None:
         shared_bytes=document.get("shared_bytes", 0),
         resources={**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
         auto="auto" in document,
+        machine_code=_code_of(metadata.name, kernel, automatic="auto" in document),
     )
+
+
+def _code_of(name: str, kernel: Any, *, automatic: bool) -> MachineCode | None:
+    """The PTX and the cubin of a compiled kernel, which Triton keeps."""
+    stages = getattr(kernel, "asm", None) or {}
+    cubin, ptx = stages.get("cubin"), stages.get("ptx")
+    if not isinstance(ptx, str) or not isinstance(cubin, bytes):
+        return None
+    return MachineCode(name, ptx, cubin, automatic=automatic)
 
 
 class Pointer(int):
@@ -114,7 +126,7 @@ class LaunchChoice:
     ) -> Callable[[], Any] | None:
         """A function that launches the woven twin; None where the plain kernel must run."""
         if not captured:
-            self.twin = self.hook.twin(self.kernel, captured)
+            self.twin = self.hook.twin(self.kernel, captured, variant.thinning)
         return self.hook.record(self.kernel, variant, grid, stream, rest, captured)
 
 
@@ -157,7 +169,8 @@ class LaunchHook:
         self.session, self.compiler = session, compiler
         self.indirect = WeavingCompiler(replace(compiler.recipe, indirect=True))
         """Compiles what is captured into CUDA graphs."""
-        self._twins: dict[tuple[int, bool], tuple[Any, WovenKernel] | None] = {}
+        self._twins: dict[tuple[int, bool, Thinning], tuple[Any, WovenKernel] | None] = {}
+        self._compilers: dict[tuple[bool, Thinning], WeavingCompiler] = {}
         self._watched: list[tuple[Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
         self._local = _Launching()
@@ -205,13 +218,14 @@ class LaunchHook:
         variant = self.session.variant(kernel.metadata.name, kernel.hash, grid, lambda: _describe(kernel, grid))
         possible = self.session.options.changes_any_kernel or PREFIX in kernel.asm.get("ptx", PREFIX)
         variant.closed = variant.closed or not possible
+        self.session.put_on_trial(variant, self.compiler.recipe.how.select, grid)
         return variant
 
     def record(
         self, kernel: Any, variant: Variant, grid: Dim3, stream: int, rest: tuple[Any, ...], captured: bool
     ) -> Callable[[], Any] | None:
         """A function that launches the woven twin; None where the plain kernel must run."""
-        found = self.twin(kernel, captured)
+        found = self.twin(kernel, captured, variant.thinning)
         if found is None:
             variant.closed = True
             return None
@@ -255,12 +269,24 @@ class LaunchHook:
         finally:
             self._local.pointer = None
 
-    def twin(self, kernel: Any, captured: bool) -> tuple[Any, WovenKernel] | None:
+    def twin(self, kernel: Any, captured: bool, thinning: Thinning = ALL_MARKS) -> tuple[Any, WovenKernel] | None:
         """The woven twin of a kernel, made when it is first needed; None where the kernel must run plain."""
-        key = id(kernel), captured
+        key = id(kernel), captured, thinning
         if key not in self._twins:
-            self._twins[key] = self._compile(kernel, self.indirect if captured else self.compiler)
+            self._twins[key] = self._compile(kernel, self.compiler_of(captured, thinning))
         return self._twins[key]
+
+    def compiler_of(self, captured: bool, thinning: Thinning) -> WeavingCompiler:
+        """The compiler that leaves out what the overhead budget does not allow."""
+        plain = self.indirect if captured else self.compiler
+        if not thinning:
+            return plain
+        key = captured, thinning
+        if key not in self._compilers:
+            made = WeavingCompiler(replace(plain.recipe, how=thinning.of(plain.recipe.how)))
+            self._undo.append(made.install())
+            self._compilers[key] = made
+        return self._compilers[key]
 
     def _compile(self, kernel: Any, compiler: WeavingCompiler) -> tuple[Any, WovenKernel] | None:
         from triton.runtime import _allocation
@@ -271,7 +297,7 @@ class LaunchHook:
         remarks = getattr(made.metadata, REMARKS, None)
         if remarks:
             pass_on(self.session, made.metadata.name, remarks)
-        woven = woven_kernel(made.metadata)
+        woven = woven_kernel(made.metadata, made)
         if woven is None:
             return None
         made._init_handles()

@@ -13,13 +13,19 @@ _thread = threading.local()
 
 
 @contextmanager
-def known(cubin: bytes | None) -> Iterator[None]:
-    """Say which machine code the plain kernel has that this thread compiles a woven twin of."""
-    before, _thread.cubin = getattr(_thread, "cubin", None), cubin
+def known(cubin: bytes | None, ptx: str = "") -> Iterator[None]:
+    """Say which machine code and PTX the plain kernel has that this thread compiles a woven twin of."""
+    before = getattr(_thread, "cubin", None), getattr(_thread, "ptx", "")
+    _thread.cubin, _thread.ptx = cubin, ptx
     try:
         yield
     finally:
-        _thread.cubin = before
+        _thread.cubin, _thread.ptx = before
+
+
+def find_ptx() -> str:
+    """Return the PTX of the kernel that this thread compiles without marks; empty if it is not known."""
+    return str(getattr(_thread, "ptx", ""))
 
 
 def find_resources() -> Resources | None:

@@ -16,14 +16,14 @@ from warplens.auto.ptx import mark_barriers, mark_unmarked_code
 from warplens.auto.ttgir.load_arrival import await_loads
 from warplens.auto.ttgir.mark_emitter import begin_at_once, declare_counters
 from warplens.errors import WarplensError
-from warplens.frontends.triton import override
+from warplens.frontends.triton import override, plain_cache
 from warplens.frontends.triton.assemble import HandMarkedKernel, Stage, assemble
 from warplens.frontends.triton.mark_ladder import KernelBuild, MarkLadder, Metadata
 from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
 from warplens.frontends.triton.ptxas import ptxas_error
 from warplens.frontends.triton.shared_memory import record_bytes, shared_buffer
 from warplens.weave.fit.register_limit import limited
-from warplens.weave.mark_comments import PREFIX
+from warplens.weave.mark_comments import PREFIX, without_regions
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import ParamBuffer, SharedBuffer, Weaving
 
@@ -47,6 +47,8 @@ class Compilation:
         self.recipe = recipe
         self._llir, self._ptx, self._cubin = stages["llir"], stages["ptx"], stages["cubin"]
         self._built: KernelBuild | None = None
+        # Taken here: candidates are woven in other threads too.
+        self._plain_ptx = plain_cache.find_ptx()
         if "ttir" in stages:
             self._ttgir, stages["ttgir"] = stages["ttgir"], self.ttgir
         stages.update(llir=self.llir, ptx=self.ptx, cubin=self.cubin)
@@ -77,6 +79,8 @@ class Compilation:
                 module = override.parse_module(found.text, module.context, str(found.path))
                 text = found.text
         metadata[REMARKS] = remarks
+        if recipe.auto and recipe.how.plain_copy and not self._plain_ptx:
+            self._plain_ptx = self.lower(text, module.context, dict(metadata))[1]
         if recipe.auto:
             ladder = MarkLadder(self, recipe, text, module.context, metadata, remarks)
             built = ladder.climb_down()
@@ -164,13 +168,15 @@ class Compilation:
         if not self.recipe.wants(name):
             return text
         how, plain = replace(how, shared=self.shared_buffer(text, metadata, how)), text
+        text = without_regions(text, how.omit)
         if self.recipe.auto:
             text = await_loads(declare_counters(begin_at_once(text)))
             if self.recipe.auto.covers_all_code and _SPECIALISED.search(text) and _LINE in text:
                 text = mark_unmarked_code(text)
         text = mark_barriers(text, automatic=False)
         buffer = ParamBuffer(-1, indirect=self.recipe.indirect)
-        woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else ())
+        copied = (self._plain_ptx if self.recipe.auto else plain) if how.plain_copy else ""
+        woven = weave(text, buffer=buffer, how=how, lives=[name] if lives else (), plain=copied)
         if not woven.entries:
             # What marks wait with needs registers that only weaving declares.
             return plain

@@ -82,12 +82,13 @@ class WeavingCompiler:
         return wrap(CUDABackend, "add_stages", add_stages)
 
     @contextmanager
-    def weaving(self, plain: bytes | None = None) -> Iterator[None]:
-        """Weave what this thread compiles inside the block; `plain` is the plain kernel's machine code, if known."""
+    def weaving(self, plain: bytes | None = None, ptx: str = "") -> Iterator[None]:
+        """Weave what this thread compiles inside the block; `plain` is the plain kernel's machine code and `ptx` its
+        PTX, if known."""
         from triton import knobs
 
         with ExitStack() as stack:
-            stack.enter_context(plain_cache.known(plain))
+            stack.enter_context(plain_cache.known(plain, ptx))
             if self.recipe.always:
                 stack.callback(set_knob(knobs.compilation, "always_compile", True))
             before, _thread.compiler = getattr(_thread, "compiler", None), self
@@ -111,7 +112,7 @@ class WeavingCompiler:
         if asked:
             options["num_warps"] = int(asked[1])
         environment = {**compiler.get_cache_invalidating_env_vars(), RECIPE: self._key}
-        with self.weaving(kernel.kernel):
+        with self.weaving(kernel.kernel, kernel.asm.get("ptx", "")):
             return compiler.compile(kernel.src, target=target, options=options, _env_vars=environment)
 
 

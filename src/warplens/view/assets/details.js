@@ -43,7 +43,8 @@ export function describe(timeline, row) {
   if (tracks.device[track]) add("device", String(tracks.device[track]));
   add("depth", String(trace.depth[row]));
   if (trace.kind[row]) add("kind", KIND_NAMES[trace.kind[row]]);
-  const { location } = regions[trace.region[row]];
+  const { location, caution } = regions[trace.region[row]];
+  if (caution) add("caution", caution);
   if (location) add("source", location.split("/").pop()); // the Source section has the full path
   return facts;
 }

@@ -72,12 +72,13 @@ def _limited(assembler: ModuleAssembler[T], plain_text: str, made: FittedModule[
     made = replace(made, plain=plain)
     limits = {name: allowance(count) for name, count in plain.items() if free[name].registers > allowance(count)}
     while limits:
-        build = assembler.assemble(limited(made.woven.text, limits))
+        text = limited(made.woven.text, limits)
+        build = assembler.assemble(text)
         now = assembler.resources(build, made.woven.entries)
         harmless = {name: most for name, most in limits.items() if now[name].spills <= free[name].spills}
         if harmless == limits:
             assembler.discard(made.build)
-            return replace(made, build=build, resources=now)
+            return replace(made, build=build, woven=replace(made.woven, text=text), resources=now)
         assembler.discard(build)
         limits = harmless
     return made

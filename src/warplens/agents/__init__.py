@@ -1,0 +1,1 @@
+"""A profiler for agents that write kernels: bounded answers about traces, over the Model Context Protocol."""

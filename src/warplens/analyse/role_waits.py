@@ -1,0 +1,125 @@
+"""The roles of warps: which of them produce what others consume, and how long each role waits in what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from warplens.analyse.analysis import Analysis, AnswerTable
+from warplens.analyse.barrier_roles import CONSUMER, PRODUCER, warp_duties
+from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
+from warplens.analyse.per_kernel import PerKernel
+from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.roles import WarpRole, warp_roles
+from warplens.trace.barrier_rows import NO_RECORD
+from warplens.trace.model import Trace
+from warplens.wording import percent
+
+
+@dataclass(frozen=True)
+class RoleWait:
+    """One role: the share of its warps' time spent waiting, in all and in each region, and its side: `producer` (moves
+    memory and does no marked work), `consumer` (works, and waits for producers) or `any`."""
+
+    role: WarpRole
+    side: str
+    share: float
+    waits: Mapping[str, float] = field(default_factory=dict)
+    life: float = 1.0
+    """How long its warps live, as a share of their blocks' time."""
+
+
+@dataclass(frozen=True)
+class RoleWaits:
+    """The roles of one kernel variant."""
+
+    roles: tuple[RoleWait, ...]
+
+
+def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits]:
+    """The roles of every kernel; `waits` is a regular expression for additional regions that only wait."""
+    lives = Lifetimes.of(trace)
+    kinds = lives.purposes(waits)
+    purpose = dict(zip(lives.regions, kinds, strict=True))
+    roles, role = warp_roles(lives)
+    by_role = _by_role(lives, role, len(roles), np.array([kind is Purpose.WAIT for kind in kinds], bool))
+    duties = _duties(trace)
+    life = lives.finish - lives.begin
+    blocks = (lives.blocks.end - lives.blocks.begin)[lives.block] if len(lives) else life
+    lived, lasted = (np.bincount(role, each, len(roles)) if len(roles) else life for each in (life, blocks))
+    found: dict[str, list[RoleWait]] = {label: [] for label in lives.variants}
+    for number, one in enumerate(roles):
+        kernel = lives.launches[int(lives.variants[one.kernel][0])].kernel
+        cycles = max(float(lived[number]), 1.0)
+        shares = {
+            lives.regions[code]: float(by_role[number][code] / cycles) for code in np.flatnonzero(by_role[number])
+        }
+        known = {duties.get((kernel, warp), "") for warp in one.warps} - {""}
+        others = [other for other in roles if other.kernel == one.kernel]
+        side = _side_by_edges(known) if known else _side(one, others, purpose)
+        alive = min(cycles / max(float(lasted[number]), 1.0), 1.0)
+        found[one.kernel].append(RoleWait(one, side, sum(shares.values()), shares, alive))
+    return PerKernel({label: RoleWaits(tuple(some)) for label, some in found.items()})
+
+
+def _duties(trace: Trace) -> dict[tuple[str, int], str]:
+    """The role of each warp of each kernel, where barriers were recorded."""
+    if not (trace.numpy("released_by") != NO_RECORD).any():
+        return {}
+    return {(one.kernel, one.warp): one.role for one in warp_duties(trace)}
+
+
+def _by_role(lives: Lifetimes, role: Int, roles: int, waiting: Mask) -> Float:
+    """Cycles that the warps of each role spend in each region that waits."""
+    many = len(lives.regions)
+    rows = np.flatnonzero(waiting[lives.region] & lives.is_span)
+    key = role[lives.of_row[rows]] * many + lives.region[rows]
+    found: Float = np.bincount(key, weights=lives.own[rows], minlength=roles * many).astype(np.float64)
+    return found.reshape(roles, many)
+
+
+def _side_by_edges(duties: set[str]) -> str:
+    """The side of warps whose barriers say who arrived for whom; peers are on neither."""
+    (first, *others) = duties
+    return first if first in (PRODUCER, CONSUMER) and not others else "any"
+
+
+def _side(role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Purpose]) -> str:
+    """The side of a role among those of its kernel, from what it does and what it waits in.
+
+    A role that moves memory and does no work produces, if others wait. A role that works consumes, if it waits and
+    another role produces: what it stores itself does not make it a producer.
+    """
+    if _feeds(role, purpose):
+        return "producer" if any(_waits(other, purpose) for other in roles if other is not role) else "any"
+    feeds = any(_feeds(other, purpose) for other in roles if other is not role)
+    return "consumer" if feeds and _waits(role, purpose) else "any"
+
+
+def _feeds(role: WarpRole, purpose: dict[str, Purpose]) -> bool:
+    does = {purpose[region] for region in role.often}
+    return Purpose.MEMORY in does and not does & {Purpose.WORK, Purpose.OTHER}
+
+
+def _waits(role: WarpRole, purpose: dict[str, Purpose]) -> bool:
+    return any(purpose[region] is Purpose.WAIT for region in role.often)
+
+
+def roles_table(kernel: str, one: RoleWaits) -> AnswerTable:
+    """Each role, its side and where it waits."""
+    rows = tuple(
+        (
+            each.role.name,
+            each.side,
+            percent(each.share),
+            ", ".join(f"{region} {percent(share)}" for region, share in each.waits.items()) or "-",
+            ", ".join(each.role.regions),
+        )
+        for each in one.roles
+    )
+    return AnswerTable(f"{kernel}: roles of warps", ("role", "side", "waits", "in", "regions"), rows)
+
+
+ROLES = Analysis("roles", run=lambda ask: role_waits(ask.trace, waits=ask.waits), table=roles_table)

@@ -1,0 +1,45 @@
+"""Tables of Nsight Compute's stalls and counters per region."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+
+from warplens.analyse.region_counters import AttributedPages, RegionCounters
+from warplens.commands.shared.console import print_hanging, table
+from warplens.wording import percent
+
+_STALLS = 3
+"""Reasons that the table names of each region."""
+
+
+def print_counters(console: Console, found: AttributedPages) -> None:
+    """Print one table per kernel and basis, and what could not be attributed."""
+    groups: dict[tuple[str, str], list[RegionCounters]] = {}
+    for one in found.regions:
+        groups.setdefault((one.kernel, one.basis), []).append(one)
+    for (kernel, basis), rows in groups.items():
+        console.print(counter_table(f"{kernel}: Nsight Compute, {basis}", rows))
+    for note in found.notes:
+        print_hanging(console, "[yellow]![/] ", escape(note))
+
+
+def counter_table(title: str, rows: list[RegionCounters]) -> object:
+    """Build the table of one kernel's regions."""
+    columns = [
+        ("region", lambda row: escape(row.region)),
+        ("samples", lambda row: f"{row.samples:,.0f}"),
+        ("share", lambda row: percent(row.share)),
+        ("stalled by", lambda row: escape(stalls_text(row))),
+        ("executed", lambda row: f"{row.executed:,.0f}"),
+        ("sectors", lambda row: f"{row.sectors:,.0f}"),
+        ("conflicts", lambda row: f"{row.conflicts:,.0f}"),
+        ("bytes", lambda row: f"{row.bytes:,.0f}"),
+        ("flops", lambda row: f"{row.flops:,.0f}"),
+    ]
+    return table(escape(title), columns, rows, spare=("bytes", "flops", "conflicts", "sectors"))
+
+
+def stalls_text(row: RegionCounters) -> str:
+    """The most frequent reasons with their shares of the region's samples."""
+    return ", ".join(f"{reason} {percent(share)}" for reason, share in list(row.stall_shares.items())[:_STALLS])

@@ -1,0 +1,205 @@
+"""Launches that C++ code makes through the CUDA driver or a CUDA runtime of its own, graphs included."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+
+from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKind, HandleOrigin, call_hooks
+from warplens.driver.libcuda import driver, has_driver
+from warplens.errors import WarplensError
+from warplens.frontends.cuda_bindings import Arguments
+from warplens.frontends.driver_calls.loaded_code import WithoutPtx, home_of, is_known_without_ptx, ptx_of
+from warplens.frontends.graphs.executables import executables
+from warplens.frontends.intercept.frontend import intercepted
+from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
+from warplens.frontends.intercept.woven_module import Twin, source_name
+from warplens.launch.variant import Variant
+from warplens.ptx.symbols import plain_name
+from warplens.session import Session
+from warplens.wording import plural
+
+SUBJECT = "C++ launches"
+"""The subject of notes about all of them."""
+
+
+class _WovenFailed(WarplensError):
+    """The driver did not take a woven launch."""
+
+
+class DriverCalls:
+    """The launches of one session that pass the driver's hooks."""
+
+    def __init__(self, launches: Interceptor, hooks: CallHooks) -> None:
+        self.launches, self.hooks, self.session = launches, hooks, launches.session
+        self._kernels: dict[Hashable, PlainKernel] = {}
+        self._parameters: dict[Hashable, int] = {}
+        self._executables: set[int] = set()
+        """Executable graphs that are there, and their graphs too."""
+        self._sources: dict[int, int] = {}
+        """By graph, the executable that was made of it."""
+        self._closed: dict[int, Variant] = {}
+        """By number of the hooks' counter, variants whose launches are only counted."""
+        self._machine_code: dict[tuple[str, str], dict[str, int]] = {}
+        """By library and reason: kernels that cannot be had as PTX, with the number of their counter."""
+
+    def install(self) -> list[Callable[[], None]]:
+        self.hooks.reopen()
+        return [self._settle, self.hooks.listen(self._answer)]
+
+    def _answer(self, call: DriverCall) -> None:
+        """Answer one call. No error may leave: the plain call is made where this did not make any."""
+        try:
+            lib = driver()
+            if self.hooks.answers_elsewhere and call.context:
+                with lib.inside(call.context):
+                    self._follow(call)
+            else:
+                self._follow(call)
+        except WarplensError as error:
+            if self.session.options.strict:
+                self.session.user_mistake = self.session.user_mistake or error
+            self.session.note(SUBJECT, f"a launch was not recorded: {error}")
+        except Exception as error:
+            self.session.note(SUBJECT, f"a launch was not recorded: warplens failed: {error!r}")
+
+    def _follow(self, call: DriverCall) -> None:
+        known = executables(self.session)
+        if call.kind == CallKind.LAUNCH:
+            self._launch(call)
+        elif call.kind == CallKind.CAPTURE_BEGAN:
+            known.began(call.stream)
+        elif call.kind == CallKind.GRAPH_MADE:
+            self._made(call.function, call.graph)
+        elif call.kind == CallKind.GRAPH_LAUNCH:
+            known.replay(call.function, call.stream, lambda: self.hooks.make(call))
+        elif call.kind == CallKind.GRAPH_ENDS:
+            self._executables.discard(self._sources.pop(call.graph, call.graph))
+        elif call.kind == CallKind.CONTEXT_ENDS and self.hooks.context_ends is not None:
+            self.hooks.context_ends()
+
+    def _made(self, executable: int, graph: int) -> None:
+        """An executable graph was made. Its nodes can be changed for as long as it and its graph are there."""
+        known = executables(self.session)
+        captured = known.of_handle(graph)
+        known.made(executable, captured)
+        if captured is not None:
+            self._executables.add(executable)
+            self._sources[graph] = executable
+            captured.executable = lambda: executable if executable in self._executables else 0
+
+    def _launch(self, call: DriverCall) -> None:
+        origin = self.hooks.find(call.function)
+        try:
+            kernel = self._kernel(call, origin)
+        except WithoutPtx as reason:
+            self._leave(call, origin, reason)
+            return
+        variant = self.launches.variant(kernel, call.shape)
+
+        def woven(twin: Twin, pointer: int) -> int:
+            if kernel.keeps_parameters:
+                status = self.hooks.make(call, twin.function)
+            else:
+                given = Arguments(call.params or 0, self._count(kernel), pointer)
+                status = self.hooks.make(call, twin.function, given.address)
+            if status:
+                call.done = 0
+                raise _WovenFailed(f"the driver refuses the woven kernel (CUDA error {status})")
+            return status
+
+        try:
+            self.launches.launch(kernel, call.shape, lambda: self.hooks.make(call), woven)
+        except _WovenFailed as problem:
+            variant.closed = True
+            self.session.note(variant.kernel, f"runs unmarked: {problem}")
+        if variant.closed:
+            number = self.hooks.close(call.function, call.shape)
+            if number >= 0:
+                self._closed[number] = variant
+
+    def _kernel(self, call: DriverCall, origin: HandleOrigin | None) -> PlainKernel:
+        """The kernel of a launch. Raises WithoutPtx where its PTX cannot be had."""
+        fixed = bool(call.extra) and not call.params
+        key = (call.function, origin, fixed)
+        found = self._kernels.get(key)
+        if found is not None:
+            return found
+        lib = driver()
+        symbol, is_kernel = _symbol_of(call.function, origin)
+        function = lib.kernel_function(call.function) if is_kernel else call.function
+        text = ptx_of(origin, symbol, lib.device().capability)
+        text = source_name(text, f"{plain_name(symbol)}.cu")
+        found = PlainKernel(symbol, function, lambda: text, _code_of(origin), fixed)
+        self._kernels[key] = found
+        return found
+
+    def _count(self, kernel: PlainKernel) -> int:
+        key = (kernel.function, kernel.code)
+        if key not in self._parameters:
+            self._parameters[key] = len(driver().parameter_sizes(kernel.function))
+        return self._parameters[key]
+
+    def _leave(self, call: DriverCall, origin: HandleOrigin | None, reason: WithoutPtx) -> None:
+        """Show no more launches of a kernel without PTX; say so once for all kernels of its library."""
+        symbol = ""
+        with suppress(WarplensError):
+            symbol, _ = _symbol_of(call.function, origin)
+        name, number = plain_name(symbol or "unknown kernel"), self.hooks.close(call.function, None)
+        kernels = self._machine_code.setdefault((home_of(origin), str(reason)), {})
+        kernels[name] = number
+        if self.session.counts_all:
+            self.session.saw(name)
+            self.session.run.notes.setdefault(name, []).append(f"runs unmarked: {reason}")
+
+    def _settle(self) -> None:
+        """Add up what was only counted, and say which libraries have no PTX."""
+        for number, variant in self._closed.items():
+            variant.launches += self.hooks.count(number)
+        for (home, reason), kernels in self._machine_code.items():
+            for name, number in kernels.items() if self.session.counts_all else ():
+                self.session.run.seen[name] = self.session.run.seen.get(name, 0) + self.hooks.count(number)
+            if not is_known_without_ptx(home) and any(self.session.options.wants_kernel(name) for name in kernels):
+                launches = sum(self.hooks.count(number) + 1 for number in kernels.values())
+                names = ", ".join(name[:60] for name in list(kernels)[:3]) + (", ..." if len(kernels) > 3 else "")
+                self.session.note(
+                    home or SUBJECT,
+                    f"{plural(len(kernels), 'kernel')} ({names}; {plural(launches, 'launch')}) unmarked: {reason}",
+                )
+
+
+def _symbol_of(handle: int, origin: HandleOrigin | None) -> tuple[str, bool]:
+    """The symbol of what is launched, and whether the handle is a library's kernel instead of a function."""
+    if origin is not None and origin.symbol:
+        return origin.symbol, origin.kind is HandleKind.KERNEL
+    try:
+        return driver().name_of(handle, "Func"), False
+    except WarplensError:
+        return driver().name_of(handle, "Kernel"), True
+
+
+def _code_of(origin: HandleOrigin | None) -> Hashable:
+    return None if origin is None else (origin.home, origin.image, origin.size)
+
+
+@functools.cache
+def why_not() -> str:
+    """Why kernels launched from C++ cannot be recorded here; empty where they can."""
+    return call_hooks()[1]
+
+
+def follows_cpp() -> bool:
+    """Whether kernels launched from C++ can be recorded here."""
+    return has_driver() and not why_not()
+
+
+def start(running: Session) -> Callable[[], None] | None:
+    """Called when a profile starts; returns a function that removes the hooks."""
+    if not running.options.marks or not has_driver():
+        return None
+    hooks, reason = call_hooks()
+    if hooks is None:
+        running.note(SUBJECT, f"kernels launched from C++ run unmarked: {reason}")
+        return None
+    return intercepted(SUBJECT, lambda launches: DriverCalls(launches, hooks).install())(running)

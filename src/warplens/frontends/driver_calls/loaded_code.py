@@ -1,0 +1,128 @@
+"""The PTX of code that was given to the driver: as text, inside a fat binary, or known to whoever compiled it."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from warplens.driver.call_hooks import HandleOrigin
+from warplens.frontends import nvrtc_sources
+from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, ptx_entries
+from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
+from warplens.frontends.intercept.woven_module import Unavailable
+
+LARGEST_PTX = 8 << 20
+"""Bytes of PTX text beyond which marking a module would take minutes."""
+
+_WITHOUT_PTX = re.compile(
+    r"lib(cublas|cudnn|cufft|curand|cusolver|cusparse|cutensor|nccl|npp|nvjpeg|nvjitlink|nvrtc|torch|c10)"
+    r"[\w-]*\.so"
+)
+
+_compiled: dict[str, Callable[[], str]] = {}
+"""By digest of machine code, how to get the PTX that it was assembled from."""
+
+
+_by_symbol: dict[str, Callable[[], str]] = {}
+"""How to get the PTX of kernels that were loaded before warplens could see it, if their symbols are unique."""
+
+
+class WithoutPtx(Unavailable):
+    """There is only machine code. One line for all kernels of a library is enough."""
+
+
+def remember_ptx(machine_code: bytes, text: Callable[[], str]) -> None:
+    """Let a compiler's front end say how to get the PTX of what will be loaded as `machine_code`."""
+    _compiled[_digest(machine_code)] = text
+
+
+def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
+    """The same for a kernel that is loaded already, and whose symbol no other kernel has."""
+    _by_symbol[symbol] = text
+
+
+def forget_ptx() -> None:
+    """Forget all PTX that was remembered."""
+    _compiled.clear()
+    _by_symbol.clear()
+
+
+def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
+    """The PTX of the module that a function is from; raises Unavailable where it cannot be had."""
+    text = _unseen(symbol, capability) if origin is None else _loaded(origin, symbol, capability)
+    if len(text) > LARGEST_PTX:
+        raise Unavailable(f"its module has {len(text) >> 20} MB of PTX, more than the {LARGEST_PTX >> 20} MB that fit")
+    return text
+
+
+def _unseen(symbol: str, capability: str) -> str:
+    """The PTX of a kernel that was loaded before warplens could see it."""
+    if symbol in _by_symbol:
+        return _by_symbol[symbol]()
+    texts = find_mapped_ptx(symbol, capability)
+    if len(texts) == 1:
+        return texts[0]
+    reason = "several libraries have a kernel of this name" if texts else "no library of this process has its PTX"
+    raise WithoutPtx(
+        f"it was loaded before warplens could see it, and {reason}; start the profile before CUDA is first used"
+    )
+
+
+def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
+    image = origin.code()
+    if (known := _remembered(image)) is not None:
+        return known()
+    if (again := nvrtc_sources.text_of(image)) is not None:
+        return again
+    if b".version" in image.partition(b"\0")[0]:
+        return image.partition(b"\0")[0].decode(errors="replace")
+    return _from_fat_binary(image, capability, symbol)
+
+
+def _remembered(image: bytes) -> Callable[[], str] | None:
+    codes = [image, *machine_codes(image)] if _compiled else ()
+    return next((_compiled[digest] for digest in map(_digest, codes) if digest in _compiled), None)
+
+
+def _from_fat_binary(image: bytes, capability: str, symbol: str) -> str:
+    try:
+        text = best_ptx(image, capability)
+    except ValueError as error:
+        raise Unavailable(str(error)) from None
+    if text is not None:
+        return text
+    if others := sorted({entry.arch for entry in ptx_entries(image)}):
+        names = ", ".join(f"compute_{arch}" for arch in others)
+        raise WithoutPtx(f"its PTX is for {names} and this GPU has compute capability {capability}")
+    if symbol.startswith("kernel_cutlass_"):
+        raise WithoutPtx("it was compiled before the profile began; compile it inside the profile")
+    raise WithoutPtx("there is only machine code; build it with PTX, as nvcc -arch=sm_90 does (not -arch=native)")
+
+
+def home_of(origin: HandleOrigin | None) -> str:
+    """The file name of the program or library that code is compiled into; empty where it was made at run time."""
+    if origin is None or not origin.image:
+        return ""
+    info = _Found()
+    found = ctypes.CDLL(None).dladdr(ctypes.c_void_p(origin.image), ctypes.byref(info))
+    return Path(info.file.decode(errors="replace")).name if found and info.file else ""
+
+
+def is_known_without_ptx(home: str) -> bool:
+    """Whether nobody expects PTX in a library: `warplens run --list-kernels` names its kernels."""
+    return _WITHOUT_PTX.match(home) is not None
+
+
+class _Found(ctypes.Structure):
+    """Dl_info."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)
+    )  # fmt: skip
+
+
+def _digest(image: bytes) -> str:
+    return hashlib.sha256(image.rstrip(b"\0")).hexdigest()

@@ -1,0 +1,138 @@
+"""Keep the slowdown by marks inside a budget: measure a variant, and weave it again with less if it is above.
+
+A trial records a few launches of a variant and then times as many plain ones. Nothing waits for the device: while the
+times are not known yet, launches run plain. Launches that were recorded with a weaving which was given up are dropped,
+so a trace holds one weaving per variant.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from warplens.launch.block_sampler import headers_of
+from warplens.launch.buffers import Buffers
+from warplens.launch.record_load import estimate_slowdown
+from warplens.launch.thinning import Thinning, densities, next_thinning
+from warplens.launch.timing import TIMED_LAUNCHES, Timings
+from warplens.launch.variant import Variant
+from warplens.record.aggregate_rows import AGGREGATE
+from warplens.wording import percent
+
+TRIAL_LAUNCHES = 5
+"""Launches of each kind that are timed before the first decision; the first of each kind loads code."""
+FAR_ABOVE = 4
+"""How many times the budget the estimate of a launch must be to act on it: its median error is 9 %."""
+MAX_WEAVINGS = 4
+"""Weavings of a variant that are tried, the first included."""
+
+
+class OverheadBudget:
+    """Decides for the variants of one session. `share` is the slowdown that is allowed: 0.05 is 5 %."""
+
+    def __init__(self, share: float, timings: Timings, note: Callable[[str, str], None], buffers: Buffers) -> None:
+        self.share, self._timings, self._note, self._buffers = share, timings, note, buffers
+        self._lock = threading.Lock()
+
+    def review(self, variant: Variant) -> None:
+        """Call before a launch of a variant that is not settled."""
+        with self._lock:
+            if not variant.settled:
+                self._review(variant)
+
+    def _review(self, variant: Variant) -> None:
+        if variant.trial is None:
+            variant.trial = TRIAL_LAUNCHES
+        if variant.trial_recorded < variant.trial or variant.timed < variant.trial:
+            # A program may make few launches: where the first one is far too dense, the estimate decides.
+            self._sample_if_above(variant, 1 + FAR_ABOVE * self.share)
+            return
+        if not self._timings.are_over(variant):
+            return
+        slowdown = self._timings.slowdown_of(variant)
+        if slowdown is None and variant.trial < TIMED_LAUNCHES:
+            variant.trial += 1  # some times held a part of the host's way and do not count
+        elif slowdown is None:
+            self._sample_if_above(variant, 1 + self.share)  # all that is known is the estimate
+            variant.settled = True
+            if variant.thinning:
+                self._note(variant.kernel, self.describe(variant))
+        else:
+            self._decide(variant, slowdown)
+
+    def _sample_if_above(self, variant: Variant, limit: float) -> None:
+        """Record some blocks only, if that is possible and the estimated slowdown of the newest launch is above a
+        limit."""
+        if variant.sample_step == 1 or variant.thinning or not variant.trial_recorded:
+            return
+        if variant.newest is None:
+            self._buffers.land_finished()
+        if variant.newest is None or AGGREGATE in variant.newest.extra:
+            return
+        estimate = estimate_slowdown(headers_of(variant.newest))
+        if estimate is not None and estimate > limit:
+            variant.estimate = estimate
+            self._weave_again(variant, Thinning(variant.sample_step))
+
+    def _decide(self, variant: Variant, slowdown: float) -> None:
+        limit = 1 + self.share
+        if slowdown > limit and variant.newest is None:
+            self._buffers.land_finished()  # the records of a launch say what to leave out
+            if variant.newest is None:
+                return
+        variant.tried.append((variant.thinning, slowdown))
+        following = None
+        if slowdown > limit and len(variant.tried) < MAX_WEAVINGS:
+            assert variant.newest is not None
+            known = densities(variant.newest)
+            following = next_thinning(variant.tried, known, self.share, variant.sample_step)
+        if following is not None:
+            self._weave_again(variant, following)
+            return
+        best, _ = min(variant.tried, key=lambda one: one[1])
+        if slowdown > limit and best != variant.thinning:
+            self._weave_again(variant, best)
+        variant.settled = True
+        if variant.thinning or slowdown > limit:
+            self._note(variant.kernel, self.describe(variant))
+
+    def _weave_again(self, variant: Variant, thinning: Thinning) -> None:
+        variant.thinning = thinning
+        variant.generation += 1
+        variant.recorded = variant.trial_recorded = 0
+        variant.most_written = variant.room = variant.newest = None
+        self._buffers.give_back()  # launches of the old weaving that have memory and were not made
+        self._timings.restart(variant)
+
+    def conclude(self, variant: Variant) -> None:
+        """Call when the session ends: say what is left out of a variant that is not settled yet."""
+        with self._lock:
+            if not variant.settled and variant.thinning:
+                self._note(variant.kernel, self.describe(variant))
+
+    def describe(self, variant: Variant) -> str:
+        """Say what was left out, why, and what the slowdown is now."""
+        first = f"{variant.tried[0][1]:.2f}x" if variant.tried and variant.estimate is None else ""
+        first = first or f"an estimated {variant.estimate or 0:.2f}x"
+        now = next((slowdown for thinning, slowdown in variant.tried[::-1] if thinning == variant.thinning), None)
+        above = f"marks slowed it down {first}, and {percent(self.share)} are allowed (overhead={self.share:g})"
+        if not variant.thinning:
+            return f"{above}: nothing that was left out made it faster"
+        if now is None:
+            return f"{above}: {variant.thinning}; too few launches could be measured with and without marks"
+        still = "" if now <= 1 + self.share else ", still above the budget"
+        return f"{above}: {variant.thinning}; {now:.2f}x now{still}"
+
+    def document(self, variant: Variant) -> dict[str, Any]:
+        """What a launch of the variant keeps about its budget."""
+        return {
+            "allowed": self.share,
+            "step": variant.thinning.step,
+            "estimate": variant.estimate,
+            "omitted": sorted(variant.thinning.omitted),
+            "tried": [
+                {"step": one.step, "omitted": sorted(one.omitted), "slowdown": slowdown}
+                for one, slowdown in variant.tried
+            ],
+        }

@@ -1,0 +1,170 @@
+"""What the overhead budget leaves out of a kernel: the records of most blocks first, then the densest regions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from warplens.launch.block_sampler import headers_of
+from warplens.record.aggregate_rows import AGGREGATE, AggregateLayout, read_aggregates
+from warplens.record.capture import Dim3, Launch
+from warplens.record.layout import (
+    HEADER_BYTES,
+    KIND_BITS,
+    MAX_REGION,
+    REGION_SHIFT,
+    SLOT_BYTES,
+    TAG_SHIFT,
+    TRACK_MAGIC,
+    Kind,
+)
+from warplens.weave.weaving import Selection, Weaving
+
+SAMPLE_STEPS = 17, 31
+"""Every how many blocks are recorded in a sample of a launch, and of a large one. Odd primes: a power of two would
+choose the same column of most grids again and again."""
+SAMPLE_BLOCKS = 512
+"""The fewest blocks of a launch that is sampled: with one wave the slowest block, a recorded one, ends the kernel."""
+LARGE_LAUNCH = 4 * SAMPLE_BLOCKS
+EVERY_BLOCK = 1 << 30
+MOST_TRACKS = 1024
+"""Tracks in which the records of a launch are counted."""
+SAFETY = 0.8
+"""Of the budget, what the regions that are kept may cost by calculation: code moves when marks go."""
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """What a weaving leaves out: `step` records every n-th block, `omitted` regions have no marks."""
+
+    step: int = 1
+    omitted: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return self.step > 1 or bool(self.omitted)
+
+    def of(self, how: Weaving) -> Weaving:
+        """The weaving with this left out."""
+        if self.step > 1:
+            select = replace(how.select, blocks=(self.step // 2, EVERY_BLOCK, self.step))
+            how = replace(how, select=select, plain_copy=True)
+        return replace(how, omit=(*how.omit, *sorted(self.omitted)))
+
+    def __str__(self) -> str:
+        parts = [f"one block in {self.step} is recorded"] if self.step > 1 else []
+        if self.omitted:
+            parts.append(f"{', '.join(map(repr, sorted(self.omitted)))} left out")
+        return ", ".join(parts) or "all marks of all blocks"
+
+
+ALL_MARKS = Thinning()
+
+
+@dataclass(frozen=True)
+class RegionDensity:
+    """The records of a region in one launch, and the cycles that it lasted, added up."""
+
+    records: int
+    cycles: float
+
+    @property
+    def spacing(self) -> float:
+        """Cycles of the region per record: the fewer, the more its marks cost for what they tell."""
+        return self.cycles / self.records if self.records else math.inf
+
+
+def sample_step(how: Selection, grid: Dim3) -> int:
+    """Every how many blocks of a launch are recorded when it is sampled; 1 if it cannot be."""
+    blocks = math.prod(grid)
+    if how != Selection() or blocks < SAMPLE_BLOCKS:
+        return 1
+    return SAMPLE_STEPS[blocks >= LARGE_LAUNCH]
+
+
+def densities(launch: Launch) -> dict[str, RegionDensity]:
+    """Count the records of each region, and add up how long it lasted, without pairing begins with ends."""
+    if AGGREGATE in launch.extra:
+        return _aggregated(launch)
+    every = -(-launch.tracks // MOST_TRACKS)
+    headers = headers_of(launch)[::every]
+    slots = launch.raw.reshape(launch.tracks, launch.stride)[::every, HEADER_BYTES:]
+    words = np.ascontiguousarray(slots[:, : launch.capacity * SLOT_BYTES]).view("<u4").reshape(len(headers), -1, 2)
+    written = np.minimum(headers["written"].astype(np.int64), launch.capacity)
+    begun = (headers["magic"] == TRACK_MAGIC) & (headers["state"] != 0)
+    used = np.arange(launch.capacity) < np.where(begun, written, 0)[:, None]
+    kind = words[..., 0] & ((1 << KIND_BITS) - 1)
+    used[:, :-1] &= ~_have_payload(used & ((kind == Kind.VALUE) | (kind == Kind.ANCHOR)))[:, 1:]
+    kind = np.where(kind == Kind.ANCHOR, words[..., 0] >> TAG_SHIFT, kind)  # a record with a 64-bit clock
+    region = np.where(used, words[..., 0] >> REGION_SHIFT & MAX_REGION, 0)
+    since = (words[..., 1] - headers["start_clock"].astype(np.uint32)[:, None]).astype(np.uint32).astype(np.float64)
+    sign = np.where(kind == Kind.END, 1.0, np.where(kind == Kind.BEGIN, -1.0, 0.0)) * used
+    count = np.bincount(region[used].ravel(), minlength=1)
+    cycles = np.bincount(region.ravel(), (sign * since).ravel(), minlength=1)
+    return {
+        name: RegionDensity(int(count[number]), max(float(cycles[number]), 0.0))
+        for number, name in launch.regions.items()
+        if number < len(count) and count[number]
+    }
+
+
+def _aggregated(launch: Launch) -> dict[str, RegionDensity]:
+    """The same from statistics that the warps kept; an execution counts as two records."""
+    layout = AggregateLayout.restore(launch.extra[AGGREGATE])
+    found = read_aggregates(layout, launch.raw.reshape(launch.tracks, launch.stride)[:, HEADER_BYTES:])
+    known: dict[str, RegionDensity] = {}
+    for number, row in enumerate(layout.rows):
+        name = launch.regions[row.region]
+        before = known.get(name, RegionDensity(0, 0.0))
+        records = before.records + 2 * int(found.count[:, number].sum())
+        known[name] = RegionDensity(records, before.cycles + float(found.total[:, number].sum()))
+    return known
+
+
+def _have_payload(looks: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which slots hold records with a payload in the slot before them, of those that look so: payloads may as well.
+
+    The last slot of a run that looks so is a record, the one before it its payload, and so on alternately.
+    """
+    at = np.arange(looks.shape[1])
+    beyond = np.where(looks, looks.shape[1], at)
+    run_end = np.minimum.accumulate(beyond[:, ::-1], axis=1)[:, ::-1] - 1
+    return np.asarray(looks & ((run_end - at) % 2 == 0))
+
+
+def regions_to_omit(known: Mapping[str, RegionDensity], slowdown: float, budget: float) -> frozenset[str]:
+    """The densest regions, without which the others cost no more than the budget by calculation; one is always kept.
+
+    Each record is taken to cost the same. A record of a short region tells about fewer cycles, so short ones go first.
+    """
+    order = sorted(known, key=lambda name: (known[name].spacing, -known[name].records, name))
+    total = sum(one.records for one in known.values())
+    allowed = total * SAFETY * budget / max(slowdown - 1, budget)
+    gone: list[str] = []
+    for name in order[:-1]:
+        if total <= allowed:
+            break
+        total -= known[name].records
+        gone.append(name)
+    return frozenset(gone)
+
+
+def next_thinning(
+    tried: Sequence[tuple[Thinning, float]], known: Mapping[str, RegionDensity], budget: float, step: int
+) -> Thinning | None:
+    """What to leave out after the weavings that were tried, each with its slowdown; None if nothing more helps.
+
+    Fewer blocks come first, because every region keeps its marks. If that slowed the kernel down no less, all blocks
+    are recorded again, with fewer regions.
+    """
+    now, slowdown = tried[-1]
+    if now.step == 1 and step > 1 and all(one.step == 1 for one, _ in tried):
+        return replace(now, step=step)
+    first, at_first = tried[0]
+    if now.step > 1 and not now.omitted and slowdown >= at_first:
+        now, slowdown = first, at_first
+    gone = regions_to_omit(known, slowdown, budget)
+    return replace(now, omitted=now.omitted | gone) if gone else None

@@ -1,0 +1,1 @@
+"""Machine code as data: cubins, their disassembly, and where the marked regions ended up in it."""

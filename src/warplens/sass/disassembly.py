@@ -1,0 +1,167 @@
+"""Run nvdisasm on a cubin and parse its listing: instructions with their PTX lines, labels and branches."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from warplens.sass.cubin_file import SassError, read_cubin_file
+from warplens.sass.cuda_tools import all_tools, find_tool
+from warplens.sass.opcode_classes import class_of
+
+TIMEOUT_S = 120
+_SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)\s*,")
+_LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)')
+"""With -gp, nvdisasm only prints lines of the PTX, with -g those of `.loc`; a linker changes the file's name."""
+_LABEL = re.compile(r"([.$\w]+):\s*$")
+_INSTRUCTION = re.compile(
+    r"\s*/\*([0-9a-f]+)\*/\s+(?:@(?P<negated>!?)(?P<predicate>U?P\w+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>[^;]*);"
+)
+_TARGETS = re.compile(r"`\(([^)]+)\)|BRANCH_TARGETS\s+([^\"]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SassInstruction:
+    """One instruction; `line` is the line of the PTX that it was made for, 0 if unknown."""
+
+    address: int
+    opcode: str
+    operands: str
+    predicate: str = ""
+    line: int = 0
+
+    @property
+    def kind(self) -> str:
+        """Its class. ptxas also builds constants by a half-precision product of zeros."""
+        return "move" if self.opcode.startswith("HFMA2") and "-RZ, RZ" in self.operands else class_of(self.opcode)
+
+    @property
+    def reads_clock(self) -> bool:
+        return "SR_CLOCKLO" in self.operands or "SR_CLOCK_LO" in self.operands
+
+    @property
+    def text(self) -> str:
+        guard = f"@{self.predicate} " if self.predicate else ""
+        return f"{guard}{self.opcode} {self.operands}".strip()
+
+
+@dataclass(frozen=True)
+class SassFunction:
+    """The machine code of one kernel, in the order of its addresses."""
+
+    name: str
+    instructions: tuple[SassInstruction, ...]
+    labels: dict[str, int] = field(default_factory=dict)
+    """The address of each label."""
+
+    @cached_property
+    def index_of(self) -> dict[int, int]:
+        return {one.address: number for number, one in enumerate(self.instructions)}
+
+    @property
+    def has_lines(self) -> bool:
+        return any(one.line for one in self.instructions)
+
+    def successors(self) -> list[list[int]]:
+        """By number of an instruction, the numbers of those that may come after it."""
+        regions: dict[str, int] = {}  # by convergence barrier, where its newest BSSY leads
+        return [self._following(number, one, regions) for number, one in enumerate(self.instructions)]
+
+    def _following(self, number: int, one: SassInstruction, regions: dict[str, int]) -> list[int]:
+        base = one.opcode.partition(".")[0]
+        after = [number + 1] if number + 1 < len(self.instructions) else []
+        targets = [self.index_of[at] for at in self._targets(one.operands) if at in self.index_of]
+        barrier = one.operands.partition(",")[0].strip()
+        if base == "BSSY":
+            regions.update((barrier, target) for target in targets)
+            return after
+        if base == "BSYNC":
+            return [regions.get(barrier, number + 1), *(after if one.predicate else [])]
+        if base in ("EXIT", "RET", "KILL", "RTT"):
+            return after if one.predicate else []
+        if base == "CALL":
+            return [*targets, *after]
+        if base in ("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU"):
+            # A branch may also name its condition among its operands: BRA.U !UP0, `(.L_x_1).
+            always = not one.predicate and (one.operands.startswith("`") or base not in ("BRA", "JMP"))
+            return targets if always else [*targets, *after]
+        return after
+
+    def _targets(self, operands: str) -> Iterator[int]:
+        for one, many in _TARGETS.findall(operands):
+            for name in [one] if one else many.split(","):
+                if name.strip() in self.labels:
+                    yield self.labels[name.strip()]
+
+
+def disassemble(cubin: bytes, *, by_loc: bool = False) -> dict[str, SassFunction]:
+    """Disassemble every function of a cubin. Lines are those of its PTX, or with `by_loc` those that its `.loc` named.
+
+    Raises a `SassError` if there is no nvdisasm, or if it refuses.
+    """
+    read_cubin_file(cubin)
+    find_tool("nvdisasm")
+    problem = SassError("")
+    for tool in all_tools("nvdisasm"):
+        try:
+            return parse_listing(_listing(tool, cubin, "-g" if by_loc else "-gp"))
+        except SassError as error:  # another copy may be newer than this one
+            problem = problem if str(problem) else error
+    raise problem
+
+
+def _listing(tool: str, cubin: bytes, lines: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="warplens-sass-") as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        try:
+            done = subprocess.run([tool, "-c", lines, str(path)], capture_output=True, timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise SassError(f"nvdisasm took longer than {TIMEOUT_S} s") from None
+        except OSError as error:
+            raise SassError(f"nvdisasm cannot be run: {error}") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
+        raise SassError(f"nvdisasm cannot read this cubin: {said.replace(str(path), 'cubin')[:200]}")
+    return done.stdout.decode(errors="replace")
+
+
+def parse_listing(text: str) -> dict[str, SassFunction]:
+    """Parse what `nvdisasm -c` prints with lines."""
+    found: dict[str, SassFunction] = {}
+    name, line = "", 0
+    rows: list[SassInstruction] = []
+    labels: dict[str, int] = {}
+    waiting: list[str] = []
+
+    def close() -> None:
+        if name:
+            found[name] = SassFunction(name, tuple(rows), dict(labels))
+
+    for raw in text.splitlines():
+        section = _SECTION.match(raw)
+        if section:
+            close()
+            name, line, rows, labels, waiting = section[1], 0, [], {}, []
+            continue
+        if not name:
+            continue
+        if place := _LINE.match(raw):
+            line = int(place[2])
+        elif match := _INSTRUCTION.match(raw):
+            address = int(match[1], 16)
+            labels.update(dict.fromkeys(waiting, address))
+            waiting = []
+            guard = f"{match['negated']}{match['predicate']}" if match["predicate"] else ""
+            rows.append(SassInstruction(address, match["opcode"], match["operands"].strip(), guard, line))
+        elif label := _LABEL.match(raw):
+            waiting.append(label[1])
+            if not label[1].startswith(".L"):
+                line = 0  # a subroutine of ptxas's own, such as a division, which no line of the PTX stands for
+    close()
+    return found

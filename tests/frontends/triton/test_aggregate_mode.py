@@ -1,0 +1,74 @@
+"""mode="aggregate" on Triton kernels, from mark to trace, without a GPU."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+import warplens as wl
+from tests.support.fake_gpu import FakeGpu, fake_gpu
+from tests.support.simulated_trace import count_only_work
+from tests.support.stepped_kernel import plain, run, stepped
+from warplens.errors import UsageError
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    with fake_gpu(monkeypatch) as fake:
+        yield fake
+        for kernel in (stepped, plain):
+            kernel.device_caches.clear()
+        gc.collect()
+
+
+@pytest.mark.parametrize("clock", ["32", "64"])
+def test_a_profile_keeps_the_statistics_of_its_records(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: str
+) -> None:
+    count_only_work(monkeypatch)
+    found = {}
+    for mode in ("trace", "aggregate"):
+        with wl.profile(tmp_path / f"{mode}.warplens", mode=mode, clock=clock) as profile:
+            for _ in range(3):
+                source, target = run(gpu, steps=9)
+        np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 8)
+        loaded = wl.load(tmp_path / f"{mode}.warplens")
+        assert loaded.aggregated is (mode == "aggregate")
+        assert repr(loaded.stats()) == repr(profile.trace.stats())
+        found[mode] = {row.region: (row.count, row.total, row.min, row.max, row.exclusive) for row in loaded.stats()}
+    assert found["aggregate"] == found["trace"]
+    assert found["trace"]["load"][0] == 3 * 3 * 2 * 9
+
+
+def test_instants_and_values_are_counted(gpu: FakeGpu) -> None:
+    with wl.profile(mode="aggregate") as profile:
+        run(gpu, steps=9)
+    rows = profile.trace.spans.to_pylist()
+    assert {row["region"]: row["count"] for row in rows if row["kind"] == "instant" and not row["track"]} == {
+        "block": 1,
+        "tick": 9,
+        "half": 9,
+    }
+
+
+def test_automatic_marks_are_aggregated(gpu: FakeGpu) -> None:
+    with wl.profile(auto=True, mode="aggregate") as profile:
+        source, target = (gpu.tensor(np.arange(384, dtype=np.float32)) for _ in range(2))
+        plain[(3,)](source, target, BLOCK=128, num_warps=2)
+    assert profile.trace.aggregated
+    assert {row.count for row in profile.trace.stats()} == {6}
+
+
+@pytest.mark.parametrize("wrong", [{"full": "ring"}, {"buffer": "shared"}])
+def test_options_of_records_are_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="mode='aggregate'"):
+        wl.profile(mode="aggregate", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="mode='all'"):
+        wl.profile(mode="all")  # type: ignore[arg-type]

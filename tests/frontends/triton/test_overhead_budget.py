@@ -1,0 +1,96 @@
+"""overhead= on Triton kernels, without a GPU: what the budget leaves out is not in the code that runs."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+import warplens as wl
+from tests.support.fake_gpu import FakeGpu, fake_gpu
+from tests.support.stepped_kernel import plain, run, stepped
+from warplens.launch import thinning as thinnings
+from warplens.launch.overhead_budget import TRIAL_LAUNCHES
+from warplens.launch.timing import Timings
+from warplens.launch.variant import Variant
+from warplens.record.capture import OVERHEAD_BUDGET, SAMPLED
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    with fake_gpu(monkeypatch) as fake:
+        yield fake
+        for kernel in (stepped, plain):
+            kernel.device_caches.clear()
+        gc.collect()
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, sampled: float, fewer: float) -> None:
+    """Every time is over at once; marks cost 1.5 in all blocks, `sampled` in some, `fewer` with regions left out."""
+
+    def slowdown_of(timings: Timings, variant: Variant) -> float:
+        return fewer if variant.thinning.omitted else sampled if variant.thinning.step > 1 else 1.5
+
+    monkeypatch.setattr(Timings, "are_over", lambda timings, variant: True)
+    monkeypatch.setattr(Timings, "restart", lambda timings, variant: None)
+    monkeypatch.setattr(Timings, "slowdown_of", slowdown_of)
+
+
+def test_sampled_blocks_record_everything_and_the_others_run_plain_code(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(monkeypatch, 1.01, 1.01)
+    monkeypatch.setattr(thinnings, "SAMPLE_BLOCKS", 3)
+    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", (2, 2))
+    with wl.profile(overhead=0.05) as profile:
+        for _ in range(3 * TRIAL_LAUNCHES):
+            source, target = run(gpu)
+            np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 3)
+    found = profile.trace.spans.to_pylist()
+    assert {row["block"] for row in found} == {1}
+    counts = Counter(row["region"] for row in found if row["launch"] == 0)
+    assert counts == {"all": 2, "block": 2, "load": 8, "scale it": 8, "tick": 8, "half": 8}
+    extra = profile.trace.meta.launches[0].extra
+    assert extra[SAMPLED] == {"blocks": 1, "of": 3, "lost": 0}
+    assert extra[OVERHEAD_BUDGET]["step"] == 2
+    woven = next(fired.ptx for fired in gpu.fired if "$wl_plain_stepped:" in fired.ptx)
+    assert "%clock" not in woven.split("$wl_plain_stepped:")[1]
+    (note,) = profile.notes["stepped"]
+    assert "one block in 2 is recorded" in note
+
+
+def test_the_densest_regions_are_left_out_of_the_code(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(monkeypatch, 1.5, 1.01)
+    with wl.profile(overhead=0.05) as profile:
+        for _ in range(3 * TRIAL_LAUNCHES):
+            source, target = run(gpu)
+    np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 3)
+    found = {row["region"] for row in profile.trace.spans.to_pylist()}
+    omitted = set(profile.trace.meta.launches[0].extra[OVERHEAD_BUDGET]["omitted"])
+    assert "tick" in omitted
+    assert "all" in found
+    assert found | omitted == {"all", "block", "load", "scale it", "tick", "half"}
+    assert not found & omitted
+
+
+def test_automatic_marks_have_the_plain_kernels_own_code_beside_them(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(monkeypatch, 1.01, 1.01)
+    monkeypatch.setattr(thinnings, "SAMPLE_BLOCKS", 2)
+    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", (2, 2))
+    with wl.profile(auto=True, overhead=0.05) as profile:
+        for _ in range(3 * TRIAL_LAUNCHES):
+            source, target = (gpu.tensor(np.arange(384, dtype=np.float32)) for _ in range(2))
+            plain[(3,)](source, target, BLOCK=128, num_warps=2)
+    assert {row["block"] for row in profile.trace.spans.to_pylist()} == {1}
+    woven = next(fired.ptx for fired in gpu.fired if "$wl_plain_plain:" in fired.ptx)
+    copy = woven.split("$wl_plain_plain:")[1]
+    assert "%wl_" not in copy.split(".section")[0]

@@ -1,0 +1,90 @@
+"""What the overhead budget leaves out, from the records of one launch and the slowdowns so far."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warplens.launch.thinning import (
+    LARGE_LAUNCH,
+    SAMPLE_BLOCKS,
+    SAMPLE_STEPS,
+    RegionDensity,
+    Thinning,
+    densities,
+    next_thinning,
+    regions_to_omit,
+    sample_step,
+)
+from warplens.record.capture import Launch
+from warplens.record.layout import Kind
+from warplens.record.track_writer import TrackWriter
+from warplens.weave.weaving import Selection, Weaving
+
+
+def launch(wide: bool) -> Launch:
+    """Two warps: an outer region of 1,000 cycles around ten inner ones of 20, and a value whose payload looks like a
+    record of the outer region."""
+    tracks = []
+    for warp in range(2):
+        writer = TrackWriter(64, warp=warp, wide=wide)
+        writer.start(2**32 - 300, 0)
+        writer.record(Kind.BEGIN, 1, 2**32 - 200)
+        for number in range(10):
+            writer.record(Kind.BEGIN, 2, 2**32 - 150 + 50 * number)
+            writer.record(Kind.END, 2, 2**32 - 130 + 50 * number)
+        writer.value(3, 2**32 + 700, Kind.BEGIN | 1 << 3)
+        writer.record(Kind.END, 1, 2**32 + 800)
+        writer.exit(2**32 + 900, 1000)
+        tracks.append(writer.to_bytes())
+    return Launch("k", (1, 1, 1), (64, 1, 1), {1: "outer", 2: "inner", 3: "size"}, 64, np.concatenate(tracks))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_records_and_cycles_are_counted_per_region(wide: bool) -> None:
+    known = densities(launch(wide))
+    assert known == {
+        "outer": RegionDensity(4, 2000),
+        "inner": RegionDensity(40, 400),
+        "size": RegionDensity(2, 0),
+    }
+
+
+def test_the_densest_regions_go_first_and_one_stays() -> None:
+    known = {"a": RegionDensity(100, 100), "b": RegionDensity(100, 1000), "c": RegionDensity(10, 10_000)}
+    assert regions_to_omit(known, 1.06, 0.05) == {"a"}
+    assert regions_to_omit(known, 1.2, 0.05) == {"a", "b"}
+    assert regions_to_omit(known, 9.0, 0.05) == {"a", "b"}
+    assert regions_to_omit({"c": known["c"]}, 9.0, 0.05) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("grid", "step"),
+    [
+        ((SAMPLE_BLOCKS - 1, 1, 1), 1),
+        ((SAMPLE_BLOCKS // 2, 2, 1), SAMPLE_STEPS[0]),
+        ((LARGE_LAUNCH // 4, 2, 2), SAMPLE_STEPS[1]),
+    ],
+)
+def test_only_launches_of_many_blocks_are_sampled(grid: tuple[int, int, int], step: int) -> None:
+    assert sample_step(Selection(), grid) == step
+    assert sample_step(Selection(warps=(0,)), grid) == 1, "the user chose already"
+
+
+def test_blocks_are_left_out_before_regions_and_come_back_if_that_did_not_help() -> None:
+    known = {"a": RegionDensity(100, 100), "b": RegionDensity(10, 1000)}
+    whole, sampled = Thinning(), Thinning(17)
+    assert next_thinning([(whole, 1.3)], known, 0.05, 17) == sampled
+    assert next_thinning([(whole, 1.3)], known, 0.05, 1) == Thinning(omitted=frozenset("a"))
+    assert next_thinning([(whole, 1.3), (sampled, 1.1)], known, 0.05, 17) == Thinning(17, frozenset("a"))
+    assert next_thinning([(whole, 1.1), (sampled, 1.3)], known, 0.05, 17) == Thinning(1, frozenset("a"))
+    assert next_thinning([(whole, 1.3)], {"b": known["b"]}, 0.05, 1) is None
+
+
+def test_a_thinning_is_woven() -> None:
+    how = Thinning(17, frozenset({"b", "a"})).of(Weaving())
+    assert how.select.blocks is not None
+    assert how.select.blocks[2] == 17
+    assert how.plain_copy
+    assert how.omit == ("a", "b")
+    assert Thinning().of(Weaving()) == Weaving()

@@ -1,0 +1,199 @@
+"""mode="aggregate": warps keep statistics of their regions, which are those of the records that they would leave."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.golden_ptx import ptxas
+from tests.support.looped_ptx import HEAD, KERNEL
+from tests.support.marked_ptx import GOLDEN, source
+from tests.support.nested_ptx import NESTED
+from tests.support.simulated_trace import count_only_work, traced
+from warplens import simulate
+from warplens.auto.ptx import mark_ptx
+from warplens.auto.rules import Auto
+from warplens.ptx.syntax import PtxError
+from warplens.ptx.tree import parse
+from warplens.record.aggregate_rows import BUCKETS, bucket_of, bucket_starts
+from warplens.simulate import GlobalMemory
+from warplens.trace.model import Trace
+from warplens.weave.calls import with_parameter
+from warplens.weave.weaver import weave
+from warplens.weave.weaving import LaunchBuffer, Selection, SymbolBuffer, Weaving
+
+AGGREGATE = Weaving(mode="aggregate")
+
+
+def path(rows: list[dict[str, Any]], row: dict[str, Any]) -> tuple[str, ...]:
+    above = () if row["parent"] < 0 else path(rows, rows[row["parent"]])
+    return (*above, row["region"])
+
+
+def executions(trace: Trace) -> dict[Any, list[int]]:
+    """The durations of each path in each warp of a trace of records, without spans that never ended."""
+    rows = trace.spans.to_pylist()
+    found = defaultdict(list)
+    for row in rows:
+        if row["kind"] == "span" and not row["open"]:
+            found[row["block"], row["warp"], path(rows, row)].append(row["dur_cycles"])
+    return dict(found)
+
+
+def aggregates(trace: Trace) -> dict[Any, dict[str, Any]]:
+    rows = trace.spans.to_pylist()
+    return {(row["block"], row["warp"], path(rows, row)): row for row in rows if row["kind"] == "span"}
+
+
+def same(records: Trace, kept: Trace) -> None:
+    """Counts, sums, extremes and histograms are those of the records."""
+    expected, found = executions(records), aggregates(kept)
+    assert kept.aggregated
+    assert not records.aggregated
+    assert found.keys() == expected.keys()
+    for key, durations in expected.items():
+        row = found[key]
+        told = row["count"], row["dur_cycles"], row["min_cycles"], row["max_cycles"]
+        assert told == (len(durations), sum(durations), min(durations), max(durations)), key
+        histogram = np.bincount(bucket_of(durations), minlength=BUCKETS)
+        assert row["buckets"] == np.flatnonzero(histogram).tolist()
+        assert row["bucket_counts"] == histogram[histogram > 0].tolist()
+
+
+@pytest.mark.parametrize("clock", ["32", "64"])
+@pytest.mark.parametrize(
+    "select", [Selection(), Selection(warps=(1,)), Selection(blocks=(1, 9, 2)), Selection("block")]
+)
+def test_statistics_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch, clock: str, select: Selection) -> None:
+    count_only_work(monkeypatch)
+    text = KERNEL.replace("$done:\n\t// @warplens E all", "$done:")
+    text = re.sub(r"// @warplens [AVZ].*\n", "\n", text)
+    text = text.replace("\tst.global.u32 [%rd3], %r8;", "\t// @warplens E all\n\tst.global.u32 [%rd3], %r8;")
+
+    def run(mode: str) -> Trace:
+        memory = GlobalMemory(64 << 20)
+        out = memory.alloc(4 * 384)
+        how = Weaving(mode=mode, clock=clock, select=select)
+        return traced(text, "work", (6, 1, 1), (64, 1, 1), [out, 9, 0], how, memory)[0]
+
+    same(run("trace"), run("aggregate"))
+
+
+def test_regions_inside_themselves_overlapping_ones_and_instants_are_kept_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count_only_work(monkeypatch)
+
+    def run(mode: str) -> Trace:
+        memory = GlobalMemory(64 << 20)
+        out = memory.alloc(4)
+        return traced(NESTED, "nested", (2, 1, 1), (64, 1, 1), [out, 7], Weaving(mode=mode), memory)[0]
+
+    records, kept = run("trace"), run("aggregate")
+    found = aggregates(kept)
+    assert {key[2] for key in found} == {("a",), ("a", "a"), ("a", "a", "b"), ("a", "a", "b", "a"), ("short",)}
+    same(records, kept)
+    ticks = [row for row in kept.spans.to_pylist() if row["kind"] == "instant"]
+    assert [row["count"] for row in ticks] == [7] * 4
+    assert found[0, 0, ("short",)]["count"] == 2
+    assert found[0, 0, ("short",)]["dur_cycles"] == 0
+
+
+def test_paths_that_open_different_regions_cannot_be_followed() -> None:
+    text = NESTED.replace("\t// @warplens E a\n$skip:", "$skip:")
+    with pytest.raises(PtxError, match=r"depends on the path that leads to it.*mode='trace'"):
+        weave(text, how=AGGREGATE)
+
+
+def test_marks_in_called_functions_and_in_launch_buffers_cannot_be_followed() -> None:
+    called = HEAD + (
+        ".func f()\n{\n\t// @warplens B a\n\tmembar.cta;\n\t// @warplens E a\n\tret;\n}\n"
+        ".visible .entry k(.param .u64 scratch)\n{\n\tcall f;\n\tret;\n}\n"
+    )
+    with pytest.raises(PtxError, match="not inlined"):
+        weave(called, how=AGGREGATE)
+    with pytest.raises(PtxError, match="needs a buffer of woven tracks"):
+        weave(NESTED, how=AGGREGATE, buffer=LaunchBuffer())
+
+
+def test_the_memory_of_a_warp_does_not_grow_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    count_only_work(monkeypatch)
+    sizes = set()
+    for steps in (1, 300):
+        memory = GlobalMemory(64 << 20)
+        out = memory.alloc(4)
+        trace, launch = traced(NESTED, "nested", (1, 1, 1), (64, 1, 1), [out, steps], AGGREGATE, memory)
+        sizes.add(launch.stride)
+        assert aggregates(trace)[0, 0, ("a", "a")]["count"] == steps
+    assert len(sizes) == 1
+    text = weave(NESTED, how=AGGREGATE).text
+    assert "atom." not in text
+    assert "red." not in text
+
+
+def test_nothing_is_kept_without_a_buffer() -> None:
+    memory = GlobalMemory(64 << 20)
+    out = memory.alloc(4)
+    simulate.run(weave(NESTED, how=AGGREGATE).text, "nested", (2, 1, 1), (64, 1, 1), [out, 7, 0], memory=memory)
+    assert memory.read(out, np.int32, 1)[0]
+
+
+def test_buckets_hold_a_quarter_of_a_power_of_two() -> None:
+    starts = bucket_starts()
+    durations = np.unique(np.concatenate([np.arange(2000), 2 ** np.arange(32), 2 ** np.arange(1, 33) - 1]))
+    found = bucket_of(durations)
+    assert (starts[found[1:]] <= durations[1:]).all()
+    assert (durations[1:] < starts[found[1:] + 1]).all()
+    assert found[0] == 0
+    assert bucket_of([2**32, 2**50]).tolist() == [BUCKETS - 1] * 2
+
+
+def marked(name: str, symbol: str, *, parameter: bool) -> str:
+    """A real kernel with automatic marks; `parameter` adds one for the buffer."""
+    module = parse(source(name))
+    function = next(one for one in module.entries if one.name == symbol)
+    if parameter:
+        function.header = with_parameter(function, f".param .u64 {symbol}_wl_buffer")
+    return mark_ptx(module.text(), Auto.of(True, None, 256), lambda one: one == symbol).text
+
+
+@pytest.mark.parametrize("name", ["nvcc_kernels_lineinfo", "nvcc12_kernels", "nvrtc13_kernels", "triton_softmax"])
+def test_real_kernels_have_the_statistics_of_their_records(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    count_only_work(monkeypatch)
+    rows, columns, triton = 6, 784, name.startswith("triton")
+    text = marked(name, "softmax", parameter=not triton)
+    x = np.random.default_rng(1).standard_normal((rows, columns)).astype(np.float32)
+    results, traces = [], []
+    for mode in ("trace", "aggregate"):
+        memory = GlobalMemory()
+        given, out = memory.alloc(x), memory.alloc(x.nbytes)
+        args, threads = ([out, given, columns, 0], 128) if triton else ([given, out, columns], 256)
+        how = Weaving(mode=mode)
+        traces.append(traced(text, "softmax", (rows, 1, 1), (threads, 1, 1), args, how, memory, shared=64 * triton)[0])
+        results.append(memory.read(out, np.float32, x.size))
+    np.testing.assert_array_equal(*results)
+    assert len(traces[0])
+    same(*traces)
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.ptx")), ids=lambda path: path.stem)
+def test_real_kernels_assemble(path: Path, tmp_path: Path) -> None:
+    text = mark_ptx(source(path), Auto.of(True, None, 256)).text
+    woven = weave(text, how=AGGREGATE, buffer=SymbolBuffer())
+    assert woven.aggregates
+    file = tmp_path / "k.ptx"
+    file.write_text(woven.text.rstrip("\0"))
+    arch = re.search(r"^\.target (\w+)", woven.text, re.M)
+    assert arch is not None
+    done = subprocess.run(
+        [ptxas(), f"--gpu-name={arch[1]}", str(file), "-o", str(tmp_path / "k.cubin")], capture_output=True, text=True
+    )
+    if "Unsupported .version" in done.stderr:
+        pytest.skip(f"this ptxas is older than {path.stem}")
+    assert done.returncode == 0, done.stderr

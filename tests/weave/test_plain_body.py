@@ -1,0 +1,85 @@
+"""Blocks that are not selected run a plain copy of the kernel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.golden_ptx import ptxas
+from tests.support.looped_ptx import KERNEL
+from tests.support.marked_ptx import GOLDEN, source
+from tests.support.woven_launch import launch
+from warplens.auto.ptx import mark_ptx
+from warplens.auto.rules import Auto
+from warplens.weave.weaver import weave
+from warplens.weave.weaving import Selection, SymbolBuffer, Weaving
+
+GIVEN = ["OUT", 5, 32]
+
+
+@pytest.mark.parametrize("select", [Selection(blocks=(1, 9, 2)), Selection(listed=(0, 4))])
+@pytest.mark.parametrize("store", ["auto", "now", "spread"])
+def test_two_bodies_record_and_compute_what_one_does(select: Selection, store: str) -> None:
+    one, two = (
+        launch(
+            weave(KERNEL, how=Weaving(plain_copy=bodies, select=select, store=store, aligned=True)),
+            "work",
+            6,
+            64,
+            [*GIVEN, "BUFFER"],
+            out=384,
+            select=select,
+        )
+        for bodies in (False, True)
+    )
+    assert [[record[:4] for record in records] for _, records in two[0]] == [
+        [record[:4] for record in records] for _, records in one[0]
+    ]
+    assert [header["block"] for header, _ in two[0]] == [header["block"] for header, _ in one[0]]
+    assert (two[1] == one[1]).all()
+    assert one[1].any()
+
+
+def test_the_plain_copy_reads_no_clock() -> None:
+    text = weave(KERNEL, how=Weaving(plain_copy=True, select=Selection(blocks=(0, 9, 4)))).text
+    woven, plain = text.split("$wl_plain_work:")
+    assert "%clock" in woven
+    assert "@!%wl_dp bra.uni $wl_plain_work;" in woven
+    assert "%clock" not in plain
+    assert "%wl_" not in plain
+    assert "st.global" in plain
+
+
+def test_the_plain_copy_is_that_of_the_module_without_automatic_marks() -> None:
+    plain = re.sub(r"// @warplens [^\n]*", "", KERNEL).replace("ret;", "membar.cta; ret;")
+    how = Weaving(plain_copy=True, select=Selection(blocks=(0, 9, 4)))
+    woven, copied = weave(KERNEL, how=how, plain=plain).text.split("$wl_plain_work:")
+    assert "membar.cta" in copied
+    assert "membar.cta" not in woven
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.ptx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("mode", ["trace", "aggregate"])
+def test_real_kernels_assemble_with_two_bodies(path: Path, mode: str, tmp_path: Path) -> None:
+    plain = source(path)
+    how = Weaving(plain_copy=True, mode=mode, select=Selection(blocks=(0, 1 << 30, 17)))
+    marked = mark_ptx(plain, Auto.of(True, None, 256)).text
+    text = weave(marked, how=how, buffer=SymbolBuffer(), plain=plain).text.rstrip("\0")
+    assert "$wl_plain_" in text
+    file = tmp_path / "k.ptx"
+    file.write_text(text)
+    arch = re.search(r"^\.target (\w+)", text, re.M)
+    assert arch is not None
+    done = subprocess.run(
+        [ptxas(), f"--gpu-name={arch[1]}", str(file), "-o", str(tmp_path / "k.cubin")], capture_output=True, text=True
+    )
+    if "Unsupported .version" in done.stderr:
+        pytest.skip(f"this ptxas is older than {path.stem}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_a_selection_there_is_one_body() -> None:
+    assert weave(KERNEL, how=Weaving(plain_copy=True)).text == weave(KERNEL, how=Weaving()).text
