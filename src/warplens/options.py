@@ -26,6 +26,7 @@ _CHOICES = {
     "buffer": ("global", "shared"),
     "granularity": ("warp", "warpgroup", "block"),
     "store": ("auto", "now"),
+    "on_hang": (None, "continue", "kill"),
     "mode": ("trace", "aggregate"),
 }
 
@@ -49,6 +50,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "skip": (lambda given: given == COLD or isinstance(given, Integral), "a whole number, or 'cold'"),
     "memory": (_is(Integral), "a number of bytes"),
     "trace_bytes": (_is(Integral), "a number of bytes; None keeps everything"),
+    "watch": (lambda given: isinstance(given, Real) and not isinstance(given, bool), "a number of seconds"),
     "from_step": _WHOLE,
     "to_step": _WHOLE,
     "within": (_is(str, re.Pattern), "a regular expression, such as 'forward.*'"),
@@ -104,6 +106,8 @@ class Options:
     strict: bool = False
     verify: bool = True
     torch: bool | Mapping[str, Any] = False
+    watch: float | None = None
+    on_hang: str | None = None
 
     def __post_init__(self) -> None:
         for name, (fits, expected) in _KINDS.items():
@@ -137,6 +141,14 @@ class Options:
                 raise UsageError(f"{name}={given}: must not be negative; the first step is 0")
         if self.from_step is not None and self.to_step is not None and self.to_step < self.from_step:
             raise UsageError(f"to_step={self.to_step} comes before from_step={self.from_step}: no step is recorded")
+        if self.watch is not None and not 0 < self.watch < math.inf:
+            raise UsageError(f"watch={self.watch}: must be more than 0 seconds; None watches for nothing")
+        if self.watch is not None and self.buffer == "shared":
+            raise UsageError(
+                "watch= and buffer='shared' exclude each other: records in shared memory are lost when a kernel hangs"
+            )
+        if self.watch is not None and self.mode == "aggregate":
+            raise UsageError("watch= and mode='aggregate' exclude each other: statistics do not say where a warp is")
         if self.launches is not None and self.launches < 1:
             raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
         if self.mode == "aggregate" and (self.full == "ring" or self.buffer == "shared"):

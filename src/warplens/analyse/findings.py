@@ -23,6 +23,7 @@ from warplens.analyse.finding import (
     Finding,
     Gain,
 )
+from warplens.analyse.hang import hang_findings, has_hangs
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.known_facts import KnownFacts
@@ -100,12 +101,15 @@ def findings(trace: Trace, *, waits_like: str | None = None, given: KnownFacts |
 
 def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings:
     """The same, from answers that may have been computed already."""
+    hung = hang_findings(answers.trace)
     if not answers.trace.of_kind("span").any():
-        return Findings()
+        return Findings(tuple(hung))
     lives = answers.lives
     total = sum(launch.duration_ns for launch in lives.launches) or 1
     judged: list[Finding] = []
     for label, launches in lives.variants.items():
+        if has_hangs(info for at in launches.tolist() if (info := lives.launches[at].info)):
+            continue  # its times end at the last records, so they say nothing about its speed
         evidence = Evidence(answers, label, given or KnownFacts())
         share = sum(lives.launches[at].duration_ns for at in launches.tolist()) / total
         judged += [_sized(one, evidence, share) for one in _judge(evidence)]
@@ -113,7 +117,10 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
     judged = [_with_caution(one, pure) for one in judged]
     supported = [one for one in judged if one.verdict == SUPPORTED]
     return Findings(
-        tuple(sorted((one for one in supported if not one.withheld), key=lambda one: (not one.urgent, -one.rank))),
+        (
+            *hung,
+            *sorted((one for one in supported if not one.withheld), key=lambda one: (not one.urgent, -one.rank)),
+        ),
         tuple(sorted((one for one in judged if one.verdict == UNDECIDED), key=lambda one: -one.rank)),
         tuple(one for one in supported if one.withheld),
         tuple(one for one in judged if one.verdict == REFUTED),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
+from warplens.analyse.hang import Hang
 from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.commands.shared import kernel_listing
 from warplens.commands.shared.console import force_option, json_option, print_json, stderr
 from warplens.commands.shared.program_command import ProgramCommand, target_program
-from warplens.commands.shared.run_report import describe, document
+from warplens.commands.shared.run_report import describe, document, hang_document
 from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
@@ -25,7 +28,7 @@ from warplens.profiling.profile import Profile
 from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
 from warplens.runner.compiled_program import ProfileRequest, become, is_compiled
 from warplens.runner.program import Outcome, TargetProgram, execute
-from warplens.runner.run_arguments import byte_count, numbers
+from warplens.runner.run_arguments import byte_count, numbers, seconds
 from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.trace.io import rank_part
 
@@ -49,6 +52,7 @@ _PROFILE_OPTIONS = (
     "full",
     "clock",
     "granularity",
+    "on_hang",
     "mode",
 )
 """Options passed to the profile unchanged."""
@@ -208,6 +212,19 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--warps", default=None, metavar="A-B|A,B", help="Record only the warps with these numbers.  [default: all]"
 )
+@click.option(
+    "--watch",
+    default=None,
+    metavar="TIME",
+    help="If a launch takes longer than TIME, such as 30s or 2m, print where its warps are and write the trace while "
+    "it runs. Each record is then stored at its mark, which slows marks down.  [default: off]",
+)
+@click.option(
+    "--on-hang",
+    default=None,
+    metavar="continue|kill",
+    help="What to do with the program then.  [default: continue; kill after Ctrl-C or SIGTERM]",
+)
 @merge_variants_option
 @companion_options
 @json_option
@@ -253,8 +270,11 @@ def command(
     if not target.module and is_compiled(target.target):
         _become(target, path, given, as_json=as_json)
     companions = [open_companion(name, target, profile, path, force=force) for name in COMPANIONS if given[name]]
+    document_to = os.dup(1) if as_json else None
     with stdout_to_stderr(as_json):
-        outcome, problem = _run(target, profile, companions)
+        outcome, problem = _run(target, profile, companions, document_to)
+    if document_to is not None:
+        os.close(document_to)
     with stdout_to_stderr(True):
         reports, failures = _companion_reports(companions)
     if as_json:
@@ -318,6 +338,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "trace_bytes": _trace_bytes(given),
         "regions": given["regions"] or None,
         "torch": given["torch"],
+        "watch": None if given["watch"] is None else seconds(given["watch"], "--watch"),
         "warps": None if warps is None else numbers(warps, "--warps"),
         "blocks": None if blocks in (None, "all") else _blocks(blocks),
     }
@@ -371,12 +392,14 @@ def _blocks(text: str) -> int | list[int]:
 
 
 def _run(
-    program: TargetProgram, profile: Profile, companions: Sequence[Companion]
+    program: TargetProgram, profile: Profile, companions: Sequence[Companion], document_to: int | None
 ) -> tuple[Outcome, WarplensError | None]:
     """Run the program inside the profile; return how it ended and what went wrong with the profile, if anything."""
     outcome = Outcome()
     try:
         with profile, ExitStack() as stack:
+            if profile.hang_watch is not None and document_to is not None:
+                profile.hang_watch.before_end = partial(_print_hangs, program, profile, document_to)
             for one in companions:
                 stack.enter_context(one.around())
             outcome = execute(program)
@@ -391,6 +414,15 @@ def _run(
             return outcome, WarplensError(problem)
         return outcome, error
     return outcome, None
+
+
+def _print_hangs(
+    program: TargetProgram, profile: Profile, document_to: int, code: int, found: tuple[Hang, ...]
+) -> None:
+    """Print the JSON document of a program that is ended because a kernel hangs."""
+    with os.fdopen(os.dup(document_to), "w") as out:
+        json.dump(hang_document(program, profile, code, found), out)
+        out.write("\n")
 
 
 def _companion_reports(companions: Sequence[Companion]) -> tuple[list[CompanionReport], list[WarplensError]]:

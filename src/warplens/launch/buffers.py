@@ -36,6 +36,8 @@ class Buffers:
         self._variants = variants or Variants(options, 0)
         self._ready: list[Variant] = []
         """Variants with launches that have memory and were not made yet."""
+        self.watched = options.watch is not None
+        """Whether records may have to be copied while their kernel runs."""
         self._engines: dict[int, Engine] = {}
         self._lock = threading.Lock()
 
@@ -121,7 +123,9 @@ class Buffers:
         found = self._engines.get(context)
         if found is None:
             with self._lock:
-                found = self._engines.get(context) or Engine(lib, land, self._options.memory)
+                found = self._engines.get(context)
+                if found is None:
+                    found = Engine(lib, land, self._options.memory, watched=self.watched)
                 self._engines[context] = found
                 self._run.other_device(found.device.index, lambda: found.device)
         return found

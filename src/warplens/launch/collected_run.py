@@ -46,6 +46,10 @@ class CollectedRun:
         """The launch that was announced last."""
         return self._pending[-1][0] if self._pending else None
 
+    def launches_so_far(self) -> list[tuple[PendingLaunch, int]]:
+        """Every launch that was announced, with the host's time in ns then; another thread may ask."""
+        return list(self._pending)
+
     def saw(self, kernel: str) -> None:
         """Count a launch, recorded or not."""
         with self._lock:

@@ -8,6 +8,7 @@ from typing import Any
 from warplens.driver.libcuda import Driver
 from warplens.launch.arena import Arena, Range
 from warplens.launch.collector import Collector
+from warplens.launch.running_copy import RunningCopy
 from warplens.launch.side_copy import SideCopy
 
 MEMORY_SHARE = 0.25
@@ -21,7 +22,9 @@ _EVENTS_AT_ONCE = 32
 class Engine:
     """Made in the context that it serves. `land` brings several of its launches to the host."""
 
-    def __init__(self, lib: Driver, land: Callable[[Sequence[Any]], None], memory: int | None = None) -> None:
+    def __init__(
+        self, lib: Driver, land: Callable[[Sequence[Any]], None], memory: int | None = None, *, watched: bool = False
+    ) -> None:
         free, total = lib.memory()
         self.lib, self.context, self.device, self.land = lib, lib.context(), lib.device(), land
         self.budget = min(int(total * MEMORY_SHARE), free // 2) if memory is None else memory
@@ -29,6 +32,8 @@ class Engine:
         self.arena = Arena(lib, self._stream, self.budget)
         self.copy = SideCopy(lib, self._stream)
         self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up)
+        self.running_copy = RunningCopy(lib, self.context) if watched else None
+        """How records are copied while their kernel runs, where somebody watches for kernels that do not end."""
         self.in_use = 0
         self._events: list[int] = []
 
@@ -71,6 +76,8 @@ class Engine:
         with self.lib.inside(self.context):
             self.arena.release()
             self.copy.release()
+            if self.running_copy is not None:
+                self.running_copy.release()
             for event in self._events:
                 self.lib.destroy_event(event)
             self._events.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ class _Neighbours:
                 continue
             rows = self.rows[at * self.tracks : (at + 1) * self.tracks]
             if at in more:
-                rows = _joined(rows, more[at])
+                rows = join_slots(rows, more[at])
             written, variant = int(self.written[at]), launch.variant
             current = launch.generation in (None, variant.generation)
             if current:
@@ -129,41 +129,43 @@ class _Neighbours:
             key = written, id(variant)
             known = alike.get(key)
             if known is None:  # most launches differ in their records only
-                known = alike[key] = self._described(launch, rows, int(self.slots[at]), written, spent)
+                known = alike[key] = describe_launch(launch, rows, int(self.slots[at]), written, spent)
             launch.launch = known.noting(
                 raw=rows.reshape(-1), cost=None if flush is None else {"flush_cycles": flush[at]}, extra=launch.place
             )
             if current and not variant.settled:
                 variant.newest = launch.launch
 
-    def _described(self, launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: dict[str, float]) -> Launch:
-        kernel = self.kernel
-        return Launch(
-            kernel.name,
-            launch.grid,
-            kernel.block or (32 * kernel.warps, 1, 1),
-            kernel.regions,
-            slots,
-            rows.reshape(-1),
-            full=kernel.full,
-            stride=rows.shape[1],
-            locations=kernel.locations,
-            cost=cost,
-            extra={
-                "store": kernel.store,
-                "track_bytes": self.stride,
-                "capacity": self.capacity,
-                "most_written": written,
-                "shared_bytes": kernel.shared_bytes,
-                **({AUTOMATIC: True} if kernel.auto else {}),
-                **kernel.resources,
-                **({CODE: kernel.code} if kernel.code else {}),
-                **({AGGREGATE: kernel.aggregate.describe()} if kernel.aggregate else {}),
-                **_sample(kernel.select, launch.grid),
-                "variant": dict(launch.variant.describe()),
-            },
-            device=launch.device,
-        )
+
+def describe_launch(launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: Mapping[str, float]) -> Launch:
+    """The launch as a capture keeps it: `rows` are its tracks with `slots` slots each."""
+    kernel = launch.kernel
+    return Launch(
+        kernel.name,
+        launch.grid,
+        kernel.block or (32 * kernel.warps, 1, 1),
+        kernel.regions,
+        slots,
+        rows.reshape(-1),
+        full=kernel.full,
+        stride=rows.shape[1],
+        locations=kernel.locations,
+        cost=cost,
+        extra={
+            "store": kernel.store,
+            "track_bytes": 1 << launch.shift,
+            "capacity": capacity_of(launch.shift, kernel.full, kernel.slack),
+            "most_written": written,
+            "shared_bytes": kernel.shared_bytes,
+            **({AUTOMATIC: True} if kernel.auto else {}),
+            **kernel.resources,
+            **({CODE: kernel.code} if kernel.code else {}),
+            **({AGGREGATE: kernel.aggregate.describe()} if kernel.aggregate else {}),
+            **_sample(kernel.select, launch.grid),
+            "variant": dict(launch.variant.describe()),
+        },
+        device=launch.device,
+    )
 
 
 def _sample(select: Selection, grid: Dim3) -> dict[str, Any]:
@@ -194,7 +196,7 @@ def _bring_home(engine: Engine, launches: Sequence[WovenLaunch], waited: float, 
         group.finish(more.get(id(group), {}), waited, start)
 
 
-def _joined(rows: Rows, slots: Rows) -> Rows:
+def join_slots(rows: Rows, slots: Rows) -> Rows:
     """Tracks made of headers, which `rows` begin with, and slots."""
     whole = np.zeros((len(rows), track_stride(slots.shape[1] // SLOT_BYTES)), np.uint8)
     whole[:, :HEADER_BYTES] = rows[:, :HEADER_BYTES]

@@ -30,8 +30,8 @@ class RowCopy:
 class SideCopy:
     """Copies of one context. Not for several threads at once."""
 
-    def __init__(self, lib: Driver, stream: int) -> None:
-        self._lib, self._stream = lib, stream
+    def __init__(self, lib: Driver, stream: int, staging_bytes: int = STAGING_BYTES) -> None:
+        self._lib, self._stream, self._staging_bytes = lib, stream, staging_bytes
         self._done = 0
         self._staging: Rows | None = None
 
@@ -42,14 +42,15 @@ class SideCopy:
         staged: list[tuple[Rows, int]] = []
         used = 0
         for one, output in zip(copies, outputs, strict=True):
-            for piece, target in _pieces(one, output):
+            for piece, target in _pieces(one, output, self._staging_bytes):
                 if staging is None:
                     continue
                 if used + target.size > len(staging):
                     self._finish(staging, staged)
                     used = 0
                 host = staging.ctypes.data + used
-                self._lib.copy_rows(host, one.width, piece, one.pitch, one.width, len(target), self._stream)
+                width = target.shape[1]
+                self._lib.copy_rows(host, width, piece, one.pitch, width, len(target), self._stream)
                 staged.append((target, used))
                 used += target.size
         if staging is not None:
@@ -64,6 +65,10 @@ class SideCopy:
             target[:] = staging[at : at + target.size].reshape(target.shape)
         staged.clear()
 
+    def prepare(self) -> None:
+        """Get the pinned memory now: the driver may wait for the GPU when it is asked for some."""
+        self._pinned()
+
     def release(self) -> None:
         """Give the pinned memory back."""
         if self._staging is not None:
@@ -73,16 +78,21 @@ class SideCopy:
 
     def _pinned(self) -> Rows:
         if self._staging is None:
-            pointer = ctypes.cast(self._lib.pinned(STAGING_BYTES), ctypes.POINTER(ctypes.c_uint8))
-            self._staging = np.ctypeslib.as_array(pointer, (STAGING_BYTES,))
+            pointer = ctypes.cast(self._lib.pinned(self._staging_bytes), ctypes.POINTER(ctypes.c_uint8))
+            self._staging = np.ctypeslib.as_array(pointer, (self._staging_bytes,))
             self._done = self._lib.new_event()
         return self._staging
 
 
-def _pieces(one: RowCopy, output: Rows) -> Iterator[tuple[int, Rows]]:
-    """The address and the target of parts that fit the pinned memory; none of a copy without bytes."""
+def _pieces(one: RowCopy, output: Rows, most: int) -> Iterator[tuple[int, Rows]]:
+    """The address and the target of parts of at most `most` bytes; none of a copy without bytes."""
     if not output.size:
         return
-    step = max(1, STAGING_BYTES // one.width)
+    if one.width > most:
+        for row in range(one.rows):
+            for begin in range(0, one.width, most):
+                yield one.address + row * one.pitch + begin, output[row : row + 1, begin : begin + most]
+        return
+    step = most // one.width
     for first in range(0, one.rows, step):
         yield one.address + first * one.pitch, output[first : first + step]

@@ -150,6 +150,11 @@ class WovenLaunch:
     def landed(self) -> bool:
         return self.launch is not None or self.problem is not None
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether it was given to its stream and has not ended."""
+        return bool(self.event) and not self.landed and not self.over()
+
     def over(self) -> bool:
         return self.engine.lib.reached(self.event)
 

@@ -23,6 +23,7 @@ from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
+from warplens.profiling.hang_watch import HangWatch
 from warplens.profiling.job_ranks import JobRank, checked_rank
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
@@ -59,6 +60,8 @@ class Profile(Session):
         self._torch: TorchResult | None = None
         self._trace: Trace | None = None
         self._process = os.getpid()
+        self.hang_watch: HangWatch | None = None
+        """What looks for kernels that do not end, while the block runs."""
 
     @property
     def trace(self) -> Trace:
@@ -93,6 +96,11 @@ class Profile(Session):
         except BaseException:
             self._stop_torch()
             raise
+        # A program that does not know of warplens may be stopped while a kernel hangs, with or without --watch.
+        if self.enabled and (self.options.watch is not None or self.whole_program):
+            self.buffers.watched = True
+            self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save)
+            self.hang_watch.start()
         return self
 
     def _start_front_ends(self) -> None:
@@ -108,6 +116,16 @@ class Profile(Session):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
+        watch = self.hang_watch if os.getpid() == self._process else None
+        try:
+            if watch is not None:
+                watch.profile_ends()
+            self._end(error)
+        finally:
+            if watch is not None:
+                watch.stop()
+
+    def _end(self, error: BaseException | None) -> None:
         if os.getpid() != self._process:
             # What a forked child inherited is its parent's to collect and to write.
             self._recorder = None
@@ -264,6 +282,8 @@ def profile(
     dump_ir: str | os.PathLike[str] | None = None,
     override: str | os.PathLike[str] | None = None,
     torch: bool | Mapping[str, Any] = False,
+    watch: float | None = None,
+    on_hang: Literal["continue", "kill"] | None = None,
     **unknown: NoReturn,
 ) -> Profile:
     """Record the kernels that run inside a `with` block, or inside each call of a decorated function.
@@ -320,6 +340,12 @@ def profile(
     memory            bytes of device memory for records (None: a quarter of the device, at most half of what is free)
     trace_bytes       size that the trace file should not exceed; beyond it, only some blocks of each launch are kept,
                       spread over SMs and time (None: keep everything)
+
+    Kernels that do not end
+    watch             seconds: if a launch takes longer, say where its warps are and write the trace while it runs; each
+                      record is then stored at its mark, as with store="now" (None: off)
+    on_hang           what becomes of the program then: "continue" or "kill", which ends it with code 1 (None: continue,
+                      but end it if a signal asks it to end and the kernel does not)
 
     Besides
     verify            look up in the machine code what each region timed, when the trace is saved

@@ -89,6 +89,17 @@ def byte_count(text: str, option: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
+_SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def seconds(text: str, option: str) -> float:
+    """Parse a time: a number of seconds, or a number with a unit, such as 500ms, 30s, 2m or 1h."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _SECONDS or not float(match[1]):
+        raise UsageError(f"{option} {text}: expected a time above 0, such as 30s, 500ms, 2m or a number of seconds")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
 def numbers(text: str, option: str) -> list[int]:
     """Parse a list of numbers and ranges such as `0,4-7`."""
     found: list[int] = []

@@ -21,7 +21,15 @@ from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
 from warplens.launch.woven import WovenKernel
 from warplens.options import COLD, Options
-from warplens.record.capture import OVERHEAD_BUDGET, VARIANT_LAUNCHES, VARIANT_NUMBER, Device, Dim3, Launch
+from warplens.record.capture import (
+    HOST_NS,
+    OVERHEAD_BUDGET,
+    VARIANT_LAUNCHES,
+    VARIANT_NUMBER,
+    Device,
+    Dim3,
+    Launch,
+)
 from warplens.session import stack
 from warplens.session.window import Window
 from warplens.weave.weaving import Selection
@@ -212,6 +220,17 @@ class Session:
             self._described(with_slowdown(launch, slowdowns.get(id(variant))), variant, numbers)
             for variant, launch in self._warm(launches)
         ], problems
+
+    def launches_so_far(self, copied: Mapping[int, Launch]) -> list[Launch]:
+        """The launches that are on the host by now, and those that `copied` has by id, in the order of the program."""
+        numbers = self.variants.numbers()
+        found = []
+        for pending, announced in self.run.launches_so_far():
+            launch = copied.get(id(pending), getattr(pending, "launch", None))
+            if isinstance(launch, Launch):
+                variant = getattr(pending, "variant", None)
+                found.append(self._described(launch.noting(extra={HOST_NS: announced}), variant, numbers))
+        return found
 
     def _within_budget(self, launches: list[tuple[PendingLaunch, Launch]]) -> list[tuple[PendingLaunch, Launch]]:
         """Drop launches of weavings that the overhead budget gave up, if there are newer ones, and what trials

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from warplens.record.capture import CODE, HOST_NS, Device
+from warplens.record.capture import CODE, HANG, HOST_NS, Device
 from warplens.record.layout import MAX_BLOCK
 from warplens.sass.verified_regions import KernelVerification
 from warplens.text import encodable
@@ -25,6 +25,7 @@ _EXTRA = {
     "shared_bytes_kernel": int,
     HOST_NS: int,
     CODE: Mapping[str, Mapping[str, float]],
+    HANG: Mapping[str, Any],
 }
 """What analyses read from a launch's `extra`."""
 

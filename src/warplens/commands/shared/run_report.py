@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from warplens.analyse.hang import Hang
 from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
 from warplens.analyse.sample_share import sample_line, sample_share
 from warplens.analyse.trace_quality import warnings_of
@@ -93,6 +94,8 @@ def describe(
             )
         if profile.cold_launches:
             console.print(f"{_cold(profile.cold_launches)}; use --skip 0 to keep it")
+        if profile.options.watch is not None:
+            console.print("each record was stored at its mark (--watch); the slowdown includes what that costs")
         for line in warnings_of(trace):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     left = unmarked(trace, profile.seen, profile.notes)
@@ -151,8 +154,22 @@ def document(
         "notes": profile.notes,
         "warnings": warnings_of(trace) if len(trace) else [],
         "problem": str(problem) if problem is not None else None,
+        "hangs": [one.to_json() for one in profile.hang_watch.found] if profile.hang_watch is not None else [],
         "companions": [one.document for one in found],
         "next": _next(profile, trace, found),
+    }
+
+
+def hang_document(program: TargetProgram, profile: Profile, code: int, found: Sequence[Hang]) -> dict[str, Any]:
+    """Return the summary of a program that was ended because a kernel did not end."""
+    written = profile.path is not None and profile.path.exists()
+    return {
+        "program": [program.target, *program.arguments],
+        "exit_code": code,
+        "ended_by": "hang",
+        "file": str(profile.path) if written else None,
+        "hangs": [one.to_json() for one in found],
+        "notes": profile.notes,
     }
 
 
