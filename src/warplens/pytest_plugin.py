@@ -123,7 +123,7 @@ def _value(trace: Trace, budget: str) -> float:
 
 def gpu_missing() -> str:
     """Return why no GPU is available, or an empty string."""
-    from warplens.driver.libcuda import gpu_names
+    from warplens.driver.gpu_names import gpu_names
 
     names = gpu_names()
     if names is None:

@@ -13,7 +13,7 @@ from warplens.bench.backend import Call
 from warplens.bench.measurement_method import Method
 from warplens.bench.nvml import Nvml
 from warplens.bench.throttle import Reading
-from warplens.driver.libcuda import gpu_names
+from warplens.driver.gpu_names import gpu_names
 from warplens.errors import UsageError, WarplensError
 
 _MIB = 1 << 20

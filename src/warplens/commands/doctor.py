@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from warplens import native
 from warplens.commands.shared.console import json_option, print_json, stdout
-from warplens.driver.libcuda import gpu_names
+from warplens.driver.gpu_names import gpu_names
 from warplens.errors import WarplensError
 from warplens.frontends.registry import FRONT_ENDS
 from warplens.native.driver_hooks import SWITCH, load_hooks
