@@ -82,7 +82,7 @@ def _all(names: list[str], out: Path) -> list[dict[str, Any]]:
 
 
 def _machine() -> dict[str, Any]:
-    from warplens.driver.libcuda import gpu_names
+    from warplens.driver.gpu_names import gpu_names
     from warplens.version import __version__
 
     return {
