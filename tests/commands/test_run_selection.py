@@ -264,7 +264,7 @@ def test_the_run_report_shows_variants_and_the_measured_slowdown(
     varied: Trace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile: Any = SimpleNamespace(
-        trace=varied, options=Options(), seen={"matmul": 47}, notes={}, path=None, cold_launches=2
+        trace=varied, options=Options(), seen={"matmul": 47}, notes={}, path=None, cold_launches=2, hang_watch=None
     )
     describe(profile, Outcome())
     shown = capsys.readouterr().err
