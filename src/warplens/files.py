@@ -47,7 +47,7 @@ def atomic_write(path: str | os.PathLike[str], *, force: bool = True) -> Iterato
             raise WarplensError(
                 f"{target}: cannot be written ({error.strerror or error}); free some space or choose another folder"
             ) from error
-    except BaseException:
+    except BaseException:  # raised again: no half-written file may stay, Ctrl-C included
         Path(temporary).unlink(missing_ok=True)
         raise
 

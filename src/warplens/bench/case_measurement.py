@@ -37,7 +37,7 @@ class CaseMeasurement:
         """Measure `make(**params)`. An error is stored in the row, so that the next case still runs."""
         try:
             return self._row(make, empty)
-        except Exception as error:
+        except Exception as error:  # the case is the user's own code and may raise anything
             status = "oom" if out_of_memory(error) else "failed"
             text = " ".join(str(error).split())[:200]
             note = "out of memory" if status == "oom" else f"{type(error).__name__}: {text}" if text else repr(error)
@@ -101,7 +101,7 @@ class CaseMeasurement:
             return case.reference, ""
         try:
             return case.reference(*arguments), ""
-        except Exception as error:
+        except Exception as error:  # every library has its own error for a lack of memory; others are raised again
             if not out_of_memory(error):
                 raise
             self.backend.recover()

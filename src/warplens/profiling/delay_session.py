@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from warplens.driver import libcuda
 from warplens.errors import WarplensError
 from warplens.frontends import registry
 from warplens.launch.captured_graphs import CapturedCode
@@ -20,6 +19,7 @@ from warplens.options import DelayOptions
 from warplens.ptx.syntax import PtxError
 from warplens.record.capture import Dim3
 from warplens.session import Session
+from warplens.session.session import is_capturing
 
 T = TypeVar("T")
 PLAIN = -1
@@ -136,7 +136,7 @@ class DelaySession(Session):
         arm = self._arm(variant)
         if arm is None or not self.variants.wanted():
             return plain()
-        if not arm.full and _is_capturing(stream):
+        if not arm.full and is_capturing(stream):
             arm.reason = IN_GRAPH
         with self._lock:
             self._passed += arm.full
@@ -232,10 +232,3 @@ class LentDelay:
 
     def __exit__(self, *_: object) -> None:
         """Nothing is left to do, as above."""
-
-
-def _is_capturing(stream: int) -> bool:
-    try:
-        return libcuda.driver().is_capturing(stream)
-    except WarplensError:
-        return False

@@ -117,7 +117,7 @@ class Session:
         says whether the launch is captured into a CUDA graph, where the kernel must be woven for an indirect buffer.
         Whatever goes wrong on the way to the woven kernel, the plain one runs.
         """
-        if not variant.closed and _is_capturing(stream):
+        if not variant.closed and is_capturing(stream):
             return self._capture(variant, plain, woven)
         if not variant.settled and self.budget is not None:
             with _relaxed():
@@ -333,7 +333,7 @@ def _relaxed() -> AbstractContextManager[None]:
         return nullcontext()
 
 
-def _is_capturing(stream: int) -> bool:
+def is_capturing(stream: int) -> bool:
     """Return whether a launch on `stream` goes into a CUDA graph; without a driver none does."""
     try:
         return libcuda.driver().is_capturing(stream)

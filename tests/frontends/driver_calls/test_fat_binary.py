@@ -53,6 +53,7 @@ def test_other_bytes_have_no_ptx(image: bytes) -> None:
 @nvcc
 def test_damaged_fat_binaries_are_refused_or_empty(tmp_path: Path) -> None:
     image = fat_binary(tmp_path, *TWO)
+    own = {best_ptx(image, device) for device in ("8.0", "9.0")}
     for cut in range(0, len(image), 37):
         with suppress(ValueError):
-            best_ptx(image[:cut] + bytes(len(image) - cut), "9.0")
+            assert best_ptx(image[:cut] + bytes(len(image) - cut), "9.0") in (None, *own)

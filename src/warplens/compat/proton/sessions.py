@@ -68,7 +68,7 @@ def add(session: InstrumentationSession | ForeignSession) -> int:
             follow()
         else:
             forward_to.append(session.proton)
-    except BaseException:
+    except BaseException:  # raised again: a session that did not begin must not be listed, Ctrl-C included
         remove(number)
         raise
     return number

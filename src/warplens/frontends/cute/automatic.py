@@ -195,7 +195,7 @@ class Cute:
 
             known = PlainKernel(symbol, function, functools.partial(_ptx, text), text)
             return self.launches.launch(known, shape, lambda: plain(config, kernel, arguments), woven)
-        except BaseException as error:
+        except BaseException as error:  # no exception can pass the host code in between; the caller raises it
             self._call.failed = error
             return _FAILED
 

@@ -61,7 +61,7 @@ class DriverCalls:
             if self.session.options.strict:
                 self.session.user_mistake = self.session.user_mistake or error
             self.session.note(SUBJECT, f"a launch was not recorded: {error}")
-        except Exception as error:
+        except Exception as error:  # the program's own C++ code called us: it must go on, and the note says why
             self.session.note(SUBJECT, f"a launch was not recorded: warplens failed: {error!r}")
 
     def _follow(self, call: DriverCall) -> None:

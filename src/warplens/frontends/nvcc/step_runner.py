@@ -203,7 +203,7 @@ class _StepRunner:
         ptxas = NvccPtxas(step, source, self.folder)
         try:
             made = fit_module(ptxas, file.plain, LaunchBuffer(), file.how, file.woven)
-        except Exception as problem:
+        except Exception as problem:  # whatever the weaver fails on, the program can be compiled without it
             del self.woven[os.path.abspath(source)]
             compiler = next(one for one in self.steps.steps if one.tool == "cicc" and one.output == source)
             first = str(problem).strip().partition("\n")[0]
