@@ -69,6 +69,13 @@ FRONT_ENDS = (
         "nvidia-cutlass-dsl",
         "pip install 'warplens[cute]'",
     ),
+    FrontEnd(
+        "jax._src.compiler",
+        "warplens.frontends.jax_xla",
+        "JAX: Pallas and XLA's own kernels",
+        "jax",
+        "pip install 'jax[cuda13]'",
+    ),
     FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
 )
 ALWAYS = FrontEnd(

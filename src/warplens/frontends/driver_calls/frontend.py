@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+import os
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 
 from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKind, HandleOrigin, call_hooks
 from warplens.driver.libcuda import driver, has_driver
@@ -15,6 +16,7 @@ from warplens.frontends.graphs.executables import executables
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.woven_module import Twin, source_name
+from warplens.frontends.kept_ptx.ptx_store import KEEPS_PTX
 from warplens.launch.variant import Variant
 from warplens.ptx.symbols import plain_name
 from warplens.session import Session
@@ -22,6 +24,21 @@ from warplens.wording import plural
 
 SUBJECT = "C++ launches"
 """The subject of notes about all of them."""
+
+
+_tuning = 0
+"""How many compilers are at work that may launch kernels to time them."""
+
+
+@contextmanager
+def tuning_in_cpp() -> Iterator[None]:
+    """Leave every launch alone inside the block, in whichever thread it is made: somebody may time it."""
+    global _tuning
+    _tuning += 1
+    try:
+        yield
+    finally:
+        _tuning -= 1
 
 
 class _WovenFailed(WarplensError):
@@ -46,10 +63,12 @@ class DriverCalls:
 
     def install(self) -> list[Callable[[], None]]:
         self.hooks.reopen()
-        return [self._settle, self.hooks.listen(self._answer)]
+        return [self._settle, self.hooks.listen(self._answer), _keep_ptx()]
 
     def _answer(self, call: DriverCall) -> None:
         """Answer one call. No error may leave: the plain call is made where this did not make any."""
+        if _tuning and call.kind == CallKind.LAUNCH:
+            return
         try:
             lib = driver()
             if self.hooks.answers_elsewhere and call.context:
@@ -167,6 +186,19 @@ class DriverCalls:
                     home or SUBJECT,
                     f"{plural(len(kernels), 'kernel')} ({names}; {plural(launches, 'launch')}) unmarked: {reason}",
                 )
+
+
+def _keep_ptx() -> Callable[[], None]:
+    """Let `warplens nvcc` keep the PTX of what the program has it compile. Return a function that ends this."""
+    before = os.environ.get(KEEPS_PTX)
+    os.environ[KEEPS_PTX] = "1"
+
+    def stop() -> None:
+        os.environ.pop(KEEPS_PTX, None)
+        if before is not None:
+            os.environ[KEEPS_PTX] = before
+
+    return stop
 
 
 def _symbol_of(handle: int, origin: HandleOrigin | None) -> tuple[str, bool]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from warplens.driver.call_hooks import HandleOrigin
+from warplens.errors import WarplensError
 from warplens.frontends import nvrtc_sources
 from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, ptx_entries
 from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
 from warplens.frontends.intercept.woven_module import Unavailable
+from warplens.frontends.kept_ptx import ptx_store
+from warplens.frontends.kept_ptx.ptx_store import digest
 
 LARGEST_PTX = 8 << 20
 """Bytes of PTX text beyond which marking a module would take minutes."""
@@ -36,7 +38,7 @@ class WithoutPtx(Unavailable):
 
 def remember_ptx(machine_code: bytes, text: Callable[[], str]) -> None:
     """Let a compiler's front end say how to get the PTX of what will be loaded as `machine_code`."""
-    _compiled[_digest(machine_code)] = text
+    _compiled[digest(machine_code)] = text
 
 
 def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
@@ -73,8 +75,10 @@ def _unseen(symbol: str, capability: str) -> str:
 
 def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
     image = origin.code()
-    if (known := _remembered(image)) is not None:
-        return known()
+    # Finding out takes reading all machine code of a module, of which some libraries have a gigabyte.
+    known = None if is_known_without_ptx(home_of(origin)) else _remembered(image)
+    if known is not None:
+        return known
     if (again := nvrtc_sources.text_of(image)) is not None:
         return again
     if b".version" in image.partition(b"\0")[0]:
@@ -82,9 +86,16 @@ def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
     return _from_fat_binary(image, capability, symbol)
 
 
-def _remembered(image: bytes) -> Callable[[], str] | None:
-    codes = [image, *machine_codes(image)] if _compiled else ()
-    return next((_compiled[digest] for digest in map(_digest, codes) if digest in _compiled), None)
+def _remembered(image: bytes) -> str | None:
+    """The PTX that one of the machine codes in an image was assembled from, in this process or another."""
+    codes = [image, *machine_codes(image)]
+    for name in map(digest, codes) if _compiled else ():
+        if name in _compiled:
+            return _compiled[name]()
+    try:
+        return ptx_store.find(codes)
+    except WarplensError as damaged:
+        raise WithoutPtx(str(damaged)) from None
 
 
 def _from_fat_binary(image: bytes, capability: str, symbol: str) -> str:
@@ -122,7 +133,3 @@ class _Found(ctypes.Structure):
     _fields_ = (
         ("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)
     )  # fmt: skip
-
-
-def _digest(image: bytes) -> str:
-    return hashlib.sha256(image.rstrip(b"\0")).hexdigest()
