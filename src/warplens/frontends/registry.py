@@ -49,6 +49,14 @@ FRONT_ENDS = (
         "torch",
         "pip install torch",
     ),
+    FrontEnd(
+        "helion.runtime.kernel",
+        "warplens.frontends.triton.helion_tuner",
+        "Helion kernels",
+        "helion",
+        "pip install helion",
+        needs=("triton",),
+    ),
     FrontEnd("cupy", "warplens.frontends.cupy", "CuPy RawKernel and RawModule", "cupy", "pip install cupy-cuda13x"),
     FrontEnd("cuda.core", "warplens.frontends.cuda_core", "CUDA C++ through NVRTC", "cuda-core", _CUDA),
     FrontEnd(
