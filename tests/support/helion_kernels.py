@@ -84,8 +84,8 @@ def tune(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> Tuned:
     monkeypatch.setattr("helion.autotuner.benchmark_provider.do_bench", bench, raising=False)
     configs = [helion.Config(block_sizes=[size], num_warps=1) for size in (32, 64, 128)]
     kernel = helion.kernel(
-        scale.fn, configs=configs, autotune_precompile=None, autotune_accuracy_check=False, autotune_benchmark_subprocess=False,
-        autotune_cache="LocalAutotuneCache", autotune_log_level=0,
+        scale.fn, configs=configs, autotune_precompile=None, autotune_accuracy_check=False,
+        autotune_benchmark_subprocess=False, autotune_cache="LocalAutotuneCache", autotune_log_level=0,
     )  # fmt: skip
     argument = torch.zeros(256)
     kernel.reset()

@@ -1,4 +1,4 @@
-"""Helion: its generated Triton kernels are woven with the lines of the author's source, and its tuner times plain ones."""
+"""Helion: its generated Triton kernels are woven with the lines of their source, and its tuner times plain ones."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_kernels_are_woven_with_the_lines_of_the_helion_source(gpu: FakeGpu) -> 
 
     with (
         pytest.raises(wl.WarplensError, match="recorded"),
-        wl.profile(auto="all", least_occupancy=0.0, records_per_warp=256) as profile,
+        wl.profile(auto="all", least_occupancy=0.0, records_per_warp=256),
     ):
         for run in kernels.CALLS.values():
             run()

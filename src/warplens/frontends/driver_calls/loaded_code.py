@@ -11,9 +11,9 @@ from warplens.driver.call_hooks import HandleOrigin
 from warplens.errors import WarplensError
 from warplens.frontends import nvrtc_sources
 from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, ptx_entries
+from warplens.frontends.driver_calls.image_source import ptx_of_image
 from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
 from warplens.frontends.intercept.woven_module import Unavailable
-from warplens.frontends.kept_ptx import ptx_store
 from warplens.frontends.kept_ptx.ptx_store import digest
 
 LARGEST_PTX = 8 << 20
@@ -75,42 +75,38 @@ def _unseen(symbol: str, capability: str) -> str:
 
 def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
     image = origin.code()
-    # Finding out takes reading all machine code of a module, of which some libraries have a gigabyte.
-    known = None if is_known_without_ptx(home_of(origin)) else _remembered(image)
-    if known is not None:
-        return known
+    if (known := _remembered(image, capability)) is not None:
+        return known()
     if (again := nvrtc_sources.text_of(image)) is not None:
         return again
     if b".version" in image.partition(b"\0")[0]:
         return image.partition(b"\0")[0].decode(errors="replace")
-    return _from_fat_binary(image, capability, symbol)
-
-
-def _remembered(image: bytes) -> str | None:
-    """The PTX that one of the machine codes in an image was assembled from, in this process or another."""
-    codes = [image, *machine_codes(image)]
-    for name in map(digest, codes) if _compiled else ():
-        if name in _compiled:
-            return _compiled[name]()
     try:
-        return ptx_store.find(codes)
-    except WarplensError as damaged:
-        raise WithoutPtx(str(damaged)) from None
+        # Reading all machine code of a library takes long if it has a gigabyte of it.
+        find = best_ptx if is_known_without_ptx(home_of(origin)) else ptx_of_image
+        text = find(image, capability)
+    except (ValueError, WarplensError) as error:
+        raise WithoutPtx(str(error)) from None
+    if text is None:
+        raise WithoutPtx(_why_no_ptx(image, capability, symbol))
+    return text
 
 
-def _from_fat_binary(image: bytes, capability: str, symbol: str) -> str:
-    try:
-        text = best_ptx(image, capability)
-    except ValueError as error:
-        raise Unavailable(str(error)) from None
-    if text is not None:
-        return text
+def _remembered(image: bytes, capability: str) -> Callable[[], str] | None:
+    codes = [image, *machine_codes(image, capability)] if _compiled else ()
+    return next((_compiled[name] for name in map(digest, codes) if name in _compiled), None)
+
+
+def _why_no_ptx(image: bytes, capability: str, symbol: str) -> str:
     if others := sorted({entry.arch for entry in ptx_entries(image)}):
         names = ", ".join(f"compute_{arch}" for arch in others)
-        raise WithoutPtx(f"its PTX is for {names} and this GPU has compute capability {capability}")
+        return f"its PTX is for {names} and this GPU has compute capability {capability}"
     if symbol.startswith("kernel_cutlass_"):
-        raise WithoutPtx("it was compiled before the profile began; compile it inside the profile")
-    raise WithoutPtx("there is only machine code; build it with PTX, as nvcc -arch=sm_90 does (not -arch=native)")
+        return "it was compiled before the profile began; compile it inside the profile"
+    return (
+        "there is only machine code; let `warplens nvcc --auto` compile it, or build it with PTX, as nvcc -arch=sm_90 "
+        "does (not -arch=native), or with -lineinfo"
+    )
 
 
 def home_of(origin: HandleOrigin | None) -> str:
