@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.lib.compile_requests import Request, Requests
@@ -51,20 +52,19 @@ def pallas_examples() -> Iterator[tuple[str, str]]:
     def array(*shape: int, dtype: Any = jnp.float16) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
 
-    for name, (function, given) in _pallas_calls(array).items():
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["XDG_CACHE_HOME"] = folder
-            stop = jax_xla.start(Profile(auto="all"))
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        stop = jax_xla.start(Profile(auto="all"))
+        for name, (function, given) in _pallas_calls(array).items():
             try:
                 jax.jit(function).trace(*given).lower(lowering_platforms=("cuda",)).compile()
             except Exception as error:
                 print(f"{name}: {str(error).splitlines()[0] if str(error) else error!r}", file=sys.stderr)
-                continue
-            finally:
-                if stop is not None:
-                    stop()
-            for path in sorted((Path(folder) / "warplens" / "ptx").glob("*")):
+            for path in sorted((Path(folder) / "warplens" / "ptx").iterdir()):
                 yield name, gzip.decompress(path.read_bytes()).decode()
+                path.unlink()
+        if stop is not None:
+            stop()
 
 
 def _pallas_calls(array: Callable[..., Any]) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
@@ -75,7 +75,9 @@ def _pallas_calls(array: Callable[..., Any]) -> dict[str, tuple[Callable[..., An
         importlib.import_module(f"{ops}.{name}")
         for name in ("attention", "layer_norm", "rms_norm", "softmax", "attention_mgpu", "hopper_matmul_mgpu")
     )
-    hopper_matmul.get_num_sms = lambda: 132  # there is no device to ask
+    # There is no device to ask.
+    hopper_matmul.get_num_sms = lambda: 132
+    attention_mgpu.cuda_versions = SimpleNamespace(cuda_runtime_get_version=lambda: 12090)
     heads = [array(2, 1024, 4, 64)] * 3
     row = array(4096, dtype=jnp.float32)
     tuned = attention_mgpu.TuningConfig(block_q=64, block_kv=64, max_concurrent_steps=2)
@@ -86,6 +88,9 @@ def _pallas_calls(array: Callable[..., Any]) -> dict[str, tuple[Callable[..., An
         "Triton: layer_norm": (layer_norm.layer_norm, [array(8, 1024, 4096, dtype=jnp.float32), row, row]),
         "Triton: attention": (lambda q, k, v: attention.mha(q, k, v, segment_ids=None), heads),
         "Mosaic: attention": (lambda q, k, v: attention_mgpu.attention(q, k, v, tuned), heads),
+        "Mosaic: attention, pipeline emitter": (
+            lambda q, k, v: attention_mgpu.attention_with_pipeline_emitter(q, k, v, tuned), heads
+        ),
         "Mosaic: matmul": (lambda a, b: hopper_matmul.matmul(a, b, None, tiles), [array(1024, 1024)] * 2),
     }  # fmt: skip
 

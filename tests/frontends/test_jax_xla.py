@@ -89,7 +89,7 @@ def test_ptx_that_xla_assembles_is_kept(jax: Any, tmp_path: Path, monkeypatch: p
     assert subprocess.run([found, "fail"]).returncode == 7
     stop()
     assert (jax.lib.cuda_path, os.environ["PATH"]) == before
-    assert not Path(found).exists()
+    assert assemble(tmp_path, found) == code, "XLA remembers where it found ptxas, also after the profile"
 
 
 def test_a_python_that_is_gone_does_not_stop_the_assembler(

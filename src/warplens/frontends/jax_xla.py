@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,9 +58,7 @@ def _assemble_in_view(undo: list[Callable[[], None]]) -> bool:
     ptxas = next(filter(None, map(shutil.which, [*found, "ptxas", str(_TOOLKIT / "bin" / "ptxas")])), None)
     if ptxas is None:
         return False
-    shadow = Path(tempfile.mkdtemp(prefix="warplens-jax-"))
-    undo.append(lambda: shutil.rmtree(shadow, ignore_errors=True))
-    put_in_front(shadow, Path(ptxas), root)
+    shadow = put_in_front(Path(ptxas), root)
     before, path = lib.cuda_path, os.environ.get("PATH", "")
 
     def restore() -> None:

@@ -43,6 +43,7 @@ def test_generated_lines_are_those_of_the_authors_source(tmp_path: Path, monkeyp
     path = tmp_path / "c4ezn.py"
     path.write_text(GENERATED)
     assert [written_line(str(path), line)[1] for line in (10, 11, 13, 15, 16)] == [10, 10, 11, 12, 12]
+    assert written_line(str(path), 6)[1] == 10, "a function begins where its first statement does"
     assert written_line(str(path), 13) == ("author_code.py", 11), "a file that no module has keeps its name"
     assert written_line(str(path), 19) == (str(path), 19), "code without a comment is the generated file's"
     author = type(sys)("author_code")

@@ -27,7 +27,7 @@ def written_line(path: str, line: int) -> tuple[str, int]:
 @functools.lru_cache(maxsize=64)
 def _origins(path: str) -> list[tuple[int, str, int]]:
     """The lines of a generated file from which on a written line is meant. The first of several comments in a row is
-    that of the statement below; the others show what is inside it."""
+    that of the statement below; the others show what is inside it. A function begins where its first statement does."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
@@ -38,7 +38,10 @@ def _origins(path: str) -> list[tuple[int, str, int]]:
     for number, line in enumerate(text.splitlines() if _GENERATED.search(text) else (), 1):
         comment = _COMMENT.match(line)
         if comment and not inside:
-            found.append((number, comment["file"], int(comment["line"])))
+            origin = comment["file"], int(comment["line"])
+            if found and not found[-1][1]:
+                found[-1] = (found[-1][0], *origin)
+            found.append((number, *origin))
         elif _FUNCTION.match(line):
             found.append((number, "", 0))
         inside = comment is not None

@@ -11,7 +11,9 @@ from warplens.ptx.syntax import unescape
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _POSITION = re.compile(r":(\d+):(\d+)")
-_LIBRARY = re.compile(r"[/\\](?:triton[/\\](?:language|experimental|tools|runtime)|torch[/\\]_inductor)[/\\]")
+_LIBRARY = re.compile(
+    r"[/\\](?:triton[/\\](?:language|experimental|tools|runtime)|torch[/\\]_inductor|helion[/\\](?:language|runtime))[/\\]"
+)
 """Library code, whose operations are attributed to the line that called it."""
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from warplens.files import cache_folder, content_hash
 from warplens.frontends.kept_ptx.ptx_store import keep
 
 _SOURCE = str(Path(__file__).parents[3])
@@ -21,23 +24,36 @@ _OUTPUT = ("-o", "--output-file")
 _RELOCATABLE = {"-c", "--compile-only"}
 
 
-def put_in_front(folder: Path, ptxas: Path, root: Path | None = None) -> None:
-    """Make `folder/bin/ptxas`, which runs `ptxas`. All else in `folder` is what `root`, a CUDA toolkit, has."""
-    (folder / "bin").mkdir(parents=True, exist_ok=True)
-    for place in (".", "bin") if root is not None else ():
+def put_in_front(ptxas: Path, root: Path | None = None) -> Path:
+    """Return a folder whose `bin/ptxas` runs `ptxas`. All else in it is what `root`, a CUDA toolkit, has.
+
+    The folder stays: compilers remember where they found their tools, also when the profile is over.
+    """
+    start = f"import sys; sys.path.insert(0, {_SOURCE!r}); from {__name__} import main; sys.exit(main(sys.argv[1:]))"
+    python, real = shlex.quote(sys.executable), shlex.quote(str(ptxas))
+    # Python may be deleted while the program runs; its kernels are assembled all the same.
+    script = (
+        f'#!/bin/sh\n[ -x {python} ] && exec {python} -I -S -c {shlex.quote(start)} {real} "$@"\nexec {real} "$@"\n'
+    )
+    folder = cache_folder() / "ptxas" / content_hash(f"{script}{root}".encode())
+    if not (folder / "bin" / "ptxas").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent))
+        _fill(made, script, root)
+        with suppress(OSError):  # another process was first
+            made.rename(folder)
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def _fill(folder: Path, script: str, root: Path | None) -> None:
+    (folder / "bin").mkdir()
+    for place in (Path(), Path("bin")) if root is not None else ():
         for entry in (root / place).iterdir() if root is not None and (root / place).is_dir() else ():
             if entry.name not in ("bin", "ptxas"):
                 (folder / place / entry.name).symlink_to(entry)
-    start = (
-        f"import sys; sys.path.insert(0, {str(_SOURCE)!r}); from {__name__} import main; sys.exit(main(sys.argv[1:]))"
-    )
-    python = shlex.quote(sys.executable)
-    real = shlex.quote(str(ptxas))
-    made = folder / "bin" / "ptxas"
-    # Python may be deleted while the program runs; its kernels are assembled all the same.
-    made.write_text(f'#!/bin/sh\n[ -x {python} ] && exec {python} -I -S -c {shlex.quote(start)} {real} "$@"\n'
-                    f'exec {real} "$@"\n')  # fmt: skip
-    made.chmod(0o755)
+    (folder / "bin" / "ptxas").write_text(script)
+    (folder / "bin" / "ptxas").chmod(0o755)
 
 
 def main(command: Sequence[str]) -> int:
