@@ -31,6 +31,12 @@ class FrontEnd:
     install: str
     needs: tuple[str, ...] = ()
     """Libraries whose front ends it builds on."""
+    oldest: str = ""
+    """The oldest version whose kernels can be woven, where it is known."""
+    from_cpp: bool = False
+    """Whether its launches are seen by the hooks in front of the driver."""
+    tool: str = ""
+    """A tool of CUDA that it cannot do without."""
 
 
 _CUDA = "pip install 'warplens[cuda]'"
@@ -41,6 +47,7 @@ FRONT_ENDS = (
         "Triton and Gluon kernels",
         "triton",
         "pip install 'warplens[triton]'",
+        oldest="3.6",
     ),
     FrontEnd(
         "torch._inductor.runtime.triton_heuristics",
@@ -76,6 +83,7 @@ FRONT_ENDS = (
         "CuTe DSL kernels",
         "nvidia-cutlass-dsl",
         "pip install 'warplens[cute]'",
+        oldest="4.5.3",
     ),
     FrontEnd(
         "jax._src.compiler",
@@ -83,8 +91,17 @@ FRONT_ENDS = (
         "JAX: Pallas and XLA's own kernels",
         "jax",
         "pip install 'jax[cuda13]'",
+        from_cpp=True,
+        tool="ptxas",
     ),
-    FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
+    FrontEnd(
+        "warp",
+        "warplens.frontends.nvidia_warp",
+        "NVIDIA Warp kernels",
+        "warp-lang",
+        "pip install warp-lang",
+        from_cpp=True,
+    ),
 )
 ALWAYS = FrontEnd(
     "warplens", "warplens.frontends.driver_calls.frontend", "kernels launched from C++", "warplens", "install gcc"
