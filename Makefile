@@ -66,9 +66,11 @@ $(CUTE_NEWEST).stamp: Makefile | $(VENV)/dev.stamp
 
 $(FRONTENDS).stamp: Makefile | $(VENV)/dev.stamp
 	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) 'warp-lang==1.19.0' \
-	  'helion==1.5.1' 'torch==2.13.0+cpu' sympy mpmath networkx fsspec filelock setuptools \
+	  'helion==1.5.1' sympy mpmath networkx fsspec filelock setuptools \
 	  'jax==0.10.2' 'jaxlib==0.10.2' 'jax-cuda12-plugin==0.10.2' 'jax-cuda12-pjrt==0.10.2' ml_dtypes opt_einsum scipy \
 	  absl-py >&2
+	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) --retries 0 \
+	  --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu' >&2
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
