@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib.reach_compile_jit import helion_examples, pallas_examples
+from benchmarks.lib.reach_deep_gemm import deep_gemm_kernels
 from warplens.auto.rules import DEFAULT, Auto
 from warplens.auto.rungs import rungs
 from warplens.frontends.intercept.woven_module import Unavailable, marked_text
@@ -163,6 +164,7 @@ LIBRARIES: dict[str, tuple[str, str, Callable[[], Texts]]] = {
     "cute_tvm_ffi": ("quack", "quack-kernels", quack_kernels),
     "pallas": ("jax_plugins", "jax", pallas_examples),
     "helion": ("helion", "helion", helion_examples),
+    "deep_gemm": ("warplens", "warplens", deep_gemm_kernels),
 }
 """By front end: the module that must be there, its package, and the kernels. A new front end adds its line."""
 
