@@ -37,7 +37,7 @@ def mosaic_kernel(x: Any, y: Any) -> Any:
         out[at] = a[at] * b[at] + 1
 
     shape = jax.ShapeDtypeStruct((N,), jnp.float32)
-    return mosaic_gpu.kernel(mosaic_add, shape, grid=(N // 1024,), grid_names=("i",))(x, y)
+    return mosaic_gpu.kernel(mosaic_add, out_type=shape, grid=(N // 1024,), grid_names=("i",))(x, y)
 
 
 def fusion(x: Any, y: Any) -> Any:

@@ -117,6 +117,22 @@ def test_kernels_are_compiled_in_view_and_without_command_buffers(jax: Any) -> N
     assert jax.compiler.get_compile_options().env_option_overrides == [("xla_own", "1")]
 
 
+@pytest.mark.parametrize("changed", ["no such option", "no options at all"])
+def test_options_of_other_versions_do_not_stop_the_compiler(
+    jax: Any, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    made = CompileOptions()
+    del made.executable_build_options.debug_options.xla_gpu_enable_llvm_module_compilation_parallelism
+    given = made if changed == "no such option" else object()
+    monkeypatch.setattr(jax.compiler, "get_compile_options", lambda: given)
+    profile = Profile(auto="all")
+    stop = jax_xla.start(profile)
+    assert stop is not None
+    assert jax.compiler.get_compile_options() is given
+    assert bool(profile.notes) == (given is not made)
+    stop()
+
+
 def test_launches_of_a_compiler_that_tunes_are_left_alone() -> None:
     answered = frontend.DriverCalls.__new__(frontend.DriverCalls)
     answered._follow = lambda call: pytest.fail("it was followed")  # type: ignore[method-assign]

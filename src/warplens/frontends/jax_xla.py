@@ -20,6 +20,7 @@ from warplens.session import Session
 LIBRARY = "jax"
 _TOOLKIT = Path("/usr/local/cuda")
 """Where XLA looks last."""
+_PARALLEL = "xla_gpu_enable_llvm_module_compilation_parallelism"
 
 
 def start(running: Session) -> Callable[[], None] | None:
@@ -32,7 +33,7 @@ def start(running: Session) -> Callable[[], None] | None:
         if not reason and not _assemble_in_view(undo):
             reason = "no ptxas was found, neither on PATH nor in nvidia-cuda-nvcc; install the CUDA toolkit"
         if not reason:
-            undo += _compile_in_view()
+            undo += _compile_in_view(running)
     except (ImportError, AttributeError) as error:
         reason = f"warplens does not know this version of it ({error})"
     except OSError as error:
@@ -71,17 +72,16 @@ def _assemble_in_view(undo: list[Callable[[], None]]) -> bool:
     return True
 
 
-def _compile_in_view() -> list[Callable[[], None]]:
+def _compile_in_view(running: Session) -> list[Callable[[], None]]:
     """Compile inside the profile, not from a cache, to machine code that ptxas wrote and launches that can be seen."""
     from jax._src import compilation_cache, compiler
 
     def options(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         made = original(*arguments, **named)
-        # A command buffer is a CUDA graph that XLA builds node by node, without any launch.
-        made.env_option_overrides = [*made.env_option_overrides, ("xla_gpu_enable_command_buffer", "")]
-        debug = made.executable_build_options.debug_options
-        # Modules that are compiled in parallel are linked, and the result is no longer what ptxas wrote.
-        debug.xla_gpu_enable_llvm_module_compilation_parallelism = False
+        try:
+            _adjust(made)
+        except Exception as error:  # the program must compile, whatever its version of JAX has changed
+            running.note(LIBRARY, f"its kernels may run unmarked: warplens does not know this version of it ({error})")
         return made
 
     def compile_and_load(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -97,3 +97,13 @@ def _compile_in_view() -> list[Callable[[], None]]:
         wrap(compilation_cache, "is_cache_used", never),
         wrap(compilation_cache, "is_persistent_cache_enabled", never),
     ]
+
+
+def _adjust(options: Any) -> None:
+    # A command buffer is a CUDA graph that XLA builds node by node, without any launch.
+    options.env_option_overrides = [*options.env_option_overrides, ("xla_gpu_enable_command_buffer", "")]
+    debug = options.executable_build_options.debug_options
+    # Modules that are compiled in parallel are linked, and the result is no longer what ptxas wrote. Newer versions of
+    # JAX do not ask XLA for that.
+    if hasattr(debug, _PARALLEL):
+        setattr(debug, _PARALLEL, False)

@@ -71,7 +71,7 @@ def triton_matmul(x: Any, y: Any) -> Any:
 
 
 def mosaic_add(x: Any, y: Any) -> Any:
-    return mosaic_gpu.kernel(add_one, VECTOR, grid=(1,), grid_names=("i",))(x, y)
+    return mosaic_gpu.kernel(add_one, out_type=VECTOR, grid=(1,), grid_names=("i",))(x, y)
 
 
 def fusion(x: Any, y: Any) -> Any:
