@@ -22,19 +22,19 @@ from warplens.launch.variant import Variant
 from warplens.ptx.symbols import plain_name
 from warplens.session import Session
 
-_tuning = 0
-"""How many compilers are at work that may launch kernels to time them."""
+_tuning: list[object] = []
+"""The compilers at work that may launch kernels to time them, in any thread."""
 
 
 @contextmanager
 def tuning_in_cpp() -> Iterator[None]:
     """Leave every launch alone inside the block, in whichever thread it is made: somebody may time it."""
-    global _tuning
-    _tuning += 1
+    compiler = object()
+    _tuning.append(compiler)
     try:
         yield
     finally:
-        _tuning -= 1
+        _tuning.remove(compiler)
 
 
 class _WovenFailed(WarplensError):
