@@ -150,8 +150,8 @@ _BEFORE = (
     "kernels were first tried (2026-11-16), the first finding named the cause in 7 of 8 and 8 of 11, was not false in",
     "6 of 9 and 13 of 15 kernels with nothing left to repair, and the gain was inside in 5 of 7 and 5 of 8; with",
     "automatic marks in 5 of 8 and 4 of 11, 5 of 9 and 13 of 15, 4 of 5 and 3 of 4. Two pairs of the second set turned",
-    "out to be no pairs and were replaced or dropped. The tables show the findings after they were changed for what was",
-    "wrong, so these sets are no longer unseen either.",
+    "out to be no pairs and were replaced or dropped. The tables show the findings after they were changed for what",
+    "was wrong, so these sets are no longer unseen either.",
 )
 
 
