@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -49,6 +49,11 @@ class CollectedRun:
     def launches_so_far(self) -> list[tuple[PendingLaunch, int]]:
         """Every launch that was announced, with the host's time in ns then; another thread may ask."""
         return list(self._pending)
+
+    def announced(self, first: int) -> Iterator[PendingLaunch]:
+        """The launches that were announced, from the one with the number `first` on; another thread may ask."""
+        for number in range(first, len(self._pending)):
+            yield self._pending[number][0]
 
     def saw(self, kernel: str) -> None:
         """Count a launch, recorded or not."""

@@ -1,0 +1,68 @@
+"""Decodes the launches of a profile while its program runs, in the order in which the program made them."""
+
+from __future__ import annotations
+
+import threading
+
+from warplens.decode.decoded_part import decode_part, find_decoder
+from warplens.decode.part_store import PartStore
+from warplens.launch.collected_run import CollectedRun
+from warplens.record.capture import Launch
+
+_PART_LAUNCHES = 64
+_PART_BYTES = 4 << 20
+"""Work is done in parts of at most so many launches and bytes, or of one launch: the end of the profile and other
+threads wait for one part at most."""
+
+
+class BackgroundDecoder:
+    """`work` is called by threads that have nothing else to do, `stop` when the profile ends.
+
+    What goes wrong here is forgotten: the end of the profile decodes what is missing, and tells.
+    """
+
+    def __init__(self, run: CollectedRun) -> None:
+        self._run = run
+        self._store = PartStore()
+        self._next = 0
+        """The number of the first launch of the run that was not looked at."""
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    def work(self) -> bool:
+        """Decode the next launches that are on the host; return whether there were any."""
+        if self._stopped or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            launches = self._landed()
+            if launches:
+                self._store.add(decode_part(launches, self._run.device, find_decoder(threads=1)))
+            return bool(launches)
+        except Exception:  # in this thread nobody would hear of it
+            self._stopped, self._store = True, PartStore()
+            return False
+        finally:
+            self._lock.release()
+
+    def stop(self) -> PartStore:
+        """Do nothing more; return what was decoded."""
+        self._stopped = True
+        with self._lock:
+            return self._store
+
+    def _landed(self) -> list[Launch]:
+        """The next launches up to the first that is still on its way."""
+        found: list[Launch] = []
+        size = 0
+        for pending in self._run.announced(self._next):
+            launch = getattr(pending, "launch", None)
+            # Launches that come home at the end, and those that failed, are left to the end.
+            if launch is None and hasattr(pending, "launch") and pending.problem is None:
+                break
+            if isinstance(launch, Launch):
+                size += len(launch.raw)
+                if found and (size > _PART_BYTES or len(found) == _PART_LAUNCHES):
+                    break
+                found.append(launch)
+            self._next += 1
+        return found
