@@ -136,6 +136,11 @@ class Buffers:
         """Bring the launches of the current context home that are over."""
         self.engine().collector.land_finished()
 
+    def end_threads(self) -> None:
+        """Leave bringing launches home to who asks for them."""
+        for engine in self._engines.values():
+            engine.collector.close()
+
     def release(self) -> None:
         """Give all memory back to the driver. Every launch must have been collected."""
         self.give_back()

@@ -211,6 +211,7 @@ class Session:
     def collect(self) -> tuple[list[Launch], list[str]]:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
         with _relaxed():
+            self.buffers.end_threads()
             launches, problems = self.run.collect()
             launches = self._within_budget(launches)
             slowdowns = self.timings.slowdowns()

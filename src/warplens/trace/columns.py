@@ -61,10 +61,6 @@ class LazyColumns:
         return self._makers[name]()
 
 
-PARQUET = b"PAR1"
-"""The first bytes of a Parquet file."""
-
-
 class TraceFile:
     """A Parquet file that stays open, so that a file which replaces it later never mixes with it.
 

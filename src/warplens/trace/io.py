@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError, WarplensError
 from warplens.files import atomic_write, check_writable
 from warplens.formats import format_of
 from warplens.trace import checksums
-from warplens.trace.columns import PARQUET, ParquetColumns, TraceFile
+from warplens.trace.columns import ParquetColumns, TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
+from warplens.trace.parquet_pieces import Piece, encode, join
 from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, SCHEMA_VERSION, Losses, Meta
 from warplens.trace.validation import RANGES, REMEDY
 
@@ -26,7 +28,10 @@ METADATA_KEY = b"warplens"
 MAX_ROWS = (1 << 31) - 1
 _ROWS_PER_BYTE = 1024
 """A row of a trace takes about nine bytes; a file that claims far more rows would fill the memory."""
-_ROW_GROUP = 1 << 20
+ROW_GROUP = 1 << 18
+"""Rows of a row group; the last one has what is left."""
+_SHARES = 4
+_MOST_THREADS = 16
 _PART = "part-0.parquet"
 _DIFFERENCES = ["start_ns", "dur_ns", "start_cycle", "dur_cycles", "track", "block", "parent"]
 """Columns stored as differences of neighbours: that is written and read in less time, and is smaller as a rule."""
@@ -54,23 +59,46 @@ def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, part
 
 
 def _write(table: pa.Table, meta: Meta, out: Any) -> None:
-    document = document_of(meta)
-    dictionary = [name for name in _DICTIONARY if name in table.column_names]
-    groups = max(-(-table.num_rows // _ROW_GROUP), 1)  # a table without rows may get a row group as well
-    sums = checksums.placeholder(groups * table.num_columns)
-    pq.write_table(
-        table.replace_schema_metadata({METADATA_KEY: document, checksums.KEY: sums}),
-        out,
-        compression="zstd",
-        compression_level={name: _LEVELS.get(name, 1) for name in table.column_names},
-        row_group_size=_ROW_GROUP,
-        use_dictionary=dictionary,
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DIFFERENCES if name in table.column_names},
-        write_batch_size=_ROWS_AT_ONCE,
-        write_statistics=dictionary,
-        write_page_checksum=True,
-    )
+    shares = _shares(table)
+    pieces = [(first, names) for first in range(0, table.num_rows, ROW_GROUP) for names in shares]
+
+    def encoded(piece: tuple[int, list[str]]) -> Piece:
+        return encode_columns(table.select(piece[1]).slice(piece[0], ROW_GROUP))
+
+    with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1, _MOST_THREADS) or 1) as pool:
+        made = list(pool.map(encoded, pieces))
+    groups = [made[at : at + len(shares)] for at in range(0, len(made), len(shares))]
+    # A table without rows may get a row group as well.
+    sums = checksums.placeholder(max(len(groups), 1) * table.num_columns)
+    metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
+    join(out, table.schema, groups, metadata, **_encoding(table.column_names))
     checksums.fill(out)
+
+
+def encode_columns(rows: pa.Table) -> Piece:
+    """Some columns of one row group, as a file has them."""
+    return encode(rows, **_encoding(rows.column_names))
+
+
+def _shares(table: pa.Table) -> list[list[str]]:
+    """The columns that are encoded one after the other, in shares that take about as long; few rows are one share."""
+    names = table.column_names
+    shares = _SHARES if table.num_rows > _ROWS_AT_ONCE else 1
+    slow = sorted(names, key=lambda name: name not in _DIFFERENCES)
+    return [share for first in range(shares) if (share := slow[first::shares])]
+
+
+def _encoding(names: Sequence[str]) -> dict[str, Any]:
+    dictionary = [name for name in _DICTIONARY if name in names]
+    return {
+        "compression": "zstd",
+        "compression_level": {name: _LEVELS.get(name, 1) for name in names},
+        "use_dictionary": dictionary,
+        "column_encoding": {name: "DELTA_BINARY_PACKED" for name in _DIFFERENCES if name in names},
+        "write_batch_size": _ROWS_AT_ONCE,
+        "write_statistics": dictionary,
+        "write_page_checksum": True,
+    }
 
 
 def _read_file(path: Path) -> Trace:
@@ -139,7 +167,7 @@ def _check_fixed(path: Path, fixed: dict[str, int]) -> None:
 
 def _starts_as_parquet(path: Path) -> bool:
     with open(path, "rb") as file:
-        return file.read(len(PARQUET)) == PARQUET
+        return file.read(len(checksums.PARQUET)) == checksums.PARQUET
 
 
 def _read_folder(folder: Path) -> Trace:
