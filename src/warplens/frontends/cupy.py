@@ -97,8 +97,12 @@ def _classes() -> tuple[Any, Any]:
                     if launch is not None:
                         if known.woven is None:
                             known.woven = self.function_of(known.twin)
-                        with launch as pointer:
-                            known.woven(grid, block, (*args, np.uint64(pointer)), shared_mem, stream, **options)
+                        try:
+                            known.woven(grid, block, (*args, np.uint64(launch.pointer)), shared_mem, stream, **options)
+                        except BaseException:
+                            launch.failed()
+                            raise
+                        launch.launched()
                         return
             self.decide(form, known, grid, block, args, shared_mem, stream, options)
 
