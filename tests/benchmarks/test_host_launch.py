@@ -23,7 +23,7 @@ def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in ("triton", "cupy", "cuda_core"):
         costs = found[f"launch_{library}"]
         assert costs["plain_us"] > 0
-        assert 0 < costs["recorded_more_us"]
+        assert costs["recorded_more_us"] > 0
         assert "closed_more_us" in costs
     assert all(found[f"end_{kind}_later"]["cpu_s"] > 0 for kind in ("trace", "file", "sampled"))
     assert found["beside_decoding"]["decoding"]["median_us"] > 0
