@@ -342,7 +342,13 @@ def run_tutorial(tutorial: Path, profiled: bool, folder: Path, shown: list[str],
         left.unlink(missing_ok=True)
     program = [str(Path(__file__).parent / "lib" / "tutorial.py"), str(tutorial), str(out), *shown]
     options = ["-m", "warplens", "run", "--auto", "-o", str(trace), "--force"] if profiled else []
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "cache"), "MPLBACKEND": "Agg"}
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "TRITON_CACHE_DIR": str(folder / "cache"),
+        "MPLBACKEND": "Agg",
+    }
     began = time.perf_counter()
     try:
         done = subprocess.run(
