@@ -6,8 +6,10 @@ end. The choice depends on nothing but the headers, so the same records give the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -69,21 +71,52 @@ class TrackSlots:
         return int(over[(over > 0) & self.begun & self.exited].sum())
 
 
-def sample_launches(launches: Sequence[Launch], trace_bytes: int | None) -> list[Launch]:
-    """Launches whose trace fits in about `trace_bytes`. Each keeps one block at least; None keeps everything."""
-    if trace_bytes is None:
+class RankedBlocks:
+    """The blocks of a launch in the order in which they are kept. Nothing of this depends on how many are, so it can be
+    worked out before all launches are known."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch, self.tracks = launch, TrackSlots(launch)
+        self.bytes = int(self.tracks.taken.sum()) * BYTES_PER_SLOT
+        """What the whole launch takes in a trace file."""
+
+    def work_out(self) -> RankedBlocks:
+        """Answer all questions now."""
+        self.order, self.lives  # noqa: B018
+        return self
+
+    @cached_property
+    def blocks(self) -> BlockHeaders:
+        return block_headers(self._launch, self.tracks)
+
+    @cached_property
+    def order(self) -> Int:
+        return _preferred(self.blocks) if len(self.blocks) else np.empty(0, np.int64)
+
+    @cached_property
+    def lives(self) -> str:
+        return pack_lives(self.blocks.lives)
+
+
+def most_bytes(launch: Launch) -> int:
+    """What a launch takes in a trace file at most."""
+    return launch.tracks * max(launch.capacity, _LIFE_SLOTS) * BYTES_PER_SLOT
+
+
+def sample_launches(
+    launches: Sequence[Launch], trace_bytes: int | None, ranked: Mapping[int, RankedBlocks] = MappingProxyType({})
+) -> list[Launch]:
+    """Launches whose trace fits in about `trace_bytes`. Each keeps one block at least; None keeps everything. `ranked`
+    has blocks that were ranked before, by the id of the launch's bytes."""
+    if trace_bytes is None or sum(map(most_bytes, launches)) <= trace_bytes:
         return list(launches)
-    most = sum(launch.tracks * max(launch.capacity, _LIFE_SLOTS) for launch in launches)
-    if most * BYTES_PER_SLOT <= trace_bytes:
+    blocks = [ranked.get(id(launch.raw)) or RankedBlocks(launch) for launch in launches]
+    if sum(one.bytes for one in blocks) <= trace_bytes:
         return list(launches)
-    tracks = [TrackSlots(launch) for launch in launches]
-    needs = [int(one.taken.sum()) * BYTES_PER_SLOT for one in tracks]
-    if sum(needs) <= trace_bytes:
-        return list(launches)
-    level = _level(needs, trace_bytes)
+    level = _level([one.bytes for one in blocks], trace_bytes)
     return [
-        launch if need <= level else _sampled(launch, known, level)
-        for launch, known, need in zip(launches, tracks, needs, strict=True)
+        launch if one.bytes <= level else _sampled(launch, one, level)
+        for launch, one in zip(launches, blocks, strict=True)
     ]
 
 
@@ -109,9 +142,10 @@ def _among(values: npt.NDArray[Any], wanted: Int) -> npt.NDArray[np.bool_]:
     return found
 
 
-def choose_blocks(blocks: BlockHeaders, slots: float) -> Int:
-    """Numbers of blocks that hold at most `slots` slots together, or of one block where none fits."""
-    order = _preferred(blocks)
+def choose_blocks(blocks: BlockHeaders, slots: float, order: Int | None = None) -> Int:
+    """Numbers of blocks that hold at most `slots` slots together, or of one block where none fits; `order` is that in
+    which they are kept, if it is known."""
+    order = _preferred(blocks) if order is None else order
     total = np.cumsum(blocks.slots[order])
     return np.sort(blocks.lives.number[order[: max(int(np.searchsorted(total, slots, side="right")), 1)]])
 
@@ -150,17 +184,17 @@ def _firsts(ordered: Int) -> Int:
     return np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
 
 
-def _sampled(launch: Launch, tracks: TrackSlots, level: float) -> Launch:
-    blocks = block_headers(launch, tracks)
+def _sampled(launch: Launch, ranked: RankedBlocks, level: float) -> Launch:
+    blocks = ranked.blocks
     room = level
     lives: dict[str, str] = {}
     if len(blocks) * BYTES_PER_BLOCK <= _LIVES_SHARE * level:
-        lives = {BLOCK_LIVES: pack_lives(blocks.lives)}
+        lives = {BLOCK_LIVES: ranked.lives}
         room -= len(lives[BLOCK_LIVES])
-    keep = choose_blocks(blocks, room / BYTES_PER_SLOT)
+    keep = choose_blocks(blocks, room / BYTES_PER_SLOT, ranked.order)
     if len(keep) == len(blocks):
         return launch
-    sample = sample_launch(launch, keep, tracks)
+    sample = sample_launch(launch, keep, ranked.tracks)
     kept = int((blocks.slots[np.searchsorted(blocks.lives.number, keep)] > 0).sum())
     share = {
         **sample.extra[SAMPLED],
@@ -208,7 +242,9 @@ def _preferred(blocks: BlockHeaders) -> Int:
     first = _firsts(of)
     sms, many = of[first], np.diff(first, append=len(of))
     # An SM that has a block in the frame goes last in each round.
-    late = np.isin(sms, lives.sm[chosen])
+    framed = np.zeros(int(lives.sm.max()) + 1, bool)
+    framed[lives.sm[chosen]] = True
+    late = framed[sms]
     turn = np.empty(len(sms), np.int64)
     turn[np.argsort(np.arange(len(sms)) * _GOLDEN % 1.0 + late, kind="stable")] = np.arange(len(sms))
     group, place = np.repeat(np.arange(len(sms)), many), np.arange(len(rest)) - np.repeat(first, many)

@@ -1,4 +1,8 @@
-"""Decodes the launches of a profile while its program runs, in the order in which the program made them."""
+"""Decodes the launches of a profile while its program runs, in the order in which the program made them.
+
+Where the trace is to be small and the launches already take more, only some blocks of each will be kept: which ones is
+known when all launches are, so their blocks are ranked instead.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import threading
 
 from warplens.decode.decoded_part import decode_part, find_decoder
 from warplens.decode.part_store import PartStore
+from warplens.launch.block_sampler import RankedBlocks, most_bytes
 from warplens.launch.collected_run import CollectedRun
 from warplens.record.capture import Launch
 
@@ -21,9 +26,11 @@ class BackgroundDecoder:
     What goes wrong here is forgotten: the end of the profile decodes what is missing, and tells.
     """
 
-    def __init__(self, run: CollectedRun) -> None:
-        self._run = run
+    def __init__(self, run: CollectedRun, trace_bytes: int | None = None) -> None:
+        self._run, self._left = run, float("inf") if trace_bytes is None else trace_bytes
         self._store = PartStore()
+        self.ranked: dict[int, RankedBlocks] = {}
+        """By the id of their bytes, launches of which some blocks will be kept."""
         self._next = 0
         """The number of the first launch of the run that was not looked at."""
         self._stopped = False
@@ -36,13 +43,23 @@ class BackgroundDecoder:
         try:
             launches = self._landed()
             if launches:
-                self._store.add(decode_part(launches, self._run.device, find_decoder(threads=1)))
+                self._take(launches)
             return bool(launches)
         except Exception:  # in this thread nobody would hear of it
-            self._stopped, self._store = True, PartStore()
+            self._stopped, self._store, self.ranked = True, PartStore(), {}
             return False
         finally:
             self._lock.release()
+
+    def _take(self, launches: list[Launch]) -> None:
+        self._left -= sum(map(most_bytes, launches))
+        if self._left >= 0:
+            self._store.add(decode_part(launches, self._run.device, find_decoder(threads=1)))
+            return
+        # What was decoded before is cut, too.
+        launches, self._store = [*self._store.sources, *launches], PartStore()
+        for launch in launches:
+            self.ranked[id(launch.raw)] = RankedBlocks(launch).work_out()
 
     def stop(self) -> PartStore:
         """Do nothing more; return what was decoded."""

@@ -66,7 +66,7 @@ class Profile(Session):
 
     def reset(self) -> None:
         super().reset()
-        self._background = BackgroundDecoder(self.run)
+        self._background = BackgroundDecoder(self.run, self.options.trace_bytes)
         self.buffers.idle = self._background.work
 
     @property
@@ -172,7 +172,8 @@ class Profile(Session):
         decoded = self._background.stop()
         launches, problems = self.collect()
         # The estimates need the headers of all blocks.
-        launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
+        launches = with_estimates(launches, self.note)
+        launches = sample_launches(launches, self.options.trace_bytes, self._background.ranked)
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank), decoded=decoded)
         self._trace.meta = replace(
             self._trace.meta,
