@@ -73,6 +73,15 @@ def test_parts_of_any_size_give_the_trace_of_all_at_once(
     check_same(decode(capture, decoded=store), decode(capture))
 
 
+def test_regions_of_launches_that_were_left_out_have_no_name() -> None:
+    one, other = small_launches(2, blocks=1).launches
+    other = replace(other, regions={1: "other", 2: "region_0"})
+    store = stored([one, other], [2], DEVICE)
+    trace = decode(Capture([other], device=DEVICE), decoded=store)
+    assert trace.regions == ["other", "region_0"]
+    check_same(trace, decode(Capture([other], device=DEVICE)))
+
+
 @pytest.mark.parametrize("dropped", [(), (0,), (0, 31, 32, 70)])
 def test_many_launches_are_placed_by_the_same_clock_fit(dropped: tuple[int, ...]) -> None:
     """More launches than are fitted one by one, decoded in parts of 16, the last not at all."""

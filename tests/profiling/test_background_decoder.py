@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from warplens.profiling import background_decoder
 from warplens.profiling.background_decoder import BackgroundDecoder
 from warplens.profiling.profile import Profile
 from warplens.record.capture import Capture, Launch
+from warplens.trace import io
 
 LAUNCHES = plain_launches(40, blocks=3)
 ACTIONS = ["make", "make", "fail", "direct", "land", "land", "work"]
@@ -120,6 +122,39 @@ def test_a_program_that_fails_in_mid_run_leaves_the_same_trace(tmp_path: Path, o
     expected = rows_at_the_end(LARGE * 3, **options)
     assert prof.trace.spans.equals(expected)
     assert wl.load(path).spans.equals(expected)
+
+
+@pytest.mark.parametrize(("options", "late"), [({}, 5), ({"skip": "cold"}, 20)])
+def test_columns_are_encoded_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], late: int
+) -> None:
+    """All but those that need the clock fit or all names. Row groups end in the middle of a track here. Where a launch
+    is left out afterwards, rows have other numbers, and everything is encoded again."""
+    for module in (io, background_decoder):
+        monkeypatch.setattr(module, "ROW_GROUP", 101)
+    monkeypatch.setattr(io, "_ROWS_AT_ONCE", 8)
+    path = tmp_path / "t.warplens"
+    encoded: list[tuple[int, int]] = []
+    original = io.encode_columns
+    monkeypatch.setattr(
+        io, "encode_columns", lambda rows: encoded.append((rows.num_rows, rows.num_columns)) or original(rows)
+    )
+    with wl.profile(path, rank=1, **options) as prof:
+        for launch in LAUNCHES:
+            one = Flown(launch)
+            one.land([one])
+            prof.add(one)
+        while prof.buffers.idle():
+            pass
+    groups = len(prof.trace) // 101
+    assert groups > 5
+    assert sum(columns for rows, columns in encoded if rows == 101) == groups * late
+    read = wl.load(path)
+    assert read.spans.equals(prof.trace.spans)
+    assert set(read.numpy("rank").tolist()) == {1}
+    assert pq.read_metadata(path).num_row_groups == groups + 1
+    expected = rows_at_the_end(LAUNCHES, rank=1, **options)
+    assert prof.trace.spans.equals(expected)
 
 
 def test_an_error_in_the_background_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

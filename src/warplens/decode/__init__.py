@@ -21,13 +21,14 @@ from warplens.decode.decoded_rows import Counter, DecodedRows, RowPlan
 from warplens.decode.launch_times import LaunchTimes, launch_times
 from warplens.decode.losses import collect_losses, describe
 from warplens.decode.part_store import PartStore, decode_all
+from warplens.decode.steady_columns import STEADY, SteadyColumns
 from warplens.decode.track_windows import TrackWindows
 from warplens.record.capture import CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.columns import Columns, LazyColumns
 from warplens.trace.model import Trace
-from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
+from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, LIFE, ClockFit, LaunchInfo, Meta
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN_REGION = "(unknown region)"
@@ -85,7 +86,10 @@ def decode(capture: Capture, *, native: bool = True, decoded: PartStore | None =
     if any(part.expanded):
         columns = AggregateColumns(columns, launches, part.expanded)
         meta = replace(meta, schema=AGGREGATE_SCHEMA)
-    return Trace(columns, meta)
+    trace = Trace(columns, meta)
+    if decoded is not None and part.sources is decoded.sources and not any(part.expanded):
+        trace.encoded = decoded.encoded  # no launch was left out, so rows and launches have the numbers they had
+    return trace
 
 
 def _named(part: DecodedPart) -> list[str]:
@@ -268,26 +272,17 @@ def _columns(
     They do not reference the capture, so that its raw bytes can be freed.
     """
     n = len(rows.start)
-    counts = np.diff(tracks.row_start)
-
-    def spread(name: str, values: Int64) -> pa.Array:
-        return to_arrow(np.repeat(values.astype(numpy_dtype(COLUMNS[name])), counts))
-
-    def named(name: str, codes: npt.NDArray[np.integer], words: list[str] | tuple[str, ...]) -> pa.Array:
-        return dictionary_array(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
+    steady = SteadyColumns(rank, tracks.devices, windows, tracks.row_start, rows)
 
     def at_rows(values: Int64) -> Callable[[Int64], Int64]:
         return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]
 
     along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": windows.sm}
-    along |= {"block": windows.block, "warp": windows.warp, "lane": windows.lane, "track": np.arange(len(counts))}
-    along["rank"] = np.full(len(counts), rank)
-    takers = {name: at_rows(values) for name, values in along.items()}
+    along |= {"block": windows.block, "warp": windows.warp, "lane": windows.lane, "track": np.arange(len(windows))}
+    along["rank"] = np.full(len(windows), rank)
 
-    def value() -> pa.Array:
-        if not len(rows.value):
-            return pa.nulls(n, pa.float64())
-        return to_arrow(rows.value, missing=rows.has_value == 0)
+    def named(name: str, codes: npt.NDArray[np.integer], words: list[str]) -> pa.Array:
+        return dictionary_array(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
 
     def released_column() -> pa.Array:
         column = np.full(n, NO_RECORD, np.int32)
@@ -297,19 +292,13 @@ def _columns(
     return LazyColumns(
         n,
         {
-            **{name: partial(spread, name, values) for name, values in along.items()},
-            "kernel": lambda: named("kernel", np.repeat(tracks.kernel, counts), kernels),
+            **{name: partial(steady.column, name) for name in STEADY},
+            "kernel": lambda: named("kernel", np.repeat(tracks.kernel, np.diff(tracks.row_start)), kernels),
             "region": lambda: named("region", rows.region, names),
-            "kind": lambda: named("kind", rows.kind, KINDS),
-            "depth": lambda: to_arrow(rows.depth),
-            "parent": lambda: to_arrow(rows.parent),
             "start_ns": lambda: to_arrow(start_ns),
             "dur_ns": lambda: to_arrow(dur_ns),
-            "start_cycle": lambda: to_arrow(rows.start),
-            "dur_cycles": lambda: to_arrow(rows.duration),
-            "value": value,
-            "open": lambda: to_arrow(rows.open.view(bool)),
             "released_by": released_column,
         },
-        takers,
+        {name: at_rows(values) for name, values in along.items()},
+        {name: partial(steady.column, name) for name in STEADY},
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from warplens.decode.aggregate_tracks import ExpandedLaunch, expand
 from warplens.decode.barrier_edges import TrackPlaces, pair_events
@@ -64,11 +65,13 @@ class DecodedPart:
         columns |= {name: getattr(self.rows, name)[first_anchor:last_anchor] for name in PER_ANCHOR}
         parent = columns["parent"]
         columns["parent"] = np.where(parent >= 0, parent - first, parent).astype(np.int32)
+        names = region_names(self.launches[begin:end])
+        columns["region"] = renamed(columns["region"], self.names, {name: at for at, name in enumerate(names)})
         return DecodedPart(
             self.sources[begin:end],
             self.launches[begin:end],
             self.expanded[begin:end],
-            self.names,
+            names,
             replace(windows.part(tracks), bounds=windows.bounds[begin : end + 1] - tracks.start),
             RowPlan(plan.row_start[edges] - first, plan.anchor_start[edges] - first_anchor, plan.holds[tracks]),
             replace(self.rows, **columns),
@@ -109,13 +112,28 @@ def check_rows(rows: int) -> None:
         raise WarplensError(f"{rows} spans exceed the limit of {_MOST_ROWS}; profile fewer launches or blocks")
 
 
+def _distinct_regions(launches: Sequence[Launch]) -> dict[int, Mapping[int, str]]:
+    return {id(launch.regions): launch.regions for launch in launches}
+
+
+def region_names(launches: Sequence[Launch]) -> list[str]:
+    """The names of the regions of launches, in the order of the launches."""
+    return list(dict.fromkeys(name for regions in _distinct_regions(launches).values() for name in regions.values()))
+
+
+def renamed(region: npt.NDArray[np.int32], names: Sequence[str], codes: Mapping[str, int]) -> npt.NDArray[np.int32]:
+    """Regions that index `names`, as the numbers that `codes` has for those. UNKNOWN and LIVES stay."""
+    known = [codes.get(name, UNKNOWN) for name in names]
+    if known == list(range(len(known))):
+        return region
+    # The negative numbers index the table from its end.
+    return np.array([*known, LIVES, UNKNOWN], np.int32)[region]
+
+
 def region_tables(launches: Sequence[Launch]) -> tuple[list[str], list[RegionTable]]:
     """The names of all regions, and for each launch the table of its region ids. Equal launches share a table."""
-    names: dict[str, int] = {}
-    distinct: dict[int, Mapping[int, str]] = {id(launch.regions): launch.regions for launch in launches}
-    for regions in distinct.values():
-        for name in regions.values():
-            names.setdefault(name, len(names))
+    distinct = _distinct_regions(launches)
+    names = {name: at for at, name in enumerate(region_names(launches))}
     shared: dict[tuple[tuple[int, int], ...], RegionTable] = {}
     tables: dict[int, RegionTable] = {}
     for key, regions in distinct.items():

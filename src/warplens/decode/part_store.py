@@ -11,18 +11,18 @@ import numpy.typing as npt
 
 from warplens.decode.aggregate_tracks import ExpandedLaunch
 from warplens.decode.decoded_part import (
-    LIVES,
     PER_ANCHOR,
     PER_ROW,
-    UNKNOWN,
     DecodedPart,
     Decoder,
     check_rows,
     decode_part,
+    renamed,
 )
 from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Detail, RowPlan
 from warplens.decode.track_windows import PER_TRACK, TrackWindows
 from warplens.record.capture import Device, Launch
+from warplens.trace.parquet_pieces import Piece
 
 _PAYLOADS = ("value", "has_value")
 """Columns that are empty where no record has a payload."""
@@ -60,6 +60,8 @@ class PartStore:
 
     def __init__(self) -> None:
         self.sources: list[Launch] = []
+        self.encoded: dict[int, list[Piece]] = {}
+        """By number, row groups of the trace's file of which some columns are encoded."""
         self._launches: list[Launch] = []
         self._expanded: list[ExpandedLaunch | None] = []
         self._names: dict[str, int] = {}
@@ -91,7 +93,10 @@ class PartStore:
         if first_row:
             parent = arrays["parent"].values[first_row:]
             np.add(parent, np.int32(first_row), out=parent, where=parent >= 0)
-        self._rename(part.names, arrays["region"].values[first_row:])
+        for name in part.names:
+            self._names.setdefault(name, len(self._names))
+        region = arrays["region"].values[first_row:]
+        region[:] = renamed(region, part.names, self._names)
         self.sources += part.sources
         self._launches += part.launches
         self._expanded += part.expanded
@@ -109,13 +114,9 @@ class PartStore:
             if len(values) or column.used:
                 column.add(values if len(values) else np.zeros(len(rows.start), values.dtype))
 
-    def _rename(self, names: Sequence[str], region: Array) -> None:
-        """Let the regions of a part index the names of all."""
-        codes = [self._names.setdefault(name, len(self._names)) for name in names]
-        if codes != list(range(len(codes))):
-            # UNKNOWN and LIVES are negative and stay: they index the table from its end.
-            table = np.array([*codes, LIVES, UNKNOWN], np.int32)
-            region[:] = table[region]
+    def __len__(self) -> int:
+        """The number of rows."""
+        return self._arrays["start"].used
 
     def part(self) -> DecodedPart:
         """All parts as one; its arrays are the store's own."""

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
+import pyarrow as pa
+
 from warplens.decode.decoded_part import decode_part, find_decoder
 from warplens.decode.part_store import PartStore
+from warplens.decode.steady_columns import STEADY, SteadyColumns
 from warplens.launch.block_sampler import RankedBlocks, most_bytes
 from warplens.launch.collected_run import CollectedRun
 from warplens.record.capture import Launch
+from warplens.trace.io import ROW_GROUP, encode_columns, shares
 
 _PART_LAUNCHES = 64
 _PART_BYTES = 4 << 20
@@ -21,13 +26,14 @@ threads wait for one part at most."""
 
 
 class BackgroundDecoder:
-    """`work` is called by threads that have nothing else to do, `stop` when the profile ends.
+    """`work` is called by threads that have nothing else to do, `stop` when the profile ends. With `rank`, that of this
+    process in its job, columns of the trace's file are encoded, too.
 
     What goes wrong here is forgotten: the end of the profile decodes what is missing, and tells.
     """
 
-    def __init__(self, run: CollectedRun, trace_bytes: int | None = None) -> None:
-        self._run, self._left = run, float("inf") if trace_bytes is None else trace_bytes
+    def __init__(self, run: CollectedRun, trace_bytes: int | None = None, rank: int | None = None) -> None:
+        self._run, self._left, self._rank = run, float("inf") if trace_bytes is None else trace_bytes, rank
         self._store = PartStore()
         self.ranked: dict[int, RankedBlocks] = {}
         """By the id of their bytes, launches of which some blocks will be kept."""
@@ -41,6 +47,8 @@ class BackgroundDecoder:
         if self._stopped or not self._lock.acquire(blocking=False):
             return False
         try:
+            if self._encode():
+                return True
             launches = self._landed()
             if launches:
                 self._take(launches)
@@ -60,6 +68,24 @@ class BackgroundDecoder:
         launches, self._store = [*self._store.sources, *launches], PartStore()
         for launch in launches:
             self.ranked[id(launch.raw)] = RankedBlocks(launch).work_out()
+
+    def _encode(self) -> bool:
+        """Encode some columns of a row group that is whole; return whether there was any."""
+        store, number = self._store, max(self._store.encoded, default=0)
+        if self._rank is None:
+            return False
+        while (number + 1) * ROW_GROUP <= len(store):
+            rows = number * ROW_GROUP, (number + 1) * ROW_GROUP
+            done = store.encoded.setdefault(number, [])
+            waiting = shares(STEADY, rows)[len(done) :]
+            if waiting:
+                part = store.part()
+                devices = np.array([(launch.device or self._run.device).index for launch in part.launches], np.int64)
+                steady = SteadyColumns(self._rank, devices, part.windows, part.plan.row_start, part.rows)
+                done.append(encode_columns(pa.table({name: steady.column(name, *rows) for name in waiting[0]})))
+                return True
+            number += 1
+        return False
 
     def stop(self) -> PartStore:
         """Do nothing more; return what was decoded."""

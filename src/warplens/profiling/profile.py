@@ -66,7 +66,9 @@ class Profile(Session):
 
     def reset(self) -> None:
         super().reset()
-        self._background = BackgroundDecoder(self.run, self.options.trace_bytes)
+        self._background = BackgroundDecoder(
+            self.run, self.options.trace_bytes, None if self.path is None else self.job.rank
+        )
         self.buffers.idle = self._background.work
 
     @property

@@ -54,24 +54,32 @@ def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, part
     if partition_by:
         return _save_folder(trace, target, partition_by, force)
     with atomic_write(target, force=force) as out:
-        _write(trace.spans, trace.meta, out)
+        _write(trace, trace.meta, out)
     return target
 
 
-def _write(table: pa.Table, meta: Meta, out: Any) -> None:
-    shares = _shares(table)
-    pieces = [(first, names) for first in range(0, table.num_rows, ROW_GROUP) for names in shares]
+def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> None:
+    """Write all columns but some. Row groups of which columns are encoded already get the others."""
+    stored = [name for name in trace.column_names if name not in without]
+    trace.prefetch(*stored)
+    schema = trace.rows(stored, 0, 0).schema
+    tasks = []
+    for number, first in enumerate(range(0, len(trace), ROW_GROUP)):
+        known = {name for piece in trace.encoded.get(number, ()) for name in piece.names}
+        rows = first, min(first + ROW_GROUP, len(trace))
+        tasks += [(number, rows, names) for names in shares([n for n in schema.names if n not in known], rows)]
 
-    def encoded(piece: tuple[int, list[str]]) -> Piece:
-        return encode_columns(table.select(piece[1]).slice(piece[0], ROW_GROUP))
+    def encoded(task: tuple[int, tuple[int, int], list[str]]) -> Piece:
+        return encode_columns(trace.rows(task[2], *task[1]))
 
-    with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1, _MOST_THREADS) or 1) as pool:
-        made = list(pool.map(encoded, pieces))
-    groups = [made[at : at + len(shares)] for at in range(0, len(made), len(shares))]
+    with ThreadPoolExecutor(min(len(tasks), os.cpu_count() or 1, _MOST_THREADS) or 1) as pool:
+        groups: dict[int, list[Piece]] = {number: list(pieces) for number, pieces in trace.encoded.items()}
+        for (number, *_), piece in zip(tasks, pool.map(encoded, tasks), strict=True):
+            groups.setdefault(number, []).append(piece)
     # A table without rows may get a row group as well.
-    sums = checksums.placeholder(max(len(groups), 1) * table.num_columns)
+    sums = checksums.placeholder(max(len(groups), 1) * len(schema.names))
     metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
-    join(out, table.schema, groups, metadata, **_encoding(table.column_names))
+    join(out, schema, [groups[number] for number in sorted(groups)], metadata, **_encoding(schema.names))
     checksums.fill(out)
 
 
@@ -80,12 +88,11 @@ def encode_columns(rows: pa.Table) -> Piece:
     return encode(rows, **_encoding(rows.column_names))
 
 
-def _shares(table: pa.Table) -> list[list[str]]:
+def shares(names: Sequence[str], rows: tuple[int, int]) -> list[list[str]]:
     """The columns that are encoded one after the other, in shares that take about as long; few rows are one share."""
-    names = table.column_names
-    shares = _SHARES if table.num_rows > _ROWS_AT_ONCE else 1
+    count = _SHARES if rows[1] - rows[0] > _ROWS_AT_ONCE else 1
     slow = sorted(names, key=lambda name: name not in _DIFFERENCES)
-    return [share for first in range(shares) if (share := slow[first::shares])]
+    return [share for first in range(count) if (share := slow[first::count])]
 
 
 def _encoding(names: Sequence[str]) -> dict[str, Any]:
@@ -210,7 +217,7 @@ def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool)
         place = folder.joinpath(*(f"{key}={values[key]}" for key in keys))
         place.mkdir(parents=True, exist_ok=True)
         with atomic_write(place / _PART) as out:
-            _write(part.spans.drop_columns(list(keys)), replace(part.meta, losses=losses), out)
+            _write(part, replace(part.meta, losses=losses), out, keys)
         losses = Losses()  # stored in the first part only, so that the sum over the folder is right
     return folder
 
@@ -225,7 +232,7 @@ def save_rank(trace: Trace, folder: Path, rank: int) -> Path:
     target = rank_part(folder, rank)
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(target) as out:
-        _write(trace.spans.drop_columns(["rank"]), trace.meta, out)
+        _write(trace, trace.meta, out, ["rank"])
     return target
 
 

@@ -34,6 +34,11 @@ class Piece:
     """The row group, as the footer of that file has it."""
 
     @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return [name.decode() for name in self.chunks]
+
+    @property
     def chunks(self) -> dict[bytes, Structure]:
         """The column chunks by the names of their columns, with their places in `data`."""
         return {chunk[_CHUNK_META][1][_PATH][1][1][0]: chunk for chunk in self.group[_COLUMNS][1][1]}
