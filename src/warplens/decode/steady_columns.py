@@ -45,7 +45,8 @@ class SteadyColumns:
         if first or last < len(self._rows.start):
             begin = max(int(np.searchsorted(row_start, first, side="right")) - 1, 0)
             end = int(np.searchsorted(row_start, last, side="left"))
-        counts = np.diff(np.clip(row_start[begin : end + 1], first, last))
+        edges: Int64 = np.clip(row_start[begin : end + 1], first, last)
+        counts = edges[1:] - edges[:-1]
         values = self._of_tracks(name, begin, end).astype(numpy_dtype(COLUMNS[name]))
         return to_arrow(np.repeat(values, counts))
 

@@ -100,7 +100,7 @@ class BackgroundDecoder:
         for pending in self._run.announced(self._next):
             launch = getattr(pending, "launch", None)
             # Launches that come home at the end, and those that failed, are left to the end.
-            if launch is None and hasattr(pending, "launch") and pending.problem is None:
+            if launch is None and hasattr(pending, "launch") and getattr(pending, "problem", None) is None:
                 break
             if isinstance(launch, Launch):
                 size += len(launch.raw)
