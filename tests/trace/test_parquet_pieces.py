@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warplens as wl
+from tests.support.paths import ROOT
 from tests.support.small_launches import small_launches
 from warplens.decode import decode
 from warplens.trace import checksums, io
@@ -75,7 +79,7 @@ def test_pieces_in_any_order_make_the_file_of_one_writer(rows: int, shares: int)
     names = [table.column_names[first::shares] for first in range(shares)]
     groups = [[encode(table.select(some).slice(first, 7)) for some in reversed(names)] for first in range(0, rows, 7)]
     sink = pa.BufferOutputStream()
-    join(sink, table.schema, groups, {b"key": b"value"})
+    join(sink, table.slice(0, 0), groups, {b"key": b"value"})
     file = pq.ParquetFile(pa.BufferReader(sink.getvalue()), page_checksum_verification=True)
     assert file.read().equals(table)
     assert file.metadata.metadata[b"key"] == b"value"
@@ -118,3 +122,18 @@ def test_every_damaged_byte_of_such_a_file_is_found(
         path.write_bytes(damaged)
         with pytest.raises(wl.WarplensError):
             wl.load(path).spans  # noqa: B018
+
+
+def test_saving_does_not_import_pandas(tmp_path: Path) -> None:
+    """Some of pyarrow's conversions do, which takes longer than the rest of a profile's end."""
+    program = (
+        "import sys\n"
+        "from tests.support.flown_launches import plain_launches\n"
+        "from warplens.decode import decode\n"
+        "from warplens.record.capture import Capture\n"
+        "decode(Capture(plain_launches(3, blocks=2))).save(sys.argv[1])\n"
+        "sys.exit('pandas' in sys.modules)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    command = [sys.executable, "-c", program, str(tmp_path / "t.warplens")]
+    assert subprocess.run(command, env=environment, timeout=120, check=False).returncode == 0

@@ -62,12 +62,12 @@ def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> N
     """Write all columns but some. Row groups of which columns are encoded already get the others."""
     stored = [name for name in trace.column_names if name not in without]
     trace.prefetch(*stored)
-    schema = trace.rows(stored, 0, 0).schema
+    empty = trace.rows(stored, 0, 0)
     tasks = []
     for number, first in enumerate(range(0, len(trace), ROW_GROUP)):
         known = {name for piece in trace.encoded.get(number, ()) for name in piece.names}
         rows = first, min(first + ROW_GROUP, len(trace))
-        tasks += [(number, rows, names) for names in shares([n for n in schema.names if n not in known], rows)]
+        tasks += [(number, rows, names) for names in shares([name for name in stored if name not in known], rows)]
 
     def encoded(task: tuple[int, tuple[int, int], list[str]]) -> Piece:
         return encode_columns(trace.rows(task[2], *task[1]))
@@ -77,9 +77,9 @@ def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> N
         for (number, *_), piece in zip(tasks, pool.map(encoded, tasks), strict=True):
             groups.setdefault(number, []).append(piece)
     # A table without rows may get a row group as well.
-    sums = checksums.placeholder(max(len(groups), 1) * len(schema.names))
+    sums = checksums.placeholder(max(len(groups), 1) * len(stored))
     metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
-    join(out, schema, [groups[number] for number in sorted(groups)], metadata, **_encoding(schema.names))
+    join(out, empty, [groups[number] for number in sorted(groups)], metadata, **_encoding(stored))
     checksums.fill(out)
 
 

@@ -54,21 +54,20 @@ def encode(table: pa.Table, **options: Any) -> Piece:
 
 
 def join(
-    out: BinaryIO, schema: pa.Schema, groups: Sequence[Sequence[Piece]], metadata: Mapping[bytes, bytes], **options: Any
+    out: BinaryIO, empty: pa.Table, groups: Sequence[Sequence[Piece]], metadata: Mapping[bytes, bytes], **options: Any
 ) -> None:
-    """Write a file whose row groups are made of pieces that have all columns of `schema` together."""
+    """Write a file whose row groups are made of pieces that have the columns of `empty`, a table without rows."""
     sink = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table().replace_schema_metadata(dict(metadata)), sink, **options)
-    empty = sink.getvalue()
-    footer = _footer(empty)
-    out.write(empty.slice(0, len(PARQUET)))
+    pq.write_table(empty.replace_schema_metadata(dict(metadata)), sink, **options)
+    footer = _footer(sink.getvalue())
+    out.write(PARQUET)
     place = len(PARQUET)
     described = []
     for number, pieces in enumerate(groups):
         group, first = dict(pieces[0].group), place
         found = {name: (piece, chunk) for piece in pieces for name, chunk in piece.chunks.items()}
         chunks = []
-        for name in schema.names:
+        for name in empty.column_names:
             piece, chunk = found[name.encode()]
             begin, size = _begin(chunk), chunk[_CHUNK_META][1][_COMPRESSED][1]
             out.write(piece.data.slice(begin, size))
