@@ -90,7 +90,10 @@ def _classes() -> tuple[Any, Any]:
                 if known.variant.closed:
                     # The way of most launches: nothing but a look and a count.
                     known.variant.launches += 1
-                    self.plain(grid, block, args, shared_mem, stream, **options)
+                    if options:
+                        self.plain(grid, block, args, shared_mem, stream, **options)
+                    else:
+                        self.plain(grid, block, args, shared_mem, stream)
                     return
                 if known.variant.ready is not None:
                     launch = known.ready((get_current_stream() if stream is None else stream).ptr)

@@ -19,8 +19,9 @@ PAUSE_S = 0.005
 FEW_PER_S = 400
 """A program that makes fewer launches per second is taken to be busy with something else."""
 
-BATCH = 64
-"""Launches that come home together: the host waits for their copies once."""
+BATCH, SMALL_BATCH = 64, 16
+"""Launches that come home together: the host waits for their copies once. While the program runs they are fewer: a
+launch that comes meanwhile should not wait long for Python's lock."""
 
 
 class Landing(Protocol):
@@ -119,7 +120,8 @@ class Collector:
         """Bring a batch home: launches that are over, and with `wait` the others too."""
         with self._landing:
             batch: list[Landing] = []
-            while self._waiting and len(batch) < BATCH and (wait or self._waiting[0].over()):
+            most = BATCH if wait else SMALL_BATCH
+            while self._waiting and len(batch) < most and (wait or self._waiting[0].over()):
                 batch.append(self._waiting.popleft())
             if batch:
                 batch[0].land(batch)

@@ -17,12 +17,12 @@ from warplens.decode.steady_columns import STEADY, SteadyColumns
 from warplens.launch.block_sampler import RankedBlocks, most_bytes
 from warplens.launch.collected_run import CollectedRun
 from warplens.record.capture import Launch
-from warplens.trace.io import ROW_GROUP, encode_columns, shares
+from warplens.trace.io import ROW_GROUP, encode_columns
 
-_PART_LAUNCHES = 64
-_PART_BYTES = 4 << 20
-"""Work is done in parts of at most so many launches and bytes, or of one launch: the end of the profile and other
-threads wait for one part at most."""
+_PART_LAUNCHES = 8
+_PART_BYTES = 1 << 20
+"""Work is done in parts of at most so many launches and bytes, or of one launch, which take a millisecond or two: the
+end of the profile waits for one part at most, and a launch that comes meanwhile while Python's lock is held."""
 
 
 class BackgroundDecoder:
@@ -70,19 +70,18 @@ class BackgroundDecoder:
             self.ranked[id(launch.raw)] = RankedBlocks(launch).work_out()
 
     def _encode(self) -> bool:
-        """Encode some columns of a row group that is whole; return whether there was any."""
+        """Encode a column of a row group that is whole; return whether there was any."""
         store, number = self._store, max(self._store.encoded, default=0)
         if self._rank is None:
             return False
         while (number + 1) * ROW_GROUP <= len(store):
-            rows = number * ROW_GROUP, (number + 1) * ROW_GROUP
             done = store.encoded.setdefault(number, [])
-            waiting = shares(STEADY, rows)[len(done) :]
-            if waiting:
+            if len(done) < len(STEADY):
                 part = store.part()
                 devices = np.array([(launch.device or self._run.device).index for launch in part.launches], np.int64)
                 steady = SteadyColumns(self._rank, devices, part.windows, part.plan.row_start, part.rows)
-                done.append(encode_columns(pa.table({name: steady.column(name, *rows) for name in waiting[0]})))
+                name, rows = STEADY[len(done)], (number * ROW_GROUP, (number + 1) * ROW_GROUP)
+                done.append(encode_columns(pa.table({name: steady.column(name, *rows)})))
                 return True
             number += 1
         return False

@@ -67,7 +67,7 @@ def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> N
     for number, first in enumerate(range(0, len(trace), ROW_GROUP)):
         known = {name for piece in trace.encoded.get(number, ()) for name in piece.names}
         rows = first, min(first + ROW_GROUP, len(trace))
-        tasks += [(number, rows, names) for names in shares([name for name in stored if name not in known], rows)]
+        tasks += [(number, rows, names) for names in _shares([name for name in stored if name not in known], rows)]
 
     def encoded(task: tuple[int, tuple[int, int], list[str]]) -> Piece:
         return encode_columns(trace.rows(task[2], *task[1]))
@@ -88,7 +88,7 @@ def encode_columns(rows: pa.Table) -> Piece:
     return encode(rows, **_encoding(rows.column_names))
 
 
-def shares(names: Sequence[str], rows: tuple[int, int]) -> list[list[str]]:
+def _shares(names: Sequence[str], rows: tuple[int, int]) -> list[list[str]]:
     """The columns that are encoded one after the other, in shares that take about as long; few rows are one share."""
     count = _SHARES if rows[1] - rows[0] > _ROWS_AT_ONCE else 1
     slow = sorted(names, key=lambda name: name not in _DIFFERENCES)
