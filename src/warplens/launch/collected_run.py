@@ -95,8 +95,10 @@ class CollectedRun:
         code: MachineCode | None = getattr(pending, "machine_code", None)
         if code is None:
             return {}
-        if not code.names:
-            # Marks that record by themselves only have numbers in the machine code.
-            code = replace(code, names={f"#{number}": name for number, name in launch.regions.items()})
-        self.codes.setdefault(code.digest, (launch.kernel, code))
-        return {MACHINE_CODE: code.digest}
+        digest = code.digest
+        if digest not in self.codes:
+            if not code.names:
+                # Marks that record by themselves only have numbers in the machine code.
+                code = replace(code, names={f"#{number}": name for number, name in launch.regions.items()})
+            self.codes[digest] = launch.kernel, code
+        return {MACHINE_CODE: digest}
