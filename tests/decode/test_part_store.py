@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.small_launches import small_launches
 from tests.support.track_programs import MHZ, programs, write
-from warplens.decode import decode
+from warplens.decode import decode, part_store
 from warplens.decode.decoded_part import decode_part, find_decoder
 from warplens.decode.part_store import PartStore
 from warplens.decode.track_windows import read_windows
@@ -92,11 +93,19 @@ def test_many_launches_are_placed_by_the_same_clock_fit(dropped: tuple[int, ...]
     check_same(decode(capture, decoded=store), decode(capture))
 
 
-def test_launches_that_were_decoded_are_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("known", "again"), [(4, 0), (3, 1), (1, 4)])
+def test_launches_that_were_decoded_are_not_decoded_again(
+    known: int, again: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless they are few: copying the others beside them would take longer."""
     whole = small_launches(4, blocks=2)
-    store = stored(list(whole.launches), [2, 4], whole.device)
-    monkeypatch.setattr("warplens.decode.part_store.decode_part", lambda *_: pytest.fail("decoded twice"))
+    store = stored(list(whole.launches), [1, known], whole.device)
+    counted: list[int] = []
+    monkeypatch.setattr(
+        part_store, "decode_part", lambda some, *rest: counted.append(len(some)) or decode_part(some, *rest)
+    )
     assert len(decode(whole, decoded=store)) == 4 * 2 * 4 * 2
+    assert sum(counted) == again
 
 
 @settings(max_examples=25, deadline=None)

@@ -145,6 +145,9 @@ class PartStore:
 def decode_all(launches: Sequence[Launch], device: Device, decoder: Decoder, known: PartStore) -> DecodedPart:
     """Launches as one part. Those that `known` has are not decoded again; it may have others, too."""
     pieces, parts = _known_pieces(launches, known), known.part()
+    again = sum(launch.tracks for first, begin, end in pieces for launch in launches[first : first + end - begin])
+    if again < sum(launch.tracks for launch in launches) / 2:
+        pieces = []  # to decode these again takes less time than to copy the others beside them
     store, at = PartStore(), 0
     if pieces == [(0, 0, len(known.sources))]:
         store, at, pieces = known, len(known.sources), []
