@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from warplens.decode.decoded_rows import MAX_DETAILS, SPAN, Counter, DecodedRows, Detail, RegionTable, RowPlan
 from warplens.decode.track_windows import TrackWindows
-from warplens.native import pointer
+from warplens.native import address, pointer
 from warplens.record.capture import Launch
 
 _P, _I = ctypes.c_void_p, ctypes.c_int64
@@ -172,7 +172,7 @@ def _per_track(of_launch: Sequence[int], windows: TrackWindows) -> npt.NDArray[n
 
 def _slot_0(launches: Sequence[Launch], windows: TrackWindows) -> npt.NDArray[np.int64]:
     """The address of each track's slot 0."""
-    return _per_track([launch.raw.ctypes.data for launch in launches], windows) + windows.offset
+    return _per_track([address(launch.raw) for launch in launches], windows) + windows.offset
 
 
 def _native_regions(table: RegionTable) -> _NativeRegions:

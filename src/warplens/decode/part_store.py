@@ -145,9 +145,6 @@ class PartStore:
 def decode_all(launches: Sequence[Launch], device: Device, decoder: Decoder, known: PartStore) -> DecodedPart:
     """Launches as one part. Those that `known` has are not decoded again; it may have others, too."""
     pieces, parts = _known_pieces(launches, known), known.part()
-    again = sum(launch.tracks for first, begin, end in pieces for launch in launches[first : first + end - begin])
-    if again < sum(launch.tracks for launch in launches) / 2:
-        pieces = []  # to decode these again takes less time than to copy the others beside them
     store, at = PartStore(), 0
     if pieces == [(0, 0, len(known.sources))]:
         store, at, pieces = known, len(known.sources), []
@@ -165,9 +162,13 @@ def decode_all(launches: Sequence[Launch], device: Device, decoder: Decoder, kno
 
 
 def _known_pieces(launches: Sequence[Launch], known: PartStore) -> list[tuple[int, int, int]]:
-    """The runs of launches that are known: the number of the first, and of the first and past the last one there."""
+    """The runs of launches that are known: the number of the first, and of the first and past the last one there. None
+    where they are few: to decode these again takes less time than to copy the others beside them."""
     place = {id(launch.raw): at for at, launch in enumerate(known.sources)}
     found = np.array([place.get(id(launch.raw), -1) for launch in launches], np.int64)
-    runs = np.split(np.arange(len(found)), np.flatnonzero(np.diff(found) != 1) + 1)
-    known_runs = [run for run in runs if len(run) and found[run[0]] >= 0]
-    return [(int(run[0]), int(found[run[0]]), int(found[run[-1]]) + 1) for run in known_runs]
+    there = np.flatnonzero(found >= 0)
+    if not len(there) or sum(launches[at].tracks for at in there) < sum(launch.tracks for launch in launches) / 2:
+        return []
+    first = np.append(0, np.flatnonzero((np.diff(there) != 1) | (np.diff(found[there]) != 1)) + 1)
+    runs = zip(first.tolist(), [*first[1:].tolist(), len(there)], strict=True)
+    return [(int(there[a]), int(found[there[a]]), int(found[there[b - 1]]) + 1) for a, b in runs]

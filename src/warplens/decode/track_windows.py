@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.native import load, pointer
+from warplens.native import address, load, pointer
 from warplens.record.capture import Launch
 from warplens.record.layout import (
     HEADER,
@@ -202,7 +202,7 @@ def _header_columns(
     heads, last = np.empty(tracks, _HEAD), np.zeros(tracks, np.uint64)
     last_slot = [HEADER_BYTES + (one.capacity - 1) * SLOT_BYTES if one.capacity else -1 for one in launches]
     if library := load():
-        known = [raw.ctypes.data for raw in raws], [one.stride for one in launches], [one.tracks for one in launches]
+        known = [address(raw) for raw in raws], [one.stride for one in launches], [one.tracks for one in launches]
         arrays = [np.array(one, np.int64) for one in (*known, last_slot)]
         sizes = ctypes.c_int64(len(launches)), ctypes.c_int64(_HEAD.itemsize)
         library.wl_gather(*map(pointer, arrays), *sizes, pointer(heads), pointer(last))
