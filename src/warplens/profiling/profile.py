@@ -21,6 +21,7 @@ from warplens.frontends.graphs import watch_graphs
 from warplens.frontends.ranges import watch_ranges
 from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
+from warplens.profiling.background_decoder import BackgroundDecoder
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
@@ -39,8 +40,8 @@ from warplens.trace.model import Trace, empty_table
 class Profile(Session):
     """A profile: a context manager, and a decorator that profiles each call.
 
-    Nothing is copied or decoded before the block ends. If the block fails, what ran is still collected and written,
-    and the block's own error is raised unchanged.
+    Records are copied and decoded while the block runs, as far as it leaves time, and the rest when it ends. If the
+    block fails, what ran is still collected and written, and the block's own error is raised unchanged.
     """
 
     def __init__(
@@ -62,6 +63,13 @@ class Profile(Session):
         self._process = os.getpid()
         self.hang_watch: HangWatch | None = None
         """What looks for kernels that do not end, while the block runs."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._background = BackgroundDecoder(
+            self.run, self.options.trace_bytes, None if self.path is None else self.job.rank
+        )
+        self.buffers.idle = self._background.work
 
     @property
     def trace(self) -> Trace:
@@ -163,10 +171,12 @@ class Profile(Session):
             _say(f"not aligned with the torch trace: {self._torch.problem}")
 
     def _finish(self) -> None:
+        decoded = self._background.stop()
         launches, problems = self.collect()
         # The estimates need the headers of all blocks.
-        launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
-        self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
+        launches = with_estimates(launches, self.note)
+        launches = sample_launches(launches, self.options.trace_bytes, self._background.ranked)
+        self._trace = decode(Capture(launches, device=self.device, rank=self.rank), decoded=decoded)
         self._trace.meta = replace(
             self._trace.meta,
             notes={kernel: tuple(said) for kernel, said in self.notes.items()},
