@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.torch_truth import Run
 from warplens.analyse.torch.alignment import Aligned, align
-from warplens.analyse.torch.interval_fit import fit_intervals
+from warplens.trace.interval_fit import fit_intervals
 from warplens.analyse.torch.kineto import read_torch
 from warplens.errors import WarplensError
 from warplens.ptx.symbols import base_name
