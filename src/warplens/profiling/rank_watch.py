@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from warplens import native
 from warplens.errors import WarplensError
 from warplens.profiling.hang_snapshot import trace_of
 from warplens.record.rank_notes import WALL, ClockSample, RankNotes
@@ -19,7 +20,7 @@ SAMPLE_S = 0.25
 FIRST_PART_S = 2.0
 """The earliest a part is written, and the least time between two."""
 WRITING_SHARE = 0.05
-"""The share of the time that writing parts may take."""
+"""The share of a processor that writing parts may take."""
 _MOST_SAMPLES = 2048
 
 
@@ -53,13 +54,14 @@ class RankWatch:
         return RankNotes(self._host, samples, tuple(calls.noted()) if calls is not None else ())
 
     def _run(self) -> None:
+        native.load()  # it may have to be compiled, which is not to delay the first part
         while not self._closed.wait(SAMPLE_S):
             self.sample()
             if self._save is not None and time.monotonic() >= self._next_part:
-                began = time.monotonic()
+                began = time.thread_time()
                 self.write_part()
-                ended = time.monotonic()
-                self._next_part = ended + max(FIRST_PART_S, (ended - began) / WRITING_SHARE)
+                spent = time.thread_time() - began
+                self._next_part = time.monotonic() + max(FIRST_PART_S, spent / WRITING_SHARE)
 
     def sample(self) -> None:
         """Read the clocks once."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import combinations
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from warplens.trace.schema import Meta
 
 
 @dataclass(frozen=True)
 class RankClock:
-    """The clock of one rank: its host, and the error of its device's times on the host's clock."""
+    """The clock of one rank: its host, the error of its device's times on the host's clock, and the largest bound on
+    its times against those of any other rank."""
 
     host: int = 0
     error_ns: float = 0.0
+    worst_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,26 @@ class RankClocks:
         between = 0.0 if a.host == b.host else self.hosts[a.host].error_ns + self.hosts[b.host].error_ns
         return a.error_ns + b.error_ns + between
 
-    def pairs(self) -> list[tuple[int, int, float]]:
-        """Every pair of ranks with its bound."""
-        return [(one, other, self.bound_ns(one, other)) for one, other in combinations(self.ranks, 2)]
+    def bounds(self) -> npt.NDArray[np.float64]:
+        """The bound of every pair of ranks, in the order of `ranks`."""
+        own = np.array([clock.error_ns for clock in self.ranks.values()])
+        host = np.array([clock.host for clock in self.ranks.values()], np.int64)
+        between = np.array([tied.error_ns for tied in self.hosts])[host] if len(host) else own
+        apart = host[:, None] != host[None, :]
+        found: npt.NDArray[np.float64] = own[:, None] + own[None, :] + apart * (between[:, None] + between[None, :])
+        np.fill_diagonal(found, 0.0)
+        return found
+
+    @property
+    def worst_ns(self) -> float:
+        """The largest bound on a pair of ranks."""
+        return max((clock.worst_ns for clock in self.ranks.values()), default=0.0)
+
+    def with_worst(self) -> RankClocks:
+        """The same with the largest bound of each rank."""
+        worst = self.bounds().max(axis=1, initial=0.0).tolist()
+        ranks = {rank: replace(self.ranks[rank], worst_ns=most) for rank, most in zip(self.ranks, worst, strict=True)}
+        return replace(self, ranks=ranks)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -81,7 +102,8 @@ class RankClocks:
                 [TiedHost(**host) for host in document["hosts"]],
                 [RankCall(*call) for call in document["calls"]],
             )
-            ok = all(0 <= clock.host < len(found.hosts) and clock.error_ns >= 0 for clock in found.ranks.values())
+            clocks = found.ranks.values()
+            ok = all(0 <= one.host < len(found.hosts) and min(one.error_ns, one.worst_ns) >= 0 for one in clocks)
             ok = ok and all(host.error_ns >= 0 and isinstance(host.name + host.method, str) for host in found.hosts)
             kinds = (int, str, int, str, int, int)
             ok = ok and all(

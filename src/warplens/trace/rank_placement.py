@@ -48,7 +48,7 @@ def place_ranks(metas: Sequence[Meta]) -> RankPlacement:
     methods = [tie.method for tie in axis.host_ties]
     unknown = len(hosts) - len(names)
     tied = map(TiedHost, names + ["unknown"] * unknown, methods + ["no notes"] * unknown, hosts)
-    return RankPlacement(moves, RankClocks(ranks, tuple(tied), tuple(_calls(axis))))
+    return RankPlacement(moves, RankClocks(dict(sorted(ranks.items())), tuple(tied), tuple(_calls(axis))).with_worst())
 
 
 def _move(
