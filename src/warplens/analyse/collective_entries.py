@@ -33,12 +33,6 @@ class Collective:
         """The rank that entered last."""
         return max(self.entered, key=lambda rank: self.entered[rank])
 
-    @property
-    def typical(self) -> int:
-        """The rank in the middle of the order in which they entered; of two, the first."""
-        ordered = sorted(self.entered, key=lambda rank: self.entered[rank])
-        return ordered[(len(ordered) - 1) // 2]
-
 
 @dataclass(frozen=True)
 class Window:

@@ -1,11 +1,12 @@
 """Which rank is late into the collectives of a job, by how much, and which region of which kernel made it late.
 
-A rank counts as late only beyond the bound on the clocks of it and of the rank that it is compared with.
+A rank is late if it is certainly later than more ranks than are certainly later than it: by more than the bound on the
+clocks of the two. It is compared with the middle one of all that it can be compared with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -17,6 +18,8 @@ from warplens.analyse.lifetimes import Float, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.wording import duration, percent, plural
 
+_MOST_LATE = 8
+"""The ranks that entered a collective last and may be late into it."""
 JOB = "all ranks"
 """The key of answers about the whole job."""
 _CAUSE_SHARE = 0.5
@@ -27,18 +30,19 @@ _REGION_SHARE = 0.3
 
 @dataclass(frozen=True)
 class LateEntry:
-    """A rank that entered a collective late: after the typical rank, by more than the clocks' bound."""
+    """A rank that entered a collective late: `late_ns` after the rank `than`, with the bound on both ranks' clocks."""
 
     collective: str
     number: int
     rank: int
+    than: int
     late_ns: int
     bound_ns: float
 
 
 @dataclass(frozen=True)
 class LatenessCause:
-    """What a late rank did for longer than the typical one between two collectives; times are medians over windows.
+    """What a late rank did for longer than others between two collectives; times are medians over windows.
 
     `kernel` is empty if the recorded kernels do not explain it. `executions` are those of the region per warp and
     launch, on the late rank and on the others.
@@ -85,12 +89,11 @@ def rank_lateness(job: JobCollectives) -> RankLateness | None:
     if len(ranks) < 2:
         return None
     late: dict[int, list[tuple[Collective, LateEntry]]] = {}
+    places = {rank: at for at, rank in enumerate(job.clocks.ranks)}
+    bounds = job.clocks.bounds()
     for one in job.all:
-        typical = one.typical
-        for rank, entered in one.entered.items():
-            by, bound = entered - one.entered[typical], job.clocks.bound_ns(rank, typical)
-            if by > bound:
-                late.setdefault(rank, []).append((one, LateEntry(one.name, one.number, rank, by, bound)))
+        for entry in _late_entries(one, places, bounds):
+            late.setdefault(entry.rank, []).append((one, entry))
     found = [_late_rank(job, rank, some) for rank, some in late.items()]
     return RankLateness(
         len(ranks),
@@ -99,6 +102,20 @@ def rank_lateness(job: JobCollectives) -> RankLateness | None:
         tuple(entry for one in sorted(late) for _, entry in late[one]),
         job.clocks.worst_ns,
     )
+
+
+def _late_entries(one: Collective, places: Mapping[int, int], bounds: Float) -> Iterator[LateEntry]:
+    """The ranks that were late into a collective."""
+    ranks = np.array(sorted((rank for rank in one.entered if rank in places), key=lambda rank: one.entered[rank]))
+    entered = np.array([one.entered[rank] for rank in ranks.tolist()])
+    at = np.array([places[rank] for rank in ranks.tolist()], np.int64)
+    for place in range(max(len(ranks) - _MOST_LATE, 1), len(ranks)):
+        ahead, bound = entered[place] - entered, bounds[at[place], at]
+        known = np.flatnonzero((np.abs(ahead) > bound) | (at == at[place]))
+        middle = known[(len(known) - 1) // 2]
+        if ahead[middle] > bound[middle]:
+            by = int(ahead[middle]), float(bound[middle])
+            yield LateEntry(one.name, one.number, int(ranks[place]), int(ranks[middle]), *by)
 
 
 def _late_rank(job: JobCollectives, rank: int, late: Sequence[tuple[Collective, LateEntry]]) -> LateRank:
@@ -111,16 +128,16 @@ def _late_rank(job: JobCollectives, rank: int, late: Sequence[tuple[Collective, 
         float(max(times)),
         float(sum(times)),
         max(entry.bound_ns for _, entry in late),
-        _cause(job, rank, [one for one, _ in late]),
+        _cause(job, late),
     )
 
 
-def _cause(job: JobCollectives, rank: int, late: Sequence[Collective]) -> LatenessCause | None:
-    """Compare what the rank did before it was late with what the typical rank did meanwhile."""
+def _cause(job: JobCollectives, late: Sequence[tuple[Collective, LateEntry]]) -> LatenessCause | None:
+    """Compare what the rank did before it was late with what the ranks that it was later than did meanwhile."""
     windows = {(one.rank, id(one.after)): one for some in job.windows.values() for one in some}
     mine, theirs = [], []
-    for one in late:
-        both = windows.get((rank, id(one))), windows.get((one.typical, id(one)))
+    for one, entry in late:
+        both = windows.get((entry.rank, id(one))), windows.get((entry.than, id(one)))
         if both[0] is not None and both[1] is not None:
             mine.append(both[0])
             theirs.append(both[1])
@@ -137,7 +154,7 @@ def _cause(job: JobCollectives, rank: int, late: Sequence[Collective]) -> Latene
     kernel = max(extra, key=lambda name: extra[name], default="")
     if not kernel or extra[kernel] < _CAUSE_SHARE * max(longer, 1):
         return LatenessCause(len(mine), window_ns)
-    region, region_ns, executions = _region(job.lives, kernel, rank, {one.rank for one in theirs})
+    region, region_ns, executions = _region(job.lives, kernel, mine[0].rank, {one.rank for one in theirs})
     spent = float(median(one.get(kernel, 0) for one in here))
     return LatenessCause(len(mine), window_ns, kernel, spent, float(extra[kernel]), region, region_ns, executions)
 

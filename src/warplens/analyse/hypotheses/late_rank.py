@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain, Number, spread
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
@@ -9,8 +11,6 @@ from warplens.analyse.rank_lateness import JOB, LATENESS, LateRank, RankLateness
 from warplens.wording import digits, duration, plural
 
 CAUSE = "late rank"
-_OFTEN = 0.5
-"""A rank that is late into fewer of its collectives is late by chance."""
 
 
 def _judge(e: Evidence) -> Finding:
@@ -26,7 +26,7 @@ def _judge(e: Evidence) -> Finding:
             f"The trace has {job.ranks} ranks and no collective, so it cannot say which rank the others wait for.",
             "Record a program whose collectives torch.distributed makes, or name kernels with --collective.",
         )
-    late = [one for one in job.late_ranks if one.late >= _OFTEN * one.collectives and _is_about(one, e)]
+    late = [one for one in job.late_ranks if _is_systematic(one) and _is_about(one, e)]
     if not late:
         return e.refuted(
             CAUSE,
@@ -34,6 +34,12 @@ def _judge(e: Evidence) -> Finding:
             f"the clocks' bound, which is at most {duration(job.widest_ns)}",
         )
     return _finding(e, job, late[0])
+
+
+def _is_systematic(one: LateRank) -> bool:
+    """Whether a rank is late more often than chance makes it: equal ranks are late into half of their collectives, and
+    by chance into more than this with a probability of about 0.5 %."""
+    return one.late >= one.collectives / 2 + 1.3 * math.sqrt(one.collectives)
 
 
 def _is_about(one: LateRank, e: Evidence) -> bool:
@@ -80,7 +86,7 @@ def _finding(e: Evidence, job: RankLateness, one: LateRank) -> Finding:
             refuted_by=f"A profile in which rank {one.rank} makes its launches as early as the others.",
         )
     evidence["extra_ns"] = cause.extra_ns
-    where = f"{e.kernel} takes {duration(cause.extra_ns)} longer there than on the typical rank"
+    where = f"{e.kernel} takes {duration(cause.extra_ns)} longer there than on other ranks"
     why = ""
     if cause.region:
         often, usual = cause.executions
