@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from tests.support.builders import Span, make_trace
+from tests.support.late_job import STEPS, late_job
 from warplens.analyse.analysis import Answers
 from warplens.analyse.collective_entries import JobCollectives
 from warplens.analyse.findings import Findings, findings_from
@@ -18,47 +16,6 @@ from warplens.analyse.rank_path import RANK_PATH, rank_path
 from warplens.analyse.registry import ANALYSES
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
-from warplens.trace.rank_clocks import RankCall, RankClock, RankClocks, TiedHost
-
-STEPS, PERIOD = 8, 1_000_000
-
-
-def job(
-    late: Mapping[int, Mapping[str, int]],
-    *,
-    ranks: int = 4,
-    bound_ns: float = 2_000,
-    pause: Mapping[int, int] | None = None,
-    hosts: int = 1,
-    calls: bool = True,
-    scatter: Callable[[], int] = lambda: 0,
-) -> Trace:
-    """Ranks that run `attn` with three regions, then `other`, then enter a collective. `late` adds to the regions of
-    some ranks, `scatter` to all, and `pause` to their time before the collective."""
-    spans, entered = [], []
-    begin = dict.fromkeys(range(ranks), 0)
-    for step in range(STEPS):
-        entry = {}
-        for rank in range(ranks):
-            at, more = begin[rank], scatter()
-            for block in range(4):
-                place = at
-                for region, lasts in (("load", 20_000), ("softmax", 30_000), ("store", 5_000)):
-                    lasts += late.get(rank, {}).get(region, 0) + more * (region == "softmax")
-                    spans.append(Span(region, place, lasts, block, launch=2 * step, rank=rank, kernel="attn"))
-                    place += lasts
-            spans.append(Span("copy", place, 10_000, launch=2 * step + 1, rank=rank, kernel="other"))
-            entry[rank] = place + 12_000 + (pause or {}).get(rank, 0)
-        end = max(entry.values()) + 3_000
-        entered += [RankCall(rank, "world", step, "all_reduce", at, end - at) for rank, at in entry.items()]
-        begin = dict.fromkeys(range(ranks), end + 1_000)
-    trace = make_trace(spans)
-    clocks = RankClocks(
-        {rank: RankClock(rank % hosts, bound_ns / 2 if hosts == 1 else 0.0) for rank in range(ranks)},
-        [TiedHost(f"node{at}", "collectives", bound_ns if at else 0.0) for at in range(hosts)],
-        entered if calls else [],
-    ).with_worst()
-    return Trace(trace.spans, replace(trace.meta, rank_clocks=clocks.to_json()))
 
 
 def late_findings(trace: Trace, **more: str) -> tuple[Findings, list[str]]:
@@ -68,7 +25,7 @@ def late_findings(trace: Trace, **more: str) -> tuple[Findings, list[str]]:
 
 
 def test_the_late_rank_is_named_with_the_region_that_keeps_it() -> None:
-    trace = job({2: {"softmax": 40_000}})
+    trace = late_job({2: {"softmax": 40_000}})
     found = rank_lateness(JobCollectives(trace))
     assert found is not None
     (late,) = found.late_ranks
@@ -81,7 +38,7 @@ def test_the_late_rank_is_named_with_the_region_that_keeps_it() -> None:
 
 
 def test_the_findings_name_the_late_rank_and_its_cause() -> None:
-    found, (said,) = late_findings(job({1: {"load": 50_000}}))
+    found, (said,) = late_findings(late_job({1: {"load": 50_000}}))
     one = next(one for one in found if one.kind == "late rank")
     assert (one.kernel, one.region, one.evidence["rank"]) == ("attn", "load", 1)
     assert "Rank 1 is late into 8 of 8 collectives, by 50.0 µs" in said
@@ -91,7 +48,7 @@ def test_the_findings_name_the_late_rank_and_its_cause() -> None:
 
 
 def test_nothing_is_claimed_within_the_clocks_bound() -> None:
-    trace = job({2: {"softmax": 40_000}}, bound_ns=41_000)
+    trace = late_job({2: {"softmax": 40_000}}, bound_ns=41_000)
     found = rank_lateness(JobCollectives(trace))
     assert found is not None
     assert not found.late_ranks
@@ -107,18 +64,18 @@ def test_nothing_is_claimed_within_the_clocks_bound() -> None:
 
 def test_the_bound_is_that_of_the_pair_of_ranks() -> None:
     """Ranks 0 and 2 share a host; rank 1 is on another, whose clock is known less well."""
-    trace = job({2: {"softmax": 40_000}}, ranks=3, hosts=2, bound_ns=100_000)
+    trace = late_job({2: {"softmax": 40_000}}, ranks=3, hosts=2, bound_ns=100_000)
     found = rank_lateness(JobCollectives(trace))
     assert found is not None
     assert [late.rank for late in found.late_ranks] == [2]
-    trace = job({1: {"softmax": 40_000}}, ranks=3, hosts=2, bound_ns=100_000)
+    trace = late_job({1: {"softmax": 40_000}}, ranks=3, hosts=2, bound_ns=100_000)
     found = rank_lateness(JobCollectives(trace))
     assert found is not None
     assert not found.late_ranks
 
 
 def test_time_outside_the_recorded_kernels_is_not_blamed_on_one() -> None:
-    trace = job({}, pause={3: 70_000})
+    trace = late_job({}, pause={3: 70_000})
     found = rank_lateness(JobCollectives(trace))
     assert found is not None
     (late,) = found.late_ranks
@@ -131,13 +88,13 @@ def test_time_outside_the_recorded_kernels_is_not_blamed_on_one() -> None:
 
 
 def test_two_late_ranks_are_both_named() -> None:
-    found = rank_lateness(JobCollectives(job({1: {"load": 30_000}, 3: {"store": 60_000}})))
+    found = rank_lateness(JobCollectives(late_job({1: {"load": 30_000}, 3: {"store": 60_000}})))
     assert found is not None
     assert [(late.rank, late.cause.region) for late in found.late_ranks if late.cause] == [(3, "store"), (1, "load")]
 
 
 def test_equal_ranks_are_not_late() -> None:
-    found = rank_lateness(JobCollectives(job({})))
+    found = rank_lateness(JobCollectives(late_job({})))
     assert found is not None
     assert not found.late_ranks
     assert found.collectives == STEPS
@@ -147,7 +104,7 @@ def test_chance_makes_no_late_rank() -> None:
     """Equal ranks whose times scatter by far more than the clocks' bound are all late at times."""
     random = np.random.default_rng(1)
     for _ in range(10):
-        trace = job({}, ranks=2, scatter=lambda: int(random.exponential(20_000)))
+        trace = late_job({}, ranks=2, scatter=lambda: int(random.exponential(20_000)))
         found = rank_lateness(JobCollectives(trace))
         assert found is not None
         assert found.late_ranks
@@ -164,13 +121,13 @@ def test_a_trace_of_one_rank_has_no_late_rank() -> None:
 
 
 def test_ranks_without_collectives_are_undecided_once() -> None:
-    found, said = late_findings(job({2: {"softmax": 40_000}}, calls=False))
+    found, said = late_findings(late_job({2: {"softmax": 40_000}}, calls=False))
     assert not said
     assert [one.kernel for one in found.undecided if one.kind == "late rank"] == ["attn"]
 
 
 def test_kernels_can_be_collectives() -> None:
-    trace = job({2: {"softmax": 40_000}}, calls=False)
+    trace = late_job({2: {"softmax": 40_000}}, calls=False)
     _, (said,) = late_findings(trace, collectives="^other$")
     assert "Rank 2" in said
     assert "`softmax`" in said
@@ -179,7 +136,7 @@ def test_kernels_can_be_collectives() -> None:
 
 
 def test_the_critical_path_runs_along_the_late_ranks() -> None:
-    trace = job({2: {"softmax": 40_000}})
+    trace = late_job({2: {"softmax": 40_000}})
     path = rank_path(JobCollectives(trace))
     assert path is not None
     assert list(path.ranks) == [2]
@@ -193,7 +150,7 @@ def test_the_critical_path_runs_along_the_late_ranks() -> None:
 
 
 def test_the_skew_of_launches_is_told_with_its_bound() -> None:
-    skew = launch_skew(JobCollectives(job({2: {"softmax": 40_000}})))
+    skew = launch_skew(JobCollectives(late_job({2: {"softmax": 40_000}})))
     assert skew["other"].median_ns == 40_000
     assert (skew["other"].last_rank, skew["other"].beyond, skew["other"].bound_ns) == (2, STEPS, 2_000)
     assert skew["attn"].worst_ns == 0
@@ -201,7 +158,7 @@ def test_the_skew_of_launches_is_told_with_its_bound() -> None:
 
 
 def test_the_table_names_rank_and_cause() -> None:
-    found = rank_lateness(JobCollectives(job({2: {"softmax": 40_000}})))
+    found = rank_lateness(JobCollectives(late_job({2: {"softmax": 40_000}})))
     assert found is not None
     ((rank, late, *_, cause),) = LATENESS.table(JOB, found).rows
     assert (rank, late, cause) == ("rank 2", "8 of 8 (100 %)", "attn, region softmax: 40.0 µs longer")

@@ -35,7 +35,7 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Window:
+class RankWindow:
     """The time of a rank from a collective to its next one."""
 
     rank: int
@@ -97,19 +97,19 @@ class JobCollectives:
         return found
 
     @cached_property
-    def windows(self) -> dict[int, list[Window]]:
+    def windows(self) -> dict[int, list[RankWindow]]:
         """The windows of each rank, in order. Where the end of a collective is not known, its last entry stands for
         it."""
-        found: dict[int, list[Window]] = {}
+        found: dict[int, list[RankWindow]] = {}
         for rank in {rank for one in self.all for rank in one.entered}:
             mine = sorted((one for one in self.all if rank in one.entered), key=lambda one: one.entered[rank])
             found[rank] = [
-                Window(rank, min(_left(before, rank), after.entered[rank]), after.entered[rank], before, after)
+                RankWindow(rank, min(_left(before, rank), after.entered[rank]), after.entered[rank], before, after)
                 for before, after in pairwise(mine)
             ]
         return found
 
-    def kernel_times(self, window: Window) -> dict[str, int]:
+    def kernel_times(self, window: RankWindow) -> dict[str, int]:
         """For each kernel that is no collective, how long its recorded launches ran on the rank in the window."""
         kernels, code, begin, end = self._times_of(window.rank)
         inside = np.minimum(end, window.end_ns) - np.maximum(begin, window.begin_ns)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warplens.analyse.analysis import Analysis, Answers, AnswerTable
-from warplens.analyse.collective_entries import JobCollectives, Window
+from warplens.analyse.collective_entries import JobCollectives, RankWindow
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.rank_lateness import JOB
 from warplens.wording import duration, percent
@@ -50,7 +50,7 @@ def rank_path(job: JobCollectives) -> RankPath | None:
     into = {(window.rank, id(window.after)): window for some in job.windows.values() for window in some}
     if not into or not job.all:
         return None
-    steps: list[tuple[Window, bool]] = []
+    steps: list[tuple[RankWindow, bool]] = []
     at, within = job.all[-1], 0
     end = at.entered[at.last]
     while (window := into.get((at.last, id(at)))) is not None and window.begin_ns < end:
