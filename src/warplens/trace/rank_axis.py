@@ -23,6 +23,8 @@ UNVOUCHED_NS = 1_000_000_000
 UNSAMPLED_NS = 2_000_000
 """How far a globaltimer that was never read may be from its host's Unix time."""
 FIRST_HOST, COLLECTIVES, SYNCHRONISED, UNVOUCHED = "first host", "collectives", "synchronised clocks", "wall clock"
+MOST_CALLS = 1 << 16
+"""Calls of collectives that a trace keeps, of all ranks together."""
 _LOOSE_NS = 10**10
 """Where a bound is missing: it is this far from the others."""
 
@@ -103,13 +105,18 @@ class RankAxis:
     @cached_property
     def collectives(self) -> dict[CallKey, dict[int, CollectiveCall]]:
         """The calls of each collective that several ranks noted. A group whose ranks called different collectives at
-        the same number is left out: its calls do not belong together."""
+        the same number is left out: its calls do not belong together. Of too many, every second is kept, and so on."""
         found: dict[CallKey, dict[int, CollectiveCall]] = {}
         for rank, notes in self.notes.items():
             for call in notes.calls:
                 found.setdefault((call.group, call.number), {})[rank] = call
         mixed = {key[0] for key, calls in found.items() if len({call.operation for call in calls.values()}) > 1}
-        return {key: calls for key, calls in found.items() if len(calls) > 1 and key[0] not in mixed}
+        kept = {key: calls for key, calls in found.items() if len(calls) > 1 and key[0] not in mixed}
+        every = 1
+        while sum(map(len, kept.values())) > MOST_CALLS:
+            every *= 2
+            kept = {key: calls for key, calls in kept.items() if key[1] % every == 0}
+        return kept
 
     @cached_property
     def stays(self) -> dict[CallKey, dict[int, Stay]]:
@@ -144,7 +151,7 @@ class RankAxis:
 
     def _by_collectives(self, host: int, other: int) -> ClockTie | None:
         """The tie of a host's clock to another's; None if no collectives bound their difference from both sides."""
-        bounds = [bound for stays in self.stays.values() if (bound := self._bound(stays, host, other))]
+        bounds = [bound for stays in self._stays_by_host if (bound := _bound(stays.get(host), stays.get(other)))]
         lows = [low for _, low, _ in bounds if low is not None]
         highs = [high for _, _, high in bounds if high is not None]
         if not lows or not highs:
@@ -156,13 +163,16 @@ class RankAxis:
             np.array([highest if high is None else high for _, _, high in bounds]),
         )
 
-    def _bound(self, stays: Mapping[int, Stay], host: int, other: int) -> tuple[int, int | None, int | None] | None:
-        """What one collective says of the other clock's lead over the host's: when, at least, at most."""
-        here = {rank: stay for rank, stay in stays.items() if self.host_of[rank] == host}
-        there = {rank: stay for rank, stay in stays.items() if self.host_of[rank] == other}
-        low = max((begin - end for end, begin in _waits(here, there)), default=None)
-        high = min((end - begin for end, begin in _waits(there, here)), default=None)
-        return None if low is None and high is None else (next(iter(here.values())).begin, low, high)
+    @cached_property
+    def _stays_by_host(self) -> list[dict[int, dict[int, Stay]]]:
+        """For each collective the stays of each host's ranks."""
+        found = []
+        for stays in self.stays.values():
+            hosts: dict[int, dict[int, Stay]] = {}
+            for rank, stay in stays.items():
+                hosts.setdefault(self.host_of[rank], {})[rank] = stay
+            found.append(hosts)
+        return found
 
     def _by_wall(self, host: int) -> HostTie:
         ours, first = self._wall(host), self._wall(0)
@@ -183,10 +193,20 @@ class RankAxis:
         return tie_samples(samples) if samples else None
 
 
+def _bound(
+    here: Mapping[int, Stay] | None, there: Mapping[int, Stay] | None
+) -> tuple[int, int | None, int | None] | None:
+    """What two hosts' stays in a collective say of the other clock's lead over this one: when, at least, at
+    most."""
+    if not here or not there:
+        return None
+    low = max((begin - end for end, begin in _waits(here, there)), default=None)
+    high = min((end - begin for end, begin in _waits(there, here)), default=None)
+    return None if low is None and high is None else (next(iter(here.values())).begin, low, high)
+
+
 def _waits(waiting: Mapping[int, Stay], others: Mapping[int, Stay]) -> list[tuple[int, int]]:
     """For each rank that waits for one of the others: when it left, and the latest begin that it waited for."""
-    if not others:
-        return []
     latest = max(stay.begin for stay in others.values())
     found = []
     for stay in waiting.values():
