@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from warplens.analyse.rank_path import RANK_PATH, rank_path
 from warplens.analyse.registry import ANALYSES
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
+from warplens.trace.rank_clocks import RankCall, RankClocks
 
 
 def late_findings(trace: Trace, **more: str) -> tuple[Findings, list[str]]:
@@ -147,6 +150,18 @@ def test_the_critical_path_runs_along_the_late_ranks() -> None:
     assert [step.number for step in path.steps] == list(range(1, STEPS))
     table = RANK_PATH.table(JOB, path)
     assert "rank 2" in {row[0] for row in table.rows}
+
+
+def test_groups_that_are_entered_in_different_orders_do_not_trap_the_path() -> None:
+    trace = late_job({2: {"softmax": 40_000}}, ranks=2)
+    crossed = [
+        RankCall(0, "a", 0, "all_reduce", 100, 10), RankCall(0, "b", 0, "all_reduce", 200, 10),
+        RankCall(1, "b", 0, "all_reduce", 120, 10), RankCall(1, "a", 0, "all_reduce", 220, 10),
+    ]  # fmt: skip
+    clocks = replace(RankClocks.of(trace.meta), calls=crossed)
+    path = rank_path(JobCollectives(Trace(trace.spans, replace(trace.meta, rank_clocks=clocks.to_json()))))
+    assert path is not None
+    assert len(path.steps) <= 2
 
 
 def test_the_skew_of_launches_is_told_with_its_bound() -> None:

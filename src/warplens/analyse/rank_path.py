@@ -53,7 +53,9 @@ def rank_path(job: JobCollectives) -> RankPath | None:
     steps: list[tuple[RankWindow, bool]] = []
     at, within = job.all[-1], 0
     end = at.entered[at.last]
-    while (window := into.get((at.last, id(at)))) is not None and window.begin_ns < end:
+    seen: set[int] = set()  # ranks may enter collectives of several groups in different orders
+    while id(at) not in seen and (window := into.get((at.last, id(at)))) is not None and window.begin_ns < end:
+        seen.add(id(at))
         last = at.last
         next_to_last = max((rank for rank in at.entered if rank != last), key=lambda rank: at.entered[rank])
         ahead = at.entered[last] - at.entered[next_to_last]

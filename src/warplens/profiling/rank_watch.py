@@ -45,7 +45,6 @@ class RankWatch:
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join()
-        self.sample()
 
     def notes(self) -> RankNotes:
         """What was noted so far."""
@@ -54,6 +53,13 @@ class RankWatch:
         return RankNotes(self._host, samples, tuple(calls.noted()) if calls is not None else ())
 
     def _run(self) -> None:
+        try:
+            self._watch()
+            self.sample()
+        except Exception as error:  # nobody would hear of it in this thread
+            self._session.note("ranks", f"clocks are no longer noted, and parts no longer written: {error!r}")
+
+    def _watch(self) -> None:
         native.load()  # it may have to be compiled, which is not to delay the first part
         while not self._closed.wait(SAMPLE_S):
             self.sample()
