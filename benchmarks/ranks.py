@@ -26,7 +26,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-STEPS, PART_S = 150, 12.0
+STEPS, PART_S = 100, 12.0
+BASE_ROUNDS, LATE_ROUNDS = 20_000, 8_000_000
+"""Processes that share a GPU take turns of about 2 ms. The late rank's kernel takes many turns, about 30 ms, so that
+waiting for its turn makes no other rank late."""
 PROGRAM = """
 import json, os, sys, time
 import torch, triton, triton.language as tl
@@ -74,10 +77,16 @@ else:
         data /= size
         wait()
         times.append(time.perf_counter() - began)
+    calls = []
+    for _ in range(STEPS):
+        began = time.perf_counter()
+        dist.all_reduce(data)
+        wait()
+        calls.append(time.perf_counter() - began)
     dist.barrier()
     if rank == 0:
-        with open("step_times.json", "w") as out:
-            json.dump(sorted(times)[len(times) // 2], out)
+        with open("times.json", "w") as out:
+            json.dump({"step_s": sorted(times)[STEPS // 2], "call_s": sorted(calls)[STEPS // 2]}, out)
 """
 
 
@@ -96,7 +105,7 @@ class Job:
         # Triton's interpreter takes no length of a loop that is known only when it runs.
         text = PROGRAM.replace("rounds, BLOCK", "rounds: tl.constexpr, BLOCK") if dry else PROGRAM
         (self.folder / "program.py").write_text(text)
-        work = ["20", "2", "30", "cpu"] if dry else [str(STEPS), "20000", "400000", "cuda"]
+        work = ["20", "2", "30", "cpu"] if dry else [str(STEPS), str(BASE_ROUNDS), str(LATE_ROUNDS), "cuda"]
         port = str(free_port())
         self.ranks = []
         for rank in range(size):
@@ -146,6 +155,7 @@ def late_rank(job: Job) -> dict[str, Any]:
         "collectives": found.collectives,
         "late_rank": worst.rank if worst else None,
         "late_into": worst.late if worst else 0,
+        "consistency": worst.consistency if worst else 0,
         "late_ns": worst.late_ns if worst else None,
         "region": cause.region if cause else None,
         "extra_ns": cause.extra_ns if cause else None,
@@ -164,6 +174,7 @@ def offsets(job: Job, *, apart: str = "") -> dict[str, Any]:
     `apart` takes each rank for a host of its own, whose clocks are tied by collectives or by their Unix time.
     """
     from warplens.record.rank_notes import WALL, RankNotes
+    from warplens.trace.clock_tie import tie_samples
     from warplens.trace.io import rank_part, read
     from warplens.trace.rank_placement import place_ranks
 
@@ -173,9 +184,7 @@ def offsets(job: Job, *, apart: str = "") -> dict[str, Any]:
         ((name, document),) = meta.rank_notes.items()
         notes = RankNotes.from_json(document)
         device = next((some for key, some in notes.samples.items() if key != WALL), notes.samples[WALL])
-        first, last = device[0], device[-1]
-        if last.clock_ns > first.clock_ns:
-            drifts.append(((last.before_ns - first.before_ns) / (last.clock_ns - first.clock_ns) - 1) * 1e6)
+        drifts.append(tie_samples(device).line.drift * 1e6)
         if apart:
             notes = replace(notes, host=replace(notes.host, key=f"host {at}"))
             notes = replace(notes, calls=()) if apart == "wall clock" else notes
@@ -275,8 +284,9 @@ def main() -> None:
             note(name, {"error": repr(error)[:3000]})
         print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
 
-    def step_time(job: Job) -> float:
-        return float(json.loads((job.folder / "step_times.json").read_text()))
+    def times(job: Job) -> dict[str, float]:
+        found: dict[str, float] = json.loads((job.folder / "times.json").read_text())
+        return found
 
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         folder = Path(name)
@@ -284,7 +294,7 @@ def main() -> None:
         def profiled(size: int, mode: str) -> dict[str, Any]:
             job = Job(folder, f"{mode}{size}", size, mode, given.dry_run)
             job.wait()
-            found = late_rank(job) | {"step_s": step_time(job), "same_host": offsets(job), "causality": causality(job)}
+            found = late_rank(job) | times(job) | {"same_host": offsets(job), "causality": causality(job)}
             found["by_collectives"] = offsets(job, apart="collectives")
             found["by_wall_clock"] = offsets(job, apart="wall clock")
             return found
@@ -292,7 +302,7 @@ def main() -> None:
         def plain() -> dict[str, Any]:
             job = Job(folder, "plain2", 2, "host", given.dry_run, on=False)
             job.wait()
-            return {"step_s": step_time(job)}
+            return times(job)
 
         attempt("two ranks", lambda: profiled(2, "host"))
         attempt("four ranks", lambda: profiled(4, "host"))

@@ -18,7 +18,7 @@ from warplens.analyse.rank_path import RANK_PATH, rank_path
 from warplens.analyse.registry import ANALYSES
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
-from warplens.trace.rank_clocks import RankCall, RankClocks
+from warplens.trace.rank_clocks import RankCall, RankClock, RankClocks
 
 
 def late_findings(trace: Trace, **more: str) -> tuple[Findings, list[str]]:
@@ -112,6 +112,41 @@ def test_chance_makes_no_late_rank() -> None:
         assert found is not None
         assert found.late_ranks
         assert not late_findings(trace)[1]
+
+
+def test_a_rank_may_be_late_into_the_first_collective_of_each_step_only() -> None:
+    """A step has several collectives, and after the first nobody is late by more than chance."""
+    random = np.random.default_rng(2)
+    trace = late_job({2: {"softmax": 40_000}})
+    clocks = RankClocks.of(trace.meta)
+    more = [
+        call._replace(group=f"bucket {at}", begin_ns=call.begin_ns + call.stay_ns + 200 * at + int(random.integers(99)))
+        for call in clocks.calls
+        for at in range(4)
+    ]
+    bounds = {rank: RankClock(0, 10.0) for rank in clocks.ranks}
+    clocks = replace(clocks, ranks=bounds, calls=[*clocks.calls, *more]).with_worst()
+    _, (said,) = late_findings(Trace(trace.spans, replace(trace.meta, rank_clocks=clocks.to_json())))
+    assert "Rank 2" in said
+    assert "`softmax`" in said
+
+
+def test_one_long_start_hides_nothing_and_is_no_late_rank() -> None:
+    """Rank 0 compiles for ten seconds before the first collective; rank 2 is late into every one."""
+
+    def delayed(trace: Trace) -> Trace:
+        clocks = RankClocks.of(trace.meta)
+        calls = [
+            call._replace(begin_ns=call.begin_ns + 10**10 * (call.rank == 0 and call.number == 0))
+            for call in clocks.calls
+        ]
+        calls = [call._replace(begin_ns=call.begin_ns + 10**10 * (call.number > 0)) for call in calls]
+        return Trace(trace.spans, replace(trace.meta, rank_clocks=replace(clocks, calls=calls).to_json()))
+
+    _, said = late_findings(delayed(late_job({2: {"softmax": 40_000}}, steps=20)))
+    assert len(said) == 1
+    assert "Rank 2 is late into 20 of 20 collectives" in said[0]
+    assert not late_findings(delayed(late_job({}, steps=20)))[1]
 
 
 def test_a_trace_of_one_rank_has_no_late_rank() -> None:

@@ -16,6 +16,7 @@ def late_job(
     late: Mapping[int, Mapping[str, int]],
     *,
     ranks: int = 4,
+    steps: int = STEPS,
     bound_ns: float = 2_000,
     pause: Mapping[int, int] | None = None,
     hosts: int = 1,
@@ -26,7 +27,7 @@ def late_job(
     some ranks, `scatter` to all, and `pause` to their time before the collective."""
     spans, entered = [], []
     begin = dict.fromkeys(range(ranks), 0)
-    for step in range(STEPS):
+    for step in range(steps):
         entry = {}
         for rank in range(ranks):
             at, more = begin[rank], scatter()

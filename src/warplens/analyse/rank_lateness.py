@@ -18,8 +18,12 @@ from warplens.analyse.lifetimes import Float, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.wording import duration, percent, plural
 
-_MOST_LATE = 8
-"""The ranks that entered a collective last and may be late into it."""
+_MOST_COMPARED = 64
+"""Of more ranks, those that entered a collective last are compared with some of the others."""
+_OUTLIERS = 2
+"""So many times that a rank was late or early count no more than the next."""
+_MATERIAL = 0.9
+"""The longest times that a rank was late, up to this share of their sum, say what is not late by chance."""
 JOB = "all ranks"
 """The key of answers about the whole job."""
 _CAUSE_SHARE = 0.5
@@ -60,7 +64,12 @@ class LatenessCause:
 
 @dataclass(frozen=True)
 class LateRank:
-    """A rank that was late into `late` of `collectives` collectives; `late_ns` is the median of these."""
+    """A rank that was late into `late` of `collectives` collectives: not counting those that hardly add to the time that
+    it was late in total. `late_ns` is the median of these.
+
+    `consistency` is the sum of all times that it was late, less those that it was early, in standard deviations of what
+    that sum is among equal ranks.
+    """
 
     rank: int
     collectives: int
@@ -69,6 +78,7 @@ class LateRank:
     worst_ns: float
     total_ns: float
     bound_ns: float
+    consistency: float
     cause: LatenessCause | None
 
 
@@ -88,37 +98,55 @@ def rank_lateness(job: JobCollectives) -> RankLateness | None:
     ranks = {launch.rank for launch in job.lives.launches} | set(job.clocks.ranks)
     if len(ranks) < 2:
         return None
-    late: dict[int, list[tuple[Collective, LateEntry]]] = {}
     places = {rank: at for at, rank in enumerate(job.clocks.ranks)}
     bounds = job.clocks.bounds()
+    leads: dict[int, list[tuple[Collective, LateEntry]]] = {}
     for one in job.all:
-        for entry in _late_entries(one, places, bounds):
-            late.setdefault(entry.rank, []).append((one, entry))
-    found = [_late_rank(job, rank, some) for rank, some in late.items()]
+        for entry in _entries(one, places, bounds):
+            leads.setdefault(entry.rank, []).append((one, entry))
+    late = [one for rank, some in leads.items() if (one := _late_rank(job, rank, some)) is not None]
     return RankLateness(
         len(ranks),
         len(job.all),
-        tuple(sorted(found, key=lambda one: -one.total_ns)),
-        tuple(entry for one in sorted(late) for _, entry in late[one]),
+        tuple(sorted(late, key=lambda one: -one.total_ns)),
+        tuple(entry for rank in sorted(leads) for _, entry in leads[rank] if entry.late_ns > 0),
         job.clocks.worst_ns,
     )
 
 
-def _late_entries(one: Collective, places: Mapping[int, int], bounds: Float) -> Iterator[LateEntry]:
-    """The ranks that were late into a collective."""
+def _entries(one: Collective, places: Mapping[int, int], bounds: Float) -> Iterator[LateEntry]:
+    """The ranks that were certainly late into a collective; with a negative time, those that were certainly early."""
     ranks = np.array(sorted((rank for rank in one.entered if rank in places), key=lambda rank: one.entered[rank]))
+    if len(ranks) > _MOST_COMPARED:
+        half = _MOST_COMPARED // 2
+        ranks = ranks[np.append(np.linspace(0, len(ranks) - half - 1, half).astype(int), np.arange(-half, 0))]
     entered = np.array([one.entered[rank] for rank in ranks.tolist()])
     at = np.array([places[rank] for rank in ranks.tolist()], np.int64)
-    for place in range(max(len(ranks) - _MOST_LATE, 1), len(ranks)):
-        ahead, bound = entered[place] - entered, bounds[at[place], at]
-        known = np.flatnonzero((np.abs(ahead) > bound) | (at == at[place]))
-        middle = known[(len(known) - 1) // 2]
-        if ahead[middle] > bound[middle]:
-            by = int(ahead[middle]), float(bound[middle])
-            yield LateEntry(one.name, one.number, int(ranks[place]), int(ranks[middle]), *by)
+    ahead, bound = entered[:, None] - entered[None, :], bounds[np.ix_(at, at)]
+    for place, rank in enumerate(ranks.tolist()):
+        known = np.flatnonzero(np.abs(ahead[place]) > bound[place])
+        known = np.insert(known, np.searchsorted(known, place), place)
+        # The middle ones: of two ranks, the other one.
+        for middle in (known[(len(known) - 1) // 2], known[len(known) // 2]):
+            if middle != place:
+                by = int(ahead[place, middle]), float(bound[place, middle])
+                yield LateEntry(one.name, one.number, rank, int(ranks[middle]), *by)
+                break
 
 
-def _late_rank(job: JobCollectives, rank: int, late: Sequence[tuple[Collective, LateEntry]]) -> LateRank:
+def _late_rank(job: JobCollectives, rank: int, leads: Sequence[tuple[Collective, LateEntry]]) -> LateRank | None:
+    """What is late about a rank, by how late or early it was into each collective; None if it never was late."""
+    signed = np.array([entry.late_ns for _, entry in leads], np.float64)
+    # A compilation at the start may make a rank late by seconds, once or twice, which says nothing of the steps.
+    most = np.sort(np.abs(signed))[-min(_OUTLIERS + 1, len(signed))]
+    signed = signed.clip(-most, most)
+    order = [at for at in np.argsort(-signed, kind="stable").tolist() if signed[at] > 0]
+    if not order:
+        return None
+    # A late rank may be late into the first collective of each step only, and by chance into those that follow it.
+    so_far = np.cumsum(signed[order])
+    least = signed[order[int(np.searchsorted(so_far, _MATERIAL * so_far[-1]))]] / 2
+    late = [leads[at] for at in sorted(order) if signed[at] >= least]
     times = [entry.late_ns for _, entry in late]
     return LateRank(
         rank,
@@ -126,8 +154,9 @@ def _late_rank(job: JobCollectives, rank: int, late: Sequence[tuple[Collective, 
         len(late),
         float(median(times)),
         float(max(times)),
-        float(sum(times)),
+        float(so_far[-1]),
         max(entry.bound_ns for _, entry in late),
+        float(signed.sum() / np.sqrt((signed**2).sum())),
         _cause(job, late),
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain, Number, spread
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
@@ -11,6 +9,8 @@ from warplens.analyse.rank_lateness import JOB, LATENESS, LateRank, RankLateness
 from warplens.wording import digits, duration, plural
 
 CAUSE = "late rank"
+_CONSISTENT = 2.6
+"""Equal ranks are late by chance this consistently with a probability of about 0.5 %."""
 
 
 def _judge(e: Evidence) -> Finding:
@@ -26,20 +26,14 @@ def _judge(e: Evidence) -> Finding:
             f"The trace has {job.ranks} ranks and no collective, so it cannot say which rank the others wait for.",
             "Record a program whose collectives torch.distributed makes, or name kernels with --collective.",
         )
-    late = [one for one in job.late_ranks if _is_systematic(one) and _is_about(one, e)]
+    late = [one for one in job.late_ranks if one.consistency >= _CONSISTENT and _is_about(one, e)]
     if not late:
         return e.refuted(
             CAUSE,
-            f"no rank that this kernel keeps is late into most of {plural(job.collectives, 'collective')} by more than "
-            f"the clocks' bound, which is at most {duration(job.widest_ns)}",
+            f"no rank that this kernel keeps is consistently late into {plural(job.collectives, 'collective')} by more "
+            f"than the clocks' bound, which is at most {duration(job.widest_ns)}",
         )
     return _finding(e, job, late[0])
-
-
-def _is_systematic(one: LateRank) -> bool:
-    """Whether a rank is late more often than chance makes it: equal ranks are late into half of their collectives, and
-    by chance into more than this with a probability of about 0.5 %."""
-    return one.late >= one.collectives / 2 + 1.3 * math.sqrt(one.collectives)
 
 
 def _is_about(one: LateRank, e: Evidence) -> bool:
