@@ -64,8 +64,8 @@ class LatenessCause:
 
 @dataclass(frozen=True)
 class LateRank:
-    """A rank that was late into `late` of `collectives` collectives: not counting those that hardly add to the time that
-    it was late in total. `late_ns` is the median of these.
+    """A rank that was late into `late` of `collectives` collectives: not counting those that hardly add to the time
+    that it was late in total. `late_ns` is the median of these.
 
     `consistency` is the sum of all times that it was late, less those that it was early, in standard deviations of what
     that sum is among equal ranks.
@@ -104,7 +104,7 @@ def rank_lateness(job: JobCollectives) -> RankLateness | None:
     for one in job.all:
         for entry in _entries(one, places, bounds):
             leads.setdefault(entry.rank, []).append((one, entry))
-    late = [one for rank, some in leads.items() if (one := _late_rank(job, rank, some)) is not None]
+    late = [found for rank, some in leads.items() if (found := _late_rank(job, rank, some)) is not None]
     return RankLateness(
         len(ranks),
         len(job.all),
