@@ -132,6 +132,11 @@ class Buffers:
                 self._run.other_device(found.device.index, lambda: found.device)
         return found
 
+    def engines(self) -> list[Engine]:
+        """The engines of all contexts with recorded launches so far; another thread may ask."""
+        with self._lock:
+            return list(self._engines.values())
+
     def land_finished(self) -> None:
         """Bring the launches of the current context home that are over."""
         self.engine().collector.land_finished()

@@ -19,6 +19,7 @@ from warplens.formats import FORMATS
 from warplens.frontends import registry
 from warplens.frontends.graphs import watch_graphs
 from warplens.frontends.ranges import watch_ranges
+from warplens.frontends.torch_distributed import watch_collectives
 from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
 from warplens.profiling.background_decoder import BackgroundDecoder
@@ -26,11 +27,13 @@ from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
 from warplens.profiling.job_ranks import JobRank, checked_rank
+from warplens.profiling.rank_watch import RankWatch
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import Capture, Launch
 from warplens.session import Session
+from warplens.session.collective_log import CollectiveLog
 from warplens.session.stack import check_free
 from warplens.text import printable
 from warplens.trace.io import save_rank
@@ -63,6 +66,7 @@ class Profile(Session):
         self._process = os.getpid()
         self.hang_watch: HangWatch | None = None
         """What looks for kernels that do not end, while the block runs."""
+        self._rank_watch: RankWatch | None = None
 
     def reset(self) -> None:
         super().reset()
@@ -96,6 +100,9 @@ class Profile(Session):
         check_free()
         self.reset()
         self._process = os.getpid()
+        if self.job.is_one_of_many and self.enabled:
+            self.collectives = CollectiveLog()
+            self._rank_watch = RankWatch(self, self.rank, None if self.path is None else self._save_part)
         if self.options.torch and self.enabled:
             self._recorder = Recorder(self.options.torch)
             self._recorder.start()
@@ -109,6 +116,8 @@ class Profile(Session):
             self.buffers.watched = True
             self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save)
             self.hang_watch.start()
+        if self._rank_watch is not None:
+            self._rank_watch.start()
         return self
 
     def _start_front_ends(self) -> None:
@@ -121,6 +130,8 @@ class Profile(Session):
             self._stops.append(watch_graphs(self))
         if self.enabled and self.options.within is not None:
             self._stops.append(watch_ranges())
+        if self.collectives is not None:
+            self._stops.append(watch_collectives(self))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
@@ -128,6 +139,8 @@ class Profile(Session):
         try:
             if watch is not None:
                 watch.profile_ends()
+            if self._rank_watch is not None and os.getpid() == self._process:
+                self._rank_watch.stop()
             self._end(error)
         finally:
             if watch is not None:
@@ -181,6 +194,7 @@ class Profile(Session):
             self._trace.meta,
             notes={kernel: tuple(said) for kernel, said in self.notes.items()},
             source_hashes=hash_sources(self._trace.meta),
+            rank_notes={} if self._rank_watch is None else {str(self.rank): self._rank_watch.notes().to_json()},
         )
         verify = verifier(self.run.codes, launches)
         if is_wanted(self.options.verify):
@@ -202,6 +216,11 @@ class Profile(Session):
             save_rank(trace, path, self.rank)
         else:
             trace.save(path, force=True)
+
+    def _save_part(self, trace: Trace) -> None:
+        """Write what a rank has so far; its last part replaces it."""
+        assert self.path is not None
+        save_rank(trace, self.path, self.rank)
 
     def _refuse_empty_ranges(self, launches: list[Launch]) -> None:
         """A region by lines in which no kernel has code is a mistake in the lines."""
