@@ -42,7 +42,14 @@ def test_blocks_say_what_they_are(page: Path) -> None:
     assert unknown == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(runs_here, BLOCKS[page]))], ids=lambda p: p.name)
+def runnable_pages() -> Iterator[Any]:
+    for page in PAGES:
+        if any(map(runs_here, BLOCKS[page])):
+            # The tutorial records, changes, compiles and compares kernels: more than ten commands, each as a reader's.
+            yield pytest.param(page, marks=pytest.mark.slow if page.name == "tutorial.md" else (), id=page.name)
+
+
+@pytest.mark.parametrize("page", runnable_pages())
 def test_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(reader_folder(tmp_path))
     reader = Reader(tmp_path)
@@ -115,7 +122,7 @@ def test_cuda_blocks_use_marks_that_exist(block: Block) -> None:
 
 def test_some_blocks_of_each_kind_are_found() -> None:
     run = [block for blocks in BLOCKS.values() for block in blocks if runs_here(block)]
-    for language, least in (("sh", 8), ("console", 10), ("python", 8), ("json", 1)):
+    for language, least in (("sh", 8), ("console", 10), ("python", 5), ("json", 1)):
         assert sum(block.language == language for block in run) >= least, language
 
 

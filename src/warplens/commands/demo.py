@@ -13,6 +13,7 @@ from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.commands.shared.analysis_tables import statistics_table
 from warplens.commands.shared.console import force_option, json_option, print_json, stdout
 from warplens.commands.shared.invocation import warplens_command
+from warplens.commands.shared.number_range import number_range
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.files import check_writable
@@ -39,7 +40,7 @@ _TOLERANCE = 1e-3
 )
 @click.option(
     "--launches",
-    type=click.IntRange(1, 100),
+    type=number_range(int, 1, 100),
     default=1,
     show_default=True,
     metavar="N",
