@@ -6,6 +6,8 @@ import ast
 import inspect
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -71,6 +73,17 @@ def test_python_that_does_not_run_here_names_what_exists(block: Block) -> None:
     known = dict(imported_modules(tree))
     wrong = [problem for node in ast.walk(tree) for problem in problems(node, known)]
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in PYTHON}), ids=lambda page: page.name)
+def test_complete_python_defines_what_it_uses(page: Path) -> None:
+    """Blocks of a page share their names; a block that is saved in a file stands alone."""
+    complete = [block for block in BLOCKS[page] if block.language == "python" and block.complete]
+    together = "".join(block.text for block in complete if not block.file)
+    for text in [together, *(block.text for block in complete if block.file)]:
+        command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--quiet", "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
 
 
 def imported_modules(tree: ast.Module) -> Iterator[tuple[str, Any]]:
