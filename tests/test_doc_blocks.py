@@ -51,7 +51,7 @@ def runnable_pages() -> Iterator[Any]:
             yield pytest.param(page, marks=pytest.mark.slow if page.name == "tutorial.md" else (), id=page.name)
 
 
-@pytest.mark.parametrize("page", runnable_pages())
+@pytest.mark.parametrize("page", list(runnable_pages()))
 def test_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(reader_folder(tmp_path))
     reader = Reader(tmp_path)
