@@ -5,6 +5,7 @@ Needs the package index, so `make test` leaves it out.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -73,6 +74,23 @@ def declared() -> list[str]:
 
 def test_the_package_declares_the_versions_that_are_tested() -> None:
     assert tuple(declared()) == VERSIONS
+
+
+def extras() -> list[str]:
+    """The requirements of every extra that users install."""
+    table = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n#")[0]
+    return [
+        need for listed in re.findall(r"^\w+ = (\[.*\])$", table, re.MULTILINE) for need in ast.literal_eval(listed)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_extra_has_wheels_for_the_version(version: str, tmp_path: Path) -> None:
+    assert any(need.startswith("triton") for need in extras())
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--no-deps"]
+    wheels = ["--only-binary=:all:", "--python-version", version, "--target", str(tmp_path)]
+    subprocess.run([*pip, *wheels, *extras()], check=True)
 
 
 @pytest.mark.slow
