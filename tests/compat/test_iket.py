@@ -90,6 +90,26 @@ def test_automatic_marks_stand_beside_its_own(cuda: Runtime, tmp_path: Path) -> 
     assert {"K_Tile", "even", "tail", "store"} <= regions
 
 
+@pytest.mark.parametrize(("auto", "said"), [(None, ""), ("loads", "only its own marks are recorded: ")])
+def test_marks_of_the_program_are_recorded_though_they_spill(
+    cuda: Runtime, tmp_path: Path, auto: str | None, said: str
+) -> None:
+    program = load(tmp_path, (REAL, DROP_IN))
+    _, arguments = data(cuda)
+    cuda.know(compile_cute(program.run, *arguments))
+    cuda.gpu.local[True] = cuda.gpu.local[False] + 16
+    with wl.profile(auto=auto, records_per_warp=256) as profile:
+        cute.compile(program.run, *arguments)(*arguments)
+    check_trace(profile.trace)
+    assert profile.notes["tiles"] == [f"{said}with marks it spills 16 more bytes of registers"]
+
+
+def test_marks_in_host_code_do_nothing(tmp_path: Path) -> None:
+    push = '    iket.range_push("host")\n    tiles(y, n)'
+    text = compile_cute(load(tmp_path, (REAL, DROP_IN), ("    tiles(y, n)", push)).run, pointer(256), STEPS).__ptx__
+    assert "@iket push host" not in text
+
+
 def test_switched_off_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("WARPLENS", "0")
     text = compile_cute(load(tmp_path, (REAL, DROP_IN)).run, pointer(256), STEPS).__ptx__

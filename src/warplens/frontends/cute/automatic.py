@@ -86,7 +86,7 @@ class Cute:
 
     def _runner(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def run_compiled_program(executor: Any, exe_args: list[Any]) -> Any:
-            host = self._host(executor.jit_module, exe_args) if self.running else None
+            host = self._host(getattr(executor, "jit_module", None), exe_args) if self.running else None
             with passing():  # what is launched here is counted here
                 if host is None:
                     return original(executor, exe_args)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from warplens.auto.ptx import has_barriers
+from warplens.auto.rules import Auto
 from warplens.auto.rungs import Rung, rungs
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
@@ -258,12 +259,15 @@ class Interceptor:
                 problem = problem or str(reason)
                 continue
             return replace(twin, note=rung.note(problem)) if problem else twin
+        if by_hand:  # the program asked for these marks itself
+            twin = self._fit(kernel, Rung(Auto(), by_hand=True), form, harmful=True)
+            return replace(twin, note=f"only its own marks are recorded: {problem}" if asked else problem)
         raise Unavailable(problem)
 
-    def _fit(self, kernel: PlainKernel, rung: Rung, form: _LaunchForm) -> Twin:
+    def _fit(self, kernel: PlainKernel, rung: Rung, form: _LaunchForm, *, harmful: bool = False) -> Twin:
         """Return the twin woven in the first way that does no harm, in few more registers than the plain kernel if that
-        costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort. Lives
-        alone cost next to nothing, so they are always taken."""
+        costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort; with
+        `harmful`, the one that does the least harm. Lives alone cost next to nothing, so they are always taken."""
         lib, options = driver(), self.session.options
 
         def resources(function: int) -> Resources:
@@ -292,7 +296,7 @@ class Interceptor:
         else:
             candidates = intercepted_candidates(asked, limit, aligned=form.aligned)
         chosen = search(candidates, attempt, guard)
-        if rung.lives_only:
+        if rung.lives_only or (harmful and chosen.harm):
             return chosen.build
         if chosen.harm and chosen.harm.refused:
             raise Unmarkable(chosen.harm.words)
