@@ -36,9 +36,9 @@ from warplens.weave.weaver import weave
 
 
 @pytest.fixture(autouse=True)
-def _attached() -> Iterator[None]:
+def _front_ends() -> Iterator[None]:
+    """What the profiles of a test attach is detached after it."""
     before = list(stack.front_ends), set(registry.attached)
-    registry.attach("cutlass.cutlass_dsl")
     yield
     stack.front_ends[:] = before[0]
     registry.attached.intersection_update(before[1])
