@@ -21,7 +21,7 @@ import warplens as wl
 from tests.support import cute_runtime
 from tests.support.cute_auto_kernels import pointer
 from tests.support.cute_runtime import Runtime
-from tests.support.iket_program import DROP_IN, REAL, STEPS, N, check_trace, expected, load
+from tests.support.iket_program import STEPS, N, check_trace, expected, load
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends import registry
 from warplens.frontends.cute.kept_ptx import keep_all_ptx
@@ -54,7 +54,7 @@ def data(cuda: Runtime) -> tuple[int, tuple[object, int]]:
 
 @pytest.mark.parametrize("before", [True, False], ids=["compiled before the profile", "inside"])
 def test_a_program_written_for_iket_is_recorded(cuda: Runtime, tmp_path: Path, before: bool) -> None:
-    program = load(tmp_path, (REAL, DROP_IN))
+    program = load(tmp_path)
     y, arguments = data(cuda)
     cuda.know(compile_cute(program.run, *arguments))
     compiled = cute.compile(program.run, *arguments)
@@ -70,7 +70,7 @@ def test_a_program_written_for_iket_is_recorded(cuda: Runtime, tmp_path: Path, b
 
 
 def test_marks_have_no_instruction_outside_a_profile(cuda: Runtime, tmp_path: Path) -> None:
-    program = load(tmp_path, (REAL, DROP_IN))
+    program = load(tmp_path)
     y, arguments = data(cuda)
     marked = cuda.know(compile_cute(program.run, *arguments))
     cute.compile(program.run, *arguments)(*arguments)
@@ -81,7 +81,7 @@ def test_marks_have_no_instruction_outside_a_profile(cuda: Runtime, tmp_path: Pa
 
 
 def test_automatic_marks_stand_beside_its_own(cuda: Runtime, tmp_path: Path) -> None:
-    program = load(tmp_path, (REAL, DROP_IN))
+    program = load(tmp_path)
     _, arguments = data(cuda)
     cuda.know(compile_cute(program.run, *arguments))
     with wl.profile(auto="stores", records_per_warp=512) as profile:
@@ -94,7 +94,7 @@ def test_automatic_marks_stand_beside_its_own(cuda: Runtime, tmp_path: Path) -> 
 def test_marks_of_the_program_are_recorded_though_they_spill(
     cuda: Runtime, tmp_path: Path, auto: str | None, said: str
 ) -> None:
-    program = load(tmp_path, (REAL, DROP_IN))
+    program = load(tmp_path)
     _, arguments = data(cuda)
     cuda.know(compile_cute(program.run, *arguments))
     cuda.gpu.local[True] = cuda.gpu.local[False] + 16
@@ -106,13 +106,13 @@ def test_marks_of_the_program_are_recorded_though_they_spill(
 
 def test_marks_in_host_code_do_nothing(tmp_path: Path) -> None:
     push = '    iket.range_push("host")\n    tiles(y, n)'
-    text = compile_cute(load(tmp_path, (REAL, DROP_IN), ("    tiles(y, n)", push)).run, pointer(256), STEPS).__ptx__
+    text = compile_cute(load(tmp_path, ("    tiles(y, n)", push)).run, pointer(256), STEPS).__ptx__
     assert "@iket push host" not in text
 
 
 def test_switched_off_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("WARPLENS", "0")
-    text = compile_cute(load(tmp_path, (REAL, DROP_IN)).run, pointer(256), STEPS).__ptx__
+    text = compile_cute(load(tmp_path).run, pointer(256), STEPS).__ptx__
     assert "@warplens" not in text
     assert "@iket" not in text
 
@@ -121,7 +121,6 @@ def test_switched_off_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_pop_ends_what_was_pushed_last_whatever_the_path(cuda: Runtime, tmp_path: Path, steps: int) -> None:
     program = load(
         tmp_path,
-        (REAL, DROP_IN),
         ('iket.mark("start")', 'if n > 3:\n        iket.range_push("guarded")'),
         (
             'iket.range_push("step 100 %", k)',

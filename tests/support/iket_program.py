@@ -1,4 +1,4 @@
-"""tests/support/iket_kernels.py as it is, or with nothing but its import changed; and what its trace must hold."""
+"""examples/cute/iket.py with some of its text changed, and what its trace must hold."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 import warplens as wl
+from tests.support.paths import EXAMPLES
 
-SOURCE = Path(__file__).with_name("iket_kernels.py")
-REAL, DROP_IN = "from cutlass.cute.experimental import iket", "from warplens.compat import iket"
+DROP_IN, REAL = "from warplens.compat import iket", "from cutlass.cute.experimental import iket"
 STEPS, N, WARPS = 5, 128, 4
 
 
 def load(folder: Path, *changes: tuple[str, str]) -> ModuleType:
     """The program with some of its text changed."""
-    text = SOURCE.read_text()
+    text = (EXAMPLES / "cute" / "iket.py").read_text()
     for old, new in changes:
         assert old in text
         text = text.replace(old, new, 1)

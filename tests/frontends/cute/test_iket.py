@@ -18,7 +18,7 @@ from tests.support import cute_gpu  # noqa: F401
 from cutlass import cute
 
 try:
-    from tests.support import iket_kernels as program
+    import cutlass.cute.experimental.iket  # noqa: F401
 except (ImportError, NotImplementedError) as missing:
     pytest.skip(f"needs nvidia-cutlass-dsl with IKET: {missing}", allow_module_level=True)
 
@@ -27,7 +27,7 @@ from tests.support import cute_runtime
 from tests.support.cute_auto_kernels import pointer
 from tests.support.cute_runtime import Runtime
 from tests.support.golden_ptx import ptxas
-from tests.support.iket_program import STEPS, N, check_trace, expected
+from tests.support.iket_program import DROP_IN, REAL, STEPS, N, check_trace, expected, load
 from warplens.errors import WarplensError
 from warplens.frontends import registry
 from warplens.session import stack
@@ -49,17 +49,22 @@ def _cuda(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     return cute_runtime.install(monkeypatch)
 
 
-def compiled(*arguments: Any, options: str = "iket") -> Any:
+@pytest.fixture(name="program", scope="module")
+def _program(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return load(tmp_path_factory.mktemp("iket"), (DROP_IN, REAL))
+
+
+def compiled(program: Any, *arguments: Any, options: str = "iket") -> Any:
     with tempfile.TemporaryDirectory() as folder:
         keep = f"--keep-ptx --keep-cubin --dump-dir={folder}"
         return cute.compile(program.run, *arguments, options=f"{options} {keep}".strip())
 
 
 @pytest.mark.parametrize("auto", [None, "loads"])
-def test_marks_that_are_switched_on_are_recorded(cuda: Runtime, auto: str | None) -> None:
+def test_marks_that_are_switched_on_are_recorded(cuda: Runtime, program: Any, auto: str | None) -> None:
     y = cuda.gpu.space.alloc(np.arange(N, dtype=np.float32))
     arguments = pointer(y), STEPS
-    cuda.know(compiled(*arguments))
+    cuda.know(compiled(program, *arguments))
     with wl.profile(auto=auto, records_per_warp=512) as profile:
         cute.compile(program.run, *arguments, options="iket")(*arguments)
     assert [woven for _, woven, _ in cuda.gpu.fired] == [True]
@@ -70,9 +75,9 @@ def test_marks_that_are_switched_on_are_recorded(cuda: Runtime, auto: str | None
     assert not profile.notes
 
 
-def test_marks_that_are_off_leave_the_kernel_alone(cuda: Runtime) -> None:
+def test_marks_that_are_off_leave_the_kernel_alone(cuda: Runtime, program: Any) -> None:
     arguments = pointer(cuda.gpu.space.alloc(np.zeros(N, np.float32))), STEPS
-    plain = cuda.know(compiled(*arguments, options=""))
+    plain = cuda.know(compiled(program, *arguments, options=""))
     assert "pmevent" not in plain.__ptx__
     with pytest.raises(WarplensError, match="no kernel was profiled"):
         with wl.profile() as profile:
@@ -83,8 +88,8 @@ def test_marks_that_are_off_leave_the_kernel_alone(cuda: Runtime) -> None:
     assert not profile.notes
 
 
-def test_woven_marks_assemble_without_spills(tmp_path: Path) -> None:
-    text = with_iket_marks(compiled(pointer(256), STEPS).__ptx__.partition("\0")[0])
+def test_woven_marks_assemble_without_spills(program: Any, tmp_path: Path) -> None:
+    text = with_iket_marks(compiled(program, pointer(256), STEPS).__ptx__.partition("\0")[0])
     assert "pmevent" not in text
     woven = weave(text)
     assert set(woven.regions.values()) == {"start", "count", "half", "K_Tile", "step 100 %", "even", "tail"}

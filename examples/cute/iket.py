@@ -1,15 +1,16 @@
-"""A kernel with every mark of IKET; imports only where the DSL has IKET. tests/support/iket_program.py loads it."""
+"""Every mark of NVIDIA's IKET, recorded by warplens. Run: python examples/cute/iket.py [out.warplens]
+
+Written for IKET, with nothing but its import changed (before: from cutlass.cute.experimental import iket).
+"""
 
 from __future__ import annotations
 
+import sys
+
 import cutlass
-
-# The DSL reads the architecture that this sets when it is imported.
-from tests.support import cute_gpu  # noqa: F401
-
-# isort: split
 from cutlass import Float32, Int8, Int32, cute
-from cutlass.cute.experimental import iket
+
+from warplens.compat import iket
 
 N, THREADS = 128, 64
 
@@ -43,3 +44,21 @@ def tiles(y: cute.Pointer, n: Int32):
 @cute.jit
 def run(y: cute.Pointer, n: Int32):
     tiles(y, n).launch(grid=[N // THREADS, 1, 1], block=[THREADS, 1, 1])
+
+
+def main(path: str | None = None, steps: int = 5) -> None:
+    import torch
+    from cutlass.cute.runtime import make_ptr
+
+    import warplens as wl
+
+    values = torch.arange(N, device="cuda", dtype=torch.float32)
+    y = make_ptr(Float32, values.data_ptr(), cute.AddressSpace.gmem, assumed_align=16)
+    with wl.profile(path) as profile:
+        cute.compile(run, y, steps)(y, steps)
+    for row in profile.trace.stats():
+        print(f"{row.region:16} {row.count:10,} times, {row.p50_ns:10,.0f} ns")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])
