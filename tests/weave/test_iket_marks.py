@@ -71,6 +71,15 @@ def test_names_kinds_and_payloads_come_from_the_declarations() -> None:
     ]
 
 
+def test_a_timer_read_of_its_own_goes_with_its_mark() -> None:
+    """TileLang stores the time of a mark with a payload in inline asm of its own."""
+    timer = event(1).replace("\tpmevent.mask 1;\n", "")
+    moved = event(1, "%r1").replace("mov.u32 %t, %globaltimer_lo;", "mov.b32 %t, %cluster_ctarank;")
+    text = kernel(timer, moved.replace("%payload32", "p"), timer, events=(declare(1, "x", MARK, F32),))
+    assert marks(text) == ["V x f32 %r1"]
+    assert with_iket_marks(text).count("globaltimer_lo") == 1, "other code that reads the timer stays"
+
+
 def test_short_payloads_are_widened() -> None:
     text = with_iket_marks(kernel(event(1, "%r1"), events=(declare(1, "x", MARK, S8),)))
     assert "shl.b32 %wl_iket_payload_0, %r1, 24;" in text

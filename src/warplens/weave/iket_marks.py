@@ -1,8 +1,8 @@
 """Marks in the vocabulary of NVIDIA's IKET become marks of warplens.
 
-The CuTe DSL writes a mark of IKET as inline asm that ends in `pmevent.mask N`; the module declares the name and the
-kind of event N. `warplens.compat.iket` leaves comments instead. Two things are not in the code, and follow from its
-paths:
+The CuTe DSL, TileLang and TVM write a mark of IKET as inline asm that ends in `pmevent.mask N`; the module declares the
+name and the kind of event N. `warplens.compat.iket` leaves comments instead. Two things are not in the code, and follow
+from its paths:
 
 - which range a pop ends: the one that was pushed last.
 - whether a mark starts or ends a range: IKET has one event for both.
@@ -33,7 +33,8 @@ _PAYLOADS = {
     13: ("f32", 32), 14: ("f64", 64), 16: ("u64", 64),
 }  # fmt: skip
 """How a payload reads by its number in IKET's table of events: the type of a value mark, and the bits that count."""
-_PAYLOAD = re.compile(r"mov\.b(?:32|64)\s+%payload(?:32|64),\s*(%[\w$]+);")
+_MOVED = re.compile(r"mov\.[bu](?:32|64)\s+[%\w$]+,\s*(%[\w$]+);")
+_TIMER, _SPECIAL = "%globaltimer_lo", ("%globaltimer_lo", "%cluster_ctarank")
 _MOST_STATES, _DEEPEST = 64, 16
 """How many different states of the pushed ranges, and ranges inside each other, are followed through the code."""
 _STACK, _TOP, _IS_TOP = "%wl_iket_stack", "%wl_iket_top", "%wl_iket_is_top"
@@ -64,12 +65,14 @@ class _IketEvent:
 
 @dataclass(frozen=True)
 class _IketMark:
-    """A mark of IKET: the node that it consists of, and the register of its payload."""
+    """A mark of IKET: the node that it consists of, the register of its payload, and the read of the timer, where that
+    is a node of its own in front of it."""
 
     event: _IketEvent
     holder: list[Node]
     node: Node
     register: str = ""
+    timer: Node | None = None
 
     def mark(self, letter: str, *operands: str) -> str:
         return "\t// " + mark_text(letter, self.event.name, *operands)
@@ -112,11 +115,13 @@ def _declared_events(module: PtxModule) -> dict[int, _IketEvent]:
         data = bytes(int(number) for number in re.findall(r"\d+", variable.initialiser or ""))
         words = [int.from_bytes(data[at : at + 4], "little") for at in range(0, 28, 4)]
         usage = _Usage(words[4]) if words[4] in (_Usage.PUSH, _Usage.RANGE) else _Usage.MARK
-        found[words[1]] = _IketEvent(usage, data[28 : 28 + words[6]].decode(errors="replace"), words[3])
+        name = data[28 : 28 + words[6]].decode(errors="replace") or f"event {words[1]}"
+        found[words[1]] = _IketEvent(usage, name, words[3])
     return found
 
 
 def _sites(body: list[Node], events: dict[int, _IketEvent]) -> Iterator[_IketMark]:
+    timer: Scope | None = None
     for node in body:
         if isinstance(node, Comment) and node.content.startswith(PUSH):
             yield _IketMark(_IketEvent(_Usage.PUSH, unquote(node.content[len(PUSH) :].strip())), body, node)
@@ -124,11 +129,14 @@ def _sites(body: list[Node], events: dict[int, _IketEvent]) -> Iterator[_IketMar
             yield _IketMark(_IketEvent(_Usage.POP), body, node)
         elif isinstance(node, Scope):
             number = next((_event_number(one) for one in node.body if _event_number(one)), 0)
-            payload = _PAYLOAD.search(node.text())
             if number in events:
-                yield _IketMark(events[number], body, node, payload[1] if payload else "")
+                moved = [register for register in _MOVED.findall(node.text()) if register not in _SPECIAL]
+                yield _IketMark(events[number], body, node, moved[0] if moved else "", timer)
             else:
                 yield from _sites(node.body, events)
+            timer = node if not number and _TIMER in node.text() else None
+        elif not isinstance(node, Comment):
+            timer = None
 
 
 def _event_number(node: Node) -> int:
@@ -153,6 +161,8 @@ def _replace(function: Function, sites: Sequence[_IketMark]) -> None:
             lines = payload or [site.mark("I")]
         edits.before(site.holder, site.node, Raw.of("\n".join(lines) + "\n"))
         edits.remove(site.holder, site.node)
+        if site.timer is not None:
+            edits.remove(site.holder, site.timer)
     edits.apply()
     start = [*(stack.start if stack.by_path else ())]
     start += [line for toggle in toggles.values() if toggle.by_path for line in toggle.start]
