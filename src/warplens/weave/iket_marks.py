@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.edits import Edits
-from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, Raw, Scope, parse
+from warplens.ptx.tree import Comment, Function, Instruction, Label, Node, PtxModule, Raw, Scope, parse
 from warplens.weave.mark_comments import mark_text
 
 PUSH, POP = "@iket push", "@iket pop"
@@ -131,11 +131,12 @@ def _sites(body: list[Node], events: dict[int, _IketEvent]) -> Iterator[_IketMar
             number = next((_event_number(one) for one in node.body if _event_number(one)), 0)
             if number in events:
                 moved = [register for register in _MOVED.findall(node.text()) if register not in _SPECIAL]
-                yield _IketMark(events[number], body, node, moved[0] if moved else "", timer)
+                without_timer = _TIMER not in node.text()
+                yield _IketMark(events[number], body, node, moved[0] if moved else "", timer if without_timer else None)
             else:
                 yield from _sites(node.body, events)
             timer = node if not number and _TIMER in node.text() else None
-        elif not isinstance(node, Comment):
+        elif isinstance(node, Label):
             timer = None
 
 
