@@ -104,6 +104,8 @@ class Cute:
         """The second engine of the function that loaded `module`; None where the plain one runs."""
         if not getattr(module, "cuda_library", None):
             return None
+        if not self.automatic and not PtxKeeper.kept:
+            return None  # looking for the function of a module takes long, and none can have marks
         program = self._programs.get(module)
         if program is None:
             program = self._programs[module] = self._program(module)

@@ -17,6 +17,9 @@ from warplens.ptx.symbols import remember
 class PtxKeeper:
     """Compiles functions so that they keep their PTX, in a folder of its own that goes with it."""
 
+    kept = 0
+    """How many functions kept their PTX by any keeper in this process."""
+
     def __init__(self, wanted: Callable[[Any], bool] = lambda dsl: True) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="warplens-cute-", ignore_cleanup_errors=True)
         self._wanted = wanted
@@ -45,6 +48,7 @@ class PtxKeeper:
             if "apply_envar_settings" in vars(plain) or not self._wanted(dsl):
                 # A function that is traced into the one being compiled, or one that nobody asked for.
                 return original(dsl, *arguments, **named)
+            PtxKeeper.kept += 1
             kept = dsl.compile_options = self._keeping(plain)
             cached, dsl.envar.disable_file_caching = dsl.envar.disable_file_caching, True
             try:
