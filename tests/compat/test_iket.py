@@ -117,6 +117,17 @@ def test_switched_off_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "@iket" not in text
 
 
+def test_payloads_may_be_values_of_the_compiler_and_pointers(cuda: Runtime, tmp_path: Path) -> None:
+    changed = ('iket.mark("half", Float32(n) * 0.5)', 'iket.mark("raw", n.ir_value())\n    iket.mark("y", y)')
+    program = load(tmp_path, changed)
+    address, arguments = data(cuda)
+    cuda.know(compile_cute(program.run, *arguments))
+    with wl.profile() as profile:
+        cute.compile(program.run, *arguments)(*arguments)
+    found = {row["region"]: row["value"] for row in profile.trace.spans.to_pylist() if row["kind"] == "value"}
+    assert (found["raw"], found["y"]) == (STEPS, address)
+
+
 @pytest.mark.parametrize("steps", [2, STEPS])
 def test_a_pop_ends_what_was_pushed_last_whatever_the_path(cuda: Runtime, tmp_path: Path, steps: int) -> None:
     program = load(

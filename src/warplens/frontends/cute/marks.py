@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutlass import Float64, Int32, Int64, Uint32, Uint64
-from cutlass.base_dsl.typing import Boolean, Float, Integer, Numeric
+from cutlass._mlir import ir
+from cutlass.base_dsl.typing import Boolean, Float, Integer, Numeric, as_numeric
 
 from warplens.errors import UsageError
 from warplens.frontends.cute import record_ptx
@@ -188,6 +189,7 @@ def scalar(name: str, v: Any) -> tuple[Any, str, ValueType]:
     A pointer counts as its address.
     """
     v = v.toint() if hasattr(v, "toint") else v
+    v = as_numeric(v) if isinstance(v, ir.Value) else v
     if isinstance(v, (bool, int)):
         return Int64(int(v)).ir_value(), "l", ValueType.I64
     if isinstance(v, float):
