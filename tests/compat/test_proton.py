@@ -325,6 +325,22 @@ def test_events_are_spans_that_end_elsewhere(gpu: FakeGpu) -> None:
     assert [name for _, _, name in spans(proton.finalize())] == ["async"]
 
 
+def test_kernels_of_a_session_are_cached_apart(gpu: FakeGpu) -> None:
+    @triton.jit
+    def kernel(x):
+        tl.store(x, tl.load(x) + 1)
+
+    x = gpu.tensor(np.zeros(1, np.float32))
+    proton.start("cached", backend="instrumentation")
+    kernel[(1,)](x)
+    (caches,) = kernel.device_caches.values()
+    assert len(caches[0]) == 1
+    proton.finalize()
+    kernel[(1,)](x)
+    assert len(caches[0]) == 2
+    assert not getattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
+
+
 def test_an_event_that_ends_in_another_warp_is_an_arrow(tmp_path: Path) -> None:
     trace = make_trace(
         [
