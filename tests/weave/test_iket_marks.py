@@ -93,6 +93,12 @@ def test_other_performance_events_stay_as_they_are() -> None:
     assert with_iket_marks(kernel("\tpmevent 3;")) == kernel("\tpmevent 3;")
 
 
+@pytest.mark.parametrize("value", ["", "= {60, 0, 0, 0, 1, 0, 0, 0, 4096}", "= {60, 0, 0, 0, 1, 0, 0, 0, name_700}"])
+def test_a_declaration_of_another_form_costs_no_more_than_its_name(value: str) -> None:
+    declared = f".visible .global .align 1 .b8 __iket_evt_decl_x_1_attrs[60] {value};"
+    assert marks(kernel(event(1), events=(declared,))) == (["I event%201"] if value else [])
+
+
 def test_where_paths_agree_nothing_is_decided_at_run_time() -> None:
     events = declare(1, "range", RANGE), declare(2, "pushed", PUSH)
     loop = "$L1:", event(1), event(2), event(31), event(1), "\tsetp.lt.u32 %p2, %r1, 3;", "\t@%p2 bra $L1;"

@@ -112,7 +112,7 @@ def _declared_events(module: PtxModule) -> dict[int, _IketEvent]:
     for variable in (one for declaration in module.declarations for one in declaration.variables):
         if not variable.name.startswith(_EVENT):
             continue
-        data = bytes(int(number) for number in re.findall(r"\d+", variable.initialiser or ""))
+        data = bytes(int(number) & 255 for number in re.findall(r"\d+", variable.initialiser or ""))
         words = [int.from_bytes(data[at : at + 4], "little") for at in range(0, 28, 4)]
         usage = _Usage(words[4]) if words[4] in (_Usage.PUSH, _Usage.RANGE) else _Usage.MARK
         name = data[28 : 28 + words[6]].decode(errors="replace") or f"event {words[1]}"
