@@ -3,7 +3,7 @@
 PYTHONPATH=src python -m benchmarks.cute_iket_marks --out DIR [--size 4096]
 
 Compares the results bit for bit with the unmarked kernel, counts the records, and times the kernels. Each way is on its
-own: one that fails is reported and the others go on. Writes DIR/cute_iket_marks.json and one trace per way.
+own: one that fails is reported and the others go on. Writes DIR/cute_iket_marks.json.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def expected(gemm: Any, size: int) -> dict[str, int]:
     return {"wait empty": loads, "load": loads, "wait full": products, "mma": products, "store": blocks * warps}
 
 
-def measure(way: str, size: int, folder: Path) -> dict[str, Any]:
+def measure(way: str, size: int) -> dict[str, Any]:
     import torch
     from cuda.bindings.driver import CUstream
     from cutlass import cute
@@ -101,8 +101,7 @@ def measure(way: str, size: int, folder: Path) -> dict[str, Any]:
         compiled = cute.compile(gemm.run, *given)
         compiled(*given)
     else:
-        path = folder / f"{way}.warplens"
-        with warplens.profile(path, records_per_warp=512) as profile:
+        with warplens.profile(records_per_warp=512) as profile:
             compiled = cute.compile(gemm.run, *given, **({"options": options} if options else {}))
             for _ in range(LAUNCHES):
                 compiled(*given)
@@ -131,7 +130,7 @@ def main() -> None:
     first: Any = None
     for way in WAYS:
         try:
-            found = measure(way, arguments.size, arguments.out)
+            found = measure(way, arguments.size)
             result = found.pop("result")
             first = result if first is None else first
             found["identical"] = bool((result == first).all())
