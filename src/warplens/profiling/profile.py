@@ -122,9 +122,15 @@ class Profile(Session):
 
     def _start_front_ends(self) -> None:
         super()._start_front_ends()
-        # A whole program's kernels are counted even where no automatic marks are asked for.
-        if self.enabled and (self.options.changes_any_kernel or self.whole_program):
-            self._stops.append(registry.watch(lambda library, error: self.note(library, str(error))))
+        if self.enabled:
+            # A whole program's kernels are counted even where no automatic marks are asked for.
+            unmarked = self.options.changes_any_kernel or self.whole_program
+
+            def failed(library: str, error: WarplensError) -> None:
+                if unmarked:
+                    self.note(library, str(error))
+
+            self._stops.append(registry.watch(failed, unmarked=unmarked))
 
         if self.enabled:
             self._stops.append(watch_graphs(self))
