@@ -25,6 +25,7 @@ from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
 from warplens.profiling.job_ranks import JobRank, checked_rank
+from warplens.profiling.live_view import LiveView
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
@@ -32,7 +33,7 @@ from warplens.record.capture import Capture, Launch
 from warplens.session import Session
 from warplens.session.stack import check_free
 from warplens.text import printable
-from warplens.trace.io import save_rank
+from warplens.trace.io import rank_part, save_rank
 from warplens.trace.model import Trace, empty_table
 
 
@@ -62,6 +63,8 @@ class Profile(Session):
         self._process = os.getpid()
         self.hang_watch: HangWatch | None = None
         """What looks for kernels that do not end, while the block runs."""
+        self.live: LiveView | None = None
+        """With live=True, what shows the kernels while the block runs."""
 
     @property
     def trace(self) -> Trace:
@@ -101,6 +104,12 @@ class Profile(Session):
             self.buffers.watched = True
             self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save)
             self.hang_watch.start()
+        if self.enabled and self.options.live:
+            path = self.path
+            if path is not None and self.job.is_one_of_many:
+                path = rank_part(path, self.rank)
+            self.live = LiveView(self, path, self.rank)
+            self.live.start()
         return self
 
     def _start_front_ends(self) -> None:
@@ -122,8 +131,13 @@ class Profile(Session):
                 watch.profile_ends()
             self._end(error)
         finally:
+            self._stop_live()
             if watch is not None:
                 watch.stop()
+
+    def _stop_live(self) -> None:
+        if self.live is not None and os.getpid() == self._process:
+            self.live.stop()
 
     def _end(self, error: BaseException | None) -> None:
         if os.getpid() != self._process:
@@ -163,7 +177,8 @@ class Profile(Session):
             _say(f"not aligned with the torch trace: {self._torch.problem}")
 
     def _finish(self) -> None:
-        launches, problems = self.collect()
+        launches, problems = self.collect()  # a kernel that still runs is shown until it ends
+        self._stop_live()
         # The estimates need the headers of all blocks.
         launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
@@ -284,6 +299,7 @@ def profile(
     torch: bool | Mapping[str, Any] = False,
     watch: float | None = None,
     on_hang: Literal["continue", "kill"] | None = None,
+    live: bool = False,
     **unknown: NoReturn,
 ) -> Profile:
     """Record the kernels that run inside a `with` block, or inside each call of a decorated function.
@@ -346,6 +362,11 @@ def profile(
                       record is then stored at its mark, as with store="now" (None: off)
     on_hang           what becomes of the program then: "continue" or "kill", which ends it with code 1 (None: continue,
                       but end it if a signal asks it to end and the kernel does not)
+
+    While it runs
+    live              show kernels, regions and warps while the program runs: in a browser, at an address that is
+                      printed, or with `warplens view --live`. Each record is then stored at its mark. full="ring" shows
+                      the latest records of a kernel that runs for long (False: off)
 
     Besides
     verify            look up in the machine code what each region timed, when the trace is saved
