@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.launch.landing import describe_launch, join_slots
-from warplens.launch.running_clocks import MARGIN_NS, RunningClocks
+from warplens.launch.running_clocks import RunningClocks
 from warplens.launch.running_copy import RunningCopy
 from warplens.launch.running_launch import record_of_running
 from warplens.launch.side_copy import RowCopy, Rows
@@ -31,6 +31,10 @@ FIRST_SLOTS, GROWTH = 256, 8
 """Slots that are copied first behind what is known of a track; if all were written, so many times as many come next."""
 LIVE = "live"
 """The cause in the `HangRecord` of a launch that was copied because somebody watches it."""
+
+_AHEAD_CYCLES = 1 << 30
+"""How far a clock may be ahead of what is expected of it: half a second. The records of a ring are not older than the
+last update, so that none of them seems newer than that."""
 
 Headers = npt.NDArray[np.void]
 Int64 = npt.NDArray[np.int64]
@@ -59,7 +63,7 @@ class FollowedLaunch:
         self._done = np.zeros(len(self._tracks), bool)
         self._rings: Slots | None = None
         """The rings as they were at the last update."""
-        self._clocks = RunningClocks((launch.device or launch.engine.device).clock_mhz)
+        self._clocks = RunningClocks(len(self._tracks), (launch.device or launch.engine.device).clock_mhz)
 
     @property
     def records(self) -> int:
@@ -88,11 +92,11 @@ class FollowedLaunch:
                 return None
             rows = np.concatenate(copy.all_rows(list(self._block_copies(0, HEADER_BYTES))))
             headers = rows.view(HEADER).reshape(-1)
+            now_ns = device_ns()
             if self._ring:
-                self._read_rings(copy, headers, device_ns())
+                self._read_rings(copy, headers, now_ns)
             else:
                 self._read_tracks(copy, headers)
-            now_ns = device_ns()
             if not self.launch.in_flight:
                 return None
         self._done = headers["state"] == TrackState.EXITED
@@ -148,7 +152,7 @@ class FollowedLaunch:
         copied = copy.all_rows(list(self._block_copies(half, self._capacity * SLOT_BYTES)))
         rings: Slots = np.concatenate(copied).view(np.uint64)
         before = np.zeros_like(rings) if self._rings is None else self._rings
-        soon = self._clocks.expected(headers, now_ns + MARGIN_NS)
+        soon = self._clocks.expected(headers, now_ns) + _AHEAD_CYCLES
         for track in self._readable(headers):
             running = headers["state"][track] != TrackState.EXITED
             self._read_ring(track, rings[track], before[track], int(soon[track]), running)

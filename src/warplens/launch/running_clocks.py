@@ -16,17 +16,17 @@ LEAST_NS = 100_000
 """Shorter lives say too little about the rate."""
 _SLOWEST = 0.25
 """Of the nominal rate: a slower clock is taken for a warp that writes rarely."""
-MARGIN_NS = 50_000_000
-"""How far a clock may be ahead of what is expected of it."""
-_LOW = 1 << 32
+_LOW, _HALF = 1 << 32, 1 << 31
 
 
 class RunningClocks:
     """The rate of one launch's clocks, in cycles per ns. A record keeps 32 bits of the clock, so `update` must be
     called every second while the kernel runs."""
 
-    def __init__(self, nominal_mhz: float) -> None:
+    def __init__(self, tracks: int, nominal_mhz: float) -> None:
         self.rate = self._nominal = (nominal_mhz or 1000.0) / 1000.0
+        self._latest = np.zeros(tracks, np.int64)
+        """The clock of each track's newest record; 0 before the first."""
 
     def expected(self, headers: Headers, now_ns: int) -> Int64:
         """What the clock of each track's SM is expected to say now."""
@@ -37,12 +37,14 @@ class RunningClocks:
         """Learn the rate; return the clock of each track's newest record, and that of its SM now, which is not before
         any record of that SM.
 
-        `newest` has the low bits of the newest clock of each track, -1 for none, and `added` the slots since last time.
+        `newest` has the low bits of the newest clock of each track, and `added` the slots since last time. A record
+        that was added since then is so young that its clock is the one next to the expected one.
         """
         expected = self.expected(headers, now_ns)
-        behind = (expected + round(MARGIN_NS * self.rate) - newest) % _LOW - round(MARGIN_NS * self.rate)
-        latest = np.where(newest >= 0, expected - behind, headers["start_clock"].astype(np.int64))
-        self._learn(headers, latest, (newest >= 0) & (added >= LEAST_RECORDS), now_ns)
+        nearest = expected + (newest - expected + _HALF) % _LOW - _HALF
+        self._latest = np.where(added > 0, nearest, self._latest)
+        latest = np.maximum(self._latest, headers["start_clock"].astype(np.int64))
+        self._learn(headers, latest, added >= LEAST_RECORDS, now_ns)
         return latest, np.maximum(self.expected(headers, now_ns), _highest(headers["sm"], latest))
 
     def _learn(self, headers: Headers, latest: Int64, busy: npt.NDArray[np.bool_], now_ns: int) -> None:
