@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +21,6 @@ from warplens.weave.weaving import Selection, capacity_of
 REGIONS = {1: "load", 2: "compute", 3: "queue length", 4: "persistent loop"}
 LOCATIONS = {1: "megakernel.py:31", 2: "megakernel.py:40", 4: "megakernel.py:22"}
 ITEM_NS = 10_000_000
-SPAN_RECORDS = 7
-"""Slots of one work item: two spans, and a value with its payload, which comes first."""
 
 
 @dataclass
@@ -34,18 +37,19 @@ class PersistentKernel:
     begin_ns: int = 0
     stuck: int | None = None
     """A block that stops in the middle of its third item."""
+    name: str = "megakernel"
     launch: WovenLaunch = field(init=False)
 
     def start(self, begin_ns: int) -> PersistentKernel:
         """Launch it in the running session, with its warps starting at a time of the device's globaltimer."""
         kernel = WovenKernel(
-            name="megakernel", warps=self.warps, regions=REGIONS, locations=LOCATIONS, slack=0, full=self.full,
+            name=self.name, warps=self.warps, regions=REGIONS, locations=LOCATIONS, slack=0, full=self.full,
             store="now", select=Selection(),
         )  # fmt: skip
         running = session.active()
         assert running is not None
         grid = (self.blocks, 1, 1)
-        variant = running.variant("megakernel", "code", grid)
+        variant = running.variant(self.name, "code", grid)
         running.variants.choose(variant)
         lent = running.lend(kernel, variant, grid, STREAM, None)
         assert isinstance(lent, WovenLaunch)
@@ -110,3 +114,23 @@ class PersistentKernel:
         first = (1 << self.launch.shift) // 2 if self.full == "ring" else HEADER_BYTES
         self.driver.space.write(address, data[:HEADER_BYTES])
         self.driver.space.write(address + first, data[HEADER_BYTES : HEADER_BYTES + self.capacity * 8])
+
+
+@contextmanager
+def running_kernel(driver: HangingDriver, *, every_s: float = 0.05, **shape: Any) -> Iterator[PersistentKernel]:
+    """A kernel that runs beside the block, in the running session, until the block ends."""
+    kernel = PersistentKernel(driver, **shape).start(time.time_ns())
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(every_s):
+            kernel.advance(time.time_ns())
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield kernel
+    finally:
+        over.set()
+        thread.join()
+        kernel.finish(time.time_ns())

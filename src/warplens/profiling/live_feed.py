@@ -32,7 +32,7 @@ PERIOD_S = 0.4
 REST_SHARE = 2.0
 """A look that takes long is followed by a rest of so many times its duration, for the sake of the program."""
 LONGEST_REST_S = 0.7
-RECENT_BYTES = 2 << 20
+RECENT_BYTES = 1 << 20
 """Bytes of records of finished launches that are shown."""
 MOST_RECENT = 200
 """Finished launches that are shown."""

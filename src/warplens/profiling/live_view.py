@@ -16,10 +16,11 @@ from warplens.view.live_server import LiveServer
 
 
 class LiveView:
-    """From `start` to `stop`, which may be called again. `trace` is the file that the profile writes, if it does."""
+    """From `start` to `stop`, which may be called again. `trace` is the file that the profile writes, if it does, and
+    `program` what to call the program; its script, by default."""
 
-    def __init__(self, session: Session, trace: Path | None, rank: int) -> None:
-        program = os.path.basename(sys.argv[0]) or "python"
+    def __init__(self, session: Session, trace: Path | None, rank: int, program: str = "") -> None:
+        program = program or os.path.basename(sys.argv[0]) or "python"
         self.feed = LiveFeed(session, program, rank)
         self.server = LiveServer(self.feed, program)
         self._address = LiveAddress(self.server.url, os.getpid(), program, rank)

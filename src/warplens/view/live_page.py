@@ -18,7 +18,7 @@ from warplens.view.live_state import LiveState, newest_ns
 from warplens.view.palette import colour, ink
 from warplens.view.payload import ColumnPacker, pack_spans
 
-MOST_SPANS = 40_000
+MOST_SPANS = 1 << 16
 """Spans of one document: the page gets all of them anew with each."""
 MOST_ROWS = 48
 """Rows of the terminal's timeline."""

@@ -87,13 +87,17 @@ class LiveState:
         ]
 
     def regions(self) -> list[dict[str, Any]]:
-        """Each region of the trace: how many warps are in it now, and the statistics of its latest spans."""
+        """Each region of the trace: how many warps are in it now, and the statistics of its latest spans. Shares are
+        those of the time in regions, without inner ones."""
         now = self._warps_now()
         rows = []
-        for row in self.trace.stats(merge_variants=True):
-            if row.region != LIFE:
-                known = {"count": row.count, "mean_ns": row["mean_ns"], "max_ns": row["max_ns"], "share": row.share}
-                rows.append({"name": row.region, "now": now.pop(row.region, 0), **known})
+        found = [row for row in self.trace.stats(merge_variants=True) if row.region != LIFE]
+        # Of a track's life, only the latest part may be known.
+        whole = sum(row.exclusive_ns for row in found) or 1
+        for row in found:
+            known = {"count": row.count, "mean_ns": row.mean_ns, "max_ns": row.max_ns}
+            share = row.exclusive_ns / whole
+            rows.append({"name": row.region, "now": now.pop(row.region, 0), **known, "share": share})
         rows += [{"name": name, "now": count, "count": 0} for name, count in now.items()]
         return rows
 

@@ -80,7 +80,7 @@ def _kernels(document: Any) -> AdaptiveTable:
 def _regions(document: Any) -> AdaptiveTable:
     table = AdaptiveTable(spare=("longest", "spans"))
     table.add_column("region", no_wrap=True)
-    for name in ("warps now", "spans", "share", "mean", "longest"):
+    for name in ("warps now", "spans", "exclusive", "mean", "longest"):
         table.add_column(name, justify="right")
     for one in document["statistics"]:
         known = [percent(one["share"]), duration(one["mean_ns"]), duration(one["max_ns"])] if one["count"] else [""] * 3
