@@ -116,6 +116,28 @@ def test_a_launch_that_waits_for_another_stream_head_is_not_the_one_that_hangs(d
         driver.released.set()
 
 
+@pytest.mark.parametrize("in_job", [True, False])
+def test_a_rank_that_waits_for_another_one_writes_how_far_it_got(
+    driver: HangingDriver, tmp_path: Path, in_job: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, now = tmp_path / "t.warplens", [0.0]
+    with Profile(path, watch=600) as profile:
+        launch_hanging(driver)
+        watch = HangWatch(profile, path, 0, in_job=in_job, clock=lambda: now[0])
+        driver.released.set()
+        assert until(lambda: profile.run.launches_so_far()[0][0].landed)
+        for now[0] in (1.0, 500.0, 602.0):
+            watch.check()
+            assert path.exists() == (in_job and now[0] > 601)
+        if in_job:
+            assert len(wl.load(path))
+            watch.profile_ends()
+            path.unlink()
+        watch._write_progress()
+        assert not path.exists(), "the profile writes the whole trace itself"
+    assert "did not end" not in capfd.readouterr().err
+
+
 def test_a_long_track_and_a_ring_come_home_whole(driver: HangingDriver) -> None:
     def many(writer: TrackWriter, block: int, warp: int) -> None:
         for number in range(29):

@@ -140,7 +140,7 @@ def summary_line(hang: Hang) -> str:
 
 def group_line(group: WarpGroup) -> str:
     """Which warps, where, since when, and what they wait for."""
-    parts = [f"{_where(group)}{_since(group)}"]
+    parts = [f"{where_text(group)}{_since(group)}"]
     if group.wait is not None:
         parts.append(_barrier(group.wait, group.ended_missing))
     if group.value_of:
@@ -161,16 +161,17 @@ def hang_lines(hang: Hang) -> list[str]:
     ]
 
 
-def hang_findings(trace: Trace) -> list[Finding]:
-    """One finding for each launch that did not end."""
+def hang_findings(found: Sequence[Hang], job: str = "") -> list[Finding]:
+    """One finding for each launch that did not end; `job` says what the other ranks do."""
     out = []
-    for hang in hangs(trace):
+    for hang in found:
         first = hang.groups[0] if hang.groups else None
         out.append(
             Finding(
                 KIND,
                 f"This kernel did not end. {summary_line(hang)}."
-                + (f" {group_line(first)}." if first is not None else ""),
+                + (f" {group_line(first)}." if first is not None else "")
+                + job,
                 _ADVICE if len(hang.groups) > 1 else "Find out why the condition that ends this region never holds.",
                 hang.kernel,
                 confidence=HIGH,
@@ -203,7 +204,8 @@ def _shortened(ranges: str, most: int = 8) -> str:
     return ", ".join(parts[:most]) + (f" and {len(parts) - most} more ranges" if len(parts) > most else "")
 
 
-def _where(group: WarpGroup) -> str:
+def where_text(group: WarpGroup) -> str:
+    """The innermost region with its line and those around it, or what came last."""
     place = f" ({group.location})" if group.location else ""
     if group.regions:
         around = f" inside `{'` > `'.join(group.regions[:-1])}`" if len(group.regions) > 1 else ""

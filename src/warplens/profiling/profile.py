@@ -102,7 +102,7 @@ class Profile(Session):
         # A program that does not know of warplens may be stopped while a kernel hangs, with or without --watch.
         if self.enabled and (self.options.watch is not None or self.whole_program):
             self.buffers.watched = True
-            self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save)
+            self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save, in_job=self.job.is_one_of_many)
             self.hang_watch.start()
         if self.enabled and self.options.live:
             path = self.path
