@@ -38,6 +38,8 @@ class PersistentKernel:
     stuck: int | None = None
     """A block that stops in the middle of its third item."""
     name: str = "megakernel"
+    uneven: float = 0.0
+    """How much longer an item takes in each further block, as a share of its time."""
     launch: WovenLaunch = field(init=False)
 
     def start(self, begin_ns: int) -> PersistentKernel:
@@ -83,12 +85,13 @@ class PersistentKernel:
 
     def advance(self, now_ns: int, *, torn: bool = False) -> None:
         """Let every warp record what it has done until now; with `torn`, payloads are stored without their record."""
-        items = (now_ns - self.begin_ns) / self.item_ns
         for at, writer in enumerate(self._writers):
             block = at // self.warps
+            pace = self.item_ns * (1 + self.uneven * block)
+            items = (now_ns - self.begin_ns) / pace
             limit = min(items, 2.5) if block == self.stuck else items
             while (step := self.steps(self._written[at] // 5)[self._written[at] % 5])[0] <= limit:
-                ns = self.begin_ns + int(step[0] * self.item_ns)
+                ns = self.begin_ns + int(step[0] * pace)
                 clock = self.clock(block, ns)
                 if step[1] == "value":
                     writer.value(step[2], clock, self._written[at] // 5)

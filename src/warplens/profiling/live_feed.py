@@ -26,6 +26,7 @@ from warplens.session import Session
 from warplens.trace.merge import rebase
 from warplens.trace.model import Trace
 from warplens.view.live_state import LiveKernel, LiveState
+from warplens.wording import plural
 
 PERIOD_S = 0.4
 """The time from one look to the next; what is shown is at most that and one look's duration old."""
@@ -36,6 +37,7 @@ RECENT_BYTES = 1 << 20
 """Bytes of records of finished launches that are shown."""
 MOST_RECENT = 200
 """Finished launches that are shown."""
+MOST_NOTES = 4
 MOST_RUNNING = 8
 """Streams whose running launch is followed."""
 
@@ -122,7 +124,7 @@ class LiveFeed:
             overview_begin_ns=self._overview.begin_ns or 0,
             bin_ns=self._overview.bin_ns,
             cost_s=time.monotonic() - made,
-            notes=self._notes(heads),
+            notes=self._notes(),
         )
         self._publish(state)
         return state
@@ -197,8 +199,14 @@ class LiveFeed:
             LiveKernel(name, seen.get(name, 0), self._recorded[name] + going[name], runs.get(name)) for name in names
         ]
 
-    def _notes(self, heads: list[tuple[WovenLaunch, float]]) -> tuple[str, ...]:
+    def _notes(self) -> tuple[str, ...]:
         said: list[str] = []
         with suppress(RuntimeError):  # the program may add a note at this moment
             said = [f"{kernel}: {text}" for kernel, notes in self._session.notes.items() for text in notes]
-        return tuple(said[-4:])
+        most = self._session.options.launches
+        if most is not None and any(count >= most for count in self._recorded.values()):
+            said.append(
+                f"{plural(most, 'launch')} of each variant {'is' if most == 1 else 'are'} recorded, and later ones are "
+                "only counted; launches=None (--launches all) records all"
+            )
+        return tuple(said[-MOST_NOTES:])
