@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from warplens.errors import WarplensError
-from warplens.files import atomic_write
 
 SUFFIX = ".live"
 
@@ -46,10 +45,9 @@ def announced(trace: Path, address: LiveAddress) -> Iterator[None]:
     """Keep the file while the block runs."""
     path = address_file(trace)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as out:
-        os.fchmod(out.fileno(), 0o600)
-        out.write(json.dumps(asdict(address)).encode())
-    os.chmod(path, 0o600)
+    path.unlink(missing_ok=True)  # of a program that was killed
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        json.dump(asdict(address), out)
     try:
         yield
     finally:
