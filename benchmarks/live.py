@@ -131,6 +131,9 @@ def watch(folder: Path, trace: Path, process: subprocess.Popen[str]) -> dict[str
         now = time.time_ns()
         document = json.loads(data)
         after = document["number"]
+        if document["ended"]:
+            ended = time.time()
+            break
         running = any(one["running_s"] is not None for one in document["kernels"])
         if running:
             (folder / f"{trace.stem}.document.json").write_bytes(data)
@@ -144,9 +147,6 @@ def watch(folder: Path, trace: Path, process: subprocess.Popen[str]) -> dict[str
                 "where": [each["groups"][:2] for each in document["where"]], "warnings": document["warnings"],
             }
         )  # fmt: skip
-        if document["ended"]:
-            ended = time.time()
-            break
     if beside is not None:
         (folder / f"{trace.stem}.terminal.txt").write_text("".join(beside.communicate(timeout=60)))
     return {

@@ -27,6 +27,7 @@ from tests.support.run_program import environment
 from warplens.commands import main
 from warplens.driver import libcuda
 from warplens.errors import UsageError, WarplensError
+from warplens.launch import followed_launch
 from warplens.launch.weaving_options import weaving
 from warplens.options import Options
 from warplens.profiling import live_feed
@@ -111,6 +112,32 @@ def test_the_overview_covers_the_whole_run(driver: HangingDriver) -> None:
     assert len(warps) * state.bin_ns == pytest.approx(39 * TICK, rel=0.02)
     assert state.overview_begin_ns == pytest.approx(BEGIN, abs=ITEM_NS)
     assert warps.mean() == pytest.approx(0.5 * kernel.blocks * kernel.warps, rel=0.1), "each computes half of the time"
+
+
+def test_a_region_that_began_before_the_oldest_record_stays_open(
+    driver: HangingDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed_launch, "HISTORY_SLOTS", 8 * 400)
+    monkeypatch.setattr(followed_launch, "LEAST_SLOTS", 64)
+    with Profile(watch=60, full="ring", records_per_warp=512) as profile:
+        kernel = PersistentKernel(driver, full="ring").start(BEGIN)
+        feed = LiveFeed(profile)
+        try:
+            for tick in range(1, 40):
+                now = BEGIN + tick * TICK
+                kernel.advance(now)
+                state = feed.look(lambda now=now: now)
+                rows = state.trace.codes("region")[0] == state.trace.codes("region")[1].index("persistent loop")
+                assert rows.sum() == 8
+                assert state.trace.numpy("open")[rows].all()
+                assert state.trace.numpy("dur_ns")[rows] == pytest.approx(tick * TICK, rel=0.02)
+                assert 0 <= now - newest_ns(state.trace) < 2 * ITEM_NS, "the others are where they were"
+                begins = np.sort(state.trace.numpy("start_ns")[~rows])
+                assert now - (begins[0] + state.trace.meta.origin_ns) < 400 / 6 * ITEM_NS + 3 * ITEM_NS
+        finally:
+            driver.released.set()
+    assert state.trace.meta.losses.mismatched_ends == 0
+    assert len(state.trace) < 8 * 400
 
 
 def test_numbers_and_times_stay_the_same_when_old_launches_go(

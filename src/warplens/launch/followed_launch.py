@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +31,8 @@ RING_BYTES = 32 << 20
 """Bytes of rings that one update may copy: what is new in a ring shows only when all of it was copied."""
 FIRST_SLOTS, GROWTH = 256, 8
 """Slots that are copied first behind what is known of a track; if all were written, so many times as many come next."""
+MOST_LOOKS = 512
+"""Updates that are remembered, to complete the clocks of old records."""
 LIVE = "live"
 """The cause in the `HangRecord` of a launch that was copied because somebody watches it."""
 
@@ -61,8 +65,14 @@ class FollowedLaunch:
         self._next = np.zeros(len(self._tracks), np.int64)
         """The slot of each track that comes after the last one read."""
         self._done = np.zeros(len(self._tracks), bool)
+        self._places: dict[int, tuple[int, int]] = {}
+        """The block and the warp of each track."""
         self._rings: Slots | None = None
         """The rings as they were at the last update."""
+        self._looks: deque[tuple[Int64, Int64]] = deque(maxlen=MOST_LOOKS)
+        """At each update, the position and the clock that each track had reached."""
+        self._begins: dict[int, list[tuple[int, int]]] = {}
+        """Regions that were open at the last update, by track: their number and clock."""
         self._clocks = RunningClocks(len(self._tracks), (launch.device or launch.engine.device).clock_mhz)
 
     @property
@@ -100,10 +110,31 @@ class FollowedLaunch:
             if not self.launch.in_flight:
                 return None
         self._done = headers["state"] == TrackState.EXITED
+        found = zip(headers["block"].tolist(), headers["warp"].tolist(), strict=True)
+        self._places = dict(enumerate(found))
         record = replace(record_of_running(headers), now_ns=now_ns, cause=LIVE)
         latest, now = self._clocks.update(headers, self._history.newest, self._history.added - before, now_ns)
+        self._looks.append((self._history.position(), now))
         self._end_now(headers, latest, now, now_ns)
         return self._described(rows, record, time.perf_counter() - start)
+
+    def keep_open(self, begins: Mapping[tuple[int, int], list[tuple[int, int]]]) -> None:
+        """Remember what was open at the last update: by block and warp, the number of each region and the clock of its
+        begin, the outermost first. Their begins are kept when older records go."""
+        self._begins = {at: begins[place] for at, place in self._places.items() if place in begins}
+
+    def _with_begins(self) -> Slots:
+        slots = self._history.slots
+        for track in np.flatnonzero(self._history.lost).tolist():
+            if begins := self._begins.get(track):
+                slots = slots.copy() if slots is self._history.slots else slots
+                slots[track] = self._history.with_begins(track, begins, partial(self._clock_at, track))
+        return slots
+
+    def _clock_at(self, track: int, position: int, low: int) -> int:
+        """The clock of a record: that with these low bits which came last before the update that read it."""
+        reached = next((int(now[track]) for total, now in self._looks if total[track] > position), low)
+        return max(reached - (reached - low) % (1 << 32), 0)
 
     def _block_copies(self, begin: int, width: int) -> Iterator[RowCopy]:
         pitch = 1 << self.launch.shift
@@ -166,6 +197,7 @@ class FollowedLaunch:
             after = (newest_slot(ring, clock_now, regions) + 1) % len(ring)
             new = np.roll(ring, -after)
             self._history.restart(track)
+            self._begins.pop(track, None)  # nobody knows whether they are still open
         else:
             last = np.flatnonzero(changed)
             new = np.roll(ring, -after)[: int(last[-1]) + 1 if len(last) else 0]
@@ -191,7 +223,7 @@ class FollowedLaunch:
         headers["written"] = self._history.written
 
     def _described(self, rows: Rows, record: HangRecord, seconds: float) -> Launch:
-        slots = self._history.slots.view(np.uint8).reshape(len(rows), -1)
+        slots = self._with_begins().view(np.uint8).reshape(len(rows), -1)
         spent = {**self.launch.kernel.cost, "finalize_ns": seconds * 1e9}
         capacity = self._history.capacity
         described = describe_launch(self.launch, join_slots(rows, slots), capacity, self.records, spent, full="ring")

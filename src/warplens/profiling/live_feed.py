@@ -108,6 +108,7 @@ class LiveFeed:
         now_ns = host_ns() + self._offset
         shown = [*self._recent, *running]
         trace = self._trace(shown)
+        self._keep_open(heads, trace)
         self._offset = clock_offset([launch for _, launch in shown])
         self._extend_overview(trace, [*fresh, *(number for number, _ in running)], now_ns)
         state = LiveState(
@@ -170,6 +171,22 @@ class LiveFeed:
                 host = {HOST_NS: announced[id(one)]}
                 found.append((self._numbers[id(one)], launch.noting(extra=host)))
         return found
+
+    def _keep_open(self, heads: list[tuple[WovenLaunch, float]], trace: Trace) -> None:
+        """Tell the running launches what is open in them."""
+        is_open = np.flatnonzero(trace.numpy("open") & trace.of_kind("span"))
+        launch, block, warp, clock = (
+            trace.numpy(name)[is_open].tolist() for name in ("launch", "block", "warp", "start_cycle")
+        )
+        codes, names = trace.codes("region")
+        region = [names[code] for code in codes[is_open].tolist()]
+        for one, _ in heads:
+            numbers = {name: number for number, name in one.kernel.regions.items()}
+            begins: dict[tuple[int, int], list[tuple[int, int]]] = {}
+            for at, number in enumerate(launch):
+                if number == self._numbers.get(id(one)) and region[at] in numbers:
+                    begins.setdefault((block[at], warp[at]), []).append((numbers[region[at]], clock[at]))
+            self._followed[id(one)].keep_open(begins)
 
     def _trace(self, shown: list[tuple[int, Launch]]) -> Trace:
         """The spans of launches, which keep their numbers and times from one look to the next."""
