@@ -184,7 +184,7 @@ def summary(seen: list[dict[str, Any]]) -> dict[str, Any]:
     running = [one for one in seen if one["running"]]
     if len(running) < 3:
         return {"states_while_running": len(running)}
-    ages, lags = [one["age_s"] for one in running], [one["newest_s"] for one in running[1:]]
+    ages, lags = [one["age_s"] for one in running], [one["newest_s"] for one in running if one["spans"]]
     records = [one["records"] for one in running]
     apart = [b["at_s"] - a["at_s"] for a, b in pairwise(running)]
     return {

@@ -31,7 +31,7 @@ from warplens.launch import followed_launch
 from warplens.launch.weaving_options import weaving
 from warplens.options import Options
 from warplens.profiling import live_feed
-from warplens.profiling.live_feed import LiveFeed
+from warplens.profiling.live_feed import LiveFeed, rest_after
 from warplens.profiling.profile import Profile
 from warplens.view.live_address import address_file, find_address
 from warplens.view.live_state import newest_ns
@@ -175,6 +175,14 @@ def test_states_are_less_than_a_second_old(driver: HangingDriver, tmp_path: Path
                 lags.append((time.time_ns() - document["newest_ns"]) / 1e9)
     assert np.median(ages) < 1
     assert np.median(lags) < 1
+
+
+def test_looks_leave_the_program_time_as_long_as_states_stay_young() -> None:
+    for took in (0.0, 0.01, 0.1, 0.2, 0.3):
+        assert took + rest_after(took) + took <= 1, "the age of a state when the next one is there"
+    assert rest_after(0.01) == pytest.approx(0.39)
+    assert rest_after(0.15) == pytest.approx(0.3)
+    assert rest_after(5.0) == pytest.approx(0.1)
 
 
 def test_only_who_knows_the_token_gets_an_answer(driver: HangingDriver, tmp_path: Path) -> None:

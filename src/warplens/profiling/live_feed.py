@@ -29,10 +29,11 @@ from warplens.view.live_state import LiveKernel, LiveState
 from warplens.wording import plural
 
 PERIOD_S = 0.4
-"""The time from one look to the next; what is shown is at most that and one look's duration old."""
+"""The time from one look to the next."""
 REST_SHARE = 2.0
 """A look that takes long is followed by a rest of so many times its duration, for the sake of the program."""
-LONGEST_REST_S = 0.7
+OLDEST_S, LEAST_REST_S = 0.8, 0.1
+"""How old a state may be when the next one is made: the rest is shortened for that, but not below the second number."""
 RECENT_BYTES = 1 << 20
 """Bytes of records of finished launches that are shown."""
 MOST_RECENT = 200
@@ -40,6 +41,11 @@ MOST_RECENT = 200
 MOST_NOTES = 4
 MOST_RUNNING = 8
 """Streams whose running launch is followed."""
+
+
+def rest_after(took_s: float) -> float:
+    """How long to rest after a look, if the next one takes as long."""
+    return min(max(PERIOD_S - took_s, REST_SHARE * took_s), max(OLDEST_S - 2 * took_s, LEAST_REST_S))
 
 
 class LiveFeed:
@@ -96,7 +102,7 @@ class LiveFeed:
                 note = f"the records could not be read: {str(problem) or type(problem).__name__}"
                 self._publish(replace(self.state, number=self.state.number + 1, notes=(note,)))
             took = time.monotonic() - start
-            rest = min(max(PERIOD_S - took, REST_SHARE * took), LONGEST_REST_S)
+            rest = rest_after(took)
 
     def look(self, host_ns: Callable[[], int] = time.time_ns) -> LiveState:
         """Copy what is new, and make the state of now."""

@@ -14,7 +14,7 @@ from warplens.view.serve import LoopbackHandler, QuietHttpServer
 
 LONGEST_WAIT_S = 1.0
 """How long a request waits for a newer state."""
-GRACE_S = 0.3
+GRACE_S = 0.8
 """How long pages may take to hear that the program has ended."""
 MOST_COLUMNS = 1000
 
