@@ -43,14 +43,13 @@ async function fetchForever() {
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 async function show(state) {
-  live.state = state;
-  live.received = performance.now();
+  const received = performance.now();
   showFacts(state);
   showKernels(state);
   showWhere(state);
   showRegions(state);
   await showTimeline(state);
-  live.updates++;
+  Object.assign(live, { state, received, updates: live.updates + 1 });
   tellAge();
 }
 
