@@ -19,8 +19,8 @@ from tests.support.cpp_launches import run_scenario
 from tests.support.fake_driver import modules
 from warplens.driver.call_hooks import CallKind
 from warplens.frontends import jax_xla
+from warplens.frontends.assembled_ptx import ptx_store
 from warplens.frontends.driver_calls import frontend
-from warplens.frontends.kept_ptx import ptx_store
 from warplens.profiling.profile import Profile
 
 PTX = ".version 8.8\n.target sm_90\n.visible .entry k() { ret; }\n"

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from warplens.frontends.assembled_ptx.ptxas_in_front import put_in_front
 from warplens.frontends.driver_calls.frontend import tuning_in_cpp, why_not
-from warplens.frontends.kept_ptx.ptxas_in_front import put_in_front
 from warplens.frontends.wrap import wrap
 from warplens.session import Session
 

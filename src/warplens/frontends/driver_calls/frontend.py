@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKind, HandleOrigin, call_hooks
 from warplens.driver.libcuda import driver, has_driver
 from warplens.errors import WarplensError
+from warplens.frontends.assembled_ptx.ptx_store import KEEPS_PTX
 from warplens.frontends.cuda_bindings import Arguments
 from warplens.frontends.driver_calls.loaded_code import WithoutPtx, home_of, ptx_of
 from warplens.frontends.driver_calls.unmarked_kernels import SUBJECT, UnmarkedKernels
@@ -17,7 +18,6 @@ from warplens.frontends.graphs.executables import executables
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.woven_module import Twin, source_name
-from warplens.frontends.kept_ptx.ptx_store import KEEPS_PTX
 from warplens.launch.variant import Variant
 from warplens.ptx.symbols import plain_name
 from warplens.session import Session

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from warplens.files import cache_folder, content_hash
-from warplens.frontends.kept_ptx.ptx_store import keep
+from warplens.frontends.assembled_ptx.ptx_store import keep
 
 _SOURCE = str(Path(__file__).parents[3])
 _OUTPUT = ("-o", "--output-file")
