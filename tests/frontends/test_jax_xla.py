@@ -19,7 +19,7 @@ from tests.support.cpp_launches import run_scenario
 from tests.support.fake_driver import modules
 from warplens.driver.call_hooks import CallKind
 from warplens.frontends import jax_xla
-from warplens.frontends.assembled_ptx import ptx_store
+from warplens.frontends.assembled_ptx import ptx_store, ptxas_in_front
 from warplens.frontends.driver_calls import frontend
 from warplens.profiling.profile import Profile
 
@@ -97,6 +97,16 @@ def test_a_python_that_is_gone_does_not_stop_the_assembler(
     jax: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    stop = jax_xla.start(Profile(auto="all"))
+    assert stop is not None
+    assert assemble(tmp_path, f"{jax.lib.cuda_path}/bin/ptxas").startswith(b"code of")
+    stop()
+
+
+def test_a_warplens_that_is_gone_does_not_stop_the_assembler(
+    jax: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ptxas_in_front, "_SOURCE", str(tmp_path / "gone"))
     stop = jax_xla.start(Profile(auto="all"))
     assert stop is not None
     assert assemble(tmp_path, f"{jax.lib.cuda_path}/bin/ptxas").startswith(b"code of")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -29,12 +28,12 @@ def put_in_front(ptxas: Path, root: Path | None = None) -> Path:
 
     The folder stays: compilers remember where they found their tools, also when the profile is over.
     """
-    start = f"import sys; sys.path.insert(0, {_SOURCE!r}); from {__name__} import main; sys.exit(main(sys.argv[1:]))"
-    python, real = shlex.quote(sys.executable), shlex.quote(str(ptxas))
-    # Python may be deleted while the program runs; its kernels are assembled all the same.
-    script = (
-        f'#!/bin/sh\n[ -x {python} ] && exec {python} -I -S -c {shlex.quote(start)} {real} "$@"\nexec {real} "$@"\n'
+    start = (
+        f"import sys; sys.path.insert(0, {_SOURCE!r}); from {__name__} import keep_output; keep_output(sys.argv[1:])"
     )
+    keep = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(start)}"
+    # Whatever becomes of Python or warplens while the program runs, its kernels are assembled.
+    script = f'#!/bin/sh\n{shlex.quote(str(ptxas))} "$@" || exit $?\n{keep} "$@" > /dev/null 2>&1\nexit 0\n'
     folder = cache_folder() / "ptxas" / content_hash(f"{script}{root}".encode())
     if not (folder / "bin" / "ptxas").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -54,15 +53,6 @@ def _fill(folder: Path, script: str, root: Path | None) -> None:
                 (folder / place / entry.name).symlink_to(entry)
     (folder / "bin" / "ptxas").write_text(script)
     (folder / "bin" / "ptxas").chmod(0o755)
-
-
-def main(command: Sequence[str]) -> int:
-    """Run `command`, a ptxas and its arguments, and return its exit status."""
-    status = subprocess.call(command)
-    if status == 0:
-        with suppress(OSError):  # whoever runs ptxas has what it asked for
-            keep_output(command[1:])
-    return 128 - status if status < 0 else status
 
 
 def keep_output(arguments: Sequence[str]) -> None:
