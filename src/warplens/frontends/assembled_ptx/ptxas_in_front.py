@@ -26,22 +26,22 @@ _RELOCATABLE = {"-c", "--compile-only"}
 def put_in_front(ptxas: Path, root: Path | None = None) -> Path:
     """Return a folder whose `bin/ptxas` runs `ptxas`. All else in it is what `root`, a CUDA toolkit, has.
 
-    The folder stays: compilers remember where they found their tools, also when the profile is over.
+    The folder stays: compilers remember where they found their tools, also when the profile is over. Raises OSError
+    where it cannot be made.
     """
-    start = (
-        f"import sys; sys.path.insert(0, {_SOURCE!r}); from {__name__} import keep_output; keep_output(sys.argv[1:])"
-    )
-    keep = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(start)}"
+    start = f"import sys; sys.path.insert(0, {_SOURCE!r}); import {__name__} as own; own.keep_output(sys.argv[1:])"
+    keeper = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(start)}"
     # Whatever becomes of Python or warplens while the program runs, its kernels are assembled.
-    script = f'#!/bin/sh\n{shlex.quote(str(ptxas))} "$@" || exit $?\n{keep} "$@" > /dev/null 2>&1\nexit 0\n'
+    script = f'#!/bin/sh\n{shlex.quote(str(ptxas))} "$@" || exit $?\n{keeper} "$@" > /dev/null 2>&1\nexit 0\n'
     folder = cache_folder() / "ptxas" / content_hash(f"{script}{root}".encode())
     if not (folder / "bin" / "ptxas").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=folder.parent))
         _fill(made, script, root)
-        with suppress(OSError):  # another process was first
+        with suppress(OSError):  # another process may have been first
             made.rename(folder)
         shutil.rmtree(made, ignore_errors=True)
+    (folder / "bin" / "ptxas").stat()
     return folder
 
 
