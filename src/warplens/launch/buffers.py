@@ -36,7 +36,7 @@ class Buffers:
         self._variants = variants or Variants(options, 0)
         self._ready: list[Variant] = []
         """Variants with launches that have memory and were not made yet."""
-        self.watched = options.watch is not None
+        self.watched = options.copies_while_running
         """Whether records may have to be copied while their kernel runs."""
         self.idle: Callable[[], bool] = lambda: False
         """What the threads that bring records home do where there are none: a little of it per call."""
@@ -131,6 +131,11 @@ class Buffers:
                 self._engines[context] = found
                 self._run.other_device(found.device.index, lambda: found.device)
         return found
+
+    def engines(self) -> list[Engine]:
+        """The engines of all contexts with recorded launches so far; another thread may ask."""
+        with self._lock:
+            return list(self._engines.values())
 
     def land_finished(self) -> None:
         """Bring the launches of the current context home that are over."""

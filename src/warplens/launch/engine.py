@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from warplens.driver.libcuda import Driver
 from warplens.launch.arena import Arena, Range
+from warplens.launch.clock_stamps import ClockStamps
 from warplens.launch.collector import Collector
 from warplens.launch.running_copy import RunningCopy
 from warplens.launch.side_copy import SideCopy
@@ -41,6 +43,8 @@ class Engine:
         self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up, idle)
         self.running_copy = RunningCopy(lib, self.context) if watched else None
         """How records are copied while their kernel runs, where somebody watches for kernels that do not end."""
+        self._stamps: ClockStamps | None = None
+        self._stamps_lock = threading.Lock()
         self.in_use = 0
         self._events: list[int] = []
 
@@ -80,6 +84,14 @@ class Engine:
     def give_event(self, event: int) -> None:
         self._events.append(event)
 
+    @property
+    def stamps(self) -> ClockStamps:
+        """Readings of the device's globaltimer. Call it inside the context."""
+        if self._stamps is None:
+            with self._stamps_lock:
+                self._stamps = self._stamps or ClockStamps(self.lib)
+        return self._stamps
+
     def release(self) -> None:
         """Give all memory back to the driver. Every launch must have been brought home."""
         self.collector.close()
@@ -88,6 +100,8 @@ class Engine:
             self.copy.release()
             if self.running_copy is not None:
                 self.running_copy.release()
+            if self._stamps is not None:
+                self._stamps.release()
             for event in self._events:
                 self.lib.destroy_event(event)
             self._events.clear()
