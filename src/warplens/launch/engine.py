@@ -22,10 +22,17 @@ _EVENTS_AT_ONCE = 32
 
 
 class Engine:
-    """Made in the context that it serves. `land` brings several of its launches to the host."""
+    """Made in the context that it serves. `land` brings several of its launches to the host, and its thread calls
+    `idle` where there is none."""
 
     def __init__(
-        self, lib: Driver, land: Callable[[Sequence[Any]], None], memory: int | None = None, *, watched: bool = False
+        self,
+        lib: Driver,
+        land: Callable[[Sequence[Any]], None],
+        memory: int | None = None,
+        *,
+        watched: bool = False,
+        idle: Callable[[], bool] = lambda: False,
     ) -> None:
         free, total = lib.memory()
         self.lib, self.context, self.device, self.land = lib, lib.context(), lib.device(), land
@@ -33,7 +40,7 @@ class Engine:
         self._stream = lib.stream()
         self.arena = Arena(lib, self._stream, self.budget)
         self.copy = SideCopy(lib, self._stream)
-        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up)
+        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up, idle)
         self.running_copy = RunningCopy(lib, self.context) if watched else None
         """How records are copied while their kernel runs, where somebody watches for kernels that do not end."""
         self._stamps: ClockStamps | None = None
@@ -44,7 +51,10 @@ class Engine:
     def take(self, size: int, alignment: int, stream: int) -> Range | None:
         """Zeroed memory for a launch on `stream`. Where there is no more, earlier launches are brought home first."""
         found = self.arena.take(size, alignment, stream)
-        while found is None and self.collector.land_oldest():
+        more = True
+        while found is None and more:
+            # Where none is left to bring home, another thread has just done it.
+            more = self.collector.land_oldest()
             found = self.arena.take(size, alignment, stream)
         if found is not None:
             self.in_use += size

@@ -58,7 +58,8 @@ class Session:
         """Start with nothing collected: a decorated function enters the same profile many times."""
         self.run = CollectedRun()
         self.timings = Timings()
-        self.variants = Variants(self.options, TIMED_LAUNCHES, Window.of(self.options).open)
+        window = Window.of(self.options)
+        self.variants = Variants(self.options, TIMED_LAUNCHES, None if window.is_always_open else window.open)
         self.buffers = Buffers(self.run, self.options, self.variants)
         self.budget: OverheadBudget | None = None
         if self.options.overhead is not None:
@@ -214,9 +215,12 @@ class Session:
     def collect(self) -> tuple[list[Launch], list[str]]:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
         with _relaxed():
+            self.buffers.end_threads()
             launches, problems = self.run.collect()
             launches = self._within_budget(launches)
             slowdowns = self.timings.slowdowns()
+            for one in self.run.unmarked:
+                one.times_ns = self.timings.unmarked_ns(one.kernel)
             self.buffers.release()
         numbers = self.variants.numbers()
         return [
