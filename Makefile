@@ -21,6 +21,7 @@ test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
 	  $(BIN)/python -m pytest tests -k triton -n 2 --dist worksteal --ignore tests/gpu --ignore tests/wheel $(TEST_ARGS)
 	PYTHONPATH=$(CURDIR)/$(CUTE_NEWEST):$(CURDIR)/$(CUTE_NEWEST)/nvidia_cutlass_dsl/dsl_packages \
 	  $(BIN)/python -m pytest tests/frontends/cute tests/decode/test_cute_golden.py tests/compat/test_nuggets.py \
+	  tests/compat/test_iket.py \
 	  -n 2 --dist worksteal $(TEST_ARGS)
 
 # Front ends of large compilers, each with a real copy of its library; a line and a requirement for each.

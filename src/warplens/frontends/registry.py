@@ -31,6 +31,8 @@ class FrontEnd:
     install: str
     needs: tuple[str, ...] = ()
     """Libraries whose front ends it builds on."""
+    marked_by_others: bool = False
+    """Whether its kernels may bring marks that are not of warplens, which are recorded without automatic ones too."""
 
 
 _CUDA = "pip install 'warplens[cuda]'"
@@ -68,6 +70,7 @@ FRONT_ENDS = (
         "CuTe DSL kernels",
         "nvidia-cutlass-dsl",
         "pip install 'warplens[cute]'",
+        marked_by_others=True,
     ),
     FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
 )
@@ -94,8 +97,9 @@ def attach(library: str) -> None:
         raise
 
 
-def watch(failed: Callable[[str, WarplensError], None]) -> Callable[[], None]:
+def watch(failed: Callable[[str, WarplensError], None], *, unmarked: bool = True) -> Callable[[], None]:
     """Attach each front end when its library is imported, or now if it is. Return a function that stops watching.
+    Without `unmarked`, only those whose kernels may have marks that are not of warplens.
 
     A front end that refuses must not make the program's own import fail: `failed` is called instead.
     """
@@ -106,4 +110,5 @@ def watch(failed: Callable[[str, WarplensError], None]) -> Callable[[], None]:
         except WarplensError as error:
             failed(library, error)
 
-    return when_imported(dict.fromkeys(_BY_LIBRARY, try_to_attach))
+    wanted = [library for library, one in _BY_LIBRARY.items() if unmarked or one.marked_by_others]
+    return when_imported(dict.fromkeys(wanted, try_to_attach))
