@@ -26,7 +26,8 @@ test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
 
 # Front ends of large compilers, each with a real copy of its library; a line and a requirement for each.
 test-frontends: $(VENV)/dev.stamp $(FRONTENDS).stamp
-	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py $(TEST_ARGS)
+	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py \
+	  tests/frontends/test_jax_xla.py tests/frontends/triton/test_helion.py $(TEST_ARGS)
 
 # Install the built wheel in a clean environment of every Python that is here, and use it; needs the package index.
 test-wheel: $(VENV)/dev.stamp
@@ -80,7 +81,12 @@ $(CUTE_NEWEST).stamp: Makefile | $(VENV)/dev.stamp
 	@touch $@
 
 $(FRONTENDS).stamp: Makefile | $(VENV)/dev.stamp
-	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) 'warp-lang==1.19.0' >&2
+	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) 'warp-lang==1.19.0' \
+	  'helion==1.5.1' sympy mpmath networkx fsspec filelock setuptools \
+	  'jax==0.10.2' 'jaxlib==0.10.2' 'jax-cuda12-plugin==0.10.2' 'jax-cuda12-pjrt==0.10.2' ml_dtypes opt_einsum scipy \
+	  absl-py >&2
+	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) --retries 0 \
+	  --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu' >&2
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

@@ -33,6 +33,12 @@ class FrontEnd:
     """Libraries whose front ends it builds on."""
     marked_by_others: bool = False
     """Whether its kernels may bring marks that are not of warplens, which are recorded without automatic ones too."""
+    oldest: str = ""
+    """The oldest version whose kernels can be woven, where it is known."""
+    from_cpp: bool = False
+    """Whether its launches are seen by the hooks in front of the driver."""
+    tool: str = ""
+    """A tool of CUDA that it cannot do without."""
 
 
 _CUDA = "pip install 'warplens[cuda]'"
@@ -43,6 +49,7 @@ FRONT_ENDS = (
         "Triton and Gluon kernels",
         "triton",
         "pip install 'warplens[triton]'",
+        oldest="3.6",
     ),
     FrontEnd(
         "torch._inductor.runtime.triton_heuristics",
@@ -50,6 +57,14 @@ FRONT_ENDS = (
         "kernels of torch.compile",
         "torch",
         "pip install torch",
+    ),
+    FrontEnd(
+        "helion.runtime.kernel",
+        "warplens.frontends.triton.helion_tuner",
+        "Helion kernels",
+        "helion",
+        "pip install helion",
+        needs=("triton",),
     ),
     FrontEnd("cupy", "warplens.frontends.cupy", "CuPy RawKernel and RawModule", "cupy", "pip install cupy-cuda13x"),
     FrontEnd("cuda.core", "warplens.frontends.cuda_core", "CUDA C++ through NVRTC", "cuda-core", _CUDA),
@@ -71,8 +86,25 @@ FRONT_ENDS = (
         "nvidia-cutlass-dsl",
         "pip install 'warplens[cute]'",
         marked_by_others=True,
+        oldest="4.5.3",
     ),
-    FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
+    FrontEnd(
+        "jax._src.compiler",
+        "warplens.frontends.jax_xla",
+        "JAX: Pallas and XLA's own kernels",
+        "jax",
+        "pip install 'jax[cuda13]'",
+        from_cpp=True,
+        tool="ptxas",
+    ),
+    FrontEnd(
+        "warp",
+        "warplens.frontends.nvidia_warp",
+        "NVIDIA Warp kernels",
+        "warp-lang",
+        "pip install warp-lang",
+        from_cpp=True,
+    ),
 )
 ALWAYS = FrontEnd(
     "warplens", "warplens.frontends.driver_calls.frontend", "kernels launched from C++", "warplens", "install gcc"
