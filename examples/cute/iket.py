@@ -1,6 +1,6 @@
 """Every mark of NVIDIA's IKET, recorded by warplens. Run: python examples/cute/iket.py [out.warplens]
 
-Needs a GPU and torch. Written for IKET, with nothing but its import changed (before: from cutlass.cute.experimental import iket).
+Needs a GPU. Written for IKET, with only its import changed (before: from cutlass.cute.experimental import iket).
 """
 
 from __future__ import annotations
