@@ -144,7 +144,8 @@ class ParquetColumns:
     def _cast(self, table: pa.Table, name: str) -> pa.Array:
         column = table.column(name)
         try:
-            return combined(column.cast(_TYPES[name]))
+            # The first cast of a process imports pyarrow.compute, which takes longer than reading a small trace.
+            return combined(column if column.type == _TYPES[name] else column.cast(_TYPES[name]))
         except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
             problem = f"is {str(column.type)[:60]}, expected {_TYPES[name]} ({_first_line(error)})"
             raise CaptureError(self._file.path, f"column {name}", problem, REMEDY) from None
