@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -14,10 +17,13 @@ from warplens.errors import CaptureError, WarplensError
 from warplens.files import atomic_write, check_writable
 from warplens.formats import format_of
 from warplens.trace import checksums
-from warplens.trace.columns import PARQUET, ParquetColumns, TraceFile
+from warplens.trace.arrays import to_numpy
+from warplens.trace.columns import PARQUET, TraceFile, combined
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
+from warplens.trace.parts import TracePart
+from warplens.trace.row_groups import row_groups
 from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, SCHEMA_VERSION, Losses, Meta
 from warplens.trace.validation import RANGES, REMEDY
 
@@ -26,7 +32,6 @@ METADATA_KEY = b"warplens"
 MAX_ROWS = (1 << 31) - 1
 _ROWS_PER_BYTE = 1024
 """A row of a trace takes about nine bytes; a file that claims far more rows would fill the memory."""
-_ROW_GROUP = 1 << 20
 _PART = "part-0.parquet"
 _DIFFERENCES = ["start_ns", "dur_ns", "start_cycle", "dur_cycles", "track", "block", "parent"]
 """Columns stored as differences of neighbours: that is written and read in less time, and is smaller as a rule."""
@@ -35,6 +40,8 @@ _LEVELS = {"parent": 6}
 _ROWS_AT_ONCE = 1 << 16
 """Rows that are encoded together."""
 _DICTIONARY = ["kernel", "region", "kind", "rank", "device", "launch", "sm", "warp", "lane", "depth"]
+_RANGES = ["track", "start_ns", "dur_ns"]
+"""Further columns whose least and greatest value each row group states, so that readers can skip it."""
 
 
 def read(path: str | os.PathLike[str]) -> Trace:
@@ -56,24 +63,37 @@ def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, part
 def _write(table: pa.Table, meta: Meta, out: Any) -> None:
     document = document_of(meta)
     dictionary = [name for name in _DICTIONARY if name in table.column_names]
-    groups = max(-(-table.num_rows // _ROW_GROUP), 1)  # a table without rows may get a row group as well
-    sums = checksums.placeholder(groups * table.num_columns)
-    pq.write_table(
-        table.replace_schema_metadata({METADATA_KEY: document, checksums.KEY: sums}),
+    groups = row_groups(to_numpy(combined(table["track"])), _launch_column(table))
+    sums = checksums.placeholder(len(groups) * table.num_columns)
+    table = table.replace_schema_metadata({METADATA_KEY: document, checksums.KEY: sums})
+    with pq.ParquetWriter(
         out,
+        table.schema,
         compression="zstd",
         compression_level={name: _LEVELS.get(name, 1) for name in table.column_names},
-        row_group_size=_ROW_GROUP,
         use_dictionary=dictionary,
         column_encoding={name: "DELTA_BINARY_PACKED" for name in _DIFFERENCES if name in table.column_names},
         write_batch_size=_ROWS_AT_ONCE,
-        write_statistics=dictionary,
+        write_statistics=dictionary + _RANGES,
         write_page_checksum=True,
-    )
+    ) as writer:
+        for begin, end in groups:
+            writer.write_table(table.slice(begin, end - begin), max(end - begin, 1))
     checksums.fill(out)
 
 
+def _launch_column(table: pa.Table) -> npt.NDArray[Any]:
+    """The launch of each row; the folder of a part may stand for the column."""
+    present = "launch" in table.column_names
+    return to_numpy(combined(table["launch"])) if present else np.zeros(table.num_rows, np.int32)
+
+
 def _read_file(path: Path) -> Trace:
+    return open_part(path).trace()
+
+
+def open_part(path: Path) -> TracePart:
+    """Open one file of a trace and check its document, without reading rows."""
     if path.stat().st_size == 0:
         raise CaptureError(path, "file", "is empty (0 bytes)", REMEDY)
     file = _open(path)
@@ -99,9 +119,7 @@ def _read_file(path: Path) -> Trace:
     fixed = {name: value for name, value in fixed.items() if name in COLUMNS and name not in names}
     _check_fixed(path, fixed)
     fixed |= {name: value for name, value in ABSENT.items() if name not in names}
-    trace = Trace(ParquetColumns(file, _row_count(path, file), fixed, meta), meta)
-    trace.checked = file.checked
-    return trace
+    return TracePart(file, _row_count(path, file), fixed, meta)
 
 
 def _open(path: Path) -> TraceFile:
@@ -142,20 +160,30 @@ def _starts_as_parquet(path: Path) -> bool:
         return file.read(len(PARQUET)) == PARQUET
 
 
-def _read_folder(folder: Path) -> Trace:
-    """Read the ranks of one run, or the parts of one trace."""
+def part_files(folder: Path) -> list[Path]:
+    """The files of the ranks of one run, or of the parts of one trace."""
     files = sorted(file for end in (".parquet", SUFFIX) for file in folder.rglob(f"*{end}") if file.is_file())
     if not files:
         remedy = f"expected the {SUFFIX} files of a run's ranks, or a trace written with partition_by"
         raise CaptureError(folder, "folder", "holds no trace", remedy)
-    parts = {file: _read_file(file) if len(files) == 1 else _read_whole(file) for file in files}
+    return files
+
+
+def check_one_run(folder: Path, parts: Mapping[Path, Meta]) -> None:
+    """Raise an error if two files hold the same launch, so that they come from two runs."""
     first: dict[tuple[int, int], Path] = {}
-    for file, part in parts.items():
-        for info in part.meta.launches:
+    for file, meta in parts.items():
+        for info in meta.launches:
             other = first.setdefault((info.rank, info.launch), file)
             if other is not file:
                 problem = f"{other.name} and {file.name} both hold launch {info.launch} of rank {info.rank}"
                 raise CaptureError(folder, "folder", problem, "they come from two runs: name one")
+
+
+def _read_folder(folder: Path) -> Trace:
+    files = part_files(folder)
+    parts = {file: _read_file(file) if len(files) == 1 else _read_whole(file) for file in files}
+    check_one_run(folder, {file: part.meta for file, part in parts.items()})
     merged = merge(list(parts.values()))
     merged.checked = all(part.checked for part in parts.values())
     return merged

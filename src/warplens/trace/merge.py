@@ -40,7 +40,8 @@ def merge(traces: Sequence[Trace]) -> Trace:
         )
         rows += len(trace)
         tracks += len(own)
-    return Trace(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), _merge_meta(traces, origin))
+    merged = merge_meta([trace.meta for trace in traces])
+    return Trace(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), merged)
 
 
 def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
@@ -49,8 +50,9 @@ def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
     return table
 
 
-def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
-    metas = [trace.meta for trace in traces]
+def merge_meta(metas: Sequence[Meta]) -> Meta:
+    """The documents of several traces as the one document of their merged trace."""
+    origin = min(meta.origin_ns for meta in metas)
     return Meta(
         launches=tuple(_shifted(info, meta.origin_ns - origin) for meta in metas for info in meta.launches),
         devices={key: device for meta in metas for key, device in meta.devices.items()},
@@ -58,7 +60,7 @@ def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
         losses=_merge_losses([meta.losses for meta in metas]),
         cost={key: value for meta in metas for key, value in meta.cost.items()},
         locations={key: value for meta in metas for key, value in meta.locations.items()},
-        kernel_locations=_merge_locations(traces),
+        kernel_locations=_merge_locations(metas),
         source_hashes={key: value for meta in metas for key, value in meta.source_hashes.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
         verification={key: value for meta in metas for key, value in meta.verification.items()},
@@ -68,12 +70,12 @@ def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
     )
 
 
-def _merge_locations(traces: Sequence[Trace]) -> dict[str, dict[str, str]]:
+def _merge_locations(metas: Sequence[Meta]) -> dict[str, dict[str, str]]:
     """The locations of each kernel; traces of one kernel alone have only the common ones."""
     out: dict[str, dict[str, str]] = {}
-    for trace in traces:
-        for kernel in trace.kernels:
-            out.setdefault(kernel, {}).update(trace.meta.locations_of(kernel))
+    for meta in metas:
+        for kernel in dict.fromkeys(info.kernel for info in meta.launches):
+            out.setdefault(kernel, {}).update(meta.locations_of(kernel))
     return out if len(out) > 1 else {}
 
 

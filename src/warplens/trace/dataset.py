@@ -1,0 +1,128 @@
+"""A trace of many files, of which only the documents are in memory; rows are read part by part, or by selection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from warplens.errors import UsageError, did_you_mean
+from warplens.trace import io
+from warplens.trace.merge import merge, merge_meta
+from warplens.trace.model import Condition, Trace, empty_table
+from warplens.trace.parts import launches_wanted
+from warplens.trace.row_groups import Wanted
+from warplens.trace.schema import KINDS, Meta
+from warplens.trace.select import with_own_launches
+
+_NAMES = {"kernel", "region", "kind"}
+
+
+@dataclass(frozen=True)
+class PartEntry:
+    """One file of a dataset, closed: a run may have more ranks than a process may open files."""
+
+    path: Path
+    rows: int
+    meta: Meta
+
+    def wanted(self, selection: Selection, shift_ns: int) -> Wanted:
+        """What a selection wants of this part, whose times begin `shift_ns` after those of the dataset."""
+        low, high = selection.time or (None, None)
+        return Wanted(
+            launches_wanted(self.meta, *(selection.values(name) for name in ("kernel", "launch", "rank"))),
+            None if low is None else low - shift_ns,
+            None if high is None else high - shift_ns,
+        )
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Conditions as `Trace.select` takes them."""
+
+    time: tuple[float | None, float | None] | None = None
+    conditions: tuple[tuple[str, Condition], ...] = ()
+
+    @staticmethod
+    def of(time: tuple[float | None, float | None] | None = None, **conditions: Condition | None) -> Selection:
+        return Selection(time, tuple((name, value) for name, value in conditions.items() if value is not None))
+
+    def __bool__(self) -> bool:
+        return self.time is not None or bool(self.conditions)
+
+    def values(self, name: str) -> Collection[Any] | None:
+        """What a column may hold; None for anything."""
+        given = dict(self.conditions).get(name)
+        if given is None or isinstance(given, range):
+            return given
+        return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+
+    def of_part(self, trace: Trace, shift_ns: int) -> Trace:
+        """The rows of a part that meet every condition; a name that the part does not hold meets none."""
+        here = dict(self.conditions)
+        for name in _NAMES & here.keys():
+            here[name] = [one for one in self.values(name) or () if one in trace.codes(name)[1]]
+        low, high = self.time or (None, None)
+        time = None if low is None else low - shift_ns, None if high is None else high - shift_ns
+        return trace.select(time=time if self.time else None, **here) if self else trace
+
+    def check_names(self, name: str, known: Collection[str]) -> None:
+        """Raise an error if a condition names what is nowhere."""
+        for wanted in self.values(name) or ():
+            if wanted not in known:
+                raise UsageError(f"no {name} named {wanted!r} in this trace{did_you_mean(wanted, known)}")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The parts of a trace, in order; `meta` is the document of all of them together."""
+
+    path: Path
+    parts: tuple[PartEntry, ...]
+
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> Dataset:
+        """Read the documents of a folder of parts, or of one file."""
+        source = Path(path)
+        parts = tuple(_entry(file) for file in (io.part_files(source) if source.is_dir() else [source]))
+        io.check_one_run(source, {part.path: part.meta for part in parts})
+        return Dataset(source, parts)
+
+    @cached_property
+    def meta(self) -> Meta:
+        metas = [part.meta for part in self.parts]
+        return metas[0] if len(metas) == 1 else merge_meta(metas)
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    def shift_ns(self, part: PartEntry) -> int:
+        """How long after time zero of the dataset the times of a part begin."""
+        return part.meta.origin_ns - self.meta.origin_ns
+
+    def select(self, selection: Selection) -> Trace:
+        """The rows that meet every condition; row groups that cannot hold one are not read."""
+        selection.check_names("kernel", {info.kernel for info in self.meta.launches})
+        found, names = [], {"region": set[str](), "kind": set(KINDS)}
+        for part in self.parts:
+            opened, shift = io.open_part(part.path), self.shift_ns(part)
+            if groups := opened.groups(part.wanted(selection, shift)):
+                read = opened.trace(groups)
+                names["region"].update(read.regions)
+                chosen = selection.of_part(read, shift)
+                found.append(with_own_launches(chosen.spans, chosen.meta))
+        for name, known in names.items() if found else ():
+            selection.check_names(name, known)
+        if not self.meta.aggregated and len(self.parts) > 1:
+            # Time zero stays that of the dataset, whichever parts are selected.
+            found.append(Trace(empty_table(), Meta(origin_ns=self.meta.origin_ns)))
+        return merge(found)
+
+
+def _entry(path: Path) -> PartEntry:
+    opened = io.open_part(path)
+    return PartEntry(path, opened.rows, opened.meta)
