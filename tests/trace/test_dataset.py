@@ -14,7 +14,7 @@ from tests.support.builders import Span, make_trace
 from tests.support.synthetic_dataset import write_dataset
 from warplens.errors import UsageError
 from warplens.trace import row_groups as layout
-from warplens.trace.dataset import Dataset, Selection
+from warplens.trace.dataset import Dataset, RowSelection
 from warplens.trace.io import open_part, save_rank
 from warplens.trace.row_groups import Wanted, row_groups
 
@@ -148,4 +148,4 @@ def test_a_dataset_knows_its_rows_and_launches_from_its_documents(job: Path) -> 
     whole = wl.load(job)
     assert opened.rows == len(whole)
     assert opened.meta == whole.meta
-    assert not Selection.of(rank=None)
+    assert not RowSelection.of(rank=None)

@@ -9,7 +9,7 @@ from warplens.decode import decode
 from warplens.errors import CaptureError, did_you_mean
 from warplens.record.capture import is_capture, read_capture
 from warplens.trace import io
-from warplens.trace.dataset import Dataset, Selection
+from warplens.trace.dataset import Dataset, RowSelection
 from warplens.trace.model import Condition, Trace
 
 
@@ -24,7 +24,7 @@ def load(
     With conditions as `Trace.select` takes them, only the row groups that may meet them are read: one kernel of one of
     1,000 ranks costs no more than its own rows.
     """
-    source, selection = Path(path), Selection.of(time, **conditions)
+    source, selection = Path(path), RowSelection.of(time, **conditions)
     if source.is_dir():
         return Dataset.open(source).select(selection) if selection else io.read(source)
     if not source.exists():

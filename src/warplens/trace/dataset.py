@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import CaptureError, UsageError, did_you_mean
 from warplens.trace import io
 from warplens.trace.merge import merge, merge_meta
 from warplens.trace.model import Condition, Trace, empty_table
@@ -29,26 +29,17 @@ class PartEntry:
     rows: int
     meta: Meta
 
-    def wanted(self, selection: Selection, shift_ns: int) -> Wanted:
-        """What a selection wants of this part, whose times begin `shift_ns` after those of the dataset."""
-        low, high = selection.time or (None, None)
-        return Wanted(
-            launches_wanted(self.meta, *(selection.values(name) for name in ("kernel", "launch", "rank"))),
-            None if low is None else low - shift_ns,
-            None if high is None else high - shift_ns,
-        )
-
 
 @dataclass(frozen=True)
-class Selection:
+class RowSelection:
     """Conditions as `Trace.select` takes them."""
 
     time: tuple[float | None, float | None] | None = None
     conditions: tuple[tuple[str, Condition], ...] = ()
 
     @staticmethod
-    def of(time: tuple[float | None, float | None] | None = None, **conditions: Condition | None) -> Selection:
-        return Selection(time, tuple((name, value) for name, value in conditions.items() if value is not None))
+    def of(time: tuple[float | None, float | None] | None = None, **conditions: Condition | None) -> RowSelection:
+        return RowSelection(time, tuple((name, value) for name, value in conditions.items() if value is not None))
 
     def __bool__(self) -> bool:
         return self.time is not None or bool(self.conditions)
@@ -59,6 +50,15 @@ class Selection:
         if given is None or isinstance(given, range):
             return given
         return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+
+    def wanted(self, meta: Meta, shift_ns: int) -> Wanted:
+        """What to read of a part whose times begin `shift_ns` after those of the dataset."""
+        low, high = self.time or (None, None)
+        return Wanted(
+            launches_wanted(meta, *(self.values(name) for name in ("kernel", "launch", "rank"))),
+            None if low is None else low - shift_ns,
+            None if high is None else high - shift_ns,
+        )
 
     def of_part(self, trace: Trace, shift_ns: int) -> Trace:
         """The rows of a part that meet every condition; a name that the part does not hold meets none."""
@@ -87,6 +87,8 @@ class Dataset:
     def open(path: str | os.PathLike[str]) -> Dataset:
         """Read the documents of a folder of parts, or of one file."""
         source = Path(path)
+        if not source.exists():
+            raise CaptureError(source, "file", "does not exist", "check the path")
         parts = tuple(_entry(file) for file in (io.part_files(source) if source.is_dir() else [source]))
         io.check_one_run(source, {part.path: part.meta for part in parts})
         return Dataset(source, parts)
@@ -104,13 +106,17 @@ class Dataset:
         """How long after time zero of the dataset the times of a part begin."""
         return part.meta.origin_ns - self.meta.origin_ns
 
-    def select(self, selection: Selection) -> Trace:
-        """The rows that meet every condition; row groups that cannot hold one are not read."""
+    def check(self, selection: RowSelection) -> None:
+        """Raise an error if a selection names a kernel that no launch has."""
         selection.check_names("kernel", {info.kernel for info in self.meta.launches})
+
+    def select(self, selection: RowSelection) -> Trace:
+        """The rows that meet every condition; row groups that cannot hold one are not read."""
+        self.check(selection)
         found, names = [], {"region": set[str](), "kind": set(KINDS)}
         for part in self.parts:
             opened, shift = io.open_part(part.path), self.shift_ns(part)
-            if groups := opened.groups(part.wanted(selection, shift)):
+            if groups := opened.groups(selection.wanted(part.meta, shift)):
                 read = opened.trace(groups)
                 names["region"].update(read.regions)
                 chosen = selection.of_part(read, shift)

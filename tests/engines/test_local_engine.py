@@ -1,0 +1,59 @@
+"""The local engine answers as the whole trace does, with a few parts in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+
+import pyarrow as pa
+import pytest
+
+import warplens as wl
+from tests.support.messy_ranks import assert_same_statistics, write_messy
+from warplens.engines.local_engine import LocalEngine
+from warplens.engines.part_work import PartTask
+from warplens.engines.queries import dataset_statistics
+from warplens.errors import UsageError
+from warplens.trace.dataset import Dataset, RowSelection
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_messy(tmp_path_factory.mktemp("job") / "run.warplens")
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {},
+        {"kernel": ["gemm"]},
+        {"region": ["load"], "rank": [0, 2]},
+        {"launch": [1, 2], "region": ["load", "never"]},
+        {"region": ["loss"]},
+        {"time": (2_000_000, 4_010_000)},
+    ],
+)
+def test_a_selection_has_the_statistics_of_the_selected_trace(job: Path, conditions: dict[str, object]) -> None:
+    found = dataset_statistics(Dataset.open(job), LocalEngine(2), selection=RowSelection.of(**conditions))
+    whole = wl.load(job)
+    assert_same_statistics(found, (whole.select(**conditions) if conditions else whole).stats())
+
+
+def test_an_unknown_kernel_is_an_error(job: Path) -> None:
+    with pytest.raises(UsageError, match=r"no kernel named 'gem'"):
+        dataset_statistics(Dataset.open(job), LocalEngine(), selection=RowSelection.of(kernel="gem"))
+
+
+def test_results_come_in_order_and_few_parts_are_read_ahead() -> None:
+    lock, begun = Lock(), []
+
+    def work(task: PartTask) -> pa.Table:
+        with lock:
+            begun.append(task.shift_ns)
+        return pa.table({"a": [task.shift_ns]})
+
+    tables: Iterator[pa.Table] = LocalEngine(2).tables(work, [PartTask(Path("x"), at) for at in range(20)])
+    assert next(tables)["a"].to_pylist() == [0]
+    assert len(begun) <= 4
+    assert [table["a"][0].as_py() for table in tables] == list(range(1, 20))
