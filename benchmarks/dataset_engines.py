@@ -1,0 +1,127 @@
+"""Statistics of datasets that grow: time, memory and results of the local engine and of Spark.
+
+    PYTHONPATH=src python -m benchmarks.dataset_engines --out DIR [--spans 10,30,100] [--engines local,spark:local[2]]
+
+Writes a synthetic dataset of 64 ranks for each size (in millions of spans), runs `warplens stats --engine` on it in a
+process of its own, and deletes it. DIR/dataset_engines.json gets, for each size and engine, the seconds that passed,
+the processor time and the peak memory of the process and all it started, whether all engines printed the same document,
+and the bytes that a selection of one kernel of one rank reads. Spark needs pyspark and Java.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.support.synthetic_dataset import write_dataset
+
+RANKS = 64
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SELECT = """
+import sys, pathlib, warplens as wl
+count = lambda: int(pathlib.Path("/proc/self/io").read_text().split()[1])
+before = count()
+print(len(wl.load(sys.argv[1], rank=17, kernel="gemm")), count() - before)
+"""
+
+
+def tree(root: int) -> list[tuple[int, float, int]]:
+    """The pid, the processor seconds and the memory of a process and of all its descendants."""
+    found: dict[int, tuple[int, float, int]] = {}
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                memory = (folder / "smaps_rollup").read_text().split("Pss:")[1].split()[0]
+            except (OSError, IndexError):
+                continue  # it ended meanwhile
+            parents[int(folder.name)] = int(fields[1])
+            found[int(folder.name)] = (int(folder.name), sum(map(int, fields[11:13])) / _TICKS, 1024 * int(memory))
+    mine = {root}
+    for _ in range(8):
+        mine |= {pid for pid, parent in parents.items() if parent in mine}
+    return [found[pid] for pid in mine if pid in found]
+
+
+def measured(arguments: list[str]) -> dict[str, Any]:
+    """Run `warplens` with these arguments, looking at its processes ten times a second."""
+    begin, peak, cpu = time.perf_counter(), 0, dict[int, float]()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen([sys.executable, "-m", "warplens", *arguments], stdout=output)
+        while process.poll() is None:
+            seen = tree(process.pid)
+            peak = max(peak, sum(memory for _, _, memory in seen))
+            cpu |= {pid: seconds for pid, seconds, _ in seen}
+            time.sleep(0.1)
+        output.seek(0)
+        document = output.read()
+    if process.returncode:
+        raise SystemExit(f"warplens {' '.join(arguments)} ended with code {process.returncode}")
+    return {
+        "wall_s": time.perf_counter() - begin,
+        "cpu_s": sum(cpu.values()),
+        "peak_mb": peak / (1 << 20),
+        "result": hashlib.sha256(document).hexdigest()[:16],
+    }
+
+
+def exponent(runs: list[tuple[int, float]]) -> float:
+    """The slope of log(amount) over log(spans), by least squares."""
+    points = [(math.log(spans), math.log(max(amount, 1e-9))) for spans, amount in runs]
+    mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))
+    below = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / below if below else math.nan
+
+
+def dataset_engines(sizes: list[int], engines: list[str], scratch: Path) -> dict[str, Any]:
+    runs: list[dict[str, Any]] = []
+    for millions in sizes:
+        folder = scratch / f"{millions}.warplens"
+        begin = time.perf_counter()
+        write_dataset(folder, RANKS, millions * 1_000_000)
+        size = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+        run: dict[str, Any] = {"millions": millions, "bytes": size, "write_s": time.perf_counter() - begin}
+        print(f"{millions} million spans: {size / 1e6:,.0f} MB on disk", file=sys.stderr)
+        for engine in engines:
+            run[engine] = measured(["stats", str(folder), "--engine", engine, "--json"])
+            print(f"  {engine}: {run[engine]}", file=sys.stderr)
+        run["same_results"] = len({run[engine]["result"] for engine in engines}) == 1
+        rows, read = subprocess.check_output([sys.executable, "-c", _SELECT, str(folder)], text=True).split()
+        run["one_kernel_of_one_rank"] = {"rows": int(rows), "bytes_read": int(read)}
+        runs.append(run)
+        shutil.rmtree(folder)
+    growth = {
+        engine: {
+            name: exponent([(run["millions"], run[engine][name]) for run in runs]) for name in ("cpu_s", "peak_mb")
+        }
+        for engine in engines
+    }
+    return {"ranks": RANKS, "cores": os.cpu_count(), "runs": runs, "exponents": growth}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--spans", default="10,30,100", help="sizes in millions of spans [default: 10,30,100]")
+    parser.add_argument("--engines", default="local,spark:local[2]", help="engines [default: local,spark:local[2]]")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        found = dataset_engines([int(one) for one in given.spans.split(",")], given.engines.split(","), Path(scratch))
+    (given.out / "dataset_engines.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found["exponents"], indent=1))
+
+
+if __name__ == "__main__":
+    main()
