@@ -46,6 +46,21 @@ def test_a_large_folder_is_answered_in_bounded_memory_unasked(
     assert "percentiles are within" not in capsys.readouterr().out
 
 
+def test_diffs_and_findings_of_the_local_engine(job: str, tmp_path: Path, capsys: Output) -> None:
+    slower = str(write_messy(tmp_path / "slower.warplens", slower=1.5))
+    arguments = ["diff", job, slower, "--engine", "local", "--fail-on", "load.mean:+5%"]
+    assert main(arguments) == 3
+    shown = capsys.readouterr().out
+    assert "percentiles are within 0.8 %" in shown
+    assert "FAIL load.mean:+5%" in shown
+    assert main(["findings", job, "--engine", "local", "--json", "--kernel", "gemm"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["kernel"] for part in ("findings", "undecided", "refuted") for one in document[part]} == {"gemm"}
+    assert main(["findings", job, "--engine", "local"]) == 0
+    assert capsys.readouterr().out.startswith("judged rank by rank")
+    assert main(["findings", job, "--engine", "local", "--json", "--budget", "2000"]) == 2
+
+
 def test_duckdb_names_the_local_engine_and_says_so(job: str, capsys: Output) -> None:
     assert main(["stats", job, "--engine", "duckdb"]) == 0
     assert "this is --engine local" in capsys.readouterr().err

@@ -11,10 +11,12 @@ import pytest
 
 import warplens as wl
 from tests.support.messy_ranks import assert_same_statistics, write_messy
+from warplens.engines import part_work
 from warplens.engines.local_engine import LocalEngine
 from warplens.engines.part_work import PartTask
-from warplens.engines.queries import dataset_statistics
+from warplens.engines.queries import dataset_diff, dataset_findings, dataset_statistics
 from warplens.errors import UsageError
+from warplens.trace import row_groups
 from warplens.trace.dataset import Dataset, RowSelection
 
 
@@ -38,6 +40,35 @@ def test_a_selection_has_the_statistics_of_the_selected_trace(job: Path, conditi
     found = dataset_statistics(Dataset.open(job), LocalEngine(2), selection=RowSelection.of(**conditions))
     whole = wl.load(job)
     assert_same_statistics(found, (whole.select(**conditions) if conditions else whole).stats())
+
+
+def test_findings_are_those_of_the_ranks(job: Path) -> None:
+    found, exact = dataset_findings(Dataset.open(job), LocalEngine(2)), wl.load(job).findings()
+    assert {(one.kernel, one.kind) for one in found.problems} >= {(one.kernel, one.kind) for one in exact.problems}
+    kinds = [{(one.kernel, one.kind) for part in vars(some).values() for one in part} for some in (found, exact)]
+    assert {kernel for kernel, _ in kinds[0]} == {kernel for kernel, _ in kinds[1]}
+    only = dataset_findings(Dataset.open(job), LocalEngine(2), selection=RowSelection.of(kernel=["gemm"]))
+    assert {one.kernel for part in vars(only).values() for one in part} == {"gemm"}
+
+
+def test_findings_read_whole_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_work, "FINDING_ROWS", 10)
+    monkeypatch.setattr(row_groups, "_LEAST_ROWS", 10)
+    monkeypatch.setattr(row_groups, "MOST_ROWS", 40)
+    judged = []
+    monkeypatch.setattr(part_work, "judge_piece", lambda trace, *_: judged.append(trace) or [])
+    opened = Dataset.open(write_messy(tmp_path / "run", launches=4))
+    dataset_findings(opened, LocalEngine(1))
+    launches = [set(trace.numpy("launch").tolist()) for trace in judged]
+    assert launches == [{launch} for _ in opened.parts for launch in range(4)]
+    assert [len(trace.meta.launches) for trace in judged] == [1] * len(judged)
+
+
+def test_a_diff_is_that_of_the_traces(job: Path, tmp_path: Path) -> None:
+    slower = write_messy(tmp_path / "slower.warplens", slower=1.5)
+    found = dataset_diff(Dataset.open(job), Dataset.open(slower), LocalEngine(2))
+    assert {one.region for one in found if one.verdict.value == "SLOWER"} == {"outer", "load"}
+    assert found["mma"].changes["mean"].change == 0
 
 
 def test_an_unknown_kernel_is_an_error(job: Path) -> None:

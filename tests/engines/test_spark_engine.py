@@ -15,7 +15,7 @@ import pytest
 import warplens as wl
 from tests.support.messy_ranks import assert_same_statistics, write_messy
 from warplens.engines.local_engine import LocalEngine
-from warplens.engines.queries import dataset_statistics
+from warplens.engines.queries import dataset_diff, dataset_findings, dataset_statistics
 from warplens.engines.spark_engine import SparkEngine, spark_session
 from warplens.errors import WarplensError
 from warplens.trace.dataset import Dataset, RowSelection
@@ -54,6 +54,15 @@ def test_a_selection(session: Any, job: Path) -> None:
     chosen = RowSelection.of(kernel=["gemm"], rank=[1])
     found = dataset_statistics(Dataset.open(job), SparkEngine(), selection=chosen)
     assert_same_statistics(found, wl.load(job).select(kernel="gemm", rank=1).stats())
+
+
+def test_findings_and_diffs(session: Any, job: Path, tmp_path: Path) -> None:
+    before, after = Dataset.open(job), Dataset.open(write_messy(tmp_path / "slower.warplens", slower=1.5))
+    findings = [dataset_findings(before, engine).to_json() for engine in (SparkEngine(), LocalEngine())]
+    assert findings[0] == findings[1]
+    diffs = [dataset_diff(before, after, engine).to_json() for engine in (SparkEngine(), LocalEngine())]
+    assert diffs[0] == diffs[1]
+    assert diffs[0]["verdict"] == "SLOWER"
 
 
 def test_a_damaged_part_is_one_clear_error(session: Any, job: Path, tmp_path: Path) -> None:

@@ -124,10 +124,8 @@ class _Cells:
     def _clusters(self, trace: Trace, grouping: Grouping) -> Int:
         cluster = self._per_launch(grouping.clusters)
         # A few launches are too few clusters: their blocks are spread over the clusters instead.
-        other = (
-            trace.numpy("block").astype(np.int64) + np.repeat(17 * self.launches[:, 1], self._runs)
-        ) % MAX_PARTIAL_CLUSTERS
-        return np.where(cluster < 0, other, cluster)
+        other = trace.numpy("block").astype(np.int64) + np.repeat(self.launches @ [31, 17], self._runs)
+        return np.where(cluster < 0, other % MAX_PARTIAL_CLUSTERS, cluster)
 
 
 def _add_durations(

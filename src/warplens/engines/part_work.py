@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +10,20 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from warplens.analyse.known_facts import KnownFacts
+from warplens.analyse.merged_findings import judge_piece
 from warplens.analyse.partial_sums import Grouping, partial_sums
 from warplens.analyse.partial_tables import merge_partials
 from warplens.trace.dataset import Dataset, RowSelection
 from warplens.trace.io import open_part
+from warplens.trace.select import with_own_launches
 
 CHUNK_ROWS = 1 << 18
 """Rows in memory at once for each part that is being read, unless a launch has larger row groups."""
+
+
+FINDING_ROWS = 1 << 20
+"""The same for findings, which need whole launches and more memory per row."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,17 @@ def tasks_of(dataset: Dataset, selection: RowSelection) -> list[PartTask]:
     shifts = {part.path: dataset.shift_ns(part) for part in dataset.parts}
     chosen = [part for part in dataset.parts if selection.wanted(part.meta, shifts[part.path]).launches != set()]
     return [PartTask(part.path, shifts[part.path]) for part in chosen]
+
+
+def part_findings(task: PartTask, selection: RowSelection, waits: str | None, given: KnownFacts) -> pa.Table:
+    """The findings of one part, piece by piece: a finding needs whole launches."""
+    part = open_part(task.path)
+    chunks = part.chunks(selection.wanted(part.meta, task.shift_ns), FINDING_ROWS, whole="launch")
+    judged = []
+    for chunk in chunks:
+        piece = selection.of_part(chunk, task.shift_ns)
+        judged += judge_piece(with_own_launches(piece.spans, piece.meta), waits, given)
+    return pa.table({"judged": pa.array([pickle.dumps(one) for one in judged], pa.binary())})
 
 
 def part_sums(task: PartTask, grouping: Grouping, selection: RowSelection) -> pa.Table:

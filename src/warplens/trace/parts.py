@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from warplens.trace.columns import ParquetColumns, TraceFile
 from warplens.trace.model import Trace
-from warplens.trace.row_groups import MOST_ROWS, Wanted, is_cut_between_tracks, wanted_groups
+from warplens.trace.row_groups import MOST_ROWS, Wanted, is_cut_between, wanted_groups
 from warplens.trace.schema import Meta
 
 
@@ -28,8 +28,8 @@ class TracePart:
         made.checked = self.file.checked
         return made
 
-    def chunks(self, wanted: Wanted, most_rows: int = MOST_ROWS) -> Iterator[Trace]:
-        """Go through the wanted rows in chunks of whole tracks, of about `most_rows` rows at most.
+    def chunks(self, wanted: Wanted, most_rows: int = MOST_ROWS, whole: str = "track") -> Iterator[Trace]:
+        """Go through the wanted rows in chunks of whole tracks, or of whole launches, of about `most_rows` rows.
 
         A file of an older version, whose row groups cut tracks, is one chunk.
         """
@@ -37,7 +37,7 @@ class TracePart:
         rows = 0
         for at in self.groups(wanted):
             more = self.file.metadata.row_group(at).num_rows
-            may_cut = bool(chunk) and (chunk[-1] + 1 < at or is_cut_between_tracks(self.file.metadata, chunk[-1]))
+            may_cut = bool(chunk) and (chunk[-1] + 1 < at or is_cut_between(whole, self.file.metadata, chunk[-1]))
             if may_cut and rows + more > most_rows:
                 yield self.trace(chunk)
                 chunk, rows = [], 0

@@ -55,11 +55,11 @@ def wanted_groups(metadata: pq.FileMetaData, wanted: Wanted) -> list[int]:
     return [at for at in range(metadata.num_row_groups) if _may_hold(metadata.row_group(at), wanted, launches)]
 
 
-def is_cut_between_tracks(metadata: pq.FileMetaData, group: int) -> bool:
-    """Whether a track ends where this row group ends; False where the file does not say."""
+def is_cut_between(name: str, metadata: pq.FileMetaData, group: int) -> bool:
+    """Whether a track, or a launch, ends where this row group ends; False where the file does not say."""
     if group + 1 >= metadata.num_row_groups:
         return True
-    here, after = (_range(metadata.row_group(at), "track") for at in (group, group + 1))
+    here, after = (_range(metadata.row_group(at), name) for at in (group, group + 1))
     return here is not None and after is not None and here[1] < after[0]
 
 
