@@ -6,8 +6,9 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 CUTE_NEWEST := $(VENV)/cute-newest
 FRONTENDS   := $(VENV)/frontends
+ENGINES     := $(VENV)/engines
 
-.PHONY: demo test test-frontends lint bench gpu-test format clean
+.PHONY: demo test test-frontends test-engines lint bench gpu-test format clean
 
 demo: $(VENV)/core.stamp
 	@$(BIN)/warplens demo --output demo-output --force
@@ -24,6 +25,10 @@ test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
 # Front ends of large compilers, each with a real copy of its library; a line and a requirement for each.
 test-frontends: $(VENV)/dev.stamp $(FRONTENDS).stamp
 	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py $(TEST_ARGS)
+
+# Datasets on Apache Spark, with two workers on this machine; needs Java (apt-get install default-jre-headless).
+test-engines: $(VENV)/dev.stamp $(ENGINES).stamp
+	PYTHONPATH=$(CURDIR)/$(ENGINES) $(BIN)/python -m pytest tests/engines $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check src tests benchmarks examples
@@ -65,6 +70,10 @@ $(CUTE_NEWEST).stamp: Makefile | $(VENV)/dev.stamp
 
 $(FRONTENDS).stamp: Makefile | $(VENV)/dev.stamp
 	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) 'warp-lang==1.19.0' >&2
+	@touch $@
+
+$(ENGINES).stamp: Makefile | $(VENV)/dev.stamp
+	@$(PIP) --no-deps --upgrade --target $(ENGINES) 'pyspark==4.3.0' 'py4j==0.10.9.9' >&2
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

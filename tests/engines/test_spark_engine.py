@@ -23,7 +23,7 @@ from warplens.trace.dataset import Dataset, RowSelection
 pyspark = pytest.importorskip("pyspark", reason="pip install 'warplens[spark]'")
 pytestmark = [
     pytest.mark.slow,  # a Spark session takes seconds to start
-    pytest.mark.skipif(shutil.which("java") is None, reason="apt-get install openjdk-17-jre-headless"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="apt-get install default-jre-headless"),
 ]
 
 

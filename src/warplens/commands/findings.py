@@ -14,10 +14,11 @@ from warplens.analyse.findings import findings_from
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.analysis_tables import print_findings, print_unknown_overhead
-from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
+from warplens.commands.shared.console import json_option, print_json, stdout, working
 from warplens.commands.shared.dataset_options import engine_for, engine_option
 from warplens.commands.shared.finding_options import fact_options, known_facts
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
 from warplens.engines.queries import dataset_findings
 from warplens.errors import ThresholdCrossed, UsageError
 from warplens.trace.arrays import dictionary_array
@@ -40,6 +41,7 @@ _RANK_BY_RANK = "judged rank by rank, in bounded memory; causes between ranks ne
     metavar="TOKENS",
     help="With --json, print the evidence packet: one document of at most this many tokens (see docs/agents.md).",
 )
+@ranks_option
 @engine_option
 @click.option("--fail", is_flag=True, help="Exit with code 3 if there is something to fix.")
 @json_option
@@ -48,6 +50,7 @@ def command(
     kernel: str | None,
     show_all: bool,
     budget: int | None,
+    ranks: str | None,
     engine: str | None,
     fail: bool,
     as_json: bool,
@@ -69,13 +72,13 @@ def command(
     runner, datasets = engine_for([trace], engine)
     if runner is not None and budget is not None:
         raise UsageError("--budget needs the whole trace; leave out --engine, or name one rank's file")
-    loaded = read_trace(trace) if runner is None else _without_rows(datasets[0])
+    loaded = read_ranks(trace, ranks) if runner is None else _without_rows(datasets[0])
     facts = known_facts(given, loaded, kernel)
     named = kernel is not None and kernel in loaded.kernels
     part = loaded
     with working("analysing"):
         if runner is not None:
-            chosen = RowSelection.of(kernel=[kernel] if kernel and named else None)
+            chosen = RowSelection.of(kernel=[kernel] if kernel and named else None, rank=chosen_ranks(trace, ranks))
             found = dataset_findings(datasets[0], runner, waits=given["waits"], given=facts, selection=chosen)
         else:
             part = loaded.select(kernel=[kernel]) if kernel and named else loaded

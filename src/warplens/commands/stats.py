@@ -18,11 +18,12 @@ from warplens.analyse.sample_share import sample_line
 from warplens.analyse.statistics import GROUPS, Statistics
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared import analysis_tables
-from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
+from warplens.commands.shared.console import json_option, print_json, stdout, working
 from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
 from warplens.commands.shared.finding_options import read_report
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
 from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.engines.queries import dataset_statistics
 from warplens.errors import UsageError, WarplensError, did_you_mean
@@ -78,6 +79,7 @@ from warplens.trace.model import Trace, empty_table
     help="Show findings that include an Nsight Compute report (.csv or .ncu-rep), and its stalls and counters of each "
     "region if it has a source page.",
 )
+@ranks_option
 @engine_option
 @merge_variants_option
 @json_option
@@ -96,6 +98,7 @@ def command(
     show: tuple[str, ...],
     waits: str | None,
     ncu: str | None,
+    ranks: str | None,
     engine: str | None,
     merge_variants: bool,
     as_json: bool,
@@ -116,12 +119,12 @@ def command(
         raise UsageError("--engine computes the table of statistics; leave out --tree, --findings, --show and --ncu")
     runner, datasets = engine_for([trace], engine) if only_table else (None, [])
     if runner is not None:
-        chosen = RowSelection.of(region=regions or None, kernel=kernels or None)
+        chosen = RowSelection.of(region=regions or None, kernel=kernels or None, rank=chosen_ranks(trace, ranks))
         with working(f"reading {trace}"):
             result = dataset_statistics(datasets[0], runner, by, merge_variants=merge_variants, selection=chosen)
         _print_table(result.sorted(metric) if metric else result, Trace(empty_table(), datasets[0].meta), as_json)
         return
-    loaded = read_trace(trace)
+    loaded = read_ranks(trace, ranks)
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
     for name in show:
         if loaded.aggregated and ANALYSES[name].needs_timeline:

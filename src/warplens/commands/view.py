@@ -13,8 +13,9 @@ import click
 from warplens.analyse.executions import NO_TIMELINE
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.trace_quality import warnings_of
-from warplens.commands.shared.console import read_trace, stderr, stdout, working
+from warplens.commands.shared.console import stderr, stdout, working
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.rank_options import ranks_option, read_ranks
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 from warplens.wording import number_ranges
@@ -55,6 +56,7 @@ from warplens.wording import number_ranges
     metavar="N",
     help="With --terminal: show only this block, one row per warp.",
 )
+@ranks_option
 @click.option(
     "--browser/--no-browser", default=True, help="Open a browser, or only print the address.  [default: --browser]"
 )
@@ -74,6 +76,7 @@ def command(
     regions: tuple[str, ...],
     sm: int | None,
     block: int | None,
+    ranks: str | None,
     browser: bool,
     timeout: float,
 ) -> None:
@@ -83,13 +86,13 @@ def command(
     as the merged one of `warplens run --torch`.
     """
     if terminal:
-        _in_terminal(read_trace(trace), width, rows, regions, sm, block)
+        _in_terminal(read_ranks(trace, ranks), width, rows, regions, sm, block)
         return
     if regions or sm is not None or block is not None or width is not None:
         raise UsageError(
             "--region, --sm, --block and --width need --terminal; use the filters of the Perfetto UI instead"
         )
-    _in_perfetto(trace, browser, timeout)
+    _in_perfetto(trace, ranks, browser, timeout)
 
 
 def _in_terminal(
@@ -120,7 +123,7 @@ def _in_terminal(
         console.print(line, style="yellow", markup=False)
 
 
-def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
+def _in_perfetto(trace: str, ranks: str | None, browser: bool, timeout: float) -> None:
     from warplens.export import export
     from warplens.view.serve import PerfettoServer, tunnel_command
 
@@ -136,7 +139,7 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
             raise WarplensError(str(error).replace("TRACE", trace)) from None
         with server:
             if made:
-                loaded = read_trace(trace)
+                loaded = read_ranks(trace, ranks)
                 with working(f"writing {file.name}"):
                     export(loaded, file)
             remote = os.environ.get("SSH_CONNECTION", "")

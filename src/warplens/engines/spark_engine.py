@@ -20,7 +20,7 @@ _ROW = pa.schema([("part", pa.int64()), ("result", pa.binary()), ("error", pa.st
 _NO_PYSPARK = "--engine spark: pyspark is not installed; pip install 'warplens[spark]'"
 _NO_JAVA = (
     "--engine spark: Spark needs Java 17 or newer, and there is no `java`; "
-    "apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+    "apt-get install default-jre-headless, or set JAVA_HOME"
 )
 
 
