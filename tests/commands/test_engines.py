@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.messy_ranks import write_messy
-from warplens.commands import main
+from warplens.commands import info, main
 from warplens.commands.shared import dataset_options
 
 Output = pytest.CaptureFixture[str]
@@ -43,7 +43,21 @@ def test_a_large_folder_is_answered_in_bounded_memory_unasked(
     assert main(["stats", job, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["quantile_error"] == 1 / 128
     assert main(["stats", job, "--tree"]) == 0
-    assert "percentiles are within" not in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "percentiles are within" not in shown.out
+    assert "6,480 spans, which take about 0 GB of memory; --ranks sample:8 reads fewer" in shown.err
+
+
+def test_a_large_folder_is_described_without_its_rows(
+    job: str, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["info", job, "--json"]) == 0
+    exact = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(dataset_options, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(info, "read_trace", None)
+    assert main(["info", job, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == exact
 
 
 def test_diffs_and_findings_of_the_local_engine(job: str, tmp_path: Path, capsys: Output) -> None:

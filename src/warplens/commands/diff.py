@@ -16,7 +16,7 @@ from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engin
 from warplens.commands.shared.number_range import number_range
 from warplens.engines.queries import dataset_diff
 from warplens.errors import ThresholdCrossed
-from warplens.trace.model import Trace, empty_table
+from warplens.trace.model import Trace
 from warplens.wording import change, duration, integer, percent, plural
 
 _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow", "NEW": "cyan", "GONE": "cyan"}
@@ -71,7 +71,7 @@ def command(
     runner, datasets = engine_for([before, after], engine)
     limits = {"margin": margin / 100, "confidence": confidence / 100}
     if runner is not None:
-        old, new = (Trace(empty_table(), one.meta) for one in datasets)
+        old, new = (one.outline() for one in datasets)
     else:
         old, new = read_trace(before), read_trace(after)
     with working("comparing"):

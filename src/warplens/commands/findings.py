@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import numpy as np
 from rich.markup import escape
 
 from warplens.analyse.analysis import Answers
@@ -21,9 +20,7 @@ from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
 from warplens.engines.queries import dataset_findings
 from warplens.errors import ThresholdCrossed, UsageError
-from warplens.trace.arrays import dictionary_array
-from warplens.trace.dataset import Dataset, RowSelection
-from warplens.trace.model import Trace, empty_table
+from warplens.trace.dataset import RowSelection
 from warplens.wording import percent
 
 _RANK_BY_RANK = "judged rank by rank, in bounded memory; causes between ranks need the whole trace in memory"
@@ -72,7 +69,7 @@ def command(
     runner, datasets = engine_for([trace], engine)
     if runner is not None and budget is not None:
         raise UsageError("--budget needs the whole trace; leave out --engine, or name one rank's file")
-    loaded = read_ranks(trace, ranks) if runner is None else _without_rows(datasets[0])
+    loaded = read_ranks(trace, ranks) if runner is None else datasets[0].outline()
     facts = known_facts(given, loaded, kernel)
     named = kernel is not None and kernel in loaded.kernels
     part = loaded
@@ -101,11 +98,3 @@ def command(
         raise ThresholdCrossed(
             f"{first.kernel}: {first.kind} ({percent(first.gain.low)} to {percent(first.gain.high)})"
         )
-
-
-def _without_rows(dataset: Dataset) -> Trace:
-    """A trace with the document of a dataset, and the names of its kernels."""
-    names = list(dict.fromkeys(info.kernel for info in dataset.meta.launches))
-    table = empty_table()
-    kernels = dictionary_array(np.empty(0, np.int32), names)
-    return Trace(table.set_column(table.schema.get_field_index("kernel"), "kernel", kernels), dataset.meta)

@@ -28,7 +28,7 @@ from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.engines.queries import dataset_statistics
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.trace.dataset import RowSelection
-from warplens.trace.model import Trace, empty_table
+from warplens.trace.model import Trace
 
 
 @click.command("stats")
@@ -122,7 +122,7 @@ def command(
         chosen = RowSelection.of(region=regions or None, kernel=kernels or None, rank=chosen_ranks(trace, ranks))
         with working(f"reading {trace}"):
             result = dataset_statistics(datasets[0], runner, by, merge_variants=merge_variants, selection=chosen)
-        _print_table(result.sorted(metric) if metric else result, Trace(empty_table(), datasets[0].meta), as_json)
+        _print_table(result.sorted(metric) if metric else result, datasets[0].outline(), as_json)
         return
     loaded = read_ranks(trace, ranks)
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded

@@ -9,8 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from warplens.errors import CaptureError, UsageError, did_you_mean
 from warplens.trace import io
+from warplens.trace.arrays import dictionary_array
+from warplens.trace.columns import TableColumns
 from warplens.trace.merge import merge, merge_meta
 from warplens.trace.model import Condition, Trace, empty_table
 from warplens.trace.parts import launches_wanted
@@ -28,6 +33,7 @@ class PartEntry:
     path: Path
     rows: int
     meta: Meta
+    checked: bool
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,16 @@ class Dataset:
         """Raise an error if a selection names a kernel that no launch has."""
         selection.check_names("kernel", {info.kernel for info in self.meta.launches})
 
+    def outline(self) -> Trace:
+        """A trace that knows its document, its length and the names of its kernels and regions, and no row."""
+        made = Trace(_OutlineColumns(self), self.meta)
+        made.checked = all(part.checked for part in self.parts)
+        return made
+
+    def regions(self) -> list[str]:
+        """The names of all regions, in the order of their first use."""
+        return list(dict.fromkeys(name for part in self.parts for name in io.open_part(part.path).trace().regions))
+
     def select(self, selection: RowSelection) -> Trace:
         """The rows that meet every condition; row groups that cannot hold one are not read."""
         self.check(selection)
@@ -129,6 +145,21 @@ class Dataset:
         return merge(found)
 
 
+class _OutlineColumns:
+    """Columns without rows, of which only the lists of names are those of the dataset."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset, self.rows = dataset, dataset.rows
+
+    def column(self, name: str) -> pa.Array:
+        if name == "kernel":
+            names = list(dict.fromkeys(info.kernel for info in self._dataset.meta.launches))
+            return dictionary_array(np.empty(0, np.int32), names)
+        if name == "region":
+            return dictionary_array(np.empty(0, np.int32), self._dataset.regions())
+        return TableColumns(empty_table()).column(name)
+
+
 def _entry(path: Path) -> PartEntry:
     opened = io.open_part(path)
-    return PartEntry(path, opened.rows, opened.meta)
+    return PartEntry(path, opened.rows, opened.meta, opened.file.checked)

@@ -16,6 +16,9 @@ from warplens.wording import percent
 WHOLE_ROWS = 50_000_000
 """Spans of a folder that are still read into memory: about 4 GB."""
 
+_BYTES_PER_SPAN = 200
+"""Memory of a trace that is read and analysed whole; docs/results/large_traces.md has measurements."""
+
 engine_option = click.option(
     "--engine",
     default=None,
@@ -24,6 +27,13 @@ engine_option = click.option(
     f"read the whole trace; local for a folder of more than {WHOLE_ROWS // 1_000_000} million spans]",
 )
 SKETCHED = f"percentiles are within {percent(ERROR)} of the exact ones (they come from a sketch; see docs/scale.md)"
+
+
+def caution_if_large(path: str) -> None:
+    """Say how much memory a folder takes before it is read whole."""
+    if Path(path).is_dir() and (rows := Dataset.open(path).rows) > WHOLE_ROWS:
+        needed = f"{path} has {rows:,} spans, which take about {rows * _BYTES_PER_SPAN / 1e9:,.0f} GB of memory"
+        stderr().print(f"{needed}; --ranks sample:8 reads fewer", markup=False, soft_wrap=True)
 
 
 def engine_for(paths: list[str], name: str | None) -> tuple[PartEngine | None, list[Dataset]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from warplens.commands.shared.console import working
+from warplens.commands.shared.dataset_options import caution_if_large
 from warplens.decode.trace_loader import load
 from warplens.errors import UsageError
 from warplens.profiling.job_ranks import JobRank, wants_rank
@@ -38,5 +39,7 @@ def _job(ranks: str, place: int, rank: int, known: list[int]) -> JobRank:
 
 def read_ranks(path: str, ranks: str | None) -> Trace:
     """Load a trace, or some ranks of it, showing a spinner."""
+    if ranks is None:
+        caution_if_large(path)
     with working(f"reading {path}"):
         return load(path, rank=chosen_ranks(path, ranks))
