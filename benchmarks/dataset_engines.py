@@ -1,11 +1,13 @@
 """Statistics of datasets that grow: time, memory and results of the local engine and of Spark.
 
-    PYTHONPATH=src python -m benchmarks.dataset_engines --out DIR [--spans 10,30,100] [--engines local,spark:local[2]]
+    PYTHONPATH=src python -m benchmarks.dataset_engines --out DIR [--verb stats|findings|diff] [--spans 10,30,100]
+        [--engines local,spark:local[2]]
 
-Writes a synthetic dataset of 64 ranks for each size (in millions of spans), runs `warplens stats --engine` on it in a
-process of its own, and deletes it. DIR/dataset_engines.json gets, for each size and engine, the seconds that passed,
-the processor time and the peak memory of the process and all it started, whether all engines printed the same document,
-and the bytes that a selection of one kernel of one rank reads. Spark needs pyspark and Java.
+Writes a synthetic dataset of 64 ranks for each size (in millions of spans), runs a verb with `--engine` on it in a
+process of its own, and deletes it (`diff` compares it with itself). DIR/dataset_engines_VERB.json gets, for each size
+and engine, the seconds that passed, the processor time and the peak memory of the process and all it started, whether
+all engines printed the same document, and the bytes that a selection of one kernel of one rank reads. Spark needs
+pyspark and Java.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def exponent(runs: list[tuple[int, float]]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / below if below else math.nan
 
 
-def dataset_engines(sizes: list[int], engines: list[str], scratch: Path) -> dict[str, Any]:
+def dataset_engines(verb: str, sizes: list[int], engines: list[str], scratch: Path) -> dict[str, Any]:
     runs: list[dict[str, Any]] = []
     for millions in sizes:
         folder = scratch / f"{millions}.warplens"
@@ -93,8 +95,9 @@ def dataset_engines(sizes: list[int], engines: list[str], scratch: Path) -> dict
         size = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
         run: dict[str, Any] = {"millions": millions, "bytes": size, "write_s": time.perf_counter() - begin}
         print(f"{millions} million spans: {size / 1e6:,.0f} MB on disk", file=sys.stderr)
+        given = [str(folder)] * (2 if verb == "diff" else 1)
         for engine in engines:
-            run[engine] = measured(["stats", str(folder), "--engine", engine, "--json"])
+            run[engine] = measured([verb, *given, "--engine", engine, "--json"])
             print(f"  {engine}: {run[engine]}", file=sys.stderr)
         run["same_results"] = len({run[engine]["result"] for engine in engines}) == 1
         rows, read = subprocess.check_output([sys.executable, "-c", _SELECT, str(folder)], text=True).split()
@@ -107,19 +110,21 @@ def dataset_engines(sizes: list[int], engines: list[str], scratch: Path) -> dict
         }
         for engine in engines
     }
-    return {"ranks": RANKS, "cores": os.cpu_count(), "runs": runs, "exponents": growth}
+    return {"verb": verb, "ranks": RANKS, "cores": os.cpu_count(), "runs": runs, "exponents": growth}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--verb", default="stats", choices=("stats", "findings", "diff"), help="[default: stats]")
     parser.add_argument("--spans", default="10,30,100", help="sizes in millions of spans [default: 10,30,100]")
     parser.add_argument("--engines", default="local,spark:local[2]", help="engines [default: local,spark:local[2]]")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        found = dataset_engines([int(one) for one in given.spans.split(",")], given.engines.split(","), Path(scratch))
-    (given.out / "dataset_engines.json").write_text(json.dumps(found, indent=1) + "\n")
+        sizes = [int(one) for one in given.spans.split(",")]
+        found = dataset_engines(given.verb, sizes, given.engines.split(","), Path(scratch))
+    (given.out / f"dataset_engines_{given.verb}.json").write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found["exponents"], indent=1))
 
 
