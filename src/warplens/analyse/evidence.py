@@ -29,6 +29,7 @@ from warplens.analyse.line_times import parse
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
+from warplens.analyse.region_purity import verified_kernels
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.role_waits import ROLES
 from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
@@ -237,6 +238,12 @@ class Evidence:
     def code(self) -> dict[str, CodeCounts]:
         """What the code of each region is made of, where the trace has it; `""` is the code outside all regions."""
         return code_of(self.infos)
+
+    @cached_property
+    def machine_code(self) -> dict[str, Mapping[str, int]]:
+        """Instructions of each region by class, where its machine code was verified."""
+        known = verified_kernels(self.trace).get(self.kernel, [])
+        return {one.region: one.counts for each in known for one in each.regions if one.counts}
 
     def wait_class(self, region: str) -> WaitClass:
         """What a waiting region waits for. What only some roles of a block run is no barrier of the block."""

@@ -7,7 +7,7 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.region_purpose import words_of
-from warplens.wording import percent
+from warplens.wording import digits, percent
 
 CAUSE = "bank conflicts"
 _ADVICE = "Pad the rows by one element, swizzle the columns, or let consecutive lanes access consecutive words."
@@ -51,18 +51,26 @@ def _from_code(e: Evidence) -> Finding:
         )
     name = max(found, key=lambda region: e.shares[region] * (1 - 1 / found[region]))
     ways, share = int(found[name]), e.shares[name]
+    needed = _cycles_needed(e, name)
+    if needed > 1:
+        return e.refuted(
+            CAUSE,
+            f"the conflicts that the PTX shows in {e.named(name)} would take {digits(needed)} times the kernel's time, "
+            "so the compiler must have removed them (wide accesses)",
+        )
     # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
     portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), 1.0)
+    most = max(portion, 0.3) if name else 1.0  # nothing says how often code outside all regions runs
     slower = 1 - 1 / e.code[name].mean_ways
-    busy = _pipe_busy(e, name)
+    busy = min(needed, 1.0)
     return e.supported(
         CAUSE,
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
         f"{percent(share)} of warp time: each such access takes {ways} times as long.",
         _ADVICE,
         Gain.between(
-            0.4 * slower * max(share * portion, busy),
-            slower * max(min(1.2 * share, 1.0) * max(portion, 0.3), min(busy + 0.15, 1.0)),
+            0.4 * slower * max(0.0 if e.code[name].waits_for_memory else share * portion, busy),
+            slower * max(min(1.2 * share, 1.0) * most, min(busy + 0.15, 1.0)),
         ),
         HIGH,
         region=name,
@@ -71,14 +79,14 @@ def _from_code(e: Evidence) -> Finding:
     )
 
 
-def _pipe_busy(e: Evidence, name: str) -> float:
-    """The share of the kernel's time that conflicts keep an SM's shared memory busy, if accesses run once per instance:
-    then every region that needs it is slower, not only this one."""
+def _cycles_needed(e: Evidence, name: str) -> float:
+    """How long conflicts keep an SM's shared memory busy, in terms of the kernel's time, if accesses run once per
+    instance: then every region that needs it is slower, not only this one."""
     shape = next((one for one in e.of(MODES).regions if one.region == name), None)
     if shape is None:
         return 0.0
     instances = shape.count / len(e.launches) / max(e.warps.sms, 1.0)
-    return min(instances * e.code[name].shared * e.code[name].mean_ways / (e.kernel_ns * e.lives.cycles_per_ns), 1.0)
+    return instances * e.code[name].shared * e.code[name].mean_ways / (e.kernel_ns * e.lives.cycles_per_ns)
 
 
 def _from_counters(e: Evidence, conflicts: float) -> Finding:

@@ -29,6 +29,8 @@ _LEAST_SHARE, _MOST_SHARE = 0.3, 1.1
 _LEAST_LOCKED = 0.15
 _LEAST_WARPS = 4
 _LEAST_BLOCKS = 8
+_SURE = 0.75
+"""At least so much is gained where nearly all time is waiting; what else limits the kernel shows only then."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def _judge(e: Evidence) -> Finding:
             f"The work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at a time, "
             f"the others wait at `{wait}` ({percent(work.waiting)} of warp time).",
             _ADVICE,
-            Gain.between(max(work.waiting / 2, 1 - 3 * left), 1 - left / 2),
+            Gain.between(max(work.waiting / 2, min(1 - 3 * left, _SURE)), 1 - left / 2),
             HIGH,
             region=wait,
             evidence=evidence,
