@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 
 import warplens as wl
-from tests.support.messy_ranks import assert_same_statistics, write_messy
+from tests.support.messy_ranks import assert_same_statistics, messy_rank, write_messy
 from warplens.engines import part_work
 from warplens.engines.local_engine import LocalEngine
 from warplens.engines.part_work import PartTask
 from warplens.engines.queries import dataset_diff, dataset_findings, dataset_statistics
-from warplens.errors import UsageError
+from warplens.errors import CaptureError, UsageError
 from warplens.trace import row_groups
 from warplens.trace.dataset import Dataset, RowSelection
+from warplens.trace.io import save_rank
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,13 @@ def test_a_diff_is_that_of_the_traces(job: Path, tmp_path: Path) -> None:
     assert found["mma"].changes["mean"].change == 0
 
 
+def test_a_part_that_a_running_rank_replaces_meanwhile_is_an_error(tmp_path: Path) -> None:
+    opened = Dataset.open(write_messy(tmp_path / "run"))
+    save_rank(messy_rank(1, launches=8), tmp_path / "run", 1)
+    with pytest.raises(CaptureError, match=r"rank=1/part-0.parquet: file: was changed while the dataset was read"):
+        dataset_statistics(opened, LocalEngine(2))
+
+
 def test_an_unknown_kernel_is_an_error(job: Path) -> None:
     with pytest.raises(UsageError, match=r"no kernel named 'gem'"):
         dataset_statistics(Dataset.open(job), LocalEngine(), selection=RowSelection.of(kernel="gem"))
@@ -84,7 +92,7 @@ def test_results_come_in_order_and_few_parts_are_read_ahead() -> None:
             begun.append(task.shift_ns)
         return pa.table({"a": [task.shift_ns]})
 
-    tables: Iterator[pa.Table] = LocalEngine(2).tables(work, [PartTask(Path("x"), at) for at in range(20)])
+    tables: Iterator[pa.Table] = LocalEngine(2).tables(work, [PartTask(Path("x"), at, (0, 0)) for at in range(20)])
     assert next(tables)["a"].to_pylist() == [0]
     assert len(begun) <= 4
     assert [table["a"][0].as_py() for table in tables] == list(range(1, 20))

@@ -14,8 +14,10 @@ from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.merged_findings import judge_piece
 from warplens.analyse.partial_sums import Grouping, partial_sums
 from warplens.analyse.partial_tables import merge_partials
+from warplens.errors import CaptureError
 from warplens.trace.dataset import Dataset, RowSelection
 from warplens.trace.io import open_part
+from warplens.trace.parts import TracePart
 from warplens.trace.select import with_own_launches
 
 CHUNK_ROWS = 1 << 18
@@ -28,10 +30,19 @@ FINDING_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class PartTask:
-    """A part to read, and how long after time zero of the dataset its times begin."""
+    """A part to read, how long after time zero of the dataset its times begin, and the file's size and time."""
 
     path: Path
     shift_ns: int
+    stamp: tuple[int, int]
+
+    def open(self) -> TracePart:
+        """Open the part, which must be the one whose launches the dataset knows."""
+        part = open_part(self.path)
+        if part.file.stamp != self.stamp:
+            remedy = "ask again when the job has ended, or copy the folder first"
+            raise CaptureError(self.path, "file", "was changed while the dataset was read", remedy)
+        return part
 
 
 PartWork = Callable[[PartTask], pa.Table]
@@ -49,12 +60,12 @@ def tasks_of(dataset: Dataset, selection: RowSelection) -> list[PartTask]:
     """The parts that may hold a selected row."""
     shifts = {part.path: dataset.shift_ns(part) for part in dataset.parts}
     chosen = [part for part in dataset.parts if selection.wanted(part.meta, shifts[part.path]).launches != set()]
-    return [PartTask(part.path, shifts[part.path]) for part in chosen]
+    return [PartTask(part.path, shifts[part.path], part.stamp) for part in chosen]
 
 
 def part_findings(task: PartTask, selection: RowSelection, waits: str | None, given: KnownFacts) -> pa.Table:
     """The findings of one part, piece by piece: a finding needs whole launches."""
-    part = open_part(task.path)
+    part = task.open()
     chunks = part.chunks(selection.wanted(part.meta, task.shift_ns), FINDING_ROWS, whole="launch")
     judged = []
     for chunk in chunks:
@@ -65,6 +76,6 @@ def part_findings(task: PartTask, selection: RowSelection, waits: str | None, gi
 
 def part_sums(task: PartTask, grouping: Grouping, selection: RowSelection) -> pa.Table:
     """The partial result of one part."""
-    part = open_part(task.path)
+    part = task.open()
     chunks = part.chunks(selection.wanted(part.meta, task.shift_ns), CHUNK_ROWS)
     return merge_partials(partial_sums(selection.of_part(chunk, task.shift_ns), grouping) for chunk in chunks)

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ class SparkEngine:
         session, is_ours = spark_session(self._master)
         try:
             for first in range(0, len(tasks), _AT_ONCE):
-                wave = [PartTask(task.path.absolute(), task.shift_ns) for task in tasks[first : first + _AT_ONCE]]
+                wave = [replace(task, path=task.path.absolute()) for task in tasks[first : first + _AT_ONCE]]
                 numbers = session.range(0, len(wave), 1, len(wave))
                 try:
                     answers = numbers.mapInArrow(_mapped(work, wave), _SCHEMA).collect()

@@ -77,7 +77,7 @@ class TraceFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
-        self._stamp = self._now()
+        self.stamp = self._now()
         self.metadata, self._sums = checksums.verified(checksums.read_footer(self._file)[1])
         self._parquet: pq.ParquetFile | None = None
 
@@ -88,7 +88,7 @@ class TraceFile:
 
     def read(self, names: Sequence[str], groups: Sequence[int] | None = None) -> pa.Table:
         """Read some columns whose bytes have their checksums, of some row groups or of all."""
-        if self._now() != self._stamp:
+        if self._now() != self.stamp:
             raise CaptureError(self.path, "file", "was changed after it was loaded", "load it again")
         for name in names:
             if self._sums is not None:

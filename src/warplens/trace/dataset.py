@@ -34,6 +34,8 @@ class PartEntry:
     rows: int
     meta: Meta
     checked: bool
+    stamp: tuple[int, int]
+    """Size and time of the last change: a rank that still runs may replace its part."""
 
 
 @dataclass(frozen=True)
@@ -162,4 +164,4 @@ class _OutlineColumns:
 
 def _entry(path: Path) -> PartEntry:
     opened = io.open_part(path)
-    return PartEntry(path, opened.rows, opened.meta, opened.file.checked)
+    return PartEntry(path, opened.rows, opened.meta, opened.file.checked, opened.file.stamp)
