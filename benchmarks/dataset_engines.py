@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +40,24 @@ print(len(wl.load(sys.argv[1], rank=17, kernel="gemm")), count() - before)
 
 def tree(root: int) -> list[tuple[int, float, int]]:
     """The pid, the processor seconds and the memory of a process and of all its descendants."""
-    found: dict[int, tuple[int, float, int]] = {}
-    parents: dict[int, int] = {}
+    stats: dict[int, list[str]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                memory = (folder / "smaps_rollup").read_text().split("Pss:")[1].split()[0]
-            except (OSError, IndexError):
-                continue  # it ended meanwhile
-            parents[int(folder.name)] = int(fields[1])
-            found[int(folder.name)] = (int(folder.name), sum(map(int, fields[11:13])) / _TICKS, 1024 * int(memory))
+            with suppress(OSError):  # it ended meanwhile
+                stats[int(folder.name)] = (folder / "stat").read_text().rpartition(")")[2].split()
     mine = {root}
     for _ in range(8):
-        mine |= {pid for pid, parent in parents.items() if parent in mine}
-    return [found[pid] for pid in mine if pid in found]
+        mine |= {pid for pid, fields in stats.items() if int(fields[1]) in mine}
+    found = []
+    for pid in mine & stats.keys():
+        with suppress(OSError, IndexError):
+            memory = Path(f"/proc/{pid}/smaps_rollup").read_text().split("Pss:")[1].split()[0]
+            found.append((pid, sum(map(int, stats[pid][11:13])) / _TICKS, 1024 * int(memory)))
+    return found
 
 
 def measured(arguments: list[str]) -> dict[str, Any]:
-    """Run `warplens` with these arguments, looking at its processes ten times a second."""
+    """Run `warplens` with these arguments, looking at its processes five times a second."""
     begin, peak, cpu = time.perf_counter(), 0, dict[int, float]()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen([sys.executable, "-m", "warplens", *arguments], stdout=output)
@@ -65,7 +65,7 @@ def measured(arguments: list[str]) -> dict[str, Any]:
             seen = tree(process.pid)
             peak = max(peak, sum(memory for _, _, memory in seen))
             cpu |= {pid: seconds for pid, seconds, _ in seen}
-            time.sleep(0.1)
+            time.sleep(0.2)
         output.seek(0)
         document = output.read()
     if process.returncode:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -63,6 +66,23 @@ def test_findings_read_whole_launches(tmp_path: Path, monkeypatch: pytest.Monkey
     launches = [set(trace.numpy("launch").tolist()) for trace in judged]
     assert launches == [{launch} for _ in opened.parts for launch in range(4)]
     assert [len(trace.meta.launches) for trace in judged] == [1] * len(judged)
+
+
+def test_findings_keep_no_piece_in_memory(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[weakref.ref[wl.Trace]] = []
+    judge = part_work.judge_piece
+
+    def watched(trace: wl.Trace, *given: Any) -> Any:
+        judged.append(weakref.ref(trace))
+        return judge(trace, *given)
+
+    monkeypatch.setattr(part_work, "judge_piece", watched)
+    gc.disable()
+    try:
+        dataset_findings(Dataset.open(job), LocalEngine(1))
+        assert [one() for one in judged] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_a_diff_is_that_of_the_traces(job: Path, tmp_path: Path) -> None:

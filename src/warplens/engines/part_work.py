@@ -69,8 +69,10 @@ def part_findings(task: PartTask, selection: RowSelection, waits: str | None, gi
     chunks = part.chunks(selection.wanted(part.meta, task.shift_ns), FINDING_ROWS, whole="launch")
     judged = []
     for chunk in chunks:
-        piece = selection.of_part(chunk, task.shift_ns)
-        judged += judge_piece(with_own_launches(piece.spans, piece.meta), waits, given)
+        chosen = selection.of_part(chunk, task.shift_ns)
+        piece = with_own_launches(chosen.spans, chosen.meta)
+        judged += judge_piece(piece, waits, given)
+        piece.derived.clear()  # it refers back to the piece, whose memory is needed for the next one
     return pa.table({"judged": pa.array([pickle.dumps(one) for one in judged], pa.binary())})
 
 
