@@ -15,6 +15,7 @@ from warplens.analyse.wait_classes import WaitClass, wait_class
 from warplens.record.capture import MACHINE_CODE, VARIANT_LAUNCHES
 
 BARRIER = {"instructions": 1, "barriers": 1}
+WAIT = {"instructions": 3, "waits": 1}
 POLL = {"instructions": 30, "polls": 1, "loads": 2, "barriers": 1}
 
 
@@ -108,3 +109,48 @@ def test_what_is_known_comes_before_what_is_not_marked() -> None:
     spans = [Span("store", 10_000 * (block // SMS) + 9_900, 50, block, 0, sm=block % SMS) for block in range(SMS + 1)]
     lives = [Span("body", 10_000 * (block // SMS), 9_960, block, 0, sm=block % SMS) for block in range(SMS + 1)]
     assert findings(kernel(lives + spans))[0].kind == "last wave"
+
+
+def test_conflicts_that_must_be_in_wide_accesses_promise_nothing_for_sure() -> None:
+    counts = {"instructions": 100, "shared": 64, "ways": 32}
+    found = findings(kernel(loop({"x": 1_000, "y": 3_000}, warps=8), {"y": counts}))
+    one = verdict(found, "bank conflicts")
+    assert (one.gain.low, one.evidence["lanes_per_bank"]) == (0.0, 8)
+
+
+def test_a_leader_that_works_while_the_others_wait_at_the_barrier_is_an_imbalance() -> None:
+    spans = []
+    for block in range(SMS):
+        for warp in range(8):
+            for at in range(0, 32_400, 8_100):
+                spans.append(Span("x", at, 900, block, warp, sm=block))
+                if warp == 0:
+                    spans.append(Span("z", at + 900, 7_100, block, warp, sm=block))
+                    spans.append(Span("y", at + 8_000, 100, block, warp, sm=block))
+                else:
+                    spans.append(Span("y", at + 900, 7_200, block, warp, sm=block))
+    first = findings(kernel(spans, {"x": {"instructions": 90}, "z": {"instructions": 90}, "y": BARRIER}))[0]
+    assert (first.kind, first.region, list(first.warps)) == ("warp imbalance", "z", [0])
+
+
+def test_one_warp_that_holds_a_lock_for_its_block_serialises() -> None:
+    """The warp that waits for the lock has a small share of warp time; the others wait for it at a barrier."""
+    spans = []
+    for block in range(SMS):
+        turn = 100 + 300 * block
+        for warp in range(8):
+            held = turn if warp == 0 else 0
+            spans.append(Span("x", 0, 100, block, warp, sm=block))
+            if held:
+                spans.append(Span("p", 100, turn, block, warp, sm=block))
+            spans.append(Span("y", 100 + held, 250 + turn - held, block, warp, sm=block))
+    code = {"x": {"instructions": 90}, "p": {"instructions": 5, "polls": 1, "atomics": 1}, "y": BARRIER}
+    assert findings(kernel(spans, code))[0].kind == "serialised section"
+
+
+@pytest.mark.parametrize(("share", "at_roof"), [(0.1, False), (0.85, True)])
+def test_a_kernel_whose_matrix_units_are_busy_has_nothing_to_fix(share: float, at_roof: bool) -> None:
+    flops = share * 989.4e3 * 1_000 / SMS / 8  # per warp and round of 1,000 ns, of the peak for 16-bit operands
+    code = {"mma": {"instructions": 20, "matrix": 4, "matrix_flops": flops}, "copy wait": WAIT}
+    first = findings(kernel(loop({"copy wait": 400, "mma": 600}, rounds=32, warps=8), code))[0]
+    assert ("compute bound" in first.what) == at_roof

@@ -84,8 +84,8 @@ def test_bank_conflicts_are_known_from_the_code() -> None:
     assert verdict(findings(kernel(spans, rare)), "bank conflicts").verdict == "refuted", "one access of 64"
     padded = findings(kernel(spans, {"scan": {**counts, "ways": 1}, "load": {"instructions": 9}}))
     assert verdict(padded, "bank conflicts").verdict == "refuted"
-    short = findings(kernel(loop({"load": 1000, "scan": 3000}, warps=8), {"scan": {**counts, "ways": 32}}))
-    assert "would take" in verdict(short, "bank conflicts").what, "8 warps x 64 accesses x 32 parts in 3,000 cycles"
+    short = findings(kernel(loop({"load": 100, "scan": 300}, warps=8), {"scan": {**counts, "ways": 32}}))
+    assert "would take" in verdict(short, "bank conflicts").what, "8 warps x 64 accesses x 32 parts in 300 ns"
 
 
 def test_atomics_that_take_long_are_contended() -> None:

@@ -49,3 +49,12 @@ def test_a_loop_that_loads_data_or_adds_atomically_is_no_wait() -> None:
     adds = f"$L:\n  atom.global.add.u32 %r2, [%rd1], 1;\n{COUNT}  @%p1 bra $L;\n"
     assert [kind for _, kind in sites(data)] == ["loads"]
     assert [kind for _, kind in sites(adds)] == ["stores"]
+
+
+def test_a_polling_loop_that_cannot_be_marked_leaves_no_record_per_round() -> None:
+    """Its exit leads where other code leads, too, so that no mark is only on the way out."""
+    body = (
+        "  setp.eq.u32 %p2, %r2, 0;\n  @%p2 bra $D;\n$L:\n  ld.volatile.global.u32 %r1, [%rd1];\n"
+        "  setp.ne.u32 %p1, %r1, 0;\n  @%p1 bra $D;\n  nanosleep.u32 20;\n  bra.uni $L;\n$D:\n"
+    )
+    assert sites(body) == []

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.region_purpose import words_of
+from warplens.analyse.wait_classes import WaitClass
 from warplens.wording import digits, percent
 
 CAUSE = "bank conflicts"
+_WIDEST = 4
+"""Accesses of 4 bytes that the assembler may make one of."""
 _ADVICE = "Pad the rows by one element, swizzle the columns, or let consecutive lanes access consecutive words."
 _REFUTED_BY = "Padded rows that take as long; Nsight Compute shows no shared memory bank conflicts."
 _LEAST = 0.1
@@ -52,12 +55,14 @@ def _from_code(e: Evidence) -> Finding:
     name = max(found, key=lambda region: e.shares[region] * (1 - 1 / found[region]))
     ways, share = int(found[name]), e.shares[name]
     needed = _cycles_needed(e, name)
-    if needed > 1:
+    if needed > _WIDEST:
         return e.refuted(
             CAUSE,
             f"the conflicts that the PTX shows in {e.named(name)} would take {digits(needed)} times the kernel's time, "
-            "so the compiler must have removed them (wide accesses)",
+            "so the compiler must have removed them",
         )
+    if needed > 1:
+        return _widened(e, name, needed)
     # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
     portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), 1.0)
     most = max(portion, 0.3) if name else 1.0  # nothing says how often code outside all regions runs
@@ -70,11 +75,34 @@ def _from_code(e: Evidence) -> Finding:
         _ADVICE,
         Gain.between(
             0.4 * slower * max(0.0 if e.code[name].waits_for_memory else share * portion, busy),
-            slower * max(min(1.2 * share, 1.0) * most, min(busy + 0.15, 1.0)),
+            slower * max(min(1.2 * share + _at_barriers(e), 1.0) * most, min(busy + 0.15, 1.0)),
         ),
         HIGH,
         region=name,
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
+        refuted_by=_REFUTED_BY,
+    )
+
+
+def _at_barriers(e: Evidence) -> float:
+    """The share of warp time at barriers, where warps wait for those that are held up."""
+    return sum(share for region, share in e.waiting.items() if e.wait_class(region) is WaitClass.BARRIER)
+
+
+def _widened(e: Evidence, name: str, needed: float) -> Finding:
+    """Conflicts that would take longer than the kernel: ptxas made one wide access of up to four, with fewer."""
+    ways = max(int(e.code[name].ways) // _WIDEST, 1)
+    if ways < 2:
+        return e.refuted(CAUSE, f"the compiler made wide accesses in {e.named(name)}, without conflicts")
+    return e.supported(
+        CAUSE,
+        f"About {ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
+        f"{percent(e.shares[name])} of warp time, in accesses that the compiler made wider.",
+        _ADVICE,
+        Gain.between(0.0, (1 - 1 / ways) * min(needed, 1.0)),
+        LOW,
+        region=name,
+        evidence={"lanes_per_bank": ways, "share_of_warp_time": e.shares[name], "from": "PTX"},
         refuted_by=_REFUTED_BY,
     )
 

@@ -12,7 +12,7 @@ _LARGE = 64
 _MANY = 128
 _CYCLES_PER_ACCESS = 100
 """What an access to local memory takes more than one to a register if the cache is full."""
-_OTHERS = 0.3
+_OTHERS = 0.5
 
 
 def _judge(e: Evidence) -> Finding:

@@ -6,7 +6,7 @@ one end mark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from warplens.auto.ptx.found_region import FoundRegion
@@ -50,10 +50,7 @@ def natural_loops(code: FunctionUnits) -> list[Loop]:
 def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundRegion]]:
     """Loops that only test an mbarrier, a flag or a lock; each is one wait, however often it tests."""
     for loop in loops:
-        blocks = (code.blocks[number] for number in sorted(loop.body))
-        units = (unit for block in blocks for unit in code.units[block.start : block.stop])
-        instructions = [(unit, unit.instruction) for unit in units if unit.instruction]
-        tries = _tries(instructions)
+        tries = tested(code, loop)
         if not tries:
             continue
         begins, ends = entry_gaps(code, loop), exit_gaps(code, loop, loop.body)
@@ -63,8 +60,11 @@ def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundR
             yield loop, FoundRegion("waits", name, tuple(begins), tuple(ends), first.location, first.number)
 
 
-def _tries(instructions: Sequence[tuple[Unit, Instruction]]) -> list[Unit]:
+def tested(code: FunctionUnits, loop: Loop) -> list[Unit]:
     """What a loop tests in each round if it does nothing else; empty if it does."""
+    blocks = (code.blocks[number] for number in sorted(loop.body))
+    units = (unit for block in blocks for unit in code.units[block.start : block.stop])
+    instructions = [(unit, unit.instruction) for unit in units if unit.instruction]
     kinds = {kind for _, instruction in instructions if (kind := kind_of(instruction))}
     tries = [unit for unit, instruction in instructions if unit.opcode == "mbarrier" and kind_of(instruction)]
     if tries and kinds == {("waits", "wait")} and not any(_works(instruction) for _, instruction in instructions):

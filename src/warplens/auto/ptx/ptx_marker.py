@@ -11,7 +11,7 @@ from warplens.auto.ptx.branch_regions import branch_regions
 from warplens.auto.ptx.coarse_regions import coarse_regions, whole_loops
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.line_regions import line_ranges, worked_lines
-from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins
+from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins, tested
 from warplens.auto.ptx.operation_regions import Operations
 from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.auto.ptx.value_arrival import arrived
@@ -107,9 +107,10 @@ def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
     ranges = list(line_ranges(code, auto.ranges))
     loops = natural_loops(code)
     spinning = list(spins(code, loops)) if auto.wants("waits") else []
-    claimed = {
+    claimed = {  # also in a polling loop that cannot be marked, as each round would leave a record
         at
-        for loop, _ in spinning
+        for loop in loops
+        if tested(code, loop)
         for number in loop.body
         for at in range(code.blocks[number].start, code.blocks[number].stop)
     }
