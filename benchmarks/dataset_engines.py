@@ -31,10 +31,11 @@ from tests.support.synthetic_dataset import write_dataset
 RANKS = 64
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SELECT = """
-import sys, pathlib, warplens as wl
+import sys, pathlib
+from warplens.decode.trace_loader import load
 count = lambda: int(pathlib.Path("/proc/self/io").read_text().split()[1])
 before = count()
-print(len(wl.load(sys.argv[1], rank=17, kernel="gemm")), count() - before)
+print(len(load(sys.argv[1], rank=17, kernel="gemm")), count() - before)
 """
 
 
