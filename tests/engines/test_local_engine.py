@@ -22,6 +22,8 @@ from warplens.errors import CaptureError, UsageError
 from warplens.trace import row_groups
 from warplens.trace.dataset import Dataset, RowSelection
 from warplens.trace.io import save_rank
+from warplens.trace.merge import TimeAxis
+from warplens.trace.rank_placement import RankPlacement
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +107,14 @@ def test_an_unknown_kernel_is_an_error(job: Path) -> None:
 
 
 def test_results_come_in_order_and_few_parts_are_read_ahead() -> None:
-    lock, begun = Lock(), []
+    lock, begun, axis = Lock(), [], TimeAxis(0, RankPlacement())
 
     def work(task: PartTask) -> pa.Table:
         with lock:
-            begun.append(task.shift_ns)
-        return pa.table({"a": [task.shift_ns]})
+            begun.append(task.stamp[0])
+        return pa.table({"a": [task.stamp[0]]})
 
-    tables: Iterator[pa.Table] = LocalEngine(2).tables(work, [PartTask(Path("x"), at, (0, 0)) for at in range(20)])
+    tables: Iterator[pa.Table] = LocalEngine(2).tables(work, [PartTask(Path("x"), axis, (at, 0)) for at in range(20)])
     assert next(tables)["a"].to_pylist() == [0]
     assert len(begun) <= 4
     assert [table["a"][0].as_py() for table in tables] == list(range(1, 20))

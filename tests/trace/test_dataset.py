@@ -54,11 +54,14 @@ def job(tmp_path: Path, small_groups: None) -> Path:
 
 
 def test_row_groups_end_with_launches_and_large_launches_are_cut_between_tracks(small_groups: None) -> None:
-    launch = np.repeat([0, 1, 2, 3], [20, 40, 240, 10])
-    track = np.repeat(np.arange(31), 10)
-    assert row_groups(track, launch) == [(0, 60), (60, 160), (160, 260), (260, 310)]
-    assert row_groups(np.zeros(500, int), np.zeros(500, int)) == [(0, 500)], "a track is never cut"
-    assert row_groups(np.zeros(0, int), np.zeros(0, int)) == [(0, 0)]
+    tracks, launches = np.arange(0, 310, 10), np.array([0, 20, 60, 300])
+    assert row_groups(tracks, launches, 310) == [(0, 60), (60, 160), (160, 260), (260, 310)]
+    assert row_groups(np.zeros(1, int), np.zeros(1, int), 500) == [(0, 500)], "a track is never cut"
+    assert row_groups(np.zeros(0, int), np.zeros(0, int), 0) == []
+    for launch in range(1, 4):
+        rows = int(launches[launch])
+        first = row_groups(tracks[tracks < rows], launches[:launch], rows)[:-1]
+        assert first == row_groups(tracks, launches, 310)[: len(first)], "all but the last stay when more follow"
 
 
 def test_chunks_hold_whole_tracks_and_together_all_rows(job: Path) -> None:

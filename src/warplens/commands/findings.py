@@ -15,7 +15,7 @@ from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.analysis_tables import print_findings, print_unknown_overhead
 from warplens.commands.shared.console import json_option, print_json, stdout, working
 from warplens.commands.shared.dataset_options import engine_for, engine_option
-from warplens.commands.shared.finding_options import fact_options, known_facts
+from warplens.commands.shared.finding_options import collective_option, fact_options, known_facts
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
 from warplens.engines.queries import dataset_findings
@@ -30,6 +30,7 @@ _RANK_BY_RANK = "judged rank by rank, in bounded memory; causes between ranks ne
 @click.argument("trace")
 @click.option("--kernel", default=None, metavar="NAME", help="Show findings about this kernel only.")
 @fact_options
+@collective_option
 @click.option("--all", "show_all", is_flag=True, help="Also list the hypotheses that the evidence refutes, and why.")
 @click.option(
     "--budget",
@@ -51,6 +52,7 @@ def command(
     engine: str | None,
     fail: bool,
     as_json: bool,
+    collective: str | None,
     **given: Any,
 ) -> None:
     """Judge every known cause of lost time on every kernel variant of TRACE.
@@ -79,7 +81,7 @@ def command(
             found = dataset_findings(datasets[0], runner, waits=given["waits"], given=facts, selection=chosen)
         else:
             part = loaded.select(kernel=[kernel]) if kernel and named else loaded
-            found = findings_from(Answers(part, given["waits"]), facts)
+            found = findings_from(Answers(part, given["waits"], collectives=collective), facts)
         found = found.of(kernel) if kernel and not named else found
     if as_json and budget is not None:
         print_json(evidence_packet(part, found, file=trace, budget=budget))

@@ -49,11 +49,11 @@ _PROFILE_OPTIONS = (
     "most_marks",
     "least_occupancy",
     "records_per_warp",
-    "full",
     "clock",
     "granularity",
     "on_hang",
     "mode",
+    "live",
 )
 """Options passed to the profile unchanged."""
 
@@ -181,10 +181,10 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--full",
-    default="stop",
-    show_default=True,
+    default=None,
     metavar="stop|ring",
-    help="When a buffer is full: keep the first records (stop) or the latest (ring).",
+    help="When a buffer is full: keep the first records (stop) or the latest (ring).  "
+    "[default: stop; ring with --live]",
 )
 @click.option(
     "--mode",
@@ -225,6 +225,12 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="continue|kill",
     help="What to do with the program then.  [default: continue; kill after Ctrl-C or SIGTERM]",
 )
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Show kernels, regions and warps while the program runs, in a browser at the address that is printed; "
+    "`warplens view --live` finds it too. Each record is then stored at its mark, which slows marks down.",
+)
 @merge_variants_option
 @companion_options
 @json_option
@@ -254,7 +260,7 @@ def command(
     target = target_program("run", module, program, marks_given=marks_given)
     if list_kernels:
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
-    path = Path(output or _default_output(target))
+    path = Path(output or f"{target.name}.warplens")
     chosen = given.pop("ranks")
     profile = Profile(path, whole_program=True, **_options(given))
     if chosen is not None and not wants_rank(chosen, profile.job):
@@ -317,13 +323,6 @@ def _become(target: TargetProgram, path: Path, given: dict[str, Any], *, as_json
     )  # fmt: skip
 
 
-def _default_output(program: TargetProgram) -> Path:
-    """Return a file in the current folder, one per rank in a distributed run."""
-    several = int(os.environ.get("WORLD_SIZE", "1") or 1) > 1
-    rank = f".rank{os.environ.get('RANK', '0')}" if several else ""
-    return Path(f"{program.name}{rank}.warplens")
-
-
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """Convert the command line to options of the profile."""
     warps, blocks = given["warps"], given["blocks"]
@@ -331,6 +330,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: given[name] for name in _PROFILE_OPTIONS},
         **folders,
+        "full": given["full"] or ("ring" if given["live"] else "stop"),
         "launches": _launches(given),
         "overhead": _overhead(given),
         "skip": _skip(given["skip"]),

@@ -21,7 +21,7 @@ from warplens.commands.shared import analysis_tables
 from warplens.commands.shared.console import json_option, print_json, stdout, working
 from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
-from warplens.commands.shared.finding_options import read_report
+from warplens.commands.shared.finding_options import collective_option, read_report
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
 from warplens.commands.shared.variant_options import merge_variants_option
@@ -79,6 +79,7 @@ from warplens.trace.model import Trace
     help="Show findings that include an Nsight Compute report (.csv or .ncu-rep), and its stalls and counters of each "
     "region if it has a source page.",
 )
+@collective_option
 @ranks_option
 @engine_option
 @merge_variants_option
@@ -98,6 +99,7 @@ def command(
     show: tuple[str, ...],
     waits: str | None,
     ncu: str | None,
+    collective: str | None,
     ranks: str | None,
     engine: str | None,
     merge_variants: bool,
@@ -133,7 +135,7 @@ def command(
     sample = sample_line(part.meta.launches)
     for line in filter(None, [sample, time_line(part)]) if not as_json else ():
         console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
-    answers = Answers(part, waits)
+    answers = Answers(part, waits, collectives=collective)
     document: dict[str, Any] = {}
     if as_tree:
         roots = prune_tree(

@@ -10,6 +10,7 @@ from warplens.errors import CaptureError, did_you_mean
 from warplens.record.capture import is_capture, read_capture
 from warplens.trace import io
 from warplens.trace.dataset import Dataset, RowSelection
+from warplens.trace.merge import TimeAxis
 from warplens.trace.model import Condition, Trace
 
 
@@ -35,7 +36,8 @@ def load(
         problem = f"cannot be read ({error.strerror or error})"
         raise CaptureError(source, "file", problem, "check its permissions") from None
     if captured:
-        return selection.of_part(decode(read_capture(source)), 0)
+        decoded = decode(read_capture(source))
+        return selection.of_part(decoded, TimeAxis.of([decoded.meta]))
     return Dataset.open(source).select(selection) if selection else io.read(source)
 
 

@@ -17,7 +17,9 @@ from warplens.analyse.partial_tables import merge_partials
 from warplens.errors import CaptureError
 from warplens.trace.dataset import Dataset, RowSelection
 from warplens.trace.io import open_part
+from warplens.trace.merge import TimeAxis
 from warplens.trace.parts import TracePart
+from warplens.trace.rank_placement import RankPlacement
 from warplens.trace.select import with_own_launches
 
 CHUNK_ROWS = 1 << 18
@@ -30,10 +32,10 @@ FINDING_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class PartTask:
-    """A part to read, how long after time zero of the dataset its times begin, and the file's size and time."""
+    """A part to read, the time axis of the dataset, and the file's size and time."""
 
     path: Path
-    shift_ns: int
+    axis: TimeAxis
     stamp: tuple[int, int]
 
     def open(self) -> TracePart:
@@ -58,18 +60,18 @@ class PartEngine(Protocol):
 
 def tasks_of(dataset: Dataset, selection: RowSelection) -> list[PartTask]:
     """The parts that may hold a selected row."""
-    shifts = {part.path: dataset.shift_ns(part) for part in dataset.parts}
-    chosen = [part for part in dataset.parts if selection.wanted(part.meta, shifts[part.path]).launches != set()]
-    return [PartTask(part.path, shifts[part.path], part.stamp) for part in chosen]
+    axis = dataset.axis if selection.time else TimeAxis(0, RankPlacement())
+    chosen = [part for part in dataset.parts if selection.wanted(part.meta, axis).launches != set()]
+    return [PartTask(part.path, axis, part.stamp) for part in chosen]
 
 
 def part_findings(task: PartTask, selection: RowSelection, waits: str | None, given: KnownFacts) -> pa.Table:
     """The findings of one part, piece by piece: a finding needs whole launches."""
     part = task.open()
-    chunks = part.chunks(selection.wanted(part.meta, task.shift_ns), FINDING_ROWS, whole="launch")
+    chunks = part.chunks(selection.wanted(part.meta, task.axis), FINDING_ROWS, whole="launch")
     judged = []
     for chunk in chunks:
-        chosen = selection.of_part(chunk, task.shift_ns)
+        chosen = selection.of_part(chunk, task.axis)
         piece = with_own_launches(chosen.spans, chosen.meta)
         judged += judge_piece(piece, waits, given)
         piece.derived.clear()  # it refers back to the piece, whose memory is needed for the next one
@@ -79,5 +81,5 @@ def part_findings(task: PartTask, selection: RowSelection, waits: str | None, gi
 def part_sums(task: PartTask, grouping: Grouping, selection: RowSelection) -> pa.Table:
     """The partial result of one part."""
     part = task.open()
-    chunks = part.chunks(selection.wanted(part.meta, task.shift_ns), CHUNK_ROWS)
-    return merge_partials(partial_sums(selection.of_part(chunk, task.shift_ns), grouping) for chunk in chunks)
+    chunks = part.chunks(selection.wanted(part.meta, task.axis), CHUNK_ROWS)
+    return merge_partials(partial_sums(selection.of_part(chunk, task.axis), grouping) for chunk in chunks)

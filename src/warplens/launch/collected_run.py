@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from warplens.auto.rules import LineCoverage
@@ -22,6 +22,24 @@ class PendingLaunch(Protocol):
     def collect(self) -> Launch: ...
 
 
+@dataclass
+class UnmarkedKernel:
+    """A kernel that could not be marked, and how long its launches took, where some were timed."""
+
+    kernel: str
+    launches: int
+    reason: str
+    library: str = ""
+    """The file that the kernel is compiled into; empty where it was made at run time."""
+    times_ns: list[float] = field(default_factory=list)
+
+    @property
+    def mean_ns(self) -> float | None:
+        """The mean time of a launch; the first one loads code, and does not count if there are others."""
+        warm = self.times_ns[1:] or self.times_ns
+        return sum(warm) / len(warm) if warm else None
+
+
 class CollectedRun:
     """Filled by front ends while a profile runs, read when it ends."""
 
@@ -31,6 +49,8 @@ class CollectedRun:
         self.seen: dict[str, int] = {}
         """Launches of each kernel, recorded or not."""
         self.notes: dict[str, list[str]] = {}
+        self.unmarked: list[UnmarkedKernel] = []
+        """Kernels launched from C++ of which there is no PTX."""
         self.coverage = LineCoverage()
         self.codes: dict[str, tuple[str, MachineCode]] = {}
         """By digest, the kernel's name and machine code of launches that were collected."""
@@ -49,6 +69,11 @@ class CollectedRun:
     def launches_so_far(self) -> list[tuple[PendingLaunch, int]]:
         """Every launch that was announced, with the host's time in ns then; another thread may ask."""
         return list(self._pending)
+
+    def announced(self, first: int) -> Iterator[PendingLaunch]:
+        """The launches that were announced, from the one with the number `first` on; another thread may ask."""
+        for number in range(first, len(self._pending)):
+            yield self._pending[number][0]
 
     def saw(self, kernel: str) -> None:
         """Count a launch, recorded or not."""
@@ -90,8 +115,10 @@ class CollectedRun:
         code: MachineCode | None = getattr(pending, "machine_code", None)
         if code is None:
             return {}
-        if not code.names:
-            # Marks that record by themselves only have numbers in the machine code.
-            code = replace(code, names={f"#{number}": name for number, name in launch.regions.items()})
-        self.codes.setdefault(code.digest, (launch.kernel, code))
-        return {MACHINE_CODE: code.digest}
+        digest = code.digest
+        if digest not in self.codes:
+            if not code.names:
+                # Marks that record by themselves only have numbers in the machine code.
+                code = replace(code, names={f"#{number}": name for number, name in launch.regions.items()})
+            self.codes[digest] = launch.kernel, code
+        return {MACHINE_CODE: digest}

@@ -29,8 +29,8 @@ def land(launches: Sequence[WovenLaunch]) -> None:
     with engine.lib.inside(engine.context):
         try:
             start = time.perf_counter()
-            for launch in launches:
-                engine.lib.wait(launch.event)
+            for last in {launch.stream: launch for launch in launches}.values():
+                engine.lib.wait(last.event)  # those before it on the same stream are over then
             waited = time.perf_counter()
             _bring_home(engine, launches, (waited - start) / len(launches), waited)
         except WarplensError as problem:
@@ -137,8 +137,11 @@ class _Neighbours:
                 variant.newest = launch.launch
 
 
-def describe_launch(launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: Mapping[str, float]) -> Launch:
-    """The launch as a capture keeps it: `rows` are its tracks with `slots` slots each."""
+def describe_launch(
+    launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: Mapping[str, float], full: str | None = None
+) -> Launch:
+    """The launch as a capture keeps it: `rows` are its tracks with `slots` slots each. `full` says how they lie there,
+    where that is not as on the device."""
     kernel = launch.kernel
     return Launch(
         kernel.name,
@@ -147,7 +150,7 @@ def describe_launch(launch: WovenLaunch, rows: Rows, slots: int, written: int, c
         kernel.regions,
         slots,
         rows.reshape(-1),
-        full=kernel.full,
+        full=full or kernel.full,
         stride=rows.shape[1],
         locations=kernel.locations,
         cost=cost,

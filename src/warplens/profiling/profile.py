@@ -19,28 +19,33 @@ from warplens.formats import FORMATS
 from warplens.frontends import registry
 from warplens.frontends.graphs import watch_graphs
 from warplens.frontends.ranges import watch_ranges
+from warplens.frontends.torch_distributed import watch_collectives
 from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
+from warplens.profiling.background_decoder import BackgroundDecoder
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
 from warplens.profiling.job_ranks import JobRank, checked_rank
+from warplens.profiling.live_view import LiveView
+from warplens.profiling.rank_watch import RankWatch
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import Capture, Launch
 from warplens.session import Session
+from warplens.session.collective_log import CollectiveLog
 from warplens.session.stack import check_free
 from warplens.text import printable
-from warplens.trace.io import save_rank
+from warplens.trace.io import rank_part, save_rank
 from warplens.trace.model import Trace, empty_table
 
 
 class Profile(Session):
     """A profile: a context manager, and a decorator that profiles each call.
 
-    Nothing is copied or decoded before the block ends. If the block fails, what ran is still collected and written,
-    and the block's own error is raised unchanged.
+    Records are copied and decoded while the block runs, as far as it leaves time, and the rest when it ends. If the
+    block fails, what ran is still collected and written, and the block's own error is raised unchanged.
     """
 
     def __init__(
@@ -62,6 +67,16 @@ class Profile(Session):
         self._process = os.getpid()
         self.hang_watch: HangWatch | None = None
         """What looks for kernels that do not end, while the block runs."""
+        self._rank_watch: RankWatch | None = None
+        self.live: LiveView | None = None
+        """With live=True, what shows the kernels while the block runs."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._background = BackgroundDecoder(
+            self.run, self.options.trace_bytes, None if self.path is None else self.job.rank
+        )
+        self.buffers.idle = self._background.work
 
     @property
     def trace(self) -> Trace:
@@ -88,6 +103,9 @@ class Profile(Session):
         check_free()
         self.reset()
         self._process = os.getpid()
+        if self.job.is_one_of_many and self.enabled:
+            self.collectives = CollectiveLog()
+            self._rank_watch = RankWatch(self, self.rank, None if self.path is None else self._save_part)
         if self.options.torch and self.enabled:
             self._recorder = Recorder(self.options.torch)
             self._recorder.start()
@@ -99,20 +117,36 @@ class Profile(Session):
         # A program that does not know of warplens may be stopped while a kernel hangs, with or without --watch.
         if self.enabled and (self.options.watch is not None or self.whole_program):
             self.buffers.watched = True
-            self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save)
+            self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save, in_job=self.job.is_one_of_many)
             self.hang_watch.start()
+        if self._rank_watch is not None:
+            self._rank_watch.start()
+        if self.enabled and self.options.live:
+            path = self.path
+            if path is not None and self.job.is_one_of_many:
+                path = rank_part(path, self.rank)
+            self.live = LiveView(self, path, self.rank, "" if self.path is None else self.path.stem)
+            self.live.start()
         return self
 
     def _start_front_ends(self) -> None:
         super()._start_front_ends()
-        # A whole program's kernels are counted even where no automatic marks are asked for.
-        if self.enabled and (self.options.changes_any_kernel or self.whole_program):
-            self._stops.append(registry.watch(lambda library, error: self.note(library, str(error))))
+        if self.enabled:
+            # A whole program's kernels are counted even where no automatic marks are asked for.
+            unmarked = self.options.changes_any_kernel or self.whole_program
+
+            def failed(library: str, error: WarplensError) -> None:
+                if unmarked:
+                    self.note(library, str(error))
+
+            self._stops.append(registry.watch(failed, unmarked=unmarked))
 
         if self.enabled:
             self._stops.append(watch_graphs(self))
         if self.enabled and self.options.within is not None:
             self._stops.append(watch_ranges())
+        if self.collectives is not None:
+            self._stops.append(watch_collectives(self))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
@@ -120,10 +154,17 @@ class Profile(Session):
         try:
             if watch is not None:
                 watch.profile_ends()
+            if self._rank_watch is not None and os.getpid() == self._process:
+                self._rank_watch.stop()
             self._end(error)
         finally:
+            self._stop_live()
             if watch is not None:
                 watch.stop()
+
+    def _stop_live(self) -> None:
+        if self.live is not None and os.getpid() == self._process:
+            self.live.stop()
 
     def _end(self, error: BaseException | None) -> None:
         if os.getpid() != self._process:
@@ -163,14 +204,18 @@ class Profile(Session):
             _say(f"not aligned with the torch trace: {self._torch.problem}")
 
     def _finish(self) -> None:
-        launches, problems = self.collect()
+        decoded = self._background.stop()
+        launches, problems = self.collect()  # a kernel that still runs is shown until it ends
+        self._stop_live()
         # The estimates need the headers of all blocks.
-        launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
-        self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
+        launches = with_estimates(launches, self.note)
+        launches = sample_launches(launches, self.options.trace_bytes, self._background.ranked)
+        self._trace = decode(Capture(launches, device=self.device, rank=self.rank), decoded=decoded)
         self._trace.meta = replace(
             self._trace.meta,
             notes={kernel: tuple(said) for kernel, said in self.notes.items()},
             source_hashes=hash_sources(self._trace.meta),
+            rank_notes={} if self._rank_watch is None else {str(self.rank): self._rank_watch.notes().to_json()},
         )
         verify = verifier(self.run.codes, launches)
         if is_wanted(self.options.verify):
@@ -192,6 +237,11 @@ class Profile(Session):
             save_rank(trace, path, self.rank)
         else:
             trace.save(path, force=True)
+
+    def _save_part(self, trace: Trace) -> None:
+        """Write what a rank has so far; its last part replaces it."""
+        assert self.path is not None
+        save_rank(trace, self.path, self.rank)
 
     def _refuse_empty_ranges(self, launches: list[Launch]) -> None:
         """A region by lines in which no kernel has code is a mistake in the lines."""
@@ -284,6 +334,7 @@ def profile(
     torch: bool | Mapping[str, Any] = False,
     watch: float | None = None,
     on_hang: Literal["continue", "kill"] | None = None,
+    live: bool = False,
     **unknown: NoReturn,
 ) -> Profile:
     """Record the kernels that run inside a `with` block, or inside each call of a decorated function.
@@ -346,6 +397,11 @@ def profile(
                       record is then stored at its mark, as with store="now" (None: off)
     on_hang           what becomes of the program then: "continue" or "kill", which ends it with code 1 (None: continue,
                       but end it if a signal asks it to end and the kernel does not)
+
+    While it runs
+    live              show kernels, regions and warps while the program runs: in a browser, at an address that is
+                      printed, or with `warplens view --live`. Each record is then stored at its mark. full="ring" shows
+                      the latest records of a kernel that runs for long (False: off)
 
     Besides
     verify            look up in the machine code what each region timed, when the trace is saved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from warplens.errors import CaptureError, UsageError, did_you_mean
 from warplens.trace import io
-from warplens.trace.arrays import dictionary_array
+from warplens.trace.arrays import dictionary_array, to_arrow
 from warplens.trace.columns import TableColumns
-from warplens.trace.merge import merge, merge_meta
+from warplens.trace.merge import TimeAxis, merge, merge_meta, placed
 from warplens.trace.model import Condition, Trace, empty_table
 from warplens.trace.parts import launches_wanted
 from warplens.trace.row_groups import Wanted
@@ -59,23 +59,25 @@ class RowSelection:
             return given
         return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
 
-    def wanted(self, meta: Meta, shift_ns: int) -> Wanted:
-        """What to read of a part whose times begin `shift_ns` after those of the dataset."""
+    def wanted(self, meta: Meta, axis: TimeAxis) -> Wanted:
+        """What to read of a part, whose launches the axis moves by different amounts."""
         low, high = self.time or (None, None)
+        shifts = axis.shifts(meta).values() or [0]
         return Wanted(
             launches_wanted(meta, *(self.values(name) for name in ("kernel", "launch", "rank"))),
-            None if low is None else low - shift_ns,
-            None if high is None else high - shift_ns,
+            None if low is None else low - max(shifts),
+            None if high is None else high - min(shifts),
         )
 
-    def of_part(self, trace: Trace, shift_ns: int) -> Trace:
+    def of_part(self, trace: Trace, axis: TimeAxis) -> Trace:
         """The rows of a part that meet every condition; a name that the part does not hold meets none."""
         here = dict(self.conditions)
         for name in _NAMES & here.keys():
             here[name] = [one for one in self.values(name) or () if one in trace.codes(name)[1]]
-        low, high = self.time or (None, None)
-        time = None if low is None else low - shift_ns, None if high is None else high - shift_ns
-        return trace.select(time=time if self.time else None, **here) if self else trace
+        if self.time is not None:
+            at = trace.spans.schema.get_field_index("start_ns")
+            trace = Trace(trace.spans.set_column(at, "start_ns", to_arrow(placed(trace, axis))), trace.meta)
+        return trace.select(time=self.time, **here) if self else trace
 
     def check_names(self, name: str, known: Collection[str]) -> None:
         """Raise an error if a condition names what is nowhere."""
@@ -104,15 +106,16 @@ class Dataset:
     @cached_property
     def meta(self) -> Meta:
         metas = [part.meta for part in self.parts]
-        return metas[0] if len(metas) == 1 else merge_meta(metas)
+        return metas[0] if len(metas) == 1 else merge_meta(metas, self.axis)
+
+    @cached_property
+    def axis(self) -> TimeAxis:
+        """The time axis of all parts, whichever are selected."""
+        return TimeAxis.of([part.meta for part in self.parts])
 
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
-
-    def shift_ns(self, part: PartEntry) -> int:
-        """How long after time zero of the dataset the times of a part begin."""
-        return part.meta.origin_ns - self.meta.origin_ns
 
     def check(self, selection: RowSelection) -> None:
         """Raise an error if a selection names a kernel that no launch has."""
@@ -132,19 +135,21 @@ class Dataset:
         """The rows that meet every condition; row groups that cannot hold one are not read."""
         self.check(selection)
         found, names = [], {"region": set[str](), "kind": set(KINDS)}
+        rest = replace(selection, time=None)
         for part in self.parts:
-            opened, shift = io.open_part(part.path), self.shift_ns(part)
-            if groups := opened.groups(selection.wanted(part.meta, shift)):
+            wanted = selection.wanted(part.meta, self.axis)
+            if wanted.launches == set():
+                continue
+            opened = io.open_part(part.path)
+            if groups := opened.groups(wanted):
                 read = opened.trace(groups)
                 names["region"].update(read.regions)
-                chosen = selection.of_part(read, shift)
+                chosen = rest.of_part(read, self.axis)
                 found.append(with_own_launches(chosen.spans, chosen.meta))
         for name, known in names.items() if found else ():
             selection.check_names(name, known)
-        if not self.meta.aggregated and len(self.parts) > 1:
-            # Time zero stays that of the dataset, whichever parts are selected.
-            found.append(Trace(empty_table(), Meta(origin_ns=self.meta.origin_ns)))
-        return merge(found)
+        merged = found[0] if len(self.parts) == len(found) == 1 else merge(found, self.axis)
+        return merged.select(time=selection.time) if selection.time else merged
 
 
 class _OutlineColumns:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError, WarplensError
 from warplens.files import atomic_write, check_writable
 from warplens.formats import format_of
 from warplens.trace import checksums
-from warplens.trace.arrays import to_numpy
-from warplens.trace.columns import PARQUET, TraceFile, combined
+from warplens.trace.arrays import run_starts
+from warplens.trace.columns import TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
+from warplens.trace.parquet_pieces import Piece, encode, join
 from warplens.trace.parts import TracePart
 from warplens.trace.row_groups import row_groups
 from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, SCHEMA_VERSION, Losses, Meta
@@ -32,6 +31,8 @@ METADATA_KEY = b"warplens"
 MAX_ROWS = (1 << 31) - 1
 _ROWS_PER_BYTE = 1024
 """A row of a trace takes about nine bytes; a file that claims far more rows would fill the memory."""
+_SHARES = 4
+_MOST_THREADS = 16
 _PART = "part-0.parquet"
 _DIFFERENCES = ["start_ns", "dur_ns", "start_cycle", "dur_cycles", "track", "block", "parent"]
 """Columns stored as differences of neighbours: that is written and read in less time, and is smaller as a rule."""
@@ -56,36 +57,58 @@ def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, part
     if partition_by:
         return _save_folder(trace, target, partition_by, force)
     with atomic_write(target, force=force) as out:
-        _write(trace.spans, trace.meta, out)
+        _write(trace, trace.meta, out)
     return target
 
 
-def _write(table: pa.Table, meta: Meta, out: Any) -> None:
-    document = document_of(meta)
-    dictionary = [name for name in _DICTIONARY if name in table.column_names]
-    groups = row_groups(to_numpy(combined(table["track"])), _launch_column(table))
-    sums = checksums.placeholder(len(groups) * table.num_columns)
-    table = table.replace_schema_metadata({METADATA_KEY: document, checksums.KEY: sums})
-    with pq.ParquetWriter(
-        out,
-        table.schema,
-        compression="zstd",
-        compression_level={name: _LEVELS.get(name, 1) for name in table.column_names},
-        use_dictionary=dictionary,
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DIFFERENCES if name in table.column_names},
-        write_batch_size=_ROWS_AT_ONCE,
-        write_statistics=dictionary + _RANGES,
-        write_page_checksum=True,
-    ) as writer:
-        for begin, end in groups:
-            writer.write_table(table.slice(begin, end - begin), max(end - begin, 1))
+def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> None:
+    """Write all columns but some. Row groups of which columns are encoded already get the others."""
+    stored = [name for name in trace.column_names if name not in without]
+    trace.prefetch(*stored)
+    empty = trace.rows(stored, 0, 0)
+    tracks, launches = (run_starts(trace.numpy(name)) for name in ("track", "launch"))
+    groups = {rows: list(trace.encoded.get(rows, ())) for rows in row_groups(tracks, launches, len(trace))}
+    tasks = []
+    for rows, pieces in groups.items():
+        known = {name for piece in pieces for name in piece.names}
+        tasks += [(rows, names) for names in _shares([name for name in stored if name not in known], rows)]
+
+    def encoded(task: tuple[tuple[int, int], list[str]]) -> Piece:
+        return encode_columns(trace.rows(task[1], *task[0]))
+
+    with ThreadPoolExecutor(min(len(tasks), os.cpu_count() or 1, _MOST_THREADS) or 1) as pool:
+        for (rows, _), piece in zip(tasks, pool.map(encoded, tasks), strict=True):
+            groups[rows].append(piece)
+    # A table without rows may get a row group as well.
+    sums = checksums.placeholder(max(len(groups), 1) * len(stored))
+    metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
+    join(out, empty, list(groups.values()), metadata, **_encoding(stored))
     checksums.fill(out)
 
 
-def _launch_column(table: pa.Table) -> npt.NDArray[Any]:
-    """The launch of each row; the folder of a part may stand for the column."""
-    present = "launch" in table.column_names
-    return to_numpy(combined(table["launch"])) if present else np.zeros(table.num_rows, np.int32)
+def encode_columns(rows: pa.Table) -> Piece:
+    """Some columns of one row group, as a file has them."""
+    return encode(rows, **_encoding(rows.column_names))
+
+
+def _shares(names: Sequence[str], rows: tuple[int, int]) -> list[list[str]]:
+    """The columns that are encoded one after the other, in shares that take about as long; few rows are one share."""
+    count = _SHARES if rows[1] - rows[0] > _ROWS_AT_ONCE else 1
+    slow = sorted(names, key=lambda name: name not in _DIFFERENCES)
+    return [share for first in range(count) if (share := slow[first::count])]
+
+
+def _encoding(names: Sequence[str]) -> dict[str, Any]:
+    dictionary = [name for name in _DICTIONARY if name in names]
+    return {
+        "compression": "zstd",
+        "compression_level": {name: _LEVELS.get(name, 1) for name in names},
+        "use_dictionary": dictionary,
+        "column_encoding": {name: "DELTA_BINARY_PACKED" for name in _DIFFERENCES if name in names},
+        "write_batch_size": _ROWS_AT_ONCE,
+        "write_statistics": dictionary + [name for name in _RANGES if name in names],
+        "write_page_checksum": True,
+    }
 
 
 def _read_file(path: Path) -> Trace:
@@ -157,7 +180,7 @@ def _check_fixed(path: Path, fixed: dict[str, int]) -> None:
 
 def _starts_as_parquet(path: Path) -> bool:
     with open(path, "rb") as file:
-        return file.read(len(PARQUET)) == PARQUET
+        return file.read(len(checksums.PARQUET)) == checksums.PARQUET
 
 
 def part_files(folder: Path) -> list[Path]:
@@ -210,7 +233,7 @@ def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool)
         place = folder.joinpath(*(f"{key}={values[key]}" for key in keys))
         place.mkdir(parents=True, exist_ok=True)
         with atomic_write(place / _PART) as out:
-            _write(part.spans.drop_columns(list(keys)), replace(part.meta, losses=losses), out)
+            _write(part, replace(part.meta, losses=losses), out, keys)
         losses = Losses()  # stored in the first part only, so that the sum over the folder is right
     return folder
 
@@ -225,7 +248,7 @@ def save_rank(trace: Trace, folder: Path, rank: int) -> Path:
     target = rank_part(folder, rank)
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(target) as out:
-        _write(trace.spans.drop_columns(["rank"]), trace.meta, out)
+        _write(trace, trace.meta, out, ["rank"])
     return target
 
 

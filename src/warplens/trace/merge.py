@@ -3,45 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.errors import WarplensError
-from warplens.trace.arrays import to_arrow
+from warplens.trace.arrays import run_starts, to_arrow
 from warplens.trace.model import Trace, empty_table
+from warplens.trace.rank_placement import RankPlacement, place_ranks
 from warplens.trace.schema import ClockFit, LaunchInfo, Losses, Meta
 
 
-def merge(traces: Sequence[Trace]) -> Trace:
-    """Concatenate the rows, align times by the devices' globaltimers, and renumber parents and tracks."""
-    if len(traces) == 1:
-        return traces[0]
+@dataclass(frozen=True)
+class TimeAxis:
+    """The one time axis of several traces: where its zero is on the first rank's clock, and how launches move."""
+
+    origin_ns: int
+    placement: RankPlacement
+
+    @staticmethod
+    def of(metas: Sequence[Meta]) -> TimeAxis:
+        """Ranks that noted their clocks are placed by these (`place_ranks`), others by their devices' globaltimers."""
+        placement = place_ranks(metas)
+        begins = [
+            info.begin_ns + meta.origin_ns + placement.moves.get((info.rank, info.launch), 0)
+            for meta in metas
+            for info in meta.launches
+        ]
+        return TimeAxis(min(begins) if placement.moves and begins else min(meta.origin_ns for meta in metas), placement)
+
+    def shifts(self, meta: Meta) -> dict[tuple[int, int], int]:
+        """By rank and number, how much later each launch of a trace is on this axis than on the trace's own."""
+        usual = meta.origin_ns - self.origin_ns
+        keys = ((info.rank, info.launch) for info in meta.launches)
+        return {key: usual + self.placement.moves.get(key, 0) for key in keys}
+
+
+def merge(traces: Sequence[Trace], axis: TimeAxis | None = None) -> Trace:
+    """Concatenate the rows on one time axis, that of these traces or a given one, and renumber parents and tracks."""
     if not traces:
         return Trace(empty_table())
+    if len(traces) == 1 and axis is None:
+        return traces[0]
     if len({trace.aggregated for trace in traces}) > 1:
         raise WarplensError("a trace in mode='aggregate' cannot be merged with one of records: name one of them")
-    origin = min(trace.meta.origin_ns for trace in traces)
+    axis = axis or TimeAxis.of([trace.meta for trace in traces])
     tables = []
     rows = tracks = 0
     for trace in traces:
         parent, arrival = trace.numpy("parent"), trace.numpy("released_by")
         own, track = np.unique(trace.numpy("track"), return_inverse=True)
-        shift = trace.meta.origin_ns - origin
         tables.append(
             _with(
                 trace.spans,
                 parent=np.where(parent >= 0, parent + rows, -1).astype(np.int32),
                 released_by=np.where(arrival >= 0, arrival + rows, arrival).astype(np.int32),
                 track=(track + tracks).astype(np.int32),
-                start_ns=trace.numpy("start_ns") + shift,
+                start_ns=placed(trace, axis),
             )
         )
         rows += len(trace)
         tracks += len(own)
-    merged = merge_meta([trace.meta for trace in traces])
+    merged = merge_meta([trace.meta for trace in traces], axis)
     return Trace(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), merged)
+
+
+def placed(trace: Trace, axis: TimeAxis) -> npt.NDArray[np.int64]:
+    """The begin of each row on the common time axis."""
+    shifts = axis.shifts(trace.meta)
+    heads = run_starts(trace.numpy("rank").astype(np.int64) << 32 | trace.numpy("launch"))
+    rank, launch = trace.numpy("rank")[heads].tolist(), trace.numpy("launch")[heads].tolist()
+    usual = trace.meta.origin_ns - axis.origin_ns
+    by = np.array([shifts.get(key, usual) for key in zip(rank, launch, strict=True)], np.int64)
+    return np.asarray(trace.numpy("start_ns") + np.repeat(by, np.diff(np.append(heads, len(trace)))))
 
 
 def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
@@ -50,11 +87,30 @@ def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
     return table
 
 
-def merge_meta(metas: Sequence[Meta]) -> Meta:
+def rebase(trace: Trace, origin_ns: int, launches: Sequence[int]) -> Trace:
+    """The same trace with times that count from `origin_ns` of the globaltimer, and with other numbers for its launches
+    in the order of `meta.launches`."""
+    shift = trace.meta.origin_ns - origin_ns
+    numbers = np.zeros(max((info.launch for info in trace.meta.launches), default=0) + 1, np.int32)
+    numbers[[info.launch for info in trace.meta.launches]] = launches
+    table = _with(
+        trace.spans, start_ns=trace.numpy("start_ns") + shift, launch=numbers[trace.numpy("launch").astype(np.int64)]
+    )
+    infos = [
+        replace(_shifted(info, shift), launch=number)
+        for info, number in zip(trace.meta.launches, launches, strict=True)
+    ]
+    return Trace(table, replace(trace.meta, launches=tuple(infos), origin_ns=origin_ns))
+
+
+def merge_meta(metas: Sequence[Meta], axis: TimeAxis) -> Meta:
     """The documents of several traces as the one document of their merged trace."""
-    origin = min(meta.origin_ns for meta in metas)
     return Meta(
-        launches=tuple(_shifted(info, meta.origin_ns - origin) for meta in metas for info in meta.launches),
+        launches=tuple(
+            _shifted(info, shifts[info.rank, info.launch])
+            for meta, shifts in ((meta, axis.shifts(meta)) for meta in metas)
+            for info in meta.launches
+        ),
         devices={key: device for meta in metas for key, device in meta.devices.items()},
         clock=_merge_clock([meta.clock for meta in metas]),
         losses=_merge_losses([meta.losses for meta in metas]),
@@ -64,10 +120,20 @@ def merge_meta(metas: Sequence[Meta]) -> Meta:
         source_hashes={key: value for meta in metas for key, value in meta.source_hashes.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
         verification={key: value for meta in metas for key, value in meta.verification.items()},
+        rank_clocks=_merge_ranks(metas, axis),
         producer=metas[0].producer,
-        origin_ns=origin,
+        origin_ns=axis.origin_ns,
         schema=metas[0].schema,
     )
+
+
+def _merge_ranks(metas: Sequence[Meta], axis: TimeAxis) -> Mapping[str, Any]:
+    """The clocks of the ranks; parts of a trace that was placed before bring theirs along."""
+    if not axis.placement.moves:
+        return next((meta.rank_clocks for meta in metas if meta.rank_clocks), {})
+    clocks = axis.placement.clocks
+    calls = [call._replace(begin_ns=call.begin_ns - axis.origin_ns) for call in clocks.calls]
+    return replace(clocks, calls=calls).to_json()
 
 
 def _merge_locations(metas: Sequence[Meta]) -> dict[str, dict[str, str]]:

@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from warplens.trace.arrays import run_starts
-
-MOST_ROWS = 1 << 20
+MOST_ROWS = 1 << 18
 _LEAST_ROWS = 1 << 16
 """Launches are put together up to this many rows: a row group costs about 2 KB besides its rows."""
 
 
-def row_groups(track: npt.NDArray[Any], launch: npt.NDArray[Any]) -> list[tuple[int, int]]:
-    """The first row of each row group and the row after its last; one that is empty for a file without rows."""
-    rows = len(track)
-    tracks, launches = run_starts(track), np.append(run_starts(launch), rows)
+def row_groups(tracks: npt.NDArray[Any], launches: npt.NDArray[Any], rows: int) -> list[tuple[int, int]]:
+    """The first row of each row group and the row after its last, for the first rows of tracks and of launches.
+
+    All but the last stay as they are when more launches follow.
+    """
+    launches = np.append(launches, rows)
     groups, begin = [], 0
     while begin < rows:
         # Whole launches until there are enough rows; a larger launch is cut between tracks.
@@ -35,7 +35,7 @@ def row_groups(track: npt.NDArray[Any], launch: npt.NDArray[Any]) -> list[tuple[
             end = int(tracks[at] if tracks[at] > begin else next_track)
         groups.append((begin, end))
         begin = end
-    return groups or [(0, 0)]
+    return groups
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from warplens.driver.call_hooks import HandleOrigin
+from warplens.errors import WarplensError
 from warplens.frontends import nvrtc_sources
 from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, ptx_entries
+from warplens.frontends.driver_calls.image_source import ptx_of_image
 from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
 from warplens.frontends.intercept.woven_module import Unavailable
+from warplens.frontends.kept_ptx.ptx_store import digest
 
 LARGEST_PTX = 8 << 20
 """Bytes of PTX text beyond which marking a module would take minutes."""
@@ -36,7 +38,7 @@ class WithoutPtx(Unavailable):
 
 def remember_ptx(machine_code: bytes, text: Callable[[], str]) -> None:
     """Let a compiler's front end say how to get the PTX of what will be loaded as `machine_code`."""
-    _compiled[_digest(machine_code)] = text
+    _compiled[digest(machine_code)] = text
 
 
 def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
@@ -73,33 +75,38 @@ def _unseen(symbol: str, capability: str) -> str:
 
 def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
     image = origin.code()
-    if (known := _remembered(image)) is not None:
+    if (known := _remembered(image, capability)) is not None:
         return known()
     if (again := nvrtc_sources.text_of(image)) is not None:
         return again
     if b".version" in image.partition(b"\0")[0]:
         return image.partition(b"\0")[0].decode(errors="replace")
-    return _from_fat_binary(image, capability, symbol)
-
-
-def _remembered(image: bytes) -> Callable[[], str] | None:
-    codes = [image, *machine_codes(image)] if _compiled else ()
-    return next((_compiled[digest] for digest in map(_digest, codes) if digest in _compiled), None)
-
-
-def _from_fat_binary(image: bytes, capability: str, symbol: str) -> str:
     try:
-        text = best_ptx(image, capability)
-    except ValueError as error:
-        raise Unavailable(str(error)) from None
-    if text is not None:
-        return text
+        # Reading all machine code of a library takes long if it has a gigabyte of it.
+        find = best_ptx if is_known_without_ptx(home_of(origin)) else ptx_of_image
+        text = find(image, capability)
+    except (ValueError, WarplensError) as error:
+        raise WithoutPtx(str(error)) from None
+    if text is None:
+        raise WithoutPtx(_why_no_ptx(image, capability, symbol))
+    return text
+
+
+def _remembered(image: bytes, capability: str) -> Callable[[], str] | None:
+    codes = [image, *machine_codes(image, capability)] if _compiled else ()
+    return next((_compiled[name] for name in map(digest, codes) if name in _compiled), None)
+
+
+def _why_no_ptx(image: bytes, capability: str, symbol: str) -> str:
     if others := sorted({entry.arch for entry in ptx_entries(image)}):
         names = ", ".join(f"compute_{arch}" for arch in others)
-        raise WithoutPtx(f"its PTX is for {names} and this GPU has compute capability {capability}")
+        return f"its PTX is for {names} and this GPU has compute capability {capability}"
     if symbol.startswith("kernel_cutlass_"):
-        raise WithoutPtx("it was compiled before the profile began; compile it inside the profile")
-    raise WithoutPtx("there is only machine code; build it with PTX, as nvcc -arch=sm_90 does (not -arch=native)")
+        return "it was compiled before the profile began; compile it inside the profile"
+    return (
+        "there is only machine code; let `warplens nvcc --auto` compile it, or build it with PTX, as nvcc -arch=sm_90 "
+        "does (not -arch=native), or with -lineinfo"
+    )
 
 
 def home_of(origin: HandleOrigin | None) -> str:
@@ -122,7 +129,3 @@ class _Found(ctypes.Structure):
     _fields_ = (
         ("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)
     )  # fmt: skip
-
-
-def _digest(image: bytes) -> str:
-    return hashlib.sha256(image.rstrip(b"\0")).hexdigest()

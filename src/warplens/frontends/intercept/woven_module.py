@@ -10,12 +10,14 @@ from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.rules import Auto
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
+from warplens.launch.assembled_code import assembled
 from warplens.ptx.isa_version import lowered_for
 from warplens.ptx.module_variables import kernel_variables
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import PtxModule, parse
 from warplens.weave.calls import with_parameter
 from warplens.weave.fit.register_limit import limit, limitable
+from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
 
@@ -60,6 +62,15 @@ def variables_of(module: PtxModule, symbol: str) -> tuple[str, ...]:
     return variables.shared
 
 
+@functools.lru_cache(maxsize=256)
+def has_marks(text: str, symbol: str) -> bool:
+    """Whether a kernel, or a function that it may call, has marks of its own."""
+    if PREFIX not in text:
+        return False
+    functions = parse(text.partition("\0")[0]).functions
+    return any(PREFIX in one.text() for one in functions if one.name == symbol or not one.is_entry)
+
+
 def cell_name(symbol: str) -> str:
     """The variable of a woven module that holds the buffer pointer of a kernel whose parameters stay as they are."""
     return f"{symbol}_wl_buffer"
@@ -80,13 +91,14 @@ def marked_text(
     no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell.
     With `keeps_parameters` the buffer pointer is in a variable of the module, in graphs as well."""
     marked, plain, shared, unmarked = _marked(text, symbol, auto, keeps_parameters)
-    if auto and symbol not in marked.sites:
+    by_hand = has_marks(text, symbol)
+    if auto and symbol not in marked.sites and not by_hand:
         raise Unmarkable("no rule finds anything to mark in it")
     module = plain.copy()
     function = next(entry for entry in module.entries if entry.name == symbol)
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
-    lives = () if auto else (symbol,)
+    lives = () if auto or by_hand else (symbol,)
     buffer: AnyBuffer = SymbolBuffer(cell_name(symbol), "global") if keeps_parameters else ParamBuffer(-1, indirect)
     woven = weave(module, buffer=buffer, how=how, lives=lives, plain=unmarked if how.plain_copy else "")
     if how.delay is not None and symbol not in woven.entries:
@@ -137,7 +149,7 @@ def twin_of(
         raise Unmarkable(f"the weaver failed: {error!r}") from error
     lib = driver()
     try:
-        library = lib.load_library(lowered_for(woven.text, lib.device().driver).encode() + b"\0")
+        library = lib.load_library(assembled(lib, lowered_for(woven.text, lib.device().driver), woven.text))
         kernel = lib.kernel(library, symbol)
         cell = lib.library_variable(library, cell_name(symbol)) if keeps_parameters else 0
         return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared, cell=cell)
