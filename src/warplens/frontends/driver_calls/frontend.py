@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKind, HandleOrigin, call_hooks
 from warplens.driver.libcuda import driver, has_driver
-from warplens.errors import WarplensError
+from warplens.errors import WarplensError, without_frames
 from warplens.frontends.assembled_ptx.ptx_store import KEEPS_PTX
 from warplens.frontends.cuda_bindings import Arguments
 from warplens.frontends.driver_calls.loaded_code import WithoutPtx, home_of, ptx_of
@@ -143,14 +143,14 @@ class DriverCalls:
         if found is not None:
             return found
         if key in self._without_ptx:
-            raise self._without_ptx[key].with_traceback(None)
+            raise without_frames(self._without_ptx[key])
         lib = driver()
         symbol, is_kernel = _symbol_of(call.function, origin)
         function = lib.kernel_function(call.function) if is_kernel else call.function
         try:
             text = ptx_of(origin, symbol, lib.device().capability)
         except WithoutPtx as reason:
-            self._without_ptx[key] = reason
+            self._without_ptx[key] = without_frames(reason)
             raise
         text = source_name(text, f"{plain_name(symbol)}.cu")
         found = PlainKernel(symbol, function, lambda: text, _code_of(origin), fixed)

@@ -15,7 +15,7 @@ from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
 from warplens.driver.limits import SM_LIMITS, find_limits
 from warplens.driver.theoretical_occupancy import registers_for_warps
-from warplens.errors import WarplensError
+from warplens.errors import WarplensError, without_frames
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, has_marks, twin_of
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.graph_cells import CELL_BYTES
@@ -236,14 +236,14 @@ class Interceptor:
             try:
                 self._chosen[key] = self._choose(kernel, form)
             except Unavailable as reason:
-                self._chosen[key] = reason
+                self._chosen[key] = without_frames(reason)
             except WarplensError:
                 raise
             except Exception as error:  # whatever fails here, the program can run its own kernel
                 self._chosen[key] = Unavailable(f"warplens failed: {error!r}")
         chosen = self._chosen[key]
         if isinstance(chosen, Unavailable):
-            raise chosen.with_traceback(None)  # raised again and again, it would gather one from each launch
+            raise without_frames(chosen)
         lib.copy_settings(kernel.function, chosen.function)
         return chosen
 
@@ -325,12 +325,12 @@ class Interceptor:
             try:
                 known = with_iket_marks(kernel.text())
             except Unavailable as reason:
-                known = reason
+                known = without_frames(reason)
             except PtxError as error:
                 known = Unavailable(str(error))
             self._texts[key] = known
         if isinstance(known, Unavailable):
-            raise known
+            raise without_frames(known)
         return known
 
     def _tell(self, name: str, twin: Twin) -> None:
