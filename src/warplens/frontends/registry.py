@@ -69,6 +69,14 @@ FRONT_ENDS = (
         "nvidia-cutlass-dsl",
         "pip install 'warplens[cute]'",
     ),
+    FrontEnd(
+        "tilelang",
+        "warplens.frontends.tilelang.frontend",
+        "TileLang kernels",
+        "tilelang",
+        "pip install tilelang",
+        needs=("warplens",),
+    ),
     FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
 )
 ALWAYS = FrontEnd(

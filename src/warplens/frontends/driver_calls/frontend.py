@@ -10,7 +10,14 @@ from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKi
 from warplens.driver.libcuda import driver, has_driver
 from warplens.errors import WarplensError
 from warplens.frontends.cuda_bindings import Arguments
-from warplens.frontends.driver_calls.loaded_code import WithoutPtx, home_of, is_known_without_ptx, ptx_of
+from warplens.frontends.driver_calls.loaded_code import (
+    WithoutPtx,
+    compiled_again,
+    expects_hand_marks,
+    home_of,
+    is_known_without_ptx,
+    ptx_source,
+)
 from warplens.frontends.graphs.executables import executables
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
@@ -18,6 +25,7 @@ from warplens.frontends.intercept.woven_module import Twin, source_name
 from warplens.launch.variant import Variant
 from warplens.ptx.symbols import plain_name
 from warplens.session import Session
+from warplens.weave.mark_comments import PREFIX
 from warplens.wording import plural
 
 SUBJECT = "C++ launches"
@@ -35,6 +43,7 @@ class DriverCalls:
         self.launches, self.hooks, self.session = launches, hooks, launches.session
         self._kernels: dict[Hashable, PlainKernel] = {}
         self._parameters: dict[Hashable, int] = {}
+        self._by_hand: dict[Hashable, bool] = {}
         self._executables: set[int] = set()
         """Executable graphs that are there, and their graphs too."""
         self._sources: dict[int, int] = {}
@@ -91,6 +100,9 @@ class DriverCalls:
 
     def _launch(self, call: DriverCall) -> None:
         origin = self.hooks.find(call.function)
+        if not (self.session.options.marks or self._marked_by_hand(call, origin)):
+            self.hooks.close(call.function, None)
+            return
         try:
             kernel = self._kernel(call, origin)
         except WithoutPtx as reason:
@@ -129,11 +141,21 @@ class DriverCalls:
         lib = driver()
         symbol, is_kernel = _symbol_of(call.function, origin)
         function = lib.kernel_function(call.function) if is_kernel else call.function
-        text = ptx_of(origin, symbol, lib.device().capability)
-        text = source_name(text, f"{plain_name(symbol)}.cu")
-        found = PlainKernel(symbol, function, lambda: text, _code_of(origin), fixed)
+        text, name = ptx_source(origin, symbol, lib.device().capability), f"{plain_name(symbol)}.cu"
+        found = PlainKernel(symbol, function, lambda: source_name(text(), name), _code_of(origin), fixed)
         self._kernels[key] = found
         return found
+
+    def _marked_by_hand(self, call: DriverCall, origin: HandleOrigin | None) -> bool:
+        """Whether a kernel has marks of its own; only a compiler that runs again for its PTX can know."""
+        key = (call.function, origin)
+        if key not in self._by_hand:
+            symbol, _ = _symbol_of(call.function, origin)
+            wanted = self.session.options.wants_kernel(plain_name(symbol))
+            again = compiled_again(origin, symbol) if wanted else None
+            self._by_hand[key] = False
+            self._by_hand[key] = again is not None and PREFIX in again()
+        return self._by_hand[key]
 
     def _count(self, kernel: PlainKernel) -> int:
         key = (kernel.function, kernel.code)
@@ -196,10 +218,11 @@ def follows_cpp() -> bool:
 
 def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
-    if not running.options.marks or not has_driver():
+    by_hand = expects_hand_marks()
+    if not (running.options.marks or by_hand) or not has_driver():
         return None
     hooks, reason = call_hooks()
     if hooks is None:
         running.note(SUBJECT, f"kernels launched from C++ run unmarked: {reason}")
         return None
-    return intercepted(SUBJECT, lambda launches: DriverCalls(launches, hooks).install())(running)
+    return intercepted(SUBJECT, lambda launches: DriverCalls(launches, hooks).install(), by_hand=by_hand)(running)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from warplens.driver.call_hooks import HandleOrigin
@@ -30,6 +32,19 @@ _by_symbol: dict[str, Callable[[], str]] = {}
 """How to get the PTX of kernels that were loaded before warplens could see it, if their symbols are unique."""
 
 
+FindText = Callable[[str], Callable[[], str] | None]
+"""Finds, by its symbol, how to get the PTX of a kernel."""
+
+
+class _Launching(threading.local):
+    find: FindText | None = None
+
+
+_launching = _Launching()
+"""What the library that is about to launch a kernel in this thread knows of it."""
+_hand_marks: set[str] = set()
+
+
 class WithoutPtx(Unavailable):
     """There is only machine code. One line for all kernels of a library is enough."""
 
@@ -44,6 +59,33 @@ def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
     _by_symbol[symbol] = text
 
 
+@contextmanager
+def launching(find: FindText) -> Iterator[None]:
+    """The same for the kernels that this thread launches meanwhile, whenever and from whatever they were loaded."""
+    before, _launching.find = _launching.find, find
+    try:
+        yield
+    finally:
+        _launching.find = before
+
+
+def expect_hand_marks(library: str) -> None:
+    """Kernels that `library` launches may have marks of their own, which are recorded without automatic ones too."""
+    _hand_marks.add(library)
+
+
+def expects_hand_marks() -> bool:
+    """Whether kernels that C++ launches may have marks of their own."""
+    return bool(_hand_marks)
+
+
+def compiled_again(origin: HandleOrigin | None, symbol: str) -> Callable[[], str] | None:
+    """How to get the PTX of a kernel whose compiler must run again for it; None where no compiler is known."""
+    if _launching.find is not None and (text := _launching.find(symbol)) is not None:
+        return text
+    return _by_symbol.get(symbol) if origin is None else _remembered(origin.code())
+
+
 def forget_ptx() -> None:
     """Forget all PTX that was remembered."""
     _compiled.clear()
@@ -52,7 +94,19 @@ def forget_ptx() -> None:
 
 def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
     """The PTX of the module that a function is from; raises Unavailable where it cannot be had."""
-    text = _unseen(symbol, capability) if origin is None else _loaded(origin, symbol, capability)
+    return ptx_source(origin, symbol, capability)()
+
+
+def ptx_source(origin: HandleOrigin | None, symbol: str, capability: str) -> Callable[[], str]:
+    """How to get that PTX. Raises Unavailable where it cannot be had, unless a compiler must run to know."""
+    again = compiled_again(origin, symbol)
+    if again is not None:
+        return lambda: _limited(again())
+    text = _limited(_unseen(symbol, capability) if origin is None else _loaded(origin, symbol, capability))
+    return lambda: text
+
+
+def _limited(text: str) -> str:
     if len(text) > LARGEST_PTX:
         raise Unavailable(f"its module has {len(text) >> 20} MB of PTX, more than the {LARGEST_PTX >> 20} MB that fit")
     return text
@@ -60,8 +114,6 @@ def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
 
 def _unseen(symbol: str, capability: str) -> str:
     """The PTX of a kernel that was loaded before warplens could see it."""
-    if symbol in _by_symbol:
-        return _by_symbol[symbol]()
     texts = find_mapped_ptx(symbol, capability)
     if len(texts) == 1:
         return texts[0]
@@ -73,8 +125,6 @@ def _unseen(symbol: str, capability: str) -> str:
 
 def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
     image = origin.code()
-    if (known := _remembered(image)) is not None:
-        return known()
     if (again := nvrtc_sources.text_of(image)) is not None:
         return again
     if b".version" in image.partition(b"\0")[0]:

@@ -12,12 +12,13 @@ Install: TypeAlias = Callable[[Interceptor], list[Callable[[], None]]]
 """Put the hooks of a library in place; return a function for each that removes it."""
 
 
-def intercepted(library: str, install: Install) -> StartFrontEnd:
-    """The `start` of a front end that intercepts the launches of `library` where automatic marks are asked for."""
+def intercepted(library: str, install: Install, *, by_hand: bool = False) -> StartFrontEnd:
+    """The `start` of a front end that intercepts the launches of `library` where automatic marks are asked for, or
+    where its kernels may be marked by hand."""
 
     def start(running: Session) -> Callable[[], None] | None:
         options = running.options
-        if not options.marks:
+        if not (options.marks or by_hand):
             return None
         if options.buffer != "global":
             running.note(library, f"its kernels run unmarked: buffer={options.buffer!r} is for Triton kernels")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from warplens.auto.ptx import has_barriers
+from warplens.auto.rules import Auto
 from warplens.auto.rungs import Rung, rungs
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
@@ -244,7 +245,7 @@ class Interceptor:
 
     def _choose(self, kernel: PlainKernel, form: _LaunchForm) -> Twin:
         """Return the twin with as many marks as do no harm (auto/rungs.py)."""
-        asked, text, problem = self.session.options.marks, self._text(kernel), ""
+        asked, text, problem = self.session.options.marks or Auto(by_hand=True), self._text(kernel), ""
         for rung in rungs(asked, keep_marks=PREFIX in text, barriers=has_barriers(text, asked)):
             if rung.fixed and not (problem and (asked.classes or rung.auto)):
                 continue

@@ -16,6 +16,7 @@ from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import PtxModule, parse
 from warplens.weave.calls import with_parameter
 from warplens.weave.fit.register_limit import limit, limitable
+from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
 
@@ -80,7 +81,7 @@ def marked_text(
     no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell.
     With `keeps_parameters` the buffer pointer is in a variable of the module, in graphs as well."""
     marked, plain, shared, unmarked = _marked(text, symbol, auto, keeps_parameters)
-    if auto and symbol not in marked.sites:
+    if auto and symbol not in marked.sites and PREFIX not in marked.text:
         raise Unmarkable("no rule finds anything to mark in it")
     module = plain.copy()
     function = next(entry for entry in module.entries if entry.name == symbol)
