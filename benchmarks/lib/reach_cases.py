@@ -184,7 +184,8 @@ def beside_torch(out: Path) -> Row:
 def program(out: Path) -> Row:
     path, trace = built(out, name="reach"), out / "program.warplens"
     plain = subprocess.run([str(path)], check=True, capture_output=True, text=True, timeout=20).stdout
-    options = ["--auto", "--force", "--launches", str(RECORDED), "-o", str(trace)]
+    options = ["--auto", "--force", "--blocks", "all", "--overhead", "any"]
+    options += ["--launches", str(RECORDED), "-o", str(trace)]
     command = [sys.executable, "-m", "warplens", "run", *options, str(path)]
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)

@@ -1,6 +1,6 @@
 """Measure and record the truth set, or score the findings on what was recorded.
 
-    PYTHONPATH=src python -m benchmarks.truth --out FOLDER [--second] [--only NAME ...] [--ncu] [--tar FILE]
+    PYTHONPATH=src python -m benchmarks.truth --out FOLDER [--set 1|2|3] [--only NAME ...] [--ncu] [--tar FILE]
     PYTHONPATH=src python -m benchmarks.truth --score FOLDER [FOLDER ...] [--page docs/results/answers.md]
 
 The first needs a GPU, torch, triton and CuPy; it takes about three minutes. It writes the traces of both versions with
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.truth.pairs import PAIRS
-from benchmarks.truth.second_pairs import SECOND
+from benchmarks.truth.second_pairs import SECOND, THIRD
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--page", type=Path, help="With --score: also write the table to this Markdown file.")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="Run only these pairs [default: all].")
-    parser.add_argument("--second", action="store_true", help="Run the second set instead of the first.")
+    parser.add_argument("--set", type=int, choices=(1, 2, 3), default=1, help="Which set of pairs to run [default: 1].")
     parser.add_argument("--ncu", action="store_true", help="Also run Nsight Compute on the pairs that ask for it.")
     parser.add_argument("--tar", type=Path, help="Also write the traces and pages to FILE.part-00, ... of 15 MB each.")
     parser.add_argument("--seconds", type=float, default=230, help="Stop after this time [default: 230].")
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--pair", help=argparse.SUPPRESS)
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    known = {pair.name: pair for pair in (*PAIRS, *SECOND)}
+    known = {pair.name: pair for pair in (*PAIRS, *SECOND, *THIRD)}
     unknown = {*(options.only or ()), *filter(None, [options.pair])} - set(known)
     if unknown:
         parser.error(f"no pair {unknown.pop()!r}; there are {', '.join(known)}")
@@ -57,7 +57,7 @@ def main() -> int:
         return one(known[options.pair], out)
     from benchmarks.truth.run_all import run_all
 
-    every = SECOND if options.second else PAIRS
+    every = (PAIRS, SECOND, THIRD)[options.set - 1]
     chosen = [known[name] for name in options.only] if options.only else list(every)
     failed = run_all(chosen, out, at_once=options.at_once, seconds=options.seconds, ncu=options.ncu)
     if options.tar:

@@ -11,7 +11,7 @@ import warplens as wl
 from benchmarks.truth.accepted import ACCEPTED, HARMLESS, SMALL
 from benchmarks.truth.pair import BROKEN, REPAIRED, Pair
 from benchmarks.truth.pairs import PAIRS
-from benchmarks.truth.second_pairs import SECOND
+from benchmarks.truth.second_pairs import SECOND, THIRD
 from warplens.analyse.findings import findings
 from warplens.trace.model import Trace
 
@@ -72,7 +72,7 @@ def score(folder: Path, suffix: str = "") -> tuple[list[Row], dict[str, Any]]:
     """
     document = json.loads((folder / "truth.json").read_text())
     rows = []
-    for pair in (*PAIRS, *SECOND):
+    for pair in (*PAIRS, *SECOND, *THIRD):
         found = document["pairs"].get(pair.name, {})
         for version in pair.versions:
             path = folder / f"{pair.name}.{version}{suffix}.warplens"
@@ -139,7 +139,7 @@ class Scored:
 
     @property
     def title(self) -> str:
-        second = any(row.pair in SECOND for row in self.rows)
+        second = any(row.pair in (*SECOND, *THIRD) for row in self.rows)
         return "Other kernels, on which the findings were not developed" if second else "The first set"
 
 

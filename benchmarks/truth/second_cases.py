@@ -106,7 +106,7 @@ def column_sums(lab: Lab) -> Case:
     return Case(_runs(run), out, values.sum(axis=0), clear=list(out.values()))
 
 
-def _matmul(lab: Lab, sizes: tuple[int, int, int], tiles: dict[str, tuple[int, int, int, int, int]]) -> Case:
+def matmul_case(lab: Lab, sizes: tuple[int, int, int], tiles: dict[str, tuple[int, int, int, int, int]]) -> Case:
     """`tiles` are BM, BN, BK, warps and stages of each version."""
     m, n, k = (lab.size(size, 64) for size in sizes)
     a, b = _whole(m, k, top=3, dtype=np.float16), _whole(k, n, top=2, dtype=np.float16)
@@ -124,13 +124,18 @@ def _matmul(lab: Lab, sizes: tuple[int, int, int], tiles: dict[str, tuple[int, i
 
 
 def large_tile(lab: Lab) -> Case:
-    return _matmul(lab, (2048, 2048, 1024), {BROKEN: (256, 256, 32, 4, 2), REPAIRED: (128, 128, 32, 4, 2)})
+    return matmul_case(lab, (2048, 2048, 1024), {BROKEN: (256, 256, 32, 4, 2), REPAIRED: (128, 128, 32, 4, 2)})
 
 
 def ragged_matmul(lab: Lab) -> Case:
     """140 tiles, one at a time on each of 132 SMs, or twice as many of half the size, two at a time."""
-    return _matmul(lab, (2560, 1792, 1024), {BROKEN: (128, 256, 64, 8, 4), REPAIRED: (128, 128, 64, 4, 3)})
+    return matmul_case(lab, (2560, 1792, 1024), {BROKEN: (128, 256, 64, 8, 4), REPAIRED: (128, 128, 64, 4, 3)})
 
 
 def good_matmul(lab: Lab) -> Case:
-    return _matmul(lab, (2048, 2112 * 2, 1024), {REPAIRED: (128, 256, 64, 8, 3)})
+    return matmul_case(lab, (2048, 2112 * 2, 1024), {REPAIRED: (128, 256, 64, 8, 3)})
+
+
+def full_matmul(lab: Lab) -> Case:
+    """4,096 cubed in tiles of 128 x 256: about two thirds of the tensor cores' peak."""
+    return matmul_case(lab, (4096, 4096, 4096), {REPAIRED: (128, 256, 64, 8, 3)})

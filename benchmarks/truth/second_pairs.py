@@ -1,4 +1,4 @@
-"""A second table of pairs, with other kernels for the same causes: the findings were not developed on them."""
+"""Two more tables of pairs, with other kernels for the same causes: the findings were not developed on them."""
 
 from __future__ import annotations
 
@@ -23,4 +23,33 @@ SECOND = (
     Pair("ragged_matmul", TRITON, "tail of the last wave", (), "use half of the tile", "second_cases.ragged_matmul",
          "matmul"),
     Pair("good_matmul", TRITON, "compute bound", ("dot",), "", "second_cases.good_matmul", "matmul"),
+)  # fmt: skip
+
+THIRD = (
+    Pair("turn_sheet", CUDA, "uncoalesced loads", ("part 1", "part 2"), "turn each square in shared memory",
+         "third_cases.turn_sheet", "turn_sheet"),
+    Pair("mix_sheet", CUDA, "bank conflicts", ("turn",), "add a column to the square", "third_cases.mix_sheet",
+         "mix_sheet"),
+    Pair("add_fields", CUDA, "uncoalesced loads", ("A",), "store the records field by field",
+         "third_cases.add_fields", "add_fields"),
+    Pair("heavy_units", CUDA, "tail of the last wave", (), "quarter the work of a block", "third_cases.heavy_units",
+         "heavy_units"),
+    Pair("finish_rows", CUDA, "imbalance between warps", ("second", "third"), "let every warp finish its own part",
+         "third_cases.finish_rows", "finish_rows"),
+    Pair("chained_sums", CUDA, "serialised section", ("A", "B"), "wait for the predecessor after the work",
+         "third_cases.chained_sums", "chained_sums", remains=("serialised section",)),
+    Pair("thread_tables", CUDA, "register spills", ("step",), "index the table by constants",
+         "third_cases.thread_tables", "thread_tables"),
+    Pair("one_sum", CUDA, "atomics contention", ("put", "get"), "add once per block", "third_cases.one_sum",
+         "one_sum"),
+    Pair("warp_chains", CUDA, "unneeded barrier", ("sync",), "wait for the warp instead of the block",
+         "third_cases.warp_chains", "warp_chains"),
+    Pair("random_walk", CUDA, "low occupancy", ("hop on",), "reserve no shared memory", "third_cases.random_walk",
+         "random_walk", remains=("too little in flight",)),
+    Pair("strided_rows", TRITON, "uncoalesced loads", ("take", "keep"), "store the matrix by rows",
+         "third_cases.strided_rows", "strided_rows"),
+    Pair("powers", CUDA, "compute bound", ("step",), "", "third_cases.powers", "powers"),
+    Pair("wide_copy", CUDA, "memory bound", ("X", "Y"), "", "third_cases.wide_copy", "wide_copy"),
+    Pair("full_matmul", TRITON, "compute bound", ("dot",), "", "second_cases.full_matmul", "matmul"),
+    Pair("norm_rows", TRITON, "memory bound", ("one", "three"), "", "third_cases.norm_rows", "norm_rows"),
 )  # fmt: skip

@@ -227,6 +227,17 @@ def varied() -> Trace:
     return decode(Capture(launches, device=Device("test", sm_count=16)))
 
 
+def test_several_kernels_with_one_variant_each_show_their_regions() -> None:
+    launches = [variant_launch(32, 1), Launch(**{**vars(variant_launch(64, 1)), "kernel": "copy"})]
+    trace = decode(Capture(launches, device=Device("test", sm_count=16)))
+    rows = summarise(trace, {})
+    assert sorted(one.name for one in rows) == ["copy", "matmul"]
+    assert all(one.regions and one.records_per_warp and one.top for one in rows)
+    assert {one.name: one.regions for one in rows} == {
+        one.name: one.regions for one in summarise(trace, {}, merge_variants=True)
+    }
+
+
 def test_the_slowdown_is_measured_per_variant_or_said_to_be_estimated(
     varied: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,7 +173,9 @@ def test_every_mode_leaves_results_alone(case: str, options: dict[str, str]) -> 
     assert torch.equal(*outputs)
     losses, found = profile.trace.meta.losses, counts(profile.trace)
     assert losses.records_kept + losses.records_lost == losses.records_written
-    assert losses.empty_slots == losses.torn_payloads == losses.unknown_regions == losses.clock_backward == 0
+    assert losses.empty_slots == losses.unknown_regions == losses.clock_backward == 0
+    # The oldest record that a ring keeps may have lost its payload, which is stored before it.
+    assert losses.torn_payloads <= (losses.tracks_full if "full" in options else 0)
     if "full" not in options:
         assert losses.records_lost == 0
         assert {name: found.get(name) for name in expected} == expected

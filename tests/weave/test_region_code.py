@@ -65,3 +65,13 @@ def test_conflicts_are_added_up_over_all_accesses() -> None:
     text = _TEXT.replace("  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n", loads)
     counts = weave(text, buffer=SymbolBuffer()).code["k"]["1"]
     assert (counts["shared"], counts["ways"], counts["conflicts"]) == (2, 32, 31)
+
+
+def test_the_work_of_matrix_products_is_counted_per_warp() -> None:
+    registers = ", ".join(["%f1"] * 4)
+    group = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {" + registers + "}, %rd1, %rd2, 1, 1, 1, 0, 0;"
+    single = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1}, {%r2}, {%r2}, {%f1};"
+    for line, flops in ((group, 2 * 64 * 8 * 16 / 4), (single, 2 * 16 * 8 * 8 * 2)):
+        text = _TEXT.replace("  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n", f"  {line}\n")
+        woven = weave(text, buffer=SymbolBuffer())
+        assert woven.code["k"]["1"] == {"instructions": 1, "matrix": 1, "matrix_flops": flops}

@@ -21,7 +21,8 @@ class CodeCounts:
     `load_waste` is the bytes of the sectors that the worst load touches over the bytes that its lanes use: 1 where
     neighbours access neighbours. `ways` is how many lanes of the worst access share a bank of shared memory. Both are 0
     where nothing is known. `conflicts` adds up the lanes that have to wait for others of their access. `scattered`
-    counts accesses whose addresses depend on loaded values.
+    counts accesses whose addresses depend on loaded values. `matrix_flops` are operations of matrix products per
+    warp, as if all operands had 16 bits.
     """
 
     instructions: float = 0
@@ -39,6 +40,7 @@ class CodeCounts:
     shared_atomics: float = 0
     barriers: float = 0
     matrix: float = 0
+    matrix_flops: float = 0
 
     @classmethod
     def of(cls, counts: Mapping[str, float]) -> CodeCounts:

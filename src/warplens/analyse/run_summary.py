@@ -68,7 +68,7 @@ def summarise(trace: Trace, seen: Mapping[str, int], *, merge_variants: bool = F
         slowdown = slowdown_of(infos)
         total = sum(info.end_ns - info.begin_ns for info in infos)
         tracks = sum(info.tracks for info in infos)
-        own = [row for row in rows if row.group == kernel and row.variant == label and row.region != LIFE]
+        own = [row for row in rows if row.group == kernel and row.variant in ("", one.label) and row.region != LIFE]
         lived = sum(info.busy_cycles for info in infos) or 1
         out.append(
             KernelSummary(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 
@@ -14,6 +15,10 @@ from warplens.weave.mark_comments import parse_mark
 OUTSIDE = ""
 """Stands for the code outside all regions."""
 _MATRIX = frozenset({"mma", "wgmma", "wmma", "tcgen05"})
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
+_WARPS_OF_GROUP = 4
+_SLOWER = {"tf32": 2.0, "f64": 15.0, "e4m3": 0.5, "e5m2": 0.5, "s8": 0.5, "u8": 0.5}
+"""How long a product of operands of this type takes beside one of 16-bit operands."""
 _ATOMIC = frozenset({"atom", "red"})
 _COUNTED = frozenset({*ACCESSES, *_ATOMIC, *_MATRIX, "bar", "barrier", "cp"})
 _LARGEST = 200_000
@@ -97,8 +102,20 @@ def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None
         add("barriers")
     elif node.opcode in _MATRIX and {"sync", "mma_async", "mma"} & set(node.modifiers):
         add("matrix")
+        if flops := _matrix_flops(node):
+            add("matrix_flops", flops)
     elif node.opcode == "cp" and "async" in node.modifiers and "wait_group" not in node.modifiers:
         add("copies")
+
+
+def _matrix_flops(node: Instruction) -> float:
+    """The operations of a matrix product per warp that takes part, as if its operands had 16 bits; 0 if not known."""
+    shape = next((found for name in node.modifiers if (found := _SHAPE.fullmatch(name))), None)
+    if shape is None:
+        return 0.0
+    m, n, k = map(int, shape.groups())
+    slower = next((_SLOWER[name] for name in node.modifiers if name in _SLOWER), 1.0)
+    return 2 * m * n * k * slower / (_WARPS_OF_GROUP if node.opcode == "wgmma" else 1)
 
 
 def _count_access(counts: Counts, access: LaneAccess) -> None:
