@@ -20,7 +20,10 @@ ARCHES = ["sm_80", "sm_90a", "sm_100a"]
 
 
 def test_a_launch_is_known_by_the_kernel_that_is_called() -> None:
-    with loaded_code.launching(lambda symbol: (lambda: f"PTX of {symbol}") if symbol == "main_kernel" else None):
+    def find(symbol: str) -> loaded_code.Recompiled | None:
+        return loaded_code.Recompiled(lambda: f"PTX of {symbol}") if symbol == "main_kernel" else None
+
+    with loaded_code.launching(find):
         assert loaded_code.ptx_of(None, "main_kernel", "9.0") == "PTX of main_kernel"
         with pytest.raises(WarplensError, match="no library of this process has its PTX"):
             loaded_code.ptx_of(None, "another_kernel", "9.0")

@@ -77,6 +77,13 @@ FRONT_ENDS = (
         "pip install tilelang",
         needs=("warplens",),
     ),
+    FrontEnd(
+        "cuda.tile",
+        "warplens.frontends.cutile.frontend",
+        "cuTile kernels",
+        "cuda-tile",
+        "pip install 'cuda-tile[tileiras]'",
+    ),
     FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
 )
 ALWAYS = FrontEnd(

@@ -24,8 +24,8 @@ LEAVES = frozenset({"ret", "exit"})
 _REGISTER = re.compile(r"%[\w$]+")
 MAX_INLINED = 64
 """How many levels of inlined library code are followed to the line that calls it."""
-_INCLUDED = re.compile(r"/(include|tl_templates)/")
-"""Folders of library code: headers of CUDA and CUTLASS, and the templates of TileLang."""
+_INCLUDED = re.compile(r"/(include|tl_templates|cuda/tile)/")
+"""Folders of library code: headers of CUDA and CUTLASS, TileLang's templates, and cuTile's own functions."""
 
 
 @dataclass(eq=False)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from dataclasses import replace
 
 from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKind, HandleOrigin, call_hooks
+from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver, has_driver
 from warplens.errors import WarplensError
 from warplens.frontends.cuda_bindings import Arguments
@@ -24,6 +26,8 @@ from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.woven_module import Twin, source_name
 from warplens.launch.variant import Variant
 from warplens.ptx.symbols import plain_name
+from warplens.ptx.tree import parse
+from warplens.record.capture import Dim3
 from warplens.session import Session
 from warplens.weave.mark_comments import PREFIX
 from warplens.wording import plural
@@ -44,6 +48,8 @@ class DriverCalls:
         self._kernels: dict[Hashable, PlainKernel] = {}
         self._parameters: dict[Hashable, int] = {}
         self._by_hand: dict[Hashable, bool] = {}
+        self._launch_sizes: dict[str, tuple[Dim3, Dim3]] = {}
+        """By symbol, threads per block and blocks per cluster of kernels that say so themselves."""
         self._executables: set[int] = set()
         """Executable graphs that are there, and their graphs too."""
         self._sources: dict[int, int] = {}
@@ -108,7 +114,8 @@ class DriverCalls:
         except WithoutPtx as reason:
             self._leave(call, origin, reason)
             return
-        variant = self.launches.variant(kernel, call.shape)
+        shape = self._shape(kernel, call)
+        variant = self.launches.variant(kernel, shape)
 
         def woven(twin: Twin, pointer: int) -> int:
             if kernel.keeps_parameters:
@@ -122,7 +129,7 @@ class DriverCalls:
             return status
 
         try:
-            self.launches.launch(kernel, call.shape, lambda: self.hooks.make(call), woven)
+            self.launches.launch(kernel, shape, lambda: self.hooks.make(call), woven)
         except _WovenFailed as problem:
             variant.closed = True
             self.session.note(variant.kernel, f"runs unmarked: {problem}")
@@ -133,8 +140,8 @@ class DriverCalls:
 
     def _kernel(self, call: DriverCall, origin: HandleOrigin | None) -> PlainKernel:
         """The kernel of a launch. Raises WithoutPtx where its PTX cannot be had."""
-        fixed = bool(call.extra) and not call.params
-        key = (call.function, origin, fixed)
+        packed = bool(call.extra) and not call.params
+        key = (call.function, origin, packed)
         found = self._kernels.get(key)
         if found is not None:
             return found
@@ -142,7 +149,12 @@ class DriverCalls:
         symbol, is_kernel = _symbol_of(call.function, origin)
         function = lib.kernel_function(call.function) if is_kernel else call.function
         text, name = ptx_source(origin, symbol, lib.device().capability), f"{plain_name(symbol)}.cu"
-        found = PlainKernel(symbol, function, lambda: source_name(text(), name), _code_of(origin), fixed)
+        again = compiled_again(origin, symbol)
+        assemble = None if again is None else again.assemble
+        found = PlainKernel(
+            symbol, function, lambda: source_name(text(), name), _code_of(origin),
+            packed or assemble is not None, assemble,
+        )  # fmt: skip
         self._kernels[key] = found
         return found
 
@@ -154,8 +166,23 @@ class DriverCalls:
             wanted = self.session.options.wants_kernel(plain_name(symbol))
             again = compiled_again(origin, symbol) if wanted else None
             self._by_hand[key] = False
-            self._by_hand[key] = again is not None and PREFIX in again()
+            self._by_hand[key] = again is not None and PREFIX in again.text()
         return self._by_hand[key]
+
+    def _shape(self, kernel: PlainKernel, call: DriverCall) -> Shape:
+        """How a kernel is launched. Code that its own compiler assembles says itself how many threads a block has, and
+        how many blocks the launcher counts as one."""
+        if kernel.assemble is None or not self.session.options.wants_kernel(plain_name(kernel.symbol)):
+            return call.shape
+        if kernel.symbol not in self._launch_sizes:
+            given: dict[str, tuple[int, ...]] = {}
+            with suppress(WarplensError):  # who weaves it asks again, and says why
+                entries = parse(self.launches.text_of(kernel)).entries
+                given = next((one.performance for one in entries if one.name == kernel.symbol), given)
+            self._launch_sizes[kernel.symbol] = _size(given.get("reqntid")), _size(given.get("reqnctapercluster"))
+        block, (x, y, z) = self._launch_sizes[kernel.symbol]
+        grid = call.shape.grid
+        return replace(call.shape, grid=(grid[0] * x, grid[1] * y, grid[2] * z), block=block)
 
     def _count(self, kernel: PlainKernel) -> int:
         key = (kernel.function, kernel.code)
@@ -199,6 +226,11 @@ def _symbol_of(handle: int, origin: HandleOrigin | None) -> tuple[str, bool]:
         return driver().name_of(handle, "Func"), False
     except WarplensError:
         return driver().name_of(handle, "Kernel"), True
+
+
+def _size(given: tuple[int, ...] | None) -> Dim3:
+    x, y, z = (*(given or ()), 1, 1, 1)[:3]
+    return x, y, z
 
 
 def _code_of(origin: HandleOrigin | None) -> Hashable:

@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from warplens.driver.call_hooks import HandleOrigin
@@ -24,20 +25,30 @@ _WITHOUT_PTX = re.compile(
     r"[\w-]*\.so"
 )
 
-_compiled: dict[str, Callable[[], str]] = {}
+
+@dataclass(frozen=True)
+class Recompiled:
+    """A kernel whose compiler runs again for its PTX."""
+
+    text: Callable[[], str]
+    assemble: Callable[[str], bytes] | None = None
+    """Makes machine code of the PTX, where that takes more than the driver knows."""
+
+
+_compiled: dict[str, Recompiled] = {}
 """By digest of machine code, how to get the PTX that it was assembled from."""
 
 
-_by_symbol: dict[str, Callable[[], str]] = {}
+_by_symbol: dict[str, Recompiled] = {}
 """How to get the PTX of kernels that were loaded before warplens could see it, if their symbols are unique."""
 
 
-FindText = Callable[[str], Callable[[], str] | None]
-"""Finds, by its symbol, how to get the PTX of a kernel."""
+FindKernel = Callable[[str], Recompiled | None]
+"""Finds a kernel by its symbol."""
 
 
 class _Launching(threading.local):
-    find: FindText | None = None
+    find: FindKernel | None = None
 
 
 _launching = _Launching()
@@ -51,16 +62,16 @@ class WithoutPtx(Unavailable):
 
 def remember_ptx(machine_code: bytes, text: Callable[[], str]) -> None:
     """Let a compiler's front end say how to get the PTX of what will be loaded as `machine_code`."""
-    _compiled[_digest(machine_code)] = text
+    _compiled[_digest(machine_code)] = Recompiled(text)
 
 
 def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
     """The same for a kernel that is loaded already, and whose symbol no other kernel has."""
-    _by_symbol[symbol] = text
+    _by_symbol[symbol] = Recompiled(text)
 
 
 @contextmanager
-def launching(find: FindText) -> Iterator[None]:
+def launching(find: FindKernel) -> Iterator[None]:
     """The same for the kernels that this thread launches meanwhile, whenever and from whatever they were loaded."""
     before, _launching.find = _launching.find, find
     try:
@@ -79,10 +90,10 @@ def expects_hand_marks() -> bool:
     return bool(_hand_marks)
 
 
-def compiled_again(origin: HandleOrigin | None, symbol: str) -> Callable[[], str] | None:
-    """How to get the PTX of a kernel whose compiler must run again for it; None where no compiler is known."""
-    if _launching.find is not None and (text := _launching.find(symbol)) is not None:
-        return text
+def compiled_again(origin: HandleOrigin | None, symbol: str) -> Recompiled | None:
+    """A kernel whose compiler must run again for its PTX; None where no compiler is known."""
+    if _launching.find is not None and (found := _launching.find(symbol)) is not None:
+        return found
     return _by_symbol.get(symbol) if origin is None else _remembered(origin.code())
 
 
@@ -101,7 +112,7 @@ def ptx_source(origin: HandleOrigin | None, symbol: str, capability: str) -> Cal
     """How to get that PTX. Raises Unavailable where it cannot be had, unless a compiler must run to know."""
     again = compiled_again(origin, symbol)
     if again is not None:
-        return lambda: _limited(again())
+        return lambda: _limited(again.text())
     text = _limited(_unseen(symbol, capability) if origin is None else _loaded(origin, symbol, capability))
     return lambda: text
 
@@ -132,7 +143,7 @@ def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
     return _from_fat_binary(image, capability, symbol)
 
 
-def _remembered(image: bytes) -> Callable[[], str] | None:
+def _remembered(image: bytes) -> Recompiled | None:
     codes = [image, *machine_codes(image)] if _compiled else ()
     return next((_compiled[digest] for digest in map(_digest, codes) if digest in _compiled), None)
 

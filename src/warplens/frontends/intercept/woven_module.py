@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from warplens.auto.ptx import Marked, mark_ptx
@@ -124,6 +125,7 @@ def twin_of(
     *,
     indirect: bool = False,
     keeps_parameters: bool = False,
+    assemble: Callable[[str], bytes] | None = None,
 ) -> Twin:
     """Weave and load the twin of a kernel; each device has its own."""
     try:
@@ -138,7 +140,8 @@ def twin_of(
         raise Unmarkable(f"the weaver failed: {error!r}") from error
     lib = driver()
     try:
-        library = lib.load_library(lowered_for(woven.text, lib.device().driver).encode() + b"\0")
+        lowered = lowered_for(woven.text, lib.device().driver).encode() + b"\0"
+        library = lib.load_library(lowered if assemble is None else assemble(woven.text))
         kernel = lib.kernel(library, symbol)
         cell = lib.library_variable(library, cell_name(symbol)) if keeps_parameters else 0
         return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared, cell=cell)

@@ -10,7 +10,7 @@ from typing import Any
 
 from warplens.errors import WarplensError
 from warplens.frontends.driver_calls.frontend import why_not
-from warplens.frontends.driver_calls.loaded_code import launching
+from warplens.frontends.driver_calls.loaded_code import Recompiled, launching
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.tilelang.requirement import require_tilelang
 from warplens.frontends.wrap import wrap
@@ -49,20 +49,18 @@ def install(running: Session) -> list[Callable[[], None]]:
 
     from warplens.frontends.tilelang import generated_source
 
-    def text_of(kernel: Any, symbol: str) -> Callable[[], str] | None:
+    def find(kernel: Any, symbol: str) -> Recompiled | None:
         if kernel is None or not _defines(kernel, symbol):
             return None
-        return functools.partial(_ptx, kernel, symbol, generated_source.ptx_of_kernel, running)
+        return Recompiled(functools.partial(_ptx, kernel, symbol, generated_source.ptx_of_kernel, running))
 
     def call_kernel(original: Callable[..., Any], kernel: Any, *given: Any, **named: Any) -> Any:
-        with launching(functools.partial(text_of, kernel)):
+        with launching(functools.partial(find, kernel)):
             return original(kernel, *given, **named)
 
     def call_adapter(original: Callable[..., Any], adapter: Any, *given: Any, **named: Any) -> Any:
-        def find(symbol: str) -> Callable[[], str] | None:
-            return text_of(next((one for one in instances(JITKernel) if one.adapter is adapter), None), symbol)
-
-        with launching(find):
+        kernel = next((one for one in instances(JITKernel) if one.adapter is adapter), None)
+        with launching(functools.partial(find, kernel)):
             return original(adapter, *given, **named)
 
     return [wrap(JITKernel, "__call__", call_kernel), wrap(BaseKernelAdapter, "__call__", call_adapter)]
