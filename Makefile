@@ -23,7 +23,8 @@ test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
 
 # Front ends of large compilers, each with a real copy of its library; a line and a requirement for each.
 test-frontends: $(VENV)/dev.stamp $(FRONTENDS).stamp
-	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py $(TEST_ARGS)
+	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py \
+	  tests/frontends/test_tilelang.py tests/frontends/test_cutile.py $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check src tests benchmarks examples

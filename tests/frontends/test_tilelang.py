@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from tests.support.cpp_launches import libraries, run_scenario
+from warplens.commands import doctor
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.driver_calls import loaded_code
+from warplens.frontends.registry import FRONT_ENDS
 from warplens.frontends.tilelang import frontend, requirement
 from warplens.profiling.profile import Profile
 
@@ -53,6 +55,28 @@ def test_other_versions_and_machines_are_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(requirement, "find_spec", lambda name: None)
     with pytest.raises(WarplensError, match="tilelang is not installed; install it with: pip install"):
         requirement.require_tilelang()
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "missing", "woven"),
+    [
+        ("tilelang", "0.1.15.post1", "", "yes"),
+        ("tilelang", "0.1.9", "", "no: it is older than 0.1.15"),
+        ("tilelang", "0.1.15", "nvcc", "no: nvcc was not found"),
+        ("cuda-tile", "1.7.0", "", "yes"),
+        ("cuda-tile", "1.6.2", "", "no: it is older than 1.7"),
+        ("cuda-tile", "1.7.0", "tileiras", "no: tileiras was not found"),
+    ],
+)
+def test_doctor_says_whether_kernels_can_be_woven(
+    package: str, version: str, missing: str, woven: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda name: version)
+    monkeypatch.setattr(doctor, "known_tool", lambda name: None if name == missing else f"/usr/bin/{name}")
+    monkeypatch.setattr(doctor, "load_hooks", lambda: (None, None))
+    found = doctor._front_end(next(one for one in FRONT_ENDS if one.package == package))
+    assert (found.found, found.woven) == (version, woven)
+    assert bool(found.remedy) == (woven != "yes")
 
 
 def marked_source(function: Any, arch: str) -> tuple[str, str]:

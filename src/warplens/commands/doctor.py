@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 from dataclasses import asdict, dataclass
 
 import click
@@ -14,7 +15,7 @@ from warplens import native
 from warplens.commands.shared.console import json_option, print_json, stdout
 from warplens.driver.gpu_names import gpu_names
 from warplens.errors import WarplensError
-from warplens.frontends.registry import FRONT_ENDS
+from warplens.frontends.registry import FRONT_ENDS, FrontEnd
 from warplens.native.driver_hooks import SWITCH, load_hooks
 from warplens.native.program_host import python_library
 from warplens.sass.cuda_tools import known_tool
@@ -23,7 +24,6 @@ from warplens.view.adaptive_table import AdaptiveTable
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")
 _EXTRAS = {
-    **{front_end.package: (front_end.kernels, front_end.install) for front_end in FRONT_ENDS},
     "apache-tvm-ffi": ("CuTe DSL kernels through TVM-FFI", "pip install apache-tvm-ffi"),
     "pandas": ("trace.to_pandas()", "pip install pandas"),
     "matplotlib": ("plots written to files", "pip install 'warplens[viewer]'"),
@@ -48,6 +48,8 @@ class DoctorCheck:
     found: str
     purpose: str
     remedy: str = ""
+    woven: str = ""
+    """For a front end that is installed: `yes`, or why its kernels cannot be woven here."""
 
 
 @click.command("doctor")
@@ -57,7 +59,17 @@ def command(as_json: bool) -> int:
 
     Exits with code 1 if something that warplens needs is missing.
     """
-    checks = [*_python(), _decoder(), _driver_hooks(), _compiled_programs(), _gpu(), *_extras(), *_tools(), _switch()]
+    checks = [
+        *_python(),
+        _decoder(),
+        _driver_hooks(),
+        _compiled_programs(),
+        _gpu(),
+        *map(_front_end, FRONT_ENDS),
+        *_extras(),
+        *_tools(),
+        _switch(),
+    ]
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
         print_json({"warplens": __version__, "ok": not broken, "checks": [asdict(check) for check in checks]})
@@ -72,12 +84,13 @@ def command(as_json: bool) -> int:
 def _table(checks: list[DoctorCheck]) -> AdaptiveTable:
     """Build the table; remedies are never truncated, so that they can be pasted."""
     table = AdaptiveTable(spare=("used for", "found"))
-    for name in ("", "what", "found", "used for", "how to get it"):
+    for name in ("", "what", "found", "can be woven", "used for", "how to get it"):
         table.add_column(name, no_wrap=True)
     marks = {"ok": "[green]ok[/]", "missing": "[yellow]--[/]", "broken": "[red]!![/]"}
     for check in checks:
         table.add_row(
-            marks[check.state], *(escape(text) for text in (check.name, check.found, check.purpose, check.remedy))
+            marks[check.state],
+            *(escape(text) for text in (check.name, check.found, check.woven, check.purpose, check.remedy)),
         )
     return table
 
@@ -125,10 +138,28 @@ def _gpu() -> DoctorCheck:
     return DoctorCheck("gpu", "ok", f"{len(names)} × {names[0]}", "running kernels")
 
 
+def _front_end(one: FrontEnd) -> DoctorCheck:
+    found = _version(one.package) or (_any_cupy() if one.package == "cupy" else "")
+    if not found:
+        return DoctorCheck(one.package, "missing", "not installed", one.kernels, one.install)
+    reason, remedy = "", ""
+    if one.oldest and _numbers(found) < _numbers(one.oldest):
+        reason, remedy = f"no: it is older than {one.oldest}", f"pip install -U '{one.package}>={one.oldest}'"
+    elif one.from_cpp and (hooks := _driver_hooks()).state != "ok":
+        reason, remedy = f"no: {hooks.found}", hooks.remedy
+    elif one.tool and not known_tool(one.tool):
+        reason, remedy = f"no: {one.tool} was not found", "install the CUDA toolkit"
+    return DoctorCheck(one.package, "missing" if reason else "ok", found, one.kernels, remedy, reason or "yes")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
+
+
 def _extras() -> list[DoctorCheck]:
     checks = []
     for name, (purpose, remedy) in _EXTRAS.items():
-        found = _version(name) or (_any_cupy() if name == "cupy" else "")
+        found = _version(name)
         checks.append(
             DoctorCheck(name, "ok" if found else "missing", found or "not installed", purpose, "" if found else remedy)
         )

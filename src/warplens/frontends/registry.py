@@ -31,6 +31,12 @@ class FrontEnd:
     install: str
     needs: tuple[str, ...] = ()
     """Libraries whose front ends it builds on."""
+    oldest: str = ""
+    """The oldest version whose kernels can be woven, where it is known."""
+    from_cpp: bool = False
+    """Whether its launches are seen by the hooks in front of the driver."""
+    tool: str = ""
+    """A tool of CUDA that it cannot do without."""
 
 
 _CUDA = "pip install 'warplens[cuda]'"
@@ -76,6 +82,9 @@ FRONT_ENDS = (
         "tilelang",
         "pip install tilelang",
         needs=("warplens",),
+        oldest="0.1.15",
+        from_cpp=True,
+        tool="nvcc",
     ),
     FrontEnd(
         "cuda.tile",
@@ -83,6 +92,9 @@ FRONT_ENDS = (
         "cuTile kernels",
         "cuda-tile",
         "pip install 'cuda-tile[tileiras]'",
+        oldest="1.7",
+        from_cpp=True,
+        tool="tileiras",
     ),
     FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
 )

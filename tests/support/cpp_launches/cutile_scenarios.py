@@ -1,5 +1,5 @@
-"""A cuTile program on a driver that is not there: cuTile compiles, loads and launches for real, and the interpreter runs
-its kernels."""
+"""A cuTile program on a driver that is not there: cuTile compiles, loads and launches for real, and the interpreter
+runs its kernels."""
 
 from __future__ import annotations
 
