@@ -65,7 +65,12 @@ $(CUTE_NEWEST).stamp: Makefile | $(VENV)/dev.stamp
 	@touch $@
 
 $(FRONTENDS).stamp: Makefile | $(VENV)/dev.stamp
-	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) 'warp-lang==1.19.0' >&2
+	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) 'warp-lang==1.19.0' \
+	  'tilelang==0.1.15' 'apache-tvm-ffi==0.1.12' 'z3-solver==4.15.4.0' cloudpickle ml_dtypes tqdm psutil \
+	  'cuda-tile==1.7.0' $(foreach part,cuda-tileiras cuda-nvcc nvvm,'nvidia-$(part)==13.4.92') \
+	  sympy mpmath networkx fsspec filelock setuptools >&2
+	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) --retries 0 \
+	  --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu' >&2
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
