@@ -188,8 +188,9 @@ def test_marks_that_are_statements() -> None:
             wlt.value("block 1%", bx)
             wlt.value("half", X[0])
             wlt.async_begin("copy", 3)
-            for i in T.Parallel(64):
-                Y[i] = X[i]
+            with wlt.wait("full", 1, 2):
+                for i in T.Parallel(64):
+                    Y[i] = X[i]
             wlt.async_end("copy", bx)
             wlt.arrive("full", 2)
             wlt.instant("done")
@@ -199,7 +200,8 @@ def test_marks_that_are_statements() -> None:
     found = re.findall(r"// (@warplens [^\"]*)\"[^;]*; \}\((.*)\);", _lowered_again(lowered(main, "sm_90")))
     assert [mark for mark, _ in found] == [
         "@warplens B all%20of%20it", "@warplens V block%%201%%25 s32 %0", "@warplens V half f32 %0",
-        "@warplens A copy 3", "@warplens Z copy %0", "@warplens S full arrive number:2 - - -", "@warplens I done",
+        "@warplens A copy 3", "@warplens B full", "@warplens S full wait number:1 0 - -", "@warplens E full",
+        "@warplens Z copy %0", "@warplens S full arrive number:2 - - -", "@warplens I done",
         "@warplens T", "@warplens E all%20of%20it",
     ]  # fmt: skip
     assert found[1][1] == "((int)blockIdx.x)"

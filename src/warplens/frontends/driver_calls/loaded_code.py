@@ -47,11 +47,11 @@ FindKernel = Callable[[str], Recompiled | None]
 """Finds a kernel by its symbol."""
 
 
-class _Launching(threading.local):
+class _ThreadLaunches(threading.local):
     find: FindKernel | None = None
 
 
-_launching = _Launching()
+_launching = _ThreadLaunches()
 """What the library that is about to launch a kernel in this thread knows of it."""
 _hand_marks: set[str] = set()
 

@@ -14,6 +14,7 @@ from tilelang.engine.lower import device_codegen_without_compile, lower_to_host_
 from tvm import tirx
 from tvm.ir.transform import PassContext
 
+from warplens.auto.ptx import mark_barriers
 from warplens.frontends.intercept.woven_module import Unavailable
 from warplens.frontends.tilelang.placed_marks import has_regions, with_marks
 from warplens.frontends.tilelang.statement_spans import SpanKeeper, fill
@@ -43,7 +44,7 @@ def ptx_of_kernel(kernel: Any, tell: Callable[[str], None]) -> str:
             tell(f"its lines are those of the source that TileLang generated, and regions are not marked: {error}")
             source = f'#line 1 "{_name_of(kernel)}.cu"\n{plain}'
         try:
-            return _compiled(source, kernel)
+            return mark_barriers(_compiled(source, kernel), automatic=False)
         except Exception as error:  # nvcc is gone, or refuses
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             raise Unavailable(f"TileLang does not compile it to PTX: {reason[0]}") from None
