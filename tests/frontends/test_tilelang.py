@@ -121,6 +121,14 @@ def test_regions_follow_their_statements_to_other_warps() -> None:
 
 
 @needs_tilelang
+def test_regions_of_functions_that_are_compiled_when_they_are_called() -> None:
+    from tests.support.tilelang_kernels import eager_gemm
+
+    _, found = marked_source(eager_gemm(), "sm_90a")
+    assert found == "B load copy E load B dot mma E dot"
+
+
+@needs_tilelang
 def test_regions_follow_their_statements_through_a_pipeline() -> None:
     from tests.support.tilelang_kernels import gemm
 

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import tilelang
 import tilelang.language as T
 from tilelang.backend.module import create_backend_context
 from tvm.target import Target
@@ -46,6 +47,33 @@ def gemm(*, marked: bool = True, size: int = 256, block: int = 64) -> Any:
                 T.copy(C_local, C[by * block, bx * block])
 
     return main
+
+
+@tilelang.jit
+def product(A, B, block):
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), T.float16)
+    B: T.Tensor((K, N), T.float16)
+    C = T.empty((M, N), T.float16)
+    with T.Kernel(T.ceildiv(N, block), T.ceildiv(M, block), threads=128) as (bx, by):
+        A_shared = T.alloc_shared((block, 32), T.float16)
+        B_shared = T.alloc_shared((32, block), T.float16)
+        C_local = T.alloc_fragment((block, block), T.float32)
+        T.clear(C_local)
+        for k in T.Pipelined(T.ceildiv(K, 32), num_stages=3):
+            with wlt.region("load"):
+                T.copy(A[by * block, k * 32], A_shared)
+                T.copy(B[k * 32, bx * block], B_shared)
+            with wlt.region("dot"):
+                T.gemm(A_shared, B_shared, C_local)
+        T.copy(C_local, C[by * block, bx * block])
+    return C
+
+
+def eager_gemm() -> Any:
+    """The same as a function that TileLang compiles when it is called."""
+    with target("sm_90a"):
+        return product.get_tir(M=256, N=256, K=256, block=64)
 
 
 def attention(*, marked: bool = True, length: int = 256, depth: int = 64) -> Any:
